@@ -1,0 +1,871 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * sidestep.h -- distributed, asynchronous checkpoints for model training.
+ *
+ * A training job holds its state (tensors and small objects) spread over many
+ * ranks.  sidestep copies that state aside while training waits for a moment,
+ * writes it in the background, and makes it appear as one directory: whole,
+ * durable and verified, or not at all.  The directory is a PyTorch Distributed
+ * Checkpoint (DCP): stock torch loads it, and sidestep loads torch's.
+ *
+ * The shortest program that saves and loads:
+ *
+ *      struct sidestep_engine *engine = NULL;
+ *      struct sidestep_state_dict *state = NULL;
+ *      struct sidestep_error err = {0};
+ *      int64_t shape[] = {1024, 1024};
+ *
+ *      if (sidestep_engine_open(&engine, NULL, &err) ||
+ *          sidestep_state_dict_new(&state, &err) ||
+ *          sidestep_state_dict_add_tensor(state, &(struct sidestep_tensor){
+ *              .struct_size = sizeof(struct sidestep_tensor), .name = "model.weight",
+ *              .dtype = SIDESTEP_FLOAT32, .ndim = 2, .shape = shape, .data = weight}, &err) ||
+ *          sidestep_save(engine, "ckpt/step-100", state, NULL, NULL, &err))
+ *              fprintf(stderr, "%s\n", err.message);
+ *
+ * How this header is ordered: status and errors; what a state is; the engine;
+ * saving; loading; series; looking at checkpoints without an engine.
+ *
+ * Conventions, true for every function unless its comment says otherwise:
+ *
+ *  - Returns SIDESTEP_OK (0) or a status.  ${err} is the last parameter, may be
+ *    NULL, is filled on failure and left untouched on success.
+ *  - Nothing prints, exits, aborts, or raises a signal.
+ *  - Strings are UTF-8, NUL-terminated and copied.  Sizes and offsets are bytes.
+ *    Shapes, offsets of boxes, and strides count elements, outermost dimension first.
+ *  - Options structs start with struct_size; a zeroed field means "default".  A field
+ *    or flag that this library does not know is refused, never ignored.
+ *  - Destructors take a pointer to the handle, set it to NULL, and accept NULL.
+ *  - "Collective" functions must be called by every rank of the engine's
+ *    communicator in the same order.  They return the same status on every rank
+ *    (SIDESTEP_EPEER where the reason lies on another rank).
+ *  - A handle may be used by one thread at a time.  sidestep_save_poll() and
+ *    sidestep_save_wait() may be called from any thread.
+ *  - No function may be called in a child after fork() on handles made before it.
+ */
+#ifndef SIDESTEP_H
+#define SIDESTEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SIDESTEP_VERSION_MAJOR 0
+#define SIDESTEP_VERSION_MINOR 1
+#define SIDESTEP_VERSION_PATCH 0
+
+#define SIDESTEP_API __attribute__((visibility("default")))
+#define SIDESTEP_MUST_USE __attribute__((warn_unused_result))
+
+/** sidestep_version(): "0.1.0", of the library that is loaded. */
+SIDESTEP_API const char *sidestep_version(void);
+
+/* ---------------------------------------------------------------- status and errors */
+
+/*
+ * One line per failure that a caller can act on: X(name, exit status of the command
+ * line, text).  The numbers of the enum are part of the ABI: append, never reorder.
+ */
+#define SIDESTEP_STATUS_MAP(X)                                                                     \
+    X(OK, 0, "success")                                                                            \
+    X(EINVAL, 2, "invalid argument")                                                               \
+    X(ENOMEM, 1, "out of memory")                                                                  \
+    X(EIO, 1, "storage failed")                                                                    \
+    X(ENOSPC, 28, "no space left on storage")                                                      \
+    X(EPERM, 12, "permission denied")                                                              \
+    X(ENOTFOUND, 10, "nothing found")                                                              \
+    X(EEXISTS, 1, "already exists")                                                                \
+    X(ECORRUPT, 3, "stored bytes do not match their checksum or format")                           \
+    X(EUNSAFE, 3, "refused: the file asks for what data never needs")                              \
+    X(EUNCOMMITTED, 4, "checkpoint is incomplete or was never committed")                          \
+    X(EUNSUPPORTED, 5, "not supported")                                                            \
+    X(EMISMATCH, 1, "state and checkpoint do not match")                                           \
+    X(ELOCKED, 11, "locked or in use")                                                             \
+    X(EBUSY, 11, "another save is in flight")                                                      \
+    X(EPEER, 1, "another rank failed")                                                             \
+    X(EDISAGREE, 1, "ranks disagree")                                                              \
+    X(ETIMEDOUT, 1, "deadline passed")                                                             \
+    X(EABORTED, 1, "save was aborted; no checkpoint was made")                                     \
+    X(EUNKNOWN, 1, "outcome unknown; the checkpoint may or may not exist")                         \
+    X(EFORKED, 1, "handle belongs to the parent of this process")                                  \
+    X(ECANCELLED, 130, "interrupted")
+
+enum sidestep_status {
+#define SIDESTEP_STATUS_ENUM(name, exit_status, text) SIDESTEP_##name,
+    SIDESTEP_STATUS_MAP(SIDESTEP_STATUS_ENUM)
+#undef SIDESTEP_STATUS_ENUM
+};
+
+/**
+ * struct sidestep_error: why a call failed.  Owned by the caller; no pointers inside,
+ * so it can be copied, sent to another rank, or kept after the engine is gone.  Its
+ * size never changes.  Too long a message is cut.
+ */
+struct sidestep_error {
+    int32_t status;       /* enum sidestep_status: branch on this ... */
+    int32_t sys_errno;    /* ... or on this; 0 if the kernel was not involved */
+    int32_t rank;         /* rank that failed first; -1 means "this one" */
+    uint32_t reserved[3]; /* zero */
+    char where[40];       /* "publish.c:118", for bug reports */
+    char message[704];    /* "save 'ckpt/step-12': write __3_0.distcp: No space left ..." */
+};
+
+/** sidestep_status_text(status): one static sentence for ${status}; never NULL. */
+SIDESTEP_API const char *sidestep_status_text(enum sidestep_status status);
+
+/** sidestep_status_exit(status): exit status of the command line for ${status}. */
+SIDESTEP_API int sidestep_status_exit(enum sidestep_status status);
+
+/* ---------------------------------------------------------------- what a state is */
+
+/*
+ * Element types, with torch's names and bytes per element: X(name, torch name, bytes).
+ * float4_e2m1fn_x2 holds two values in one byte, and its shapes count bytes, as in torch.
+ */
+#define SIDESTEP_DTYPE_MAP(X)                                                                      \
+    X(FLOAT64, "float64", 8)                                                                       \
+    X(FLOAT32, "float32", 4)                                                                       \
+    X(FLOAT16, "float16", 2)                                                                       \
+    X(BFLOAT16, "bfloat16", 2)                                                                     \
+    X(COMPLEX64, "complex64", 8)                                                                   \
+    X(COMPLEX128, "complex128", 16)                                                                \
+    X(INT8, "int8", 1)                                                                             \
+    X(INT16, "int16", 2)                                                                           \
+    X(INT32, "int32", 4)                                                                           \
+    X(INT64, "int64", 8)                                                                           \
+    X(UINT8, "uint8", 1)                                                                           \
+    X(BOOL, "bool", 1)                                                                             \
+    X(UINT16, "uint16", 2)                                                                         \
+    X(UINT32, "uint32", 4)                                                                         \
+    X(UINT64, "uint64", 8)                                                                         \
+    X(COMPLEX32, "complex32", 4)                                                                   \
+    X(FLOAT8_E4M3FN, "float8_e4m3fn", 1)                                                           \
+    X(FLOAT8_E5M2, "float8_e5m2", 1)                                                               \
+    X(FLOAT8_E4M3FNUZ, "float8_e4m3fnuz", 1)                                                       \
+    X(FLOAT8_E5M2FNUZ, "float8_e5m2fnuz", 1)                                                       \
+    X(FLOAT8_E8M0FNU, "float8_e8m0fnu", 1)                                                         \
+    X(FLOAT4_E2M1FN_X2, "float4_e2m1fn_x2", 1)                                                     \
+    X(BITS8, "bits8", 1)                                                                           \
+    X(BITS1X8, "bits1x8", 1)                                                                       \
+    X(BITS2X4, "bits2x4", 1)                                                                       \
+    X(BITS4X2, "bits4x2", 1)                                                                       \
+    X(BITS16, "bits16", 2)                                                                         \
+    X(BCOMPLEX32, "bcomplex32", 4)
+
+enum sidestep_dtype {
+    SIDESTEP_DTYPE_NONE = 0,
+#define SIDESTEP_DTYPE_ENUM(name, torch_name, bytes) SIDESTEP_##name,
+    SIDESTEP_DTYPE_MAP(SIDESTEP_DTYPE_ENUM) SIDESTEP_DTYPE_END
+#undef SIDESTEP_DTYPE_ENUM
+};
+
+/** sidestep_dtype_name(dtype): torch's name without "torch."; NULL if there is no such dtype. */
+SIDESTEP_API const char *sidestep_dtype_name(enum sidestep_dtype dtype);
+
+/** sidestep_dtype_size(dtype): bytes per element; 0 if there is no such dtype. */
+SIDESTEP_API size_t sidestep_dtype_size(enum sidestep_dtype dtype);
+
+/** sidestep_dtype_from_name(name): "float32" or "torch.float32"; SIDESTEP_DTYPE_NONE if unknown. */
+SIDESTEP_API enum sidestep_dtype sidestep_dtype_from_name(const char *name);
+
+#define SIDESTEP_MAX_NDIM 64       /* dimensions of a tensor */
+#define SIDESTEP_MAX_NAME 4096     /* bytes of a name, the NUL excluded */
+#define SIDESTEP_MAX_PATH_ITEMS 64 /* depth of a nested state dict */
+#define SIDESTEP_MAX_RANKS 1048576
+
+/**
+ * struct sidestep_path_item: one step from the root of a nested state dict to a value: a
+ * key of a dict (${key} not NULL) or an index of a list (${key} NULL).
+ * {"optim", 0, "exp_avg"} is what Python calls state["optim"][0]["exp_avg"].
+ */
+struct sidestep_path_item {
+    const char *key;
+    int64_t index;
+};
+
+/** Every replica lists the same bytes; sidestep may write any part from any of them. */
+#define SIDESTEP_TENSOR_REPLICATED 1u
+/** Recorded for readers; the saved data is the same. */
+#define SIDESTEP_TENSOR_REQUIRES_GRAD 2u
+
+/**
+ * struct sidestep_tensor: this rank's shard of one tensor: where it lies in memory, and
+ * which box of the global tensor it is.  All arrays have ${ndim} elements.
+ *
+ * Two entries of one state may carry the same name if their boxes differ (a rank that
+ * holds several shards of a tensor).  A tensor that several ranks list with the same box
+ * is saved once: by the lowest rank, or, with SIDESTEP_TENSOR_REPLICATED on all of them,
+ * by whichever has the least to write, and in parts when it is large.
+ */
+struct sidestep_tensor {
+    size_t struct_size;
+    const char *name; /* fully qualified name: "model.layers.0.weight" */
+    enum sidestep_dtype dtype;
+    uint32_t ndim;          /* 0 for a scalar */
+    const int64_t *shape;   /* of the whole (global) tensor */
+    const int64_t *offsets; /* of this shard in it; NULL: zeros */
+    const int64_t *lengths; /* of this shard; NULL: ${shape} */
+    const int64_t *strides; /* of this shard in memory, in elements; NULL: row-major */
+    void *data;             /* first element of the shard; host memory; read by a save,
+                               written by a load; may be NULL if the shard is empty */
+    uint32_t flags;         /* SIDESTEP_TENSOR_* */
+    uint32_t path_length;   /* 0: the path is the name alone */
+    const struct sidestep_path_item *path;
+};
+#define SIDESTEP_TENSOR_INIT                                                                       \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_tensor)                                              \
+    }
+
+/*
+ * Values: what Python would call None, bool, int, float, str, bytes, list, tuple, dict.
+ * Built in C so that Python sees the real value, and decoded from checkpoints without
+ * executing anything.  A value owns its children.
+ */
+enum sidestep_value_kind {
+    SIDESTEP_VALUE_NONE,
+    SIDESTEP_VALUE_BOOL,
+    SIDESTEP_VALUE_INT,
+    SIDESTEP_VALUE_FLOAT,
+    SIDESTEP_VALUE_STR,
+    SIDESTEP_VALUE_BYTES,
+    SIDESTEP_VALUE_LIST,
+    SIDESTEP_VALUE_TUPLE,
+    SIDESTEP_VALUE_DICT,
+    SIDESTEP_VALUE_OPAQUE, /* decoded only: something that is none of the above */
+};
+struct sidestep_value;
+
+/*
+ * Constructors return NULL when memory is short.  sidestep_value_append() and _set() take
+ * ownership of what they are given, also on failure, and accept NULL (they then fail with
+ * SIDESTEP_ENOMEM), so that calls nest:
+ *      sidestep_value_set(dict, sidestep_value_str("lr"), sidestep_value_float(1e-4), &err)
+ */
+SIDESTEP_API struct sidestep_value *sidestep_value_none(void);
+SIDESTEP_API struct sidestep_value *sidestep_value_bool(bool v);
+SIDESTEP_API struct sidestep_value *sidestep_value_int(int64_t v);
+SIDESTEP_API struct sidestep_value *sidestep_value_float(double v);
+SIDESTEP_API struct sidestep_value *sidestep_value_str(const char *utf8);
+SIDESTEP_API struct sidestep_value *sidestep_value_bytes(const void *bytes, size_t length);
+SIDESTEP_API struct sidestep_value *sidestep_value_list(void);
+SIDESTEP_API struct sidestep_value *sidestep_value_tuple(void);
+SIDESTEP_API struct sidestep_value *sidestep_value_dict(void);
+/** sidestep_value_append(seq, item, err): add ${item} (taken) to a list or tuple. */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_value_append(struct sidestep_value *seq, struct sidestep_value *item,
+                      struct sidestep_error *err);
+/** sidestep_value_set(dict, key, item, err): set a key of a dict; takes both; replaces an equal
+ * key. */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_value_set(struct sidestep_value *dict,
+                                                                       struct sidestep_value *key,
+                                                                       struct sidestep_value *item,
+                                                                       struct sidestep_error *err);
+SIDESTEP_API void sidestep_value_free(struct sidestep_value **value);
+
+/* Reading a value.  Pointers live as long as the value.  Asking for another kind than
+ * sidestep_value_kind() says returns 0, 0.0, or NULL. */
+SIDESTEP_API enum sidestep_value_kind sidestep_value_kind(const struct sidestep_value *value);
+SIDESTEP_API bool sidestep_value_get_bool(const struct sidestep_value *value);
+SIDESTEP_API int64_t sidestep_value_get_int(const struct sidestep_value *value);
+SIDESTEP_API double sidestep_value_get_float(const struct sidestep_value *value);
+/** Bytes of a str, of bytes, or the description of an opaque one; ${length} may be NULL. */
+SIDESTEP_API const char *sidestep_value_get_bytes(const struct sidestep_value *value,
+                                                  size_t *length);
+/** Items of a list, tuple or dict. */
+SIDESTEP_API size_t sidestep_value_count(const struct sidestep_value *value);
+/** Item ${i} of a list or tuple, value ${i} of a dict in insertion order; NULL past the end. */
+SIDESTEP_API const struct sidestep_value *sidestep_value_item(const struct sidestep_value *value,
+                                                              size_t i);
+/** Key ${i} of a dict. */
+SIDESTEP_API const struct sidestep_value *sidestep_value_key(const struct sidestep_value *value,
+                                                             size_t i);
+
+/*
+ * A state dict: what this rank saves, or wants loaded.  It keeps copies of names, shapes
+ * and objects, and the *addresses* of tensors: the memory stays the caller's and must be
+ * valid until the save is RELEASED (see below), or the load has returned.
+ */
+struct sidestep_state_dict;
+
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_new(struct sidestep_state_dict **state, struct sidestep_error *err);
+/** sidestep_state_dict_free(&state): not while a save of it is being staged. */
+SIDESTEP_API void sidestep_state_dict_free(struct sidestep_state_dict **state);
+
+/**
+ * sidestep_state_dict_add_tensor(state, tensor, err): add one shard.
+ * Errors: SIDESTEP_EINVAL names the tensor and what is wrong with it (no name, box outside
+ * the shape, sizes that overflow, a NULL address with elements, the same box twice).
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_add_tensor(struct sidestep_state_dict *state,
+                               const struct sidestep_tensor *tensor, struct sidestep_error *err);
+
+/**
+ * sidestep_state_dict_add_value(state, name, path, path_length, value, err):
+ * Add an object; Python sees ${value} under ${name}.  Takes ${value} on success.  To load an
+ * object, add it with a NULL ${value}, load, and ask sidestep_state_dict_value().
+ * Objects are saved by the lowest rank that lists them.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_add_value(struct sidestep_state_dict *state, const char *name,
+                              const struct sidestep_path_item *path, uint32_t path_length,
+                              struct sidestep_value *value, struct sidestep_error *err);
+
+/**
+ * sidestep_state_dict_add_bytes(state, name, path, path_length, bytes, length, err):
+ * Add an object by its stored bytes, which are copied and written as they are.  Stock torch
+ * reads them if they are what torch.save() makes.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_add_bytes(struct sidestep_state_dict *state, const char *name,
+                              const struct sidestep_path_item *path, uint32_t path_length,
+                              const void *bytes, size_t length, struct sidestep_error *err);
+
+/** sidestep_state_dict_value(state, name): a loaded object, decoded; NULL if there is none. */
+SIDESTEP_API const struct sidestep_value *
+sidestep_state_dict_value(const struct sidestep_state_dict *state, const char *name);
+/** sidestep_state_dict_bytes(state, name, &length): the stored bytes of a loaded object, or NULL.
+ */
+SIDESTEP_API const void *sidestep_state_dict_bytes(const struct sidestep_state_dict *state,
+                                                   const char *name, size_t *length);
+
+/* ---------------------------------------------------------------- ranks */
+
+/**
+ * struct sidestep_comm: the host program's collectives.  sidestep has no network code of its
+ * own.  Called only on the thread that calls a collective function of this header, never in
+ * the background.  Each callback returns 0, or non-zero for failure, which must be seen on
+ * every rank.  All are collective over ${size} ranks; buffers are host memory.
+ *
+ * Ready-made: NULL for a single process; sidestep_mpi.h for MPI.
+ */
+struct sidestep_comm {
+    size_t struct_size;
+    void *context;
+    int32_t rank;
+    int32_t size;
+    /** Element-wise maximum of ${count} values over all ranks, result everywhere. */
+    int (*all_reduce_max)(void *context, uint64_t *values, size_t count);
+    /** ${bytes} bytes from ${root} to everybody. */
+    int (*broadcast)(void *context, void *buffer, size_t bytes, int32_t root);
+    /** ${send_bytes} from each rank to rank 0, one behind the other, in rank order, in
+        ${recv}; ${recv_bytes} has a size per rank.  Both are NULL elsewhere. */
+    int (*gather)(void *context, const void *send, size_t send_bytes, void *recv,
+                  const size_t *recv_bytes);
+    /** The reverse of gather. */
+    int (*scatter)(void *context, const void *send, const size_t *send_bytes, void *recv,
+                   size_t recv_bytes);
+};
+
+/* ---------------------------------------------------------------- engine */
+
+/*
+ * An engine owns threads, the staging pool and the communicator; it has no directory.
+ * Usually one per process.
+ */
+struct sidestep_engine;
+
+/** Never use O_DIRECT, even where it is allowed. */
+#define SIDESTEP_ENGINE_NO_DIRECT_IO 1u
+
+struct sidestep_engine_options {
+    size_t struct_size;
+    const struct sidestep_comm *comm; /* copied; NULL: a single process */
+    uint32_t threads;       /* of each kind (staging; hashing and I/O); 0: by the machine */
+    uint32_t flags;         /* SIDESTEP_ENGINE_* */
+    uint64_t pool_bytes;    /* hard cap of staging memory on this rank; 0: what the largest
+                               state so far needs.  Under a smaller cap a save writes the
+                               rest before it returns, and says so. */
+    uint64_t timeout_ms;    /* give up on a silent rank; 0: 600,000 */
+    const char *event_path; /* append one line of JSON per phase edge; NULL: none */
+    void (*on_event)(void *event_context, const char *json_line); /* from any thread */
+    void *event_context;
+};
+#define SIDESTEP_ENGINE_OPTIONS_INIT                                                               \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_engine_options)                                      \
+    }
+
+/**
+ * sidestep_engine_open(&engine, options, err):
+ * Start the threads.  Collective.  ${options} may be NULL.  Allocates no staging memory yet.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_engine_open(struct sidestep_engine **engine, const struct sidestep_engine_options *options,
+                     struct sidestep_error *err);
+
+/**
+ * sidestep_engine_prepare(engine, state, err):
+ * Allocate and pre-fault the staging pool for ${state}, so that the first save does not pay
+ * for it.  Optional.  Not collective.  Blocks (0.1-3 s per GiB, by the machine).
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_engine_prepare(struct sidestep_engine *engine, const struct sidestep_state_dict *state,
+                        struct sidestep_error *err);
+
+/**
+ * sidestep_engine_close(&engine, err):
+ * Wait for a save in flight, stop the threads, free everything.  Collective.  Returns the
+ * sticky error: that of a save whose outcome nobody asked for.  The engine is gone in any case.
+ */
+SIDESTEP_API enum sidestep_status sidestep_engine_close(struct sidestep_engine **engine,
+                                                        struct sidestep_error *err);
+
+/* ---------------------------------------------------------------- save */
+
+/*
+ * The life of a save, on each rank:
+ *
+ *   STAGING -> STAGED -> RELEASED -> WRITTEN -> COMMITTED
+ *      |          |         |           |   \-> UNKNOWN
+ *      +----------+---------+-----------+-----> ABORTED
+ *
+ * STAGED: the tensors may be modified.  RELEASED: their memory may be freed, unmapped or
+ * resized.  WRITTEN: this rank's bytes are durable.  COMMITTED: the checkpoint exists, on
+ * every rank's word, and survives power loss.  ABORTED: it does not exist and never will.
+ * UNKNOWN: nobody can tell yet; the storage will.
+ */
+enum sidestep_save_state {
+    SIDESTEP_SAVE_STAGING,
+    SIDESTEP_SAVE_STAGED,
+    SIDESTEP_SAVE_RELEASED,
+    SIDESTEP_SAVE_WRITTEN,
+    SIDESTEP_SAVE_COMMITTED,
+    SIDESTEP_SAVE_ABORTED,
+    SIDESTEP_SAVE_UNKNOWN,
+};
+struct sidestep_save; /* one save in flight */
+
+/** Refuse with SIDESTEP_EBUSY, instead of waiting, while an earlier save is in flight. */
+#define SIDESTEP_SAVE_NOWAIT 1u
+/** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint already. */
+#define SIDESTEP_SAVE_NO_REPLACE 2u
+
+struct sidestep_save_options {
+    size_t struct_size;
+    uint32_t flags;    /* SIDESTEP_SAVE_* */
+    uint32_t has_step; /* non-zero: record ${step} */
+    uint64_t step;
+    uint64_t deadline_ms; /* for the commit, since the last progress seen; 0: the engine's */
+};
+#define SIDESTEP_SAVE_OPTIONS_INIT                                                                 \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_save_options)                                        \
+    }
+
+/** The layout was the one of the save before: no planning was needed. */
+#define SIDESTEP_SAVE_PLAN_REUSED 1u
+/** The pool was too small: part of the state was written before the call returned. */
+#define SIDESTEP_SAVE_STREAMED 2u
+/** The storage does not survive power loss (tmpfs and the like). */
+#define SIDESTEP_SAVE_VOLATILE 4u
+/** Written with O_DIRECT. */
+#define SIDESTEP_SAVE_DIRECT_IO 8u
+
+/**
+ * struct sidestep_save_info: how far a save is and what it cost this rank.  Times in
+ * nanoseconds; those of phases that have not ended are 0.
+ */
+struct sidestep_save_info {
+    size_t struct_size;
+    enum sidestep_save_state state;
+    uint32_t flags;       /* SIDESTEP_SAVE_PLAN_REUSED ... */
+    char save_id[40];     /* 32 hexadecimal digits */
+    uint64_t bytes_total; /* this rank writes */
+    uint64_t bytes_staged;
+    uint64_t bytes_written;
+    uint64_t call_ns;   /* the trainer was stopped */
+    uint64_t wait_ns;   /* ... of which waiting for an earlier save */
+    uint64_t plan_ns;   /* ... agreeing and planning */
+    uint64_t pool_ns;   /* ... allocating the pool (first save) */
+    uint64_t stage_ns;  /* ... copying */
+    uint64_t write_ns;  /* in the background: until WRITTEN */
+    uint64_t commit_ns; /* in the background: from WRITTEN to COMMITTED */
+};
+#define SIDESTEP_SAVE_INFO_INIT                                                                    \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_save_info)                                           \
+    }
+
+/**
+ * sidestep_save_async(engine, path, state, options, &save, err):
+ * Snapshot ${state} and write it in the background as the directory ${path}.  Collective:
+ * every rank gives the same ${path} on shared storage.
+ *
+ * ${path} may be new, an empty directory, an older checkpoint (it is replaced, atomically),
+ * or a directory with other files (they are kept).  Its parent must exist.
+ *
+ * Returns once the tensors may be modified, i.e. when they have been copied, not when they
+ * are durable.  Waits for an earlier save unless SIDESTEP_SAVE_NOWAIT.  On success ${*save} is
+ * owned by the caller and must be given to sidestep_save_finish().  On failure ${*save} is
+ * NULL, nothing was made, and earlier checkpoints are untouched.
+ * An error of an earlier save whose outcome nobody asked for is returned here, before
+ * anything is done, once.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_save_async(struct sidestep_engine *engine, const char *path,
+                    const struct sidestep_state_dict *state,
+                    const struct sidestep_save_options *options, struct sidestep_save **save,
+                    struct sidestep_error *err);
+
+/**
+ * sidestep_save_poll(save, info): fill ${info} with what is known now.  Never blocks on
+ * storage; any thread.  SIDESTEP_EINVAL if struct_size is not set.
+ */
+SIDESTEP_API enum sidestep_status sidestep_save_poll(struct sidestep_save *save,
+                                                     struct sidestep_save_info *info);
+
+/**
+ * sidestep_save_wait(save, state, timeout_ms, err):
+ * Block until the save has reached ${state} or ended.  SIDESTEP_OK: reached.
+ * SIDESTEP_ETIMEDOUT: not yet, after ${timeout_ms} (< 0: for ever); the save goes on.
+ * Otherwise the reason why it never will.  Not collective; any thread.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_save_wait(struct sidestep_save *save, enum sidestep_save_state state, int64_t timeout_ms,
+                   struct sidestep_error *err);
+
+/**
+ * sidestep_save_finish(&save, info, err):
+ * Wait until the checkpoint is COMMITTED or has failed, fill ${info} (may be NULL), and
+ * release ${*save}, in every case.  Not collective.  NULL ${*save} is a no-op.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_save_finish(struct sidestep_save **save, struct sidestep_save_info *info,
+                     struct sidestep_error *err);
+
+/**
+ * sidestep_save(engine, path, state, options, info, err):
+ * The same, blocking until COMMITTED.  Collective; every rank gets the coordinator's verdict.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_save(struct sidestep_engine *engine, const char *path,
+              const struct sidestep_state_dict *state, const struct sidestep_save_options *options,
+              struct sidestep_save_info *info, struct sidestep_error *err);
+
+/* ---------------------------------------------------------------- load */
+
+enum sidestep_verify_mode {
+    SIDESTEP_VERIFY_READ,      /* default: check every byte that is read */
+    SIDESTEP_VERIFY_BEFORE,    /* check everything before the first tensor is touched */
+    SIDESTEP_VERIFY_STRUCTURE, /* files, sizes, names, ids; no data hashes */
+};
+
+/** Missing and mismatched names are reported, not an error. */
+#define SIDESTEP_LOAD_PARTIAL 1u
+/** Names in the checkpoint that the state lacks are an error. */
+#define SIDESTEP_LOAD_STRICT 2u
+
+struct sidestep_load_options {
+    size_t struct_size;
+    uint32_t flags; /* SIDESTEP_LOAD_* */
+    enum sidestep_verify_mode verify;
+};
+#define SIDESTEP_LOAD_OPTIONS_INIT                                                                 \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_load_options)                                        \
+    }
+
+/**
+ * struct sidestep_load_report: what a load found.  Filled by the library; release it with
+ * sidestep_load_report_release().  Names are sorted.
+ */
+struct sidestep_load_report {
+    size_t struct_size;
+    uint64_t bytes_loaded;   /* placed in the caller's tensors on this rank */
+    uint64_t bytes_read;     /* read from storage */
+    size_t missing_count;    /* in the state, not in the checkpoint */
+    size_t unexpected_count; /* in the checkpoint, not in the state of this rank */
+    size_t mismatched_count; /* other shape, dtype or kind */
+    const char *const *missing;
+    const char *const *unexpected;
+    const char *const *mismatched; /* "name: saved float32 [2,3], wanted float32 [3,3]" */
+    void *owner;                   /* the library's */
+};
+#define SIDESTEP_LOAD_REPORT_INIT                                                                  \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_load_report)                                         \
+    }
+SIDESTEP_API void sidestep_load_report_release(struct sidestep_load_report *report);
+
+/**
+ * sidestep_load(engine, path, state, options, report, err):
+ * Fill the tensors and objects of ${state} from the checkpoint ${path}: ours or torch's, saved
+ * by any number of ranks in any sharding.  Collective: all ranks load the same save, or all
+ * fail.  Writes, locks and renames nothing on storage.  Blocks.
+ * On failure the contents of the tensors are unspecified (unless the error came before the
+ * first byte: missing and mismatched names do).  ${report} may be NULL.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_load(struct sidestep_engine *engine, const char *path, struct sidestep_state_dict *state,
+              const struct sidestep_load_options *options, struct sidestep_load_report *report,
+              struct sidestep_error *err);
+
+/* ---------------------------------------------------------------- series */
+
+/*
+ * A series is a directory of checkpoints of one run, "step-<n>".  Opening it takes the lock,
+ * starts a new incarnation that fences every earlier one, and clears what they left.
+ */
+struct sidestep_series;
+
+struct sidestep_series_options {
+    size_t struct_size;
+    uint32_t flags; /* none yet */
+    uint32_t reserved;
+    const char *prefix; /* of the checkpoints' names; NULL: "step-" */
+};
+#define SIDESTEP_SERIES_OPTIONS_INIT                                                               \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_series_options)                                      \
+    }
+
+/**
+ * sidestep_series_open(engine, root, options, &series, err):
+ * Collective.  Makes ${root} if its parent exists.  SIDESTEP_ELOCKED names host and pid of
+ * the process that holds it.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_open(struct sidestep_engine *engine, const char *root,
+                     const struct sidestep_series_options *options, struct sidestep_series **series,
+                     struct sidestep_error *err);
+
+/** sidestep_series_save_async(...): as sidestep_save_async() to ROOT/step-<step>.  SIDESTEP_EEXISTS
+    if that step is committed already. */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_save_async(struct sidestep_series *series, uint64_t step,
+                           const struct sidestep_state_dict *state,
+                           const struct sidestep_save_options *options, struct sidestep_save **save,
+                           struct sidestep_error *err);
+
+/** sidestep_series_save(...): the same, blocking until COMMITTED. */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_save(struct sidestep_series *series, uint64_t step,
+                     const struct sidestep_state_dict *state,
+                     const struct sidestep_save_options *options, struct sidestep_save_info *info,
+                     struct sidestep_error *err);
+
+/**
+ * sidestep_series_load(series, state, options, &step, report, err):
+ * Load the newest checkpoint that verifies.  Collective.  One that does not verify, after a
+ * second, uncached read, is set aside as .bad (if it is ours) and the next older one is
+ * tried.  SIDESTEP_ENOTFOUND: nothing there yet.  SIDESTEP_ECORRUPT: there are checkpoints,
+ * but none that is valid; the message lists what was rejected and why.
+ * ${*step} is set on success; ${rejected} may be NULL, else receives the same list.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_load(struct sidestep_series *series, struct sidestep_state_dict *state,
+                     const struct sidestep_load_options *options, uint64_t *step,
+                     struct sidestep_load_report *report, char rejected[2048],
+                     struct sidestep_error *err);
+
+/**
+ * sidestep_series_delete(series, step, err):
+ * Delete one committed checkpoint of this series.  Collective.  Refused with SIDESTEP_ELOCKED:
+ * the newest one that verifies, any while an outcome is UNKNOWN, and any before this incarnation
+ * has committed one of its own.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_delete(struct sidestep_series *series, uint64_t step, struct sidestep_error *err);
+
+/** sidestep_series_close(&series, err): wait for its saves, release the lock.  Collective. */
+SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series **series,
+                                                        struct sidestep_error *err);
+
+/* ---------------------------------------------------------------- looking at checkpoints */
+
+/* None of what follows needs an engine, and none but sidestep_gc() and sidestep_rebuild()
+ * writes to storage. */
+
+enum sidestep_presence {
+    SIDESTEP_COMMITTED, /* exists */
+    SIDESTEP_SAVING,    /* being written, or left behind by a killed save */
+    SIDESTEP_TRASH,     /* being deleted */
+    SIDESTEP_BAD,       /* failed verification, set aside */
+    SIDESTEP_FOREIGN,   /* a directory that is none of the above */
+};
+
+struct sidestep_listed {
+    const char *name; /* in ${root} */
+    const char *path;
+    const char *state_name; /* "committed", "saving", "trash", "bad", "foreign" */
+    enum sidestep_presence state;
+    uint32_t ranks; /* that wrote it; 0: unknown */
+    int64_t step;   /* -1: unknown */
+    uint64_t bytes; /* of its files */
+    uint64_t files;
+    int64_t saved_at;    /* seconds since 1970, for people; -1: unknown */
+    const char *save_id; /* NULL: not ours */
+};
+struct sidestep_list {
+    size_t count;
+    const struct sidestep_listed *entries; /* by step, oldest first, then by name */
+    void *owner;
+};
+/** sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.
+    SIDESTEP_ENOTFOUND if ${root} is not a directory. */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);
+SIDESTEP_API void sidestep_list_release(struct sidestep_list *list);
+
+/**
+ * sidestep_latest(root, verify, &path, err): the newest checkpoint under ${root} that passes
+ * ${verify}; ${*path} is to be freed with sidestep_string_free().  Errors as
+ * sidestep_series_load().
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_latest(const char *root, enum sidestep_verify_mode verify, char **path,
+                struct sidestep_error *err);
+SIDESTEP_API void sidestep_string_free(char **string);
+
+/** A checkpoint opened for reading.  Its files stay open, so a delete does not hurt. */
+struct sidestep_checkpoint;
+
+struct sidestep_checkpoint_info {
+    size_t struct_size;
+    const char *path;
+    const char *format;  /* "dcp" (torch's) or "sidestep" (DCP with our footers and manifest) */
+    const char *save_id; /* may be "" */
+    int64_t step;        /* -1: unknown */
+    uint32_t world_size; /* ranks that wrote it; 0: unknown */
+    uint32_t reserved;
+    uint64_t bytes; /* of data files */
+    size_t tensor_count;
+    size_t object_count;
+};
+#define SIDESTEP_CHECKPOINT_INFO_INIT                                                              \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_checkpoint_info)                                     \
+    }
+
+/** One stored chunk of a tensor, or the bytes of an object (then ndim is 0). */
+struct sidestep_chunk {
+    const int64_t *offsets;
+    const int64_t *lengths;
+    const char *file;
+    uint64_t file_offset;
+    uint64_t file_bytes;
+    const char *transform; /* "stream.zstd/1", or NULL */
+};
+struct sidestep_entry {
+    const char *name;
+    bool is_object;
+    enum sidestep_dtype dtype;
+    const char *dtype_name; /* also where dtype is SIDESTEP_DTYPE_NONE; NULL for objects */
+    uint32_t ndim;
+    const int64_t *shape;
+    uint64_t bytes;     /* of the whole tensor; stored bytes of an object */
+    size_t chunk_count; /* 1 for an object */
+    const struct sidestep_chunk *chunks;
+};
+
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_checkpoint_open(const char *path, struct sidestep_checkpoint **checkpoint,
+                         struct sidestep_error *err);
+SIDESTEP_API void sidestep_checkpoint_close(struct sidestep_checkpoint **checkpoint);
+SIDESTEP_API enum sidestep_status
+sidestep_checkpoint_info(const struct sidestep_checkpoint *checkpoint,
+                         struct sidestep_checkpoint_info *info);
+/** Tensors and objects together, sorted by name; entries live as long as the checkpoint. */
+SIDESTEP_API size_t sidestep_checkpoint_count(const struct sidestep_checkpoint *checkpoint);
+SIDESTEP_API const struct sidestep_entry *
+sidestep_checkpoint_entry(const struct sidestep_checkpoint *checkpoint, size_t i);
+/** sidestep_checkpoint_find(checkpoint, name): NULL if there is none. */
+SIDESTEP_API const struct sidestep_entry *
+sidestep_checkpoint_find(const struct sidestep_checkpoint *checkpoint, const char *name);
+
+/**
+ * sidestep_checkpoint_read_tensor(checkpoint, name, offsets, lengths, data, bytes, err):
+ * Read a box of a tensor into ${data}: row-major, contiguous, little-endian; ${bytes} must be the
+ * box's size.  NULL ${offsets} and ${lengths}: the whole tensor.  Every byte is verified.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_checkpoint_read_tensor(struct sidestep_checkpoint *checkpoint, const char *name,
+                                const int64_t *offsets, const int64_t *lengths, void *data,
+                                size_t bytes, struct sidestep_error *err);
+
+/** sidestep_checkpoint_read_bytes(..., &bytes, &length): the stored bytes of an object, to be
+    freed with sidestep_bytes_free(). */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_checkpoint_read_bytes(struct sidestep_checkpoint *checkpoint, const char *name,
+                               void **bytes, size_t *length, struct sidestep_error *err);
+SIDESTEP_API void sidestep_bytes_free(void **bytes);
+/** sidestep_checkpoint_read_value(..., &value): an object, decoded; freed with
+ * sidestep_value_free(). */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_checkpoint_read_value(struct sidestep_checkpoint *checkpoint, const char *name,
+                               struct sidestep_value **value, struct sidestep_error *err);
+
+struct sidestep_problem {
+    const char *file; /* relative to the checkpoint; may be NULL */
+    const char *name; /* of the tensor or object; may be NULL */
+    const char *kind; /* "missing", "size", "hash", "format", "id", "coverage", "io" */
+    const char *message;
+};
+struct sidestep_verify_report {
+    bool ok;
+    uint64_t checked_bytes;
+    size_t problem_count;
+    const struct sidestep_problem *problems;
+    void *owner;
+};
+struct sidestep_verify_options {
+    size_t struct_size;
+    uint32_t threads; /* 0: by the machine */
+    uint32_t flags;   /* none yet */
+    void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
+    const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
+};
+#define SIDESTEP_VERIFY_OPTIONS_INIT                                                               \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_verify_options)                                      \
+    }
+
+/**
+ * sidestep_verify(path, options, report, err): read everything and check every byte against
+ * its hash.  SIDESTEP_OK: it was checked, see report->ok.  SIDESTEP_EUNCOMMITTED: there is no
+ * checkpoint.  For torch's own checkpoints: structure, coverage, and CRC32 where it was written.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_verify(const char *path, const struct sidestep_verify_options *options,
+                struct sidestep_verify_report *report, struct sidestep_error *err);
+SIDESTEP_API void sidestep_verify_report_release(struct sidestep_verify_report *report);
+
+/** Only say what would be removed. */
+#define SIDESTEP_GC_DRY_RUN 1u
+struct sidestep_gc_report {
+    size_t removed_count;
+    const char *const *removed; /* paths */
+    size_t kept_count;
+    const char *const *kept; /* "path: reason" */
+    uint64_t bytes;          /* freed */
+    void *owner;
+};
+/**
+ * sidestep_gc(parent, flags, report, err): remove what killed saves and deletes left in
+ * ${parent}.  Touches only names of ours whose owner is dead; never a checkpoint, never .bad.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
+                                                                struct sidestep_gc_report *report,
+                                                                struct sidestep_error *err);
+SIDESTEP_API void sidestep_gc_report_release(struct sidestep_gc_report *report);
+
+/**
+ * sidestep_rebuild(path, err): write `.metadata` and manifest anew from the shards' own
+ * footers, for a directory whose `.metadata` was lost or damaged.  Refused where the shards do
+ * not make up one whole save, and where a readable `.metadata` is there.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_rebuild(const char *path,
+                                                                     struct sidestep_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * buffer.h -- a growing byte buffer for encoders.  Failure sticks: after a failed allocation
+ * all later puts do nothing, and buffer_check() says so once at the end.
+ */
+#ifndef BASE_BUFFER_H
+#define BASE_BUFFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct buffer {
+    uint8_t *bytes;
+    size_t length;
+    size_t capacity;
+    bool failed;
+};
+
+void buffer_release(struct buffer *b);
+#define OWNED_BUFFER __attribute__((cleanup(buffer_release))) struct buffer
+
+/* Room for ${n} more bytes, which the caller fills; NULL on failure. */
+uint8_t *buffer_extend(struct buffer *b, size_t n);
+void buffer_put(struct buffer *b, const void *bytes, size_t n);
+void buffer_put_u8(struct buffer *b, uint8_t v);
+void buffer_put_u16le(struct buffer *b, uint16_t v);
+void buffer_put_u32le(struct buffer *b, uint32_t v);
+void buffer_put_u64le(struct buffer *b, uint64_t v);
+void buffer_put_text(struct buffer *b, const char *text); /* without the NUL */
+void buffer_printf(struct buffer *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+enum sidestep_status buffer_check(const struct buffer *b, struct sidestep_error *err);
+
+#endif

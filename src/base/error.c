@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* error.c -- status texts, and the sentences of struct sidestep_error. */
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/owned.h"
+
+_Static_assert(sizeof(struct sidestep_error) == 768, "part of the ABI");
+
+const char *sidestep_status_text(enum sidestep_status status)
+{
+    switch (status) {
+#define STATUS_TEXT(name, exit_status, text)                                                       \
+    case SIDESTEP_##name:                                                                          \
+        return text;
+        SIDESTEP_STATUS_MAP(STATUS_TEXT)
+#undef STATUS_TEXT
+    }
+    return "unknown status";
+}
+
+int sidestep_status_exit(enum sidestep_status status)
+{
+    switch (status) {
+#define STATUS_EXIT(name, exit_status, text)                                                       \
+    case SIDESTEP_##name:                                                                          \
+        return exit_status;
+        SIDESTEP_STATUS_MAP(STATUS_EXIT)
+#undef STATUS_EXIT
+    }
+    return 1;
+}
+
+enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status status,
+                               int sys_errno, const char *where, const char *fmt, ...)
+{
+    int saved = errno;
+    va_list args;
+
+    if (err != NULL) {
+        memset(err, 0, sizeof(*err));
+        err->status = status;
+        err->sys_errno = sys_errno;
+        err->rank = -1;
+        snprintf(err->where, sizeof(err->where), "%s", where);
+        va_start(args, fmt);
+        int used = vsnprintf(err->message, sizeof(err->message), fmt, args);
+        va_end(args);
+        if (sys_errno != 0 && used >= 0 && (size_t)used < sizeof(err->message)) {
+            char buffer[96];
+            snprintf(err->message + used, sizeof(err->message) - (size_t)used, ": %s",
+                     strerror_r(sys_errno, buffer, sizeof(buffer)));
+        }
+    }
+    errno = saved;
+    return status;
+}
+
+void error_wrap(struct sidestep_error *err, const char *fmt, ...)
+{
+    int saved = errno;
+    char text[sizeof(err->message)];
+    va_list args;
+
+    if (err == NULL)
+        return;
+    va_start(args, fmt);
+    int used = vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (used >= 0 && (size_t)used < sizeof(text))
+        snprintf(text + used, sizeof(text) - (size_t)used, ": %s", err->message);
+    memcpy(err->message, text, sizeof(text));
+    errno = saved;
+}
+
+enum sidestep_status error_from_errno(int sys_errno)
+{
+    switch (sys_errno) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return SIDESTEP_ENOSPC;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return SIDESTEP_EPERM;
+    case ENOENT:
+    case ENOTDIR:
+        return SIDESTEP_ENOTFOUND;
+    case EEXIST:
+    case ENOTEMPTY:
+        return SIDESTEP_EEXISTS;
+    case ENOMEM:
+        return SIDESTEP_ENOMEM;
+    case ENAMETOOLONG:
+        return SIDESTEP_EINVAL;
+    case ELOOP:
+    case EXDEV:
+        return SIDESTEP_EUNSAFE;
+    default:
+        return SIDESTEP_EIO;
+    }
+}

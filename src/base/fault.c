@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fault.c -- see fault.h.  The only mutable statics besides the trace mask, and for tests only. */
+#include "base/fault.h"
+
+#ifdef SIDESTEP_FAULTS
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+static struct {
+    pthread_mutex_t lock;
+    const char *prefix;
+    unsigned long nth;
+    bool sticky;
+    int sys_errno;
+    unsigned long hits;
+    const char *fired;
+} fault = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+bool fault_hit(const char *point)
+{
+    bool fire = false;
+
+    pthread_mutex_lock(&fault.lock);
+    if (fault.nth != 0 && strncmp(point, fault.prefix, strlen(fault.prefix)) == 0) {
+        fault.hits++;
+        fire = fault.hits == fault.nth || (fault.sticky && fault.hits > fault.nth);
+        if (fire && fault.fired == NULL)
+            fault.fired = point;
+    }
+    int sys_errno = fault.sys_errno;
+    pthread_mutex_unlock(&fault.lock);
+    if (fire)
+        errno = sys_errno;
+    return fire;
+}
+
+void fault_arm(const char *prefix, unsigned long nth, bool sticky, int sys_errno)
+{
+    pthread_mutex_lock(&fault.lock);
+    fault.prefix = prefix;
+    fault.nth = nth;
+    fault.sticky = sticky;
+    fault.sys_errno = sys_errno;
+    fault.hits = 0;
+    fault.fired = NULL;
+    pthread_mutex_unlock(&fault.lock);
+}
+
+const char *fault_fired(void)
+{
+    return fault.fired;
+}
+
+unsigned long fault_hits(void)
+{
+    return fault.hits;
+}
+#else
+typedef int fault_is_empty; /* ISO C wants a declaration */
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memory.c -- the only malloc, and arenas. */
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+
+#define ARENA_BLOCK_BYTES ((size_t)64 << 10)
+#define ARENA_ALIGN 16u
+
+struct arena_block {
+    struct arena_block *next;
+    size_t used;
+    size_t size;
+    _Alignas(ARENA_ALIGN) unsigned char bytes[];
+};
+
+void *memory_new(size_t count, size_t size)
+{
+    if (fault_hit("memory"))
+        return NULL;
+    return calloc(count != 0 ? count : 1, size != 0 ? size : 1);
+}
+
+void *memory_resize(void *block, size_t count, size_t size)
+{
+    if (fault_hit("memory"))
+        return NULL;
+    return reallocarray(block, count != 0 ? count : 1, size != 0 ? size : 1);
+}
+
+char *memory_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = memory_new(1, bytes);
+
+    return copy != NULL ? memcpy(copy, text, bytes) : NULL;
+}
+
+static struct arena_block *arena_grow(struct arena *arena, size_t bytes)
+{
+    size_t size = bytes > ARENA_BLOCK_BYTES / 4 ? bytes : ARENA_BLOCK_BYTES;
+    struct arena_block *block;
+
+    if (size > SIZE_MAX - sizeof(*block))
+        return NULL;
+    block = memory_new(1, sizeof(*block) + size);
+    if (block == NULL)
+        return NULL;
+    block->size = size;
+    /* A block of its own for something large goes behind the one that is being filled. */
+    if (size != ARENA_BLOCK_BYTES && arena->blocks != NULL) {
+        block->next = arena->blocks->next;
+        arena->blocks->next = block;
+    } else {
+        block->next = arena->blocks;
+        arena->blocks = block;
+    }
+    return block;
+}
+
+void *arena_new(struct arena *arena, size_t count, size_t size)
+{
+    uint64_t bytes;
+
+    if (!checked_mul(count, size, &bytes) || bytes > SIZE_MAX / 2)
+        return NULL;
+    bytes = round_up(bytes != 0 ? bytes : 1, ARENA_ALIGN);
+    if (arena->limit_bytes != 0 && bytes > arena->limit_bytes - arena->used_bytes)
+        return NULL;
+    struct arena_block *block = arena->blocks;
+    if (block == NULL || bytes > block->size - block->used)
+        block = arena_grow(arena, bytes);
+    if (block == NULL)
+        return NULL;
+    void *p = block->bytes + block->used;
+    block->used += bytes;
+    arena->used_bytes += bytes;
+    return p;
+}
+
+char *arena_strndup(struct arena *arena, const char *text, size_t length)
+{
+    char *copy = arena_new(arena, length + 1, 1);
+
+    if (copy != NULL && length != 0)
+        memcpy(copy, text, length);
+    return copy;
+}
+
+void *arena_copy(struct arena *arena, const void *bytes, size_t length)
+{
+    void *copy = arena_new(arena, length, 1);
+
+    if (copy != NULL && length != 0)
+        memcpy(copy, bytes, length);
+    return copy;
+}
+
+char *arena_printf(struct arena *arena, const char *fmt, ...)
+{
+    va_list args;
+    char *text = NULL;
+
+    va_start(args, fmt);
+    int length = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    if (length >= 0)
+        text = arena_new(arena, (size_t)length + 1, 1);
+    if (text != NULL) {
+        va_start(args, fmt);
+        vsnprintf(text, (size_t)length + 1, fmt, args);
+        va_end(args);
+    }
+    return text;
+}
+
+void arena_release(struct arena *arena)
+{
+    struct arena_block *block = arena->blocks;
+
+    while (block != NULL) {
+        struct arena_block *next = block->next;
+        free(block);
+        block = next;
+    }
+    arena->blocks = NULL;
+    arena->used_bytes = 0;
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* random.h -- bytes nobody else has, from getrandom(2). */
+#ifndef BASE_RANDOM_H
+#define BASE_RANDOM_H
+
+#include "base/error.h"
+
+enum sidestep_status random_bytes(void *to, size_t bytes, struct sidestep_error *err);
+
+#endif

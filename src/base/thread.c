@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* thread.c -- see thread.h. */
+#include "base/thread.h"
+
+#include <sched.h>
+#include <signal.h>
+
+#include "base/fault.h"
+
+enum sidestep_status thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
+                                  void *argument, struct sidestep_error *err)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = fault_hit("thread.start") ? errno : pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failure != 0)
+        return error_set(err, SIDESTEP_ENOMEM, failure, HERE, "start thread '%s'", name);
+    (void)pthread_setname_np(*thread, name);
+    return SIDESTEP_OK;
+}
+
+unsigned thread_cpu_count(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof(set), &set) != 0)
+        return 1;
+    int count = CPU_COUNT(&set);
+    return count > 0 ? (unsigned)count : 1;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * trace.h -- SIDESTEP_TRACE=plan,commit (or =all) prints those topics to stderr, one line each.
+ * Off, a TRACE costs one load and one test.  Traces are for developers; what a user must know
+ * goes into struct sidestep_error and the event stream.
+ */
+#ifndef BASE_TRACE_H
+#define BASE_TRACE_H
+
+#define TRACE_TOPICS(X) X(plan) X(stage) X(store) X(comm) X(save) X(load) X(commit)
+
+enum trace_topic {
+#define TRACE_TOPIC_ENUM(topic) TRACE_##topic,
+    TRACE_TOPICS(TRACE_TOPIC_ENUM)
+#undef TRACE_TOPIC_ENUM
+};
+
+extern unsigned trace_mask; /* a bit per topic; set once by trace_init() */
+void trace_init(void);      /* reads the environment; cheap, idempotent */
+void trace_print(enum trace_topic topic, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#define TRACE(topic, ...)                                                                          \
+    do {                                                                                           \
+        if (trace_mask & 1u << TRACE_##topic)                                                      \
+            trace_print(TRACE_##topic, __VA_ARGS__);                                               \
+    } while (0)
+
+#endif

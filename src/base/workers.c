@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* workers.c -- see workers.h. */
+#include "base/workers.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/fault.h"
+#include "base/memory.h"
+#include "base/thread.h"
+
+struct workers {
+    const char *name;
+    unsigned count; /* threads that were started */
+    pthread_t *threads;
+    struct {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        struct workers_job *first; /* jobs with copies still wanted */
+        bool stop;
+    } shared;
+};
+
+static void unlink_job(struct workers *w, struct workers_job *job)
+{
+    for (struct workers_job **at = &w->shared.first; *at != NULL; at = &(*at)->next)
+        if (*at == job) {
+            *at = job->next;
+            return;
+        }
+}
+
+static void *worker_main(void *argument)
+{
+    struct workers *w = argument;
+
+    pthread_mutex_lock(&w->shared.lock);
+    while (!w->shared.stop) {
+        struct workers_job *job = w->shared.first;
+        if (job == NULL) {
+            pthread_cond_wait(&w->shared.changed, &w->shared.lock);
+            continue;
+        }
+        assert(job->wanted > 0);
+        job->running++;
+        if (--job->wanted == 0)
+            unlink_job(w, job);
+        pthread_mutex_unlock(&w->shared.lock);
+        job->run(job->context);
+        pthread_mutex_lock(&w->shared.lock);
+        job->running--;
+        pthread_cond_broadcast(&w->shared.changed);
+    }
+    pthread_mutex_unlock(&w->shared.lock);
+    return NULL;
+}
+
+enum sidestep_status workers_new(unsigned count, const char *name, struct workers **out,
+                                 struct sidestep_error *err)
+{
+    struct workers *w = memory_new(1, sizeof(*w));
+
+    *out = NULL;
+    if (w == NULL)
+        return FAIL_NOMEM(err, sizeof(*w));
+    w->name = name;
+    pthread_mutex_init(&w->shared.lock, NULL);
+    pthread_cond_init(&w->shared.changed, NULL);
+    w->threads = memory_new(count, sizeof(*w->threads));
+    if (w->threads == NULL) {
+        workers_free(&w);
+        return FAIL_NOMEM(err, count * sizeof(*w->threads));
+    }
+    for (unsigned i = 0; i < count; i++) {
+        enum sidestep_status status = thread_start(&w->threads[i], name, worker_main, w, err);
+        if (status != SIDESTEP_OK) {
+            workers_free(&w);
+            return status;
+        }
+        w->count++;
+    }
+    *out = w;
+    return SIDESTEP_OK;
+}
+
+void workers_free(struct workers **workers)
+{
+    struct workers *w = *workers;
+
+    if (w == NULL)
+        return;
+    *workers = NULL;
+    pthread_mutex_lock(&w->shared.lock);
+    assert(w->shared.first == NULL);
+    w->shared.stop = true;
+    pthread_cond_broadcast(&w->shared.changed);
+    pthread_mutex_unlock(&w->shared.lock);
+    for (unsigned i = 0; i < w->count; i++)
+        pthread_join(w->threads[i], NULL);
+    pthread_cond_destroy(&w->shared.changed);
+    pthread_mutex_destroy(&w->shared.lock);
+    free(w->threads);
+    free(w);
+}
+
+unsigned workers_count(const struct workers *workers)
+{
+    return workers->count;
+}
+
+void workers_start(struct workers *w, struct workers_job *job, unsigned width)
+{
+    job->wanted = width < w->count ? width : w->count;
+    job->running = 0;
+    job->next = NULL;
+    if (job->wanted == 0)
+        return;
+    pthread_mutex_lock(&w->shared.lock);
+    struct workers_job **at = &w->shared.first;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = job;
+    pthread_cond_broadcast(&w->shared.changed);
+    pthread_mutex_unlock(&w->shared.lock);
+}
+
+void workers_wait(struct workers *w, struct workers_job *job)
+{
+    pthread_mutex_lock(&w->shared.lock);
+    if (job->wanted != 0) {
+        job->wanted = 0;
+        unlink_job(w, job);
+    }
+    while (job->running != 0)
+        pthread_cond_wait(&w->shared.changed, &w->shared.lock);
+    pthread_mutex_unlock(&w->shared.lock);
+}
+
+void workers_run(struct workers *w, void (*run)(void *context), void *context)
+{
+    struct workers_job job = {.run = run, .context = context};
+
+    workers_start(w, &job, w->count);
+    run(context);
+    workers_wait(w, &job);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * hash.h -- checksums.  XXH3-64 of each block of an item's data, XXH3-128 over the list of
+ * block hashes, CRC32 (zip's) for other readers, SHA-256 for what binds files together.
+ */
+#ifndef CODEC_HASH_H
+#define CODEC_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HASH_BLOCK_BYTES ((size_t)1 << 20)
+#define HASH_SHA256_BYTES 32
+
+struct hash128 {
+    uint64_t low;
+    uint64_t high;
+};
+
+uint64_t hash_block(const void *bytes, size_t length); /* XXH3-64, seed 0 */
+/* XXH3-128 over the block hashes, each as 8 little-endian bytes. */
+struct hash128 hash_list(const uint64_t *blocks, size_t count);
+
+/* CRC-32 as in zip and zlib: start from 0. */
+uint32_t hash_crc32(uint32_t crc, const void *bytes, size_t length);
+/* CRC of A followed by B, from crc(A), crc(B) and B's length. */
+uint32_t hash_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
+
+void hash_sha256(const void *bytes, size_t length, uint8_t digest[HASH_SHA256_BYTES]);
+/* 64 hexadecimal digits and a NUL; and back (false: not 64 lower-case digits). */
+void hash_to_hex(const uint8_t *digest, size_t bytes, char *hex);
+_Bool hash_from_hex(const char *hex, size_t bytes, uint8_t *digest);
+
+/* Blocks of HASH_BLOCK_BYTES in ${bytes}; 0 for 0. */
+static inline uint64_t hash_block_count(uint64_t bytes)
+{
+    return bytes / HASH_BLOCK_BYTES + (bytes % HASH_BLOCK_BYTES != 0);
+}
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* zstd.h -- torch's "stream.zstd" transform: each item is one independent frame. */
+#ifndef CODEC_ZSTD_H
+#define CODEC_ZSTD_H
+
+#include "base/error.h"
+
+#define ZSTD_WINDOW_LOG_MAX 27 /* 128 MiB of decoder memory */
+
+/*
+ * Decode exactly one frame that fills ${stored}, of unknown raw size, into a malloc'ed buffer of at
+ * most ${max_bytes} (more: ECORRUPT).  Skippable or trailing frames, dictionaries and larger
+ * windows are refused.  Memory grows with what was decoded, not with what the frame claims.
+ */
+enum sidestep_status zstd_decode(const void *stored, size_t stored_bytes, uint64_t max_bytes,
+                                 void **raw, size_t *raw_bytes, struct sidestep_error *err);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * comm.h -- ranks talking, in words.  Functions that end in _all are collective: every rank
+ * calls them, unconditionally, with no early return between two of them; a local failure is
+ * carried into comm_vote_all() instead, after which all ranks agree.
+ */
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include "base/error.h"
+
+struct comm {
+    struct sidestep_comm host;
+    int32_t rank;
+    int32_t size;
+};
+
+/* Copy and check the host's callbacks; NULL: a single process. */
+enum sidestep_status comm_init(struct comm *comm, const struct sidestep_comm *host,
+                               struct sidestep_error *err);
+
+/* A callback that fails is SIDESTEP_EPEER: "collective 'gather' failed". */
+enum sidestep_status comm_max_all(struct comm *comm, uint64_t *values, size_t count,
+                                  struct sidestep_error *err);
+enum sidestep_status comm_broadcast_all(struct comm *comm, void *buffer, size_t bytes, int32_t root,
+                                        struct sidestep_error *err);
+
+/* What rank 0 gets from comm_gather_all(); elsewhere all NULL. */
+struct comm_parts {
+    unsigned char *bytes;
+    size_t *sizes;   /* per rank */
+    size_t *offsets; /* per rank, in ${bytes} */
+};
+void comm_parts_release(struct comm_parts *parts);
+enum sidestep_status comm_gather_all(struct comm *comm, const void *send, size_t bytes,
+                                     struct comm_parts *parts, struct sidestep_error *err);
+/* ${parts} of rank 0 to everybody; ${*received} is malloc'ed. */
+enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts *parts,
+                                      void **received, size_t *bytes, struct sidestep_error *err);
+
+/*
+ * Everybody brings its status; everybody leaves with success, or with a failure: a rank that
+ * failed keeps its own status and error, the others get SIDESTEP_EPEER with the message and
+ * number of the lowest rank that failed.  One all-reduce, and one broadcast on failure.
+ */
+enum sidestep_status comm_vote_all(struct comm *comm, enum sidestep_status mine,
+                                   struct sidestep_error *err);
+
+#endif

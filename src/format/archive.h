@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * archive.h -- one item of a data file: the small zip that torch.save() makes.  Written byte for
+ * byte as torch >= 2.7 does ("generation B"), with real CRC32s; read as hostile input.
+ */
+#ifndef FORMAT_ARCHIVE_H
+#define FORMAT_ARCHIVE_H
+
+#include "base/buffer.h"
+#include "base/source.h"
+#include "model/value.h"
+
+#define ARCHIVE_MAX_PICKLE_BYTES ((uint64_t)64 << 20) /* data.pkl of a tensor or object */
+#define ARCHIVE_MAX_RECORDS 1024u
+#define ARCHIVE_MAX_DIRECTORY_BYTES ((uint64_t)1 << 20)
+
+/*
+ * The archive of a row-major, contiguous tensor is head | data | tail.  All sizes and all bytes
+ * are known beforehand, except the CRC32 of the data, which the tail needs.
+ */
+struct archive_tensor_layout {
+    uint64_t head_bytes;
+    uint64_t data_bytes;
+    uint64_t tail_bytes;
+    uint32_t head_crcs[4]; /* of the records in the head: what the tail's directory repeats */
+};
+/* Compute the layout, and append the head to ${head} if that is not NULL. */
+enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t ndim,
+                                          const int64_t *lengths, struct buffer *head,
+                                          struct archive_tensor_layout *layout,
+                                          struct sidestep_error *err);
+/* Append the tail: exactly layout->tail_bytes.  ${ends}: the first four bytes of the data as stored
+ * (fewer if there are fewer), for torch's serialization_id quirk. */
+enum sidestep_status archive_tensor_end(enum sidestep_dtype dtype, uint32_t ndim,
+                                        const int64_t *lengths,
+                                        const struct archive_tensor_layout *layout,
+                                        uint32_t data_crc, const uint8_t first_bytes[4],
+                                        struct buffer *tail, struct sidestep_error *err);
+
+/* Append the whole archive of an object, as torch.save(obj) writes it. */
+enum sidestep_status archive_object_write(const struct sidestep_value *value, struct buffer *out,
+                                          struct sidestep_error *err);
+
+/* What an archive says about the one tensor that it holds. */
+struct archive_tensor {
+    enum sidestep_dtype dtype;
+    uint32_t ndim;
+    int64_t shape[SIDESTEP_MAX_NDIM];
+    int64_t strides[SIDESTEP_MAX_NDIM]; /* elements */
+    uint64_t storage_offset;            /* elements */
+    uint64_t data_offset;               /* of the storage's bytes, in the slice */
+    uint64_t data_bytes;
+    uint32_t data_crc;
+    bool has_crc;   /* false: the writer left CRCs out */
+    bool swapped;   /* big-endian */
+    bool conjugate; /* lazily: the reader must conjugate / negate */
+    bool negative;
+    bool row_major; /* contiguous: element 0 is at data_offset + storage_offset * size */
+};
+
+/*
+ * Parse the archive that fills [offset, offset + length) of ${source} and holds one plain tensor.
+ * Reads the directory and data.pkl, not the data.  Checks every size; CRCs of what it reads.
+ * ECORRUPT, or EUNSUPPORTED (quantised, sparse, subclass, compressed member), with the reason.
+ */
+enum sidestep_status archive_tensor_read(const struct source *source, uint64_t offset,
+                                         uint64_t length, struct archive_tensor *out,
+                                         struct sidestep_error *err);
+
+/* Decode the object whose archive is ${bytes}.  What is not a builtin becomes OPAQUE. */
+enum sidestep_status archive_object_read(const void *bytes, size_t length,
+                                         struct sidestep_value **out, struct sidestep_error *err);
+
+/* Check structure and all CRCs of an archive of any kind (objects of stock checkpoints). */
+enum sidestep_status archive_check(const struct source *source, uint64_t offset, uint64_t length,
+                                   struct sidestep_error *err);
+
+/*
+ * Make ${elements} elements plain in place: byte order, conjugation, negation as flagged.
+ * A no-op for an unflagged tensor.
+ */
+void archive_tensor_resolve(const struct archive_tensor *tensor, void *data, uint64_t elements);
+
+#endif

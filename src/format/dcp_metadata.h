@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* dcp_metadata.h -- torch's `.metadata`: reading every version, writing the most widely loadable.
+ */
+#ifndef FORMAT_DCP_METADATA_H
+#define FORMAT_DCP_METADATA_H
+
+#include "base/buffer.h"
+#include "model/metadata.h"
+
+#define DCP_METADATA_MAX_BYTES ((uint64_t)2 << 30)
+#define DCP_METADATA_MAX_CHUNKS ((size_t)1 << 26)
+
+/* Parse and check: file names stay beneath the directory, boxes inside their shapes, no chunk or
+ * name twice, chunks without a storage entry are ECORRUPT ("tensor '...': chunk at (0, 4) has no
+ * storage entry").  Coverage of a tensor by its chunks is not checked here (plan/tiling.h). */
+enum sidestep_status dcp_metadata_read(const void *bytes, size_t length, struct metadata *out,
+                                       struct sidestep_error *err);
+
+/*
+ * Merge the rank-local metadata of a save with use_collectives=False (`__0.metadata` ...), in rank
+ * order, into ${into}: equal boxes of a tensor, and objects, are taken from the lowest rank.
+ */
+enum sidestep_status dcp_metadata_merge(struct metadata *into, const struct metadata *more,
+                                        struct sidestep_error *err);
+
+/* Append the pickle (protocol 4) of ${metadata}: storage_meta with checkpoint_id (str or None) and
+ * save_id, planner_data for each entry (default path: its name), version "1.0.0".  Linear, about 1
+ * GB/s. */
+enum sidestep_status dcp_metadata_write(struct buffer *out, const struct metadata *metadata,
+                                        struct sidestep_error *err);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * footer.h -- what makes a shard file self-describing.
+ *
+ *      items and zero padding | footer | trailer (64 bytes)
+ *
+ * The footer lists the items with their boxes, places and hashes; the trailer, at the very end,
+ * finds and guards it.  Stock readers never look there.  All integers little-endian; docs/FORMAT.md
+ * has the bytes.
+ */
+#ifndef FORMAT_FOOTER_H
+#define FORMAT_FOOTER_H
+
+#include "base/buffer.h"
+#include "base/memory.h"
+#include "base/source.h"
+#include "codec/hash.h"
+#include "model/box.h"
+
+#define FOOTER_TRAILER_BYTES 64u
+#define FOOTER_MAX_BYTES ((uint64_t)1 << 30)
+#define FOOTER_MAX_ITEMS ((uint64_t)1 << 24)
+#define SAVE_ID_BYTES 16u
+#define SAVE_ID_HEX 33u /* 32 digits and a NUL */
+
+struct footer_item {
+    const char *name;
+    bool is_object;
+    bool requires_grad;
+    enum sidestep_dtype dtype;
+    uint32_t ndim;
+    const int64_t *shape; /* of the global tensor */
+    struct box box;
+    uint32_t path_length; /* >= 1 */
+    const struct sidestep_path_item *path;
+    uint64_t offset;      /* of the item in the file */
+    uint64_t bytes;       /* of the item in the file: head + data + tail */
+    uint64_t data_offset; /* of the data, from ${offset}; 0 for objects */
+    uint64_t data_bytes;  /* stored bytes of the data: what block hashes cover; objects: ${bytes} */
+    uint64_t raw_bytes;   /* before any transform */
+    uint32_t transform;   /* 0: none */
+    uint64_t envelope_hash;  /* hash_block() of head followed by tail; 0 for objects */
+    struct hash128 raw_hash; /* hash_list() of the raw data's block hashes */
+    uint64_t block_count;    /* hash_block_count(data_bytes) */
+    const uint64_t *blocks;  /* hash_block() of each block of the stored data */
+};
+
+struct footer {
+    uint8_t save_id[SAVE_ID_BYTES]; /* of the save that wrote the file: its origin */
+    uint32_t rank;
+    uint32_t shard;       /* number among the shards of this rank */
+    uint32_t shard_count; /* that this rank wrote in this save */
+    uint32_t world_size;
+    uint64_t layout_digest;     /* of the agreement */
+    uint64_t required_features; /* a bit unknown to the reader: refuse */
+    uint64_t optional_features; /* a bit unknown to the reader: ignore */
+    size_t count;
+    struct footer_item *items; /* by offset, not overlapping */
+};
+#define FOOTER_KNOWN_REQUIRED 0u
+
+/* Bytes that footer_encode() will append: known before any hash is. */
+uint64_t footer_encoded_bytes(const struct footer *footer);
+/* Append footer and trailer; they start at ${file_offset} of the file. */
+enum sidestep_status footer_encode(const struct footer *footer, uint64_t file_offset,
+                                   struct buffer *out, struct sidestep_error *err);
+
+struct footer_trailer {
+    uint8_t save_id[SAVE_ID_BYTES];
+    uint32_t rank;
+    uint32_t shard;
+    uint64_t footer_bytes; /* without the trailer */
+    uint64_t footer_hash;
+    uint64_t layout_digest;
+};
+/* ENOTFOUND: there is no trailer of ours (a stock file).  ECORRUPT: there is, and it is damaged. */
+enum sidestep_status footer_trailer_read(const struct source *file, struct footer_trailer *out,
+                                         struct sidestep_error *err);
+/*
+ * Read and check trailer and footer of ${file}; ${out} lives in ${arena}.  Every number is checked:
+ * items inside the file, boxes inside shapes, counts, names, features.  ${sha256} (may be NULL)
+ * receives the SHA-256 of footer and trailer, which the manifest repeats.
+ */
+enum sidestep_status footer_read(const struct source *file, struct arena *arena, struct footer *out,
+                                 uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err);
+
+#endif

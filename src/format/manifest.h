@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * manifest.h -- `.sidestep.manifest.<save id>`: which files make up a checkpoint, with sizes and
+ * hashes.  Two lines of text: a JSON object, and "sha256 <hex>" of the first line with its newline.
+ */
+#ifndef FORMAT_MANIFEST_H
+#define FORMAT_MANIFEST_H
+
+#include "base/buffer.h"
+#include "base/memory.h"
+#include "codec/hash.h"
+#include "format/footer.h"
+
+#define MANIFEST_MAX_BYTES ((size_t)256 << 20)
+#define MANIFEST_MAX_FILES ((size_t)1 << 22)
+#define MANIFEST_VERSION 1
+
+struct manifest_file {
+    const char *name;
+    uint64_t bytes;
+    uint8_t
+        footer_sha256[HASH_SHA256_BYTES]; /* of footer and trailer, which hold all other hashes */
+    char origin[SAVE_ID_HEX];             /* save id in the trailer; the manifest's own, mostly */
+};
+
+struct manifest {
+    char save_id[SAVE_ID_HEX];
+    char run_id[SAVE_ID_HEX]; /* "" for a one-off save */
+    uint64_t incarnation;     /* of a series; 0: one-off */
+    int64_t step;             /* -1: none */
+    uint32_t world_size;
+    int64_t saved_at; /* seconds since 1970: for people */
+    uint64_t required_features;
+    uint64_t optional_features;
+    uint64_t metadata_bytes; /* of .metadata */
+    uint8_t metadata_sha256[HASH_SHA256_BYTES];
+    size_t file_count;
+    struct manifest_file *files;
+};
+
+enum sidestep_status manifest_encode(const struct manifest *manifest, struct buffer *out,
+                                     struct sidestep_error *err);
+/* Strings live in ${arena}.  Checks the hash line first, then every field: types, ranges, names
+ * that are one component or stay beneath the directory, no name twice; unknown JSON keys are
+ * ignored. */
+enum sidestep_status manifest_decode(const void *bytes, size_t length, struct arena *arena,
+                                     struct manifest *out, struct sidestep_error *err);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* metadata.c -- see metadata.h. */
+#include "model/metadata.h"
+
+void metadata_release(struct metadata *metadata)
+{
+    table_release(&metadata->names);
+    arena_release(&metadata->arena);
+    *metadata = (struct metadata){0};
+}
+
+enum sidestep_status metadata_index(struct metadata *metadata, struct sidestep_error *err)
+{
+    table_release(&metadata->names);
+    for (size_t i = 0; i < metadata->count; i++) {
+        size_t existing;
+        TRY(table_insert(&metadata->names, metadata->entries[i].name, i, &existing, err));
+        if (existing != SIZE_MAX)
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' stands twice in the metadata",
+                        metadata->entries[i].name);
+    }
+    return SIDESTEP_OK;
+}
+
+const struct metadata_entry *metadata_find(const struct metadata *metadata, const char *name)
+{
+    size_t i = table_find(&metadata->names, name);
+
+    return i != SIZE_MAX ? &metadata->entries[i] : NULL;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * metadata.h -- what a checkpoint holds and where: the contents of DCP's `.metadata`, in our
+ * words.  Made by format/dcp_metadata.c (from torch's pickle) and by commit/ (from footers).
+ */
+#ifndef MODEL_METADATA_H
+#define MODEL_METADATA_H
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/table.h"
+#include "model/box.h"
+
+struct metadata_storage {
+    const char *file; /* relative to the checkpoint's directory; NULL: no entry */
+    uint64_t offset;
+    uint64_t length;
+    const char
+        *transform; /* "stream.zstd/1"; NULL: none.  Several: joined by ',' in stored order */
+};
+
+struct metadata_chunk {
+    struct box box;
+    struct metadata_storage storage;
+};
+
+struct metadata_entry {
+    const char *name;
+    bool is_object;
+    /* Tensors. */
+    enum sidestep_dtype dtype; /* NONE: a dtype that we do not know */
+    const char *dtype_name;    /* torch's, without "torch." */
+    uint32_t ndim;
+    const int64_t *shape;
+    bool requires_grad;
+    size_t chunk_count;
+    struct metadata_chunk *chunks;
+    /* Objects. */
+    struct metadata_storage storage;
+    /* planner_data: the path in the nested state dict; 0: none recorded. */
+    uint32_t path_length;
+    const struct sidestep_path_item *path;
+};
+
+struct metadata {
+    struct arena arena; /* everything below */
+    struct metadata_entry *entries;
+    size_t count;
+    struct table names;
+    const char *save_id;       /* storage_meta.save_id; NULL: none */
+    const char *checkpoint_id; /* storage_meta.checkpoint_id as text; NULL: none */
+};
+
+void metadata_release(struct metadata *metadata);
+#define OWNED_METADATA __attribute__((cleanup(metadata_release))) struct metadata
+/* Build the table of names; ECORRUPT if a name stands twice. */
+enum sidestep_status metadata_index(struct metadata *metadata, struct sidestep_error *err);
+const struct metadata_entry *metadata_find(const struct metadata *metadata, const char *name);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* state_dict.h -- struct sidestep_state_dict from the inside. */
+#ifndef MODEL_STATE_DICT_H
+#define MODEL_STATE_DICT_H
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/table.h"
+#include "model/box.h"
+
+#define STATE_MAX_ENTRIES ((size_t)1 << 24)
+
+struct state_entry {
+    const char *name;
+    bool is_object;
+    size_t next_same_name; /* index of the next shard of this name; SIZE_MAX: none */
+    /* Tensors; all arrays filled, also where the caller gave NULL. */
+    enum sidestep_dtype dtype;
+    uint32_t ndim;
+    const int64_t *shape;
+    struct box box;
+    const int64_t *strides;
+    void *data;
+    uint32_t flags;
+    /* Objects: ${value} or ${bytes}; both empty: wanted by a load. */
+    struct sidestep_value *value; /* owned */
+    void *bytes;                  /* owned, malloc */
+    size_t length;
+    uint32_t path_length; /* never 0 */
+    const struct sidestep_path_item *path;
+};
+
+struct sidestep_state_dict {
+    struct arena arena; /* names, shapes, paths */
+    struct state_entry *entries;
+    size_t count;
+    size_t capacity;
+    struct table names; /* first entry of each name */
+};
+
+/* First entry of this name, or NULL. */
+struct state_entry *state_dict_find(const struct sidestep_state_dict *state, const char *name);
+/* Give a loaded object to an entry; takes both (either may be NULL), frees what was there. */
+void state_entry_set_object(struct state_entry *entry, struct sidestep_value *value, void *bytes,
+                            size_t length);
+/* The shard in memory. */
+struct box_memory state_entry_memory(const struct state_entry *entry);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* value.h -- struct sidestep_value from the inside; the public functions are in value.c. */
+#ifndef MODEL_VALUE_H
+#define MODEL_VALUE_H
+
+#include "base/error.h"
+
+#define VALUE_MAX_DEPTH 128
+
+struct sidestep_value {
+    enum sidestep_value_kind kind;
+    union {
+        bool boolean;
+        int64_t integer;
+        double real;
+        struct { /* STR, BYTES, OPAQUE (a description); NUL behind the end */
+            char *bytes;
+            size_t length;
+        } text;
+        struct { /* LIST, TUPLE: items.  DICT: key, value, key, value ... */
+            struct sidestep_value **items;
+            size_t count; /* pointers in ${items} */
+            size_t capacity;
+        } seq;
+    } as;
+};
+
+/* ${length} bytes that may hold NULs. */
+struct sidestep_value *value_text(enum sidestep_value_kind kind, const char *bytes, size_t length);
+/* Same kind and content; dicts in the same order; floats by bits. */
+bool value_equal(const struct sidestep_value *a, const struct sidestep_value *b);
+
+#endif
