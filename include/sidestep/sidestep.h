@@ -292,6 +292,7 @@ SIDESTEP_API const struct sidestep_value *sidestep_value_key(const struct sidest
  */
 struct sidestep_state_dict;
 
+/** sidestep_state_dict_new(&state, err): an empty one. */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_new(struct sidestep_state_dict **state, struct sidestep_error *err);
 /** sidestep_state_dict_free(&state): not while a save of it is being staged. */
@@ -765,10 +766,12 @@ struct sidestep_entry {
     const struct sidestep_chunk *chunks;
 };
 
+/** sidestep_checkpoint_open(path, &checkpoint, err): of torch's or of ours. */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_open(const char *path, struct sidestep_checkpoint **checkpoint,
                          struct sidestep_error *err);
 SIDESTEP_API void sidestep_checkpoint_close(struct sidestep_checkpoint **checkpoint);
+/** sidestep_checkpoint_info(checkpoint, info): its strings live as long as the checkpoint. */
 SIDESTEP_API enum sidestep_status
 sidestep_checkpoint_info(const struct sidestep_checkpoint *checkpoint,
                          struct sidestep_checkpoint_info *info);

@@ -29,7 +29,7 @@ enum sidestep_status comm_broadcast_all(struct comm *comm, void *buffer, size_t 
 struct comm_parts {
     unsigned char *bytes;
     size_t *sizes;   /* per rank */
-    size_t *offsets; /* per rank, in ${bytes} */
+    size_t *offsets; /* per rank, in ${bytes}: one behind the other, without gaps */
 };
 void comm_parts_release(struct comm_parts *parts);
 enum sidestep_status comm_gather_all(struct comm *comm, const void *send, size_t bytes,

@@ -29,12 +29,12 @@ enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t nd
                                           const int64_t *lengths, struct buffer *head,
                                           struct archive_tensor_layout *layout,
                                           struct sidestep_error *err);
-/* Append the tail: exactly layout->tail_bytes.  ${ends}: the first four bytes of the data as stored
- * (fewer if there are fewer), for torch's serialization_id quirk. */
+/* Append the tail: exactly layout->tail_bytes.  ${first_bytes}: the first eight bytes of the data
+ * as stored (unread if there are fewer), for torch's serialization_id quirk. */
 enum sidestep_status archive_tensor_end(enum sidestep_dtype dtype, uint32_t ndim,
                                         const int64_t *lengths,
                                         const struct archive_tensor_layout *layout,
-                                        uint32_t data_crc, const uint8_t first_bytes[4],
+                                        uint32_t data_crc, const uint8_t first_bytes[8],
                                         struct buffer *tail, struct sidestep_error *err);
 
 /* Append the whole archive of an object, as torch.save(obj) writes it. */

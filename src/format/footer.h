@@ -73,7 +73,10 @@ struct footer_trailer {
     uint64_t footer_hash;
     uint64_t layout_digest;
 };
-/* ENOTFOUND: there is no trailer of ours (a stock file).  ECORRUPT: there is, and it is damaged. */
+/*
+ * ENOTFOUND: there is no trailer of ours: a stock file, or one whose end was lost, which only the
+ * manifest can tell.  ECORRUPT: there is, and it is damaged.
+ */
 enum sidestep_status footer_trailer_read(const struct source *file, struct footer_trailer *out,
                                          struct sidestep_error *err);
 /*

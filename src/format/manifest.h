@@ -38,11 +38,13 @@ struct manifest {
     struct manifest_file *files;
 };
 
+/* EINVAL where manifest_decode() would refuse it.  A saved_at outside the years 1970 to 9999 is
+ * clamped: a wrong clock must not fail a save. */
 enum sidestep_status manifest_encode(const struct manifest *manifest, struct buffer *out,
                                      struct sidestep_error *err);
 /* Strings live in ${arena}.  Checks the hash line first, then every field: types, ranges, names
- * that are one component or stay beneath the directory, no name twice; unknown JSON keys are
- * ignored. */
+ * that are one component or stay beneath the directory and consist of [A-Za-z0-9._/-], no name
+ * twice; unknown JSON keys are ignored.  On failure ${out} is zeroed. */
 enum sidestep_status manifest_decode(const void *bytes, size_t length, struct arena *arena,
                                      struct manifest *out, struct sidestep_error *err);
 

@@ -16,6 +16,9 @@
 #define PICKLE_MAX_DEPTH 128      /* of the graph, from the root */
 #define PICKLE_MAX_STACK 1000000u /* values on the stack at once */
 #define PICKLE_MAX_PROTOCOL 5
+#define PICKLE_MAX_DIGITS 4300                      /* of an integer written as text */
+#define PICKLE_MAX_VALUES 1000000u                  /* of one tree that pickle_to_value() makes */
+#define PICKLE_MAX_SHARED_BYTES ((size_t)256 << 20) /* text it may copy because of sharing */
 
 enum pickle_kind {
     PICKLE_NONE,
@@ -39,7 +42,11 @@ enum pickle_kind {
  * ways (memo), never through itself: a cycle is refused. */
 struct pickle_node {
     enum pickle_kind kind;
-    uint32_t depth; /* height of the graph below it */
+    uint8_t depth; /* height of the graph below it; <= PICKLE_MAX_DEPTH */
+    bool hashable; /* may be the key of a dict */
+    bool sealed;   /* is part of another node, and does not change any more */
+    bool shared;   /* may be reached by more than one way */
+    void *kept;    /* NULL; free for whoever walks the graph, to convert a node only once */
     union {
         bool boolean;
         int64_t integer;
@@ -51,6 +58,7 @@ struct pickle_node {
         struct { /* LIST, TUPLE, DICT, SET */
             struct pickle_node **items;
             size_t count;
+            size_t capacity;
         } seq;
         struct {                          /* REDUCE, OBJECT, PERSID */
             struct pickle_node *callable; /* NULL for PERSID */
@@ -63,7 +71,8 @@ struct pickle_node {
 
 /*
  * Parse one pickle of protocol 0-5 that ends exactly at ${length} (or, with ${consumed} not NULL,
- * that may be followed by other bytes).  ECORRUPT names opcode and offset; ENOMEM when the
+ * that may be followed by other bytes).  ECORRUPT names opcode and offset; EUNSUPPORTED for a
+ * graph with a cycle and for out-of-band buffers, EUNSAFE for extension codes; ENOMEM when the
  * arena's limit is reached.  Time and memory are linear in ${length}.
  */
 enum sidestep_status pickle_parse(struct arena *arena, const void *bytes, size_t length,

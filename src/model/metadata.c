@@ -2,9 +2,12 @@
 /* metadata.c -- see metadata.h. */
 #include "model/metadata.h"
 
+#include "model/shown.h"
+
 void metadata_release(struct metadata *metadata)
 {
     table_release(&metadata->names);
+    chunk_table_release(&metadata->chunks);
     arena_release(&metadata->arena);
     *metadata = (struct metadata){0};
 }
@@ -18,6 +21,23 @@ enum sidestep_status metadata_index(struct metadata *metadata, struct sidestep_e
         if (existing != SIZE_MAX)
             return FAIL(err, SIDESTEP_ECORRUPT, "'%s' stands twice in the metadata",
                         metadata->entries[i].name);
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status metadata_index_chunks(struct metadata *metadata, struct sidestep_error *err)
+{
+    chunk_table_release(&metadata->chunks);
+    for (size_t i = 0; i < metadata->count; i++) {
+        const struct metadata_entry *entry = &metadata->entries[i];
+        for (size_t c = 0; c < entry->chunk_count; c++) {
+            size_t existing;
+            TRY(chunk_table_insert(&metadata->chunks, metadata, i, c, &existing, err));
+            if (existing != SIZE_MAX)
+                return FAIL(err, SIDESTEP_ECORRUPT, "tensor '%s': chunks %zu and %zu stand at %s",
+                            shown_name(entry->name).text, existing, c,
+                            shown_shape(entry->ndim, entry->chunks[c].box.offsets).text);
+        }
     }
     return SIDESTEP_OK;
 }

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/table.h"
 #include "model/box.h"
+#include "model/chunk_table.h"
 
 struct metadata_storage {
     const char *file; /* relative to the checkpoint's directory; NULL: no entry */
@@ -34,6 +35,7 @@ struct metadata_entry {
     const int64_t *shape;
     bool requires_grad;
     size_t chunk_count;
+    size_t chunk_capacity; /* of ${chunks} while it grows; 0: exactly chunk_count */
     struct metadata_chunk *chunks;
     /* Objects. */
     struct metadata_storage storage;
@@ -46,7 +48,9 @@ struct metadata {
     struct arena arena; /* everything below */
     struct metadata_entry *entries;
     size_t count;
+    size_t capacity; /* of ${entries} while it grows; 0: exactly count */
     struct table names;
+    struct chunk_table chunks; /* empty until metadata_index_chunks() */
     const char *save_id;       /* storage_meta.save_id; NULL: none */
     const char *checkpoint_id; /* storage_meta.checkpoint_id as text; NULL: none */
 };
@@ -55,6 +59,8 @@ void metadata_release(struct metadata *metadata);
 #define OWNED_METADATA __attribute__((cleanup(metadata_release))) struct metadata
 /* Build the table of names; ECORRUPT if a name stands twice. */
 enum sidestep_status metadata_index(struct metadata *metadata, struct sidestep_error *err);
+/* Build the table of chunks; ECORRUPT if two chunks of a tensor stand at the same offsets. */
+enum sidestep_status metadata_index_chunks(struct metadata *metadata, struct sidestep_error *err);
 const struct metadata_entry *metadata_find(const struct metadata *metadata, const char *name);
 
 #endif

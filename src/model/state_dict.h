@@ -13,7 +13,9 @@
 struct state_entry {
     const char *name;
     bool is_object;
-    size_t next_same_name; /* index of the next shard of this name; SIZE_MAX: none */
+    size_t next_same_name;  /* index of the next shard of this name; SIZE_MAX: none */
+    size_t first_same_name; /* index of the first shard; an entry's own if it is the first */
+    size_t last_same_name;  /* of the first shard only: index of the last one */
     /* Tensors; all arrays filled, also where the caller gave NULL. */
     enum sidestep_dtype dtype;
     uint32_t ndim;
@@ -36,6 +38,9 @@ struct sidestep_state_dict {
     size_t count;
     size_t capacity;
     struct table names; /* first entry of each name */
+    size_t *box_slots;  /* hash table of the tensors by name and box: index + 1; 0: free */
+    size_t box_capacity;
+    size_t box_count;
 };
 
 /* First entry of this name, or NULL. */

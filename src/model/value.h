@@ -5,10 +5,14 @@
 
 #include "base/error.h"
 
-#define VALUE_MAX_DEPTH 128
+#define VALUE_MAX_DEPTH 128 /* containers around a leaf */
+
+struct value_keys;
 
 struct sidestep_value {
     enum sidestep_value_kind kind;
+    uint32_t height; /* containers on the longest way down; an upper bound after replacements */
+    struct sidestep_value *parent; /* the container that owns it, or NULL */
     union {
         bool boolean;
         int64_t integer;
@@ -21,6 +25,7 @@ struct sidestep_value {
             struct sidestep_value **items;
             size_t count; /* pointers in ${items} */
             size_t capacity;
+            struct value_keys *keys; /* index over the keys of a larger dict, or NULL */
         } seq;
     } as;
 };

@@ -98,7 +98,8 @@ struct store_ops {
                                         struct store_file **out, struct sidestep_error *err);
     enum sidestep_status (*file_open)(struct store_dir *at, const char *name, uint32_t flags,
                                       struct store_file **out, struct sidestep_error *err);
-    /* Reserve space, so that a full disk is noticed early.  OK also where it is not supported. */
+    /* Reserve space, so that a full disk is noticed early.  The size stays.  OK also where it is
+       not supported. */
     enum sidestep_status (*file_allocate)(struct store_file *file, uint64_t bytes,
                                           struct sidestep_error *err);
     enum sidestep_status (*file_write_at)(struct store_file *file, const void *from, size_t bytes,

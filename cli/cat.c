@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cat.c -- `sidestep cat`: the bytes of one tensor or object.
+ *
+ * A tensor of any size goes out in boxes of at most PIECE_BYTES.  Row-major order makes such
+ * boxes contiguous if they are one index wide in every dimension before the one that is cut,
+ * and whole in every dimension behind it.
+ */
+#include "cli.h"
+#include "memory.h"
+#include "npy.h"
+#include "output.h"
+#include "progress.h"
+#include "suggest.h"
+#include "value.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PIECE_BYTES ((uint64_t)48 << 20) /* the library has buffers of its own; 64 MiB together */
+
+/* The boxes of one tensor. */
+struct pieces {
+    const struct sidestep_entry *entry;
+    uint32_t cut;       /* dimension that is cut */
+    uint64_t row_bytes; /* of one index of ${cut} */
+    int64_t offsets[SIDESTEP_MAX_NDIM];
+    int64_t lengths[SIDESTEP_MAX_NDIM];
+};
+
+static void pieces_init(struct pieces *pieces, const struct sidestep_entry *entry)
+{
+    uint64_t inner = sidestep_dtype_size(entry->dtype);
+    uint32_t d = entry->ndim;
+
+    *pieces = (struct pieces){.entry = entry};
+    /* The product of the lengths is ${entry->bytes}, so no partial product overflows. */
+    while (d > 1 && inner * (uint64_t)entry->shape[d - 1] <= PIECE_BYTES) {
+        d--;
+        inner *= (uint64_t)entry->shape[d];
+    }
+    pieces->cut = d - 1;
+    pieces->row_bytes = inner;
+    for (uint32_t i = 0; i < entry->ndim; i++)
+        pieces->lengths[i] = i > pieces->cut ? entry->shape[i] : 1;
+}
+
+/* Make ${lengths} the next box, from ${offsets}; returns its bytes. */
+static uint64_t pieces_size(struct pieces *pieces)
+{
+    uint32_t cut = pieces->cut;
+    int64_t left = pieces->entry->shape[cut] - pieces->offsets[cut];
+    int64_t rows = (int64_t)(PIECE_BYTES / pieces->row_bytes);
+
+    pieces->lengths[cut] = rows < left ? rows : left;
+    return (uint64_t)pieces->lengths[cut] * pieces->row_bytes;
+}
+
+/* Move ${offsets} behind the box; false at the end of the tensor. */
+static bool pieces_next(struct pieces *pieces)
+{
+    uint32_t d = pieces->cut;
+
+    pieces->offsets[d] += pieces->lengths[d];
+    while (pieces->offsets[d] == pieces->entry->shape[d]) {
+        if (d == 0)
+            return false;
+        pieces->offsets[d--] = 0;
+        pieces->offsets[d]++;
+    }
+    return true;
+}
+
+static enum sidestep_status copy_pieces(const struct cli *cli,
+                                        struct sidestep_checkpoint *checkpoint,
+                                        const struct sidestep_entry *entry, void *buffer,
+                                        struct cli_progress *progress, struct sidestep_error *err)
+{
+    struct pieces pieces;
+    uint64_t done = 0;
+
+    pieces_init(&pieces, entry);
+    do {
+        uint64_t bytes = pieces_size(&pieces);
+        enum sidestep_status status = sidestep_checkpoint_read_tensor(
+            checkpoint, entry->name, pieces.offsets, pieces.lengths, buffer, bytes, err);
+
+        if (status != SIDESTEP_OK)
+            return status;
+        fwrite(buffer, 1, bytes, cli->out);
+        done += bytes;
+        cli_progress_show(progress, done, entry->bytes);
+    } while (pieces_next(&pieces));
+    return SIDESTEP_OK;
+}
+
+/* A tensor that fits in one piece, scalars included. */
+static enum sidestep_status copy_whole(const struct cli *cli,
+                                       struct sidestep_checkpoint *checkpoint,
+                                       const struct sidestep_entry *entry, void *buffer,
+                                       struct sidestep_error *err)
+{
+    enum sidestep_status status = sidestep_checkpoint_read_tensor(checkpoint, entry->name, NULL,
+                                                                  NULL, buffer, entry->bytes, err);
+
+    if (status == SIDESTEP_OK)
+        fwrite(buffer, 1, entry->bytes, cli->out);
+    return status;
+}
+
+/* Progress is drawn only where nothing else is: not between the bytes that a pager shows. */
+static bool output_is_file(void)
+{
+    struct stat stat;
+
+    return fstat(STDOUT_FILENO, &stat) == 0 && S_ISREG(stat.st_mode);
+}
+
+static enum sidestep_status cat_tensor(const struct cli *cli,
+                                       struct sidestep_checkpoint *checkpoint,
+                                       const struct sidestep_entry *entry,
+                                       struct sidestep_error *err)
+{
+    struct cli_progress progress;
+    enum sidestep_status status;
+    void *buffer;
+
+    if (sidestep_dtype_size(entry->dtype) == 0)
+        return cli_error_set(err, SIDESTEP_EUNSUPPORTED, "cat: '%s' has the unknown dtype %s",
+                             entry->name, entry->dtype_name);
+    if (cli_has(cli, CLI_OPTION_NPY)) {
+        char header[CLI_NPY_ROOM];
+
+        if (cli_npy_descr(entry->dtype) == NULL)
+            return cli_error_set(err, SIDESTEP_EUNSUPPORTED,
+                                 "cat: '%s' is %s, which NumPy lacks; without --npy its bytes are "
+                                 "written as they are",
+                                 entry->name, entry->dtype_name);
+        fwrite(header, 1, cli_npy_header(header, entry), cli->out);
+    }
+    buffer = cli_memory_get(entry->bytes < PIECE_BYTES ? entry->bytes : PIECE_BYTES);
+    if (entry->bytes <= PIECE_BYTES) {
+        status = copy_whole(cli, checkpoint, entry, buffer, err);
+    } else {
+        cli_progress_begin(&progress, cli, entry->name);
+        progress.enabled = progress.enabled && output_is_file();
+        status = copy_pieces(cli, checkpoint, entry, buffer, &progress, err);
+        cli_progress_end(&progress);
+    }
+    free(buffer);
+    return status;
+}
+
+static enum sidestep_status cat_object(const struct cli *cli,
+                                       struct sidestep_checkpoint *checkpoint, const char *name,
+                                       struct sidestep_error *err)
+{
+    void *bytes = NULL;
+    size_t length = 0;
+    enum sidestep_status status =
+        sidestep_checkpoint_read_bytes(checkpoint, name, &bytes, &length, err);
+
+    if (status == SIDESTEP_OK)
+        fwrite(bytes, 1, length, cli->out);
+    sidestep_bytes_free(&bytes);
+    return status;
+}
+
+static enum sidestep_status cat_value(const struct cli *cli, struct sidestep_checkpoint *checkpoint,
+                                      const char *name, struct sidestep_error *err)
+{
+    struct cli_json json = {.out = cli->out};
+    struct sidestep_value *value = NULL;
+    enum sidestep_status status = sidestep_checkpoint_read_value(checkpoint, name, &value, err);
+
+    if (status != SIDESTEP_OK)
+        return status;
+    cli_value_json(&json, NULL, value);
+    cli_json_end(&json);
+    sidestep_value_free(&value);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status not_found(struct sidestep_checkpoint *checkpoint, const char *path,
+                                      const char *name, struct sidestep_error *err)
+{
+    struct cli_suggest suggest;
+
+    cli_suggest_init(&suggest, name);
+    for (size_t i = 0; i < sidestep_checkpoint_count(checkpoint); i++)
+        cli_suggest_offer(&suggest, sidestep_checkpoint_entry(checkpoint, i)->name);
+    if (suggest.best != NULL)
+        return cli_error_set(err, SIDESTEP_ENOTFOUND, "cat: no '%s' in '%s'; did you mean '%s'?",
+                             name, path, suggest.best);
+    return cli_error_set(err, SIDESTEP_ENOTFOUND, "cat: no '%s' in '%s'", name, path);
+}
+
+static enum sidestep_status cat_named(const struct cli *cli, struct sidestep_checkpoint *checkpoint,
+                                      struct sidestep_error *err)
+{
+    const char *name = cli->operands[1];
+    const struct sidestep_entry *entry = sidestep_checkpoint_find(checkpoint, name);
+
+    if (entry == NULL)
+        return not_found(checkpoint, cli->operands[0], name, err);
+    if (cli_has(cli, CLI_OPTION_VALUE) && !entry->is_object)
+        return cli_error_set(err, SIDESTEP_EINVAL, "cat: '%s' is a tensor; --value is for objects",
+                             name);
+    if (cli_has(cli, CLI_OPTION_NPY) && entry->is_object)
+        return cli_error_set(err, SIDESTEP_EINVAL, "cat: '%s' is an object; --npy is for tensors",
+                             name);
+    if (cli_has(cli, CLI_OPTION_VALUE))
+        return cat_value(cli, checkpoint, name, err);
+    if (entry->is_object)
+        return cat_object(cli, checkpoint, name, err);
+    return cat_tensor(cli, checkpoint, entry, err);
+}
+
+int cli_cat_run(const struct cli *cli)
+{
+    struct sidestep_checkpoint *checkpoint = NULL;
+    struct sidestep_error err = {0};
+    enum sidestep_status status;
+
+    if (cli_has(cli, CLI_OPTION_NPY) && cli_has(cli, CLI_OPTION_VALUE))
+        return cli_output_usage(cli, "cat: --npy and --value exclude each other");
+    if (isatty(STDOUT_FILENO) && !cli_has(cli, CLI_OPTION_FORCE) && !cli_has(cli, CLI_OPTION_VALUE))
+        return cli_output_usage(cli, "cat: standard output is a terminal; --force writes bytes to "
+                                     "it all the same");
+    status = sidestep_checkpoint_open(cli->operands[0], &checkpoint, &err);
+    if (status == SIDESTEP_OK)
+        status = cat_named(cli, checkpoint, &err);
+    sidestep_checkpoint_close(&checkpoint);
+    return status == SIDESTEP_OK ? 0 : cli_output_error(cli, &err);
+}

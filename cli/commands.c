@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * commands.c -- the table itself: every command, option, operand, example and exit status,
+ * with the words that users read about them.
+ */
+#include "commands.h"
+
+#include <string.h>
+
+#define END_OPTIONS                                                                                \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
+
+const struct cli_option cli_commands_global_options[] = {
+    {.id = CLI_OPTION_JSON,
+     .name = "json",
+     .text = "Print results as one line of JSON on standard output, and an error as one line of "
+             "JSON on standard error: {\"error\":{\"status\",\"message\",\"errno\",\"rank\"}}. "
+             "Field names are stable; sizes are integers, in bytes; what is unknown is null."},
+    {.id = CLI_OPTION_COLOR,
+     .name = "color",
+     .argument = "WHEN",
+     .choices = {"auto", "always", "never"},
+     .text = "Colour the output: auto (the default: if standard output is a terminal, NO_COLOR is "
+             "not set and TERM is not dumb), always, or never."},
+    {.id = CLI_OPTION_QUIET,
+     .letter = 'q',
+     .name = "quiet",
+     .text = "No progress and no notes on standard error; errors are still printed."},
+    {.id = CLI_OPTION_VERBOSE,
+     .letter = 'v',
+     .name = "verbose",
+     .text = "Say more: exact times instead of ages, and where in the library an error arose."},
+    {.id = CLI_OPTION_HELP, .letter = 'h', .name = "help", .text = "Print the help and stop."},
+    {.id = CLI_OPTION_VERSION,
+     .letter = 'V',
+     .name = "version",
+     .text = "Print the version and stop."},
+    END_OPTIONS,
+};
+
+const struct cli_exit cli_commands_exits[] = {
+    {0, 0, "Done."},
+    {1, 0, "Failed; the message says why."},
+    {2, 0, "Wrong usage: unknown command or option, missing or wrong operand."},
+    {3, CLI_EXIT_DAMAGE, "Damage: stored bytes do not match their checksum or format."},
+    {4, CLI_EXIT_UNCOMMITTED, "Not a checkpoint: incomplete, or never committed."},
+    {5, CLI_EXIT_UNSUPPORTED, "Not supported."},
+    {10, CLI_EXIT_NOTHING, "Nothing found."},
+    {11, CLI_EXIT_LOCKED, "Locked or in use."},
+    {12, CLI_EXIT_PERMISSION, "Permission denied."},
+    {28, CLI_EXIT_SPACE, "No space left."},
+    {130, CLI_EXIT_INTERRUPTED, "Interrupted."},
+    {-1, 0, NULL},
+};
+
+const char *const cli_commands_shells[] = {"bash", "zsh", "fish", NULL};
+
+const struct cli_command cli_commands[] = {
+    {
+        .name = "ls",
+        .summary = "list the checkpoints in a directory",
+        .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, true}},
+        .examples = {{"sidestep ls", "What lies in the current directory."},
+                     {"sidestep ls --all runs/7b", "Other directories, too."},
+                     {"sidestep ls --json runs/7b | jq -r '.checkpoints[] | "
+                      "select(.state == \"committed\") | .path'",
+                      "The paths of what can be loaded."}},
+        .description =
+            {"Lists what lies directly in ROOT (default: the current directory), by step, oldest "
+             "first. It reads directories and small records only, never tensors, and changes "
+             "nothing.",
+             "A state is one of: committed (a checkpoint; ours or torch's), saving (being written, "
+             "or left behind by a killed save), trash (being deleted), bad (failed verification "
+             "and was set aside), foreign (any other directory)."},
+        .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
+                "\"ranks\",\"saved_at\"}]}; step, ranks and saved_at (RFC 3339, UTC) are null if "
+                "unknown.",
+        .options = {{.id = CLI_OPTION_ALL,
+                     .letter = 'a',
+                     .name = "all",
+                     .text = "List foreign directories, too."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
+        .run = cli_ls_run,
+    },
+    {
+        .name = "show",
+        .summary = "show what is in a checkpoint",
+        .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}, {"GLOB", CLI_OPERAND_TEXT, true}},
+        .examples = {{"sidestep show runs/7b/step-100", "Tensors and objects."},
+                     {"sidestep show runs/7b/step-100 'model.layers.0.*'", "Some of them."},
+                     {"sidestep show --tree runs/7b/step-100", "Nested, with sums."},
+                     {"sidestep show --json runs/7b/step-100 | jq '.tensors[].name'",
+                      "For a program."}},
+        .description =
+            {"Prints where the checkpoint comes from, then its tensors (name, dtype, shape, bytes, "
+             "stored chunks) and its objects (name, stored bytes, value). GLOB selects names, with "
+             "*, ? and [...] as in a shell; quote it. Values are decoded without executing "
+             "anything.",
+             "Names are printed with control characters and invalid UTF-8 escaped."},
+        .json = "{\"path\",\"format\",\"save_id\",\"step\",\"world_size\",\"bytes\",\"tensors\":"
+                "[{\"name\",\"dtype\",\"shape\",\"bytes\",\"chunks\":[{\"offsets\",\"lengths\","
+                "\"file\",\"file_offset\",\"file_bytes\"}]}],\"objects\":[{\"name\",\"bytes\","
+                "\"file\",\"file_offset\",\"file_bytes\",\"value\"}]}; value is null unless it "
+                "is plain data of at most 1 MiB; numbers that JSON lacks are the strings "
+                "\"NaN\", \"Infinity\" and \"-Infinity\".",
+        .options = {{.id = CLI_OPTION_TREE,
+                     .letter = 't',
+                     .name = "tree",
+                     .text = "Nest names at their dots, with the sum of each branch."},
+                    {.id = CLI_OPTION_CHUNKS,
+                     .letter = 'c',
+                     .name = "chunks",
+                     .text = "List the stored chunks of each tensor: offsets, lengths, file, place "
+                             "in the file."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
+                 CLI_EXIT_PERMISSION,
+        .run = cli_show_run,
+    },
+    {
+        .name = "latest",
+        .summary = "print the path of the newest valid checkpoint",
+        .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, false}},
+        .examples = {{"train --resume \"$(sidestep latest runs/7b)\"", "Resume where it stopped."},
+                     {"sidestep latest --verify runs/7b", "Check every byte before saying so."}},
+        .description =
+            {"Prints the path alone: what a job should resume from. By default a checkpoint must "
+             "be "
+             "committed and whole in its structure (files, sizes, names, ids); one that is not is "
+             "passed over for the next older one.",
+             "The path is printed as it is, unless standard output is a terminal: then control "
+             "characters in it are escaped."},
+        .json = "{\"path\"}",
+        .options = {{.id = CLI_OPTION_VERIFY,
+                     .name = "verify",
+                     .text = "Read everything and check every byte against its checksum."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
+        .run = cli_latest_run,
+    },
+    {
+        .name = "verify",
+        .summary = "check every byte of one checkpoint or of many",
+        .operands = {{"PATH", CLI_OPERAND_DIRECTORY, false}},
+        .examples = {{"sidestep verify runs/7b/step-100", "One checkpoint."},
+                     {"sidestep verify runs/7b", "Every committed checkpoint in a directory."},
+                     {"sidestep verify --json runs/7b | jq .ok", "For a program."}},
+        .description =
+            {"Reads everything and compares it with the checksums made when it was saved. PATH is "
+             "a "
+             "checkpoint, or a directory of checkpoints: then each committed one is checked, and "
+             "unfinished ones are counted. Checkpoints that torch wrote carry fewer checksums: "
+             "there it checks structure, coverage, and CRC32 where it was written.",
+             "Each problem is one line: file, name, kind, message. A kind is one of: missing, "
+             "size, "
+             "hash, format, id, coverage, io. Nothing is changed. An interrupt stops it soon."},
+        .json = "{\"ok\",\"checked_bytes\",\"problems\":[{\"file\",\"name\",\"kind\",\"message\"}]}"
+                "; for a directory of checkpoints {\"ok\",\"checked_bytes\",\"checkpoints\":"
+                "[{\"path\",\"ok\",\"checked_bytes\",\"problems\"}]}, with \"error\" where one "
+                "could not be checked.",
+        .options = {{.id = CLI_OPTION_THREADS,
+                     .letter = 'j',
+                     .name = "threads",
+                     .argument = "N",
+                     .text = "Read and hash with N threads; the default depends on the machine."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION |
+                 CLI_EXIT_INTERRUPTED,
+        .run = cli_verify_run,
+    },
+    {
+        .name = "cat",
+        .summary = "write a tensor or an object to standard output",
+        .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}, {"NAME", CLI_OPERAND_TEXT, false}},
+        .examples = {{"sidestep cat --npy runs/7b/step-100 model.norm.weight > norm.npy",
+                      "A tensor for NumPy."},
+                     {"sidestep cat runs/7b/step-100 model.norm.weight | sha256sum",
+                      "Its bytes alone."},
+                     {"sidestep cat --value runs/7b/step-100 optim.param_groups",
+                      "An object as JSON."}},
+        .description =
+            {"Writes the whole tensor, contiguous, row-major, little-endian, whatever chunks it is "
+             "stored in; or the stored bytes of an object. Every byte is verified on the way. "
+             "A large tensor goes out in pieces, so memory stays small.",
+             "With --value, what JSON lacks is written as {\"$bytes\":\"base64\"} and "
+             "{\"$opaque\":\"description\"}; numbers that JSON lacks are the strings \"NaN\", "
+             "\"Infinity\" and \"-Infinity\"; a tuple is an array."},
+        .json = "The output is what it is without --json; errors are JSON.",
+        .options = {{.id = CLI_OPTION_NPY,
+                     .name = "npy",
+                     .text = "Put a NumPy header in front (.npy, version 1.0). For bool, integers, "
+                             "float16, float32, float64, complex64 and complex128; NumPy lacks the "
+                             "others."},
+                    {.id = CLI_OPTION_VALUE,
+                     .name = "value",
+                     .text = "Decode an object and write it as JSON. Nothing is executed."},
+                    {.id = CLI_OPTION_FORCE,
+                     .letter = 'f',
+                     .name = "force",
+                     .text = "Write bytes even to a terminal."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
+                 CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
+        .run = cli_cat_run,
+    },
+    {
+        .name = "gc",
+        .summary = "remove what killed saves and deletes left behind",
+        .operands = {{"PARENT", CLI_OPERAND_DIRECTORY, false}},
+        .examples = {{"sidestep gc --dry-run runs/7b", "What would go."},
+                     {"sidestep gc --yes runs/7b", "Remove it without asking."}},
+        .description =
+            {"Removes leftovers directly in PARENT: only names that sidestep made, only those "
+             "whose "
+             "owner is dead, never a checkpoint, never one that was set aside as bad. Asks first "
+             "if "
+             "standard input and standard error are terminals; elsewhere it does not ask.",
+             "Each removed path is one line; what was kept is listed with its reason."},
+        .json = "{\"dry_run\",\"removed\":[path],\"kept\":[\"path: reason\"],\"bytes\"}",
+        .options = {{.id = CLI_OPTION_DRY_RUN,
+                     .letter = 'n',
+                     .name = "dry-run",
+                     .text = "Only say what would be removed."},
+                    {.id = CLI_OPTION_YES, .letter = 'y', .name = "yes", .text = "Do not ask."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_NOTHING | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
+        .run = cli_gc_run,
+    },
+    {
+        .name = "rebuild",
+        .summary = "make a lost .metadata anew from the shards",
+        .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}},
+        .examples = {{"sidestep rebuild runs/7b/step-100", "Then it loads again."}},
+        .description =
+            {"Writes .metadata and the manifest of CKPT again, from the footers of its own shard "
+             "files. Refused where the shards do not make up one whole save, where a readable "
+             ".metadata is there, and for what torch wrote: its shards have no footers."},
+        .json = "{\"path\",\"rebuilt\"}",
+        .options = {END_OPTIONS},
+        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
+                 CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
+        .run = cli_rebuild_run,
+    },
+    {
+        .name = "completion",
+        .summary = "print a completion script for a shell",
+        .operands = {{"SHELL", CLI_OPERAND_SHELL, false}},
+        .examples = {{"source <(sidestep completion bash)", "For this bash."},
+                     {"sidestep completion zsh > \"${fpath[1]}/_sidestep\"", "For every zsh."},
+                     {"sidestep completion fish > ~/.config/fish/completions/sidestep.fish",
+                      "For every fish."}},
+        .description = {"SHELL is bash, zsh or fish."},
+        .json = "{\"shell\",\"script\"}",
+        .options = {END_OPTIONS},
+        .run = cli_completion_run,
+    },
+    {
+        .name = "help",
+        .summary = "print the help of a command",
+        .operands = {{"COMMAND", CLI_OPERAND_COMMAND, true}},
+        .examples = {{"sidestep help", "What there is."},
+                     {"sidestep help verify", "All about one command; as its --help."}},
+        .description =
+            {"The man pages have the same text: sidestep(1), sidestep-ls(1), and so on."},
+        .json = "{\"commands\":[{\"name\",\"summary\",\"operands\",\"options\":[{\"name\","
+                "\"letter\",\"argument\",\"text\"}]}],\"global_options\"}",
+        .options = {{.id = CLI_OPTION_MAN,
+                     .hidden = true,
+                     .name = "man",
+                     .text = "Print the man page in roff."},
+                    END_OPTIONS},
+        .run = cli_help_run,
+    },
+    {
+        .name = "version",
+        .summary = "print the version",
+        .examples = {{"sidestep version",
+                      "The command's version, and the library's if it differs."}},
+        .description =
+            {"Prints the version of the command and, where it is another one, that of the "
+             "library it runs with."},
+        .json = "{\"version\",\"library_version\"}",
+        .options = {END_OPTIONS},
+        .run = cli_version_run,
+    },
+    {.name = NULL},
+};
+
+const struct cli_command *cli_commands_find(const char *name)
+{
+    for (const struct cli_command *command = cli_commands; command->name != NULL; command++)
+        if (strcmp(command->name, name) == 0)
+            return command;
+    return NULL;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * commands.h -- the table of commands and options: the one place that says what exists.
+ * Parsing, help, man pages and shell completion are all made from it, so they cannot differ.
+ */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct cli;
+
+enum cli_option_id {
+    CLI_OPTION_JSON,
+    CLI_OPTION_COLOR,
+    CLI_OPTION_QUIET,
+    CLI_OPTION_VERBOSE,
+    CLI_OPTION_HELP,
+    CLI_OPTION_VERSION,
+    CLI_OPTION_ALL,
+    CLI_OPTION_TREE,
+    CLI_OPTION_CHUNKS,
+    CLI_OPTION_VERIFY,
+    CLI_OPTION_THREADS,
+    CLI_OPTION_NPY,
+    CLI_OPTION_VALUE,
+    CLI_OPTION_FORCE,
+    CLI_OPTION_DRY_RUN,
+    CLI_OPTION_YES,
+    CLI_OPTION_MAN,
+    CLI_OPTION_COUNT
+};
+
+#define CLI_MAX_OPERANDS 2
+#define CLI_MAX_CHOICES 4
+#define CLI_MAX_EXAMPLES 4
+#define CLI_MAX_PARAGRAPHS 4
+#define CLI_MAX_COMMAND_OPTIONS 4
+
+struct cli_option {
+    enum cli_option_id id;
+    char letter;          /* "-a"; 0: none */
+    bool hidden;          /* parsed, but told to nobody */
+    const char *name;     /* "all" for "--all"; NULL ends a list */
+    const char *argument; /* "WHEN"; NULL: the option takes none */
+    const char *choices[CLI_MAX_CHOICES];
+    const char *text;
+};
+
+/** What a shell should offer for an operand. */
+enum cli_operand_kind {
+    CLI_OPERAND_DIRECTORY,
+    CLI_OPERAND_TEXT,
+    CLI_OPERAND_COMMAND,
+    CLI_OPERAND_SHELL,
+};
+
+struct cli_operand {
+    const char *name; /* "CKPT"; NULL ends the list */
+    enum cli_operand_kind kind;
+    bool optional;
+};
+
+struct cli_example {
+    const char *command;
+    const char *text;
+};
+
+/* Exit statuses that a command lists in its help, as bits; 0, 1 and 2 are everybody's. */
+#define CLI_EXIT_DAMAGE 1u
+#define CLI_EXIT_UNCOMMITTED 2u
+#define CLI_EXIT_UNSUPPORTED 4u
+#define CLI_EXIT_NOTHING 8u
+#define CLI_EXIT_LOCKED 16u
+#define CLI_EXIT_PERMISSION 32u
+#define CLI_EXIT_SPACE 64u
+#define CLI_EXIT_INTERRUPTED 128u
+
+struct cli_exit {
+    int status; /* -1 ends the list */
+    unsigned bit;
+    const char *text;
+};
+
+struct cli_command {
+    const char *name; /* NULL ends the list */
+    const char *summary;
+    struct cli_operand operands[CLI_MAX_OPERANDS + 1];
+    struct cli_example examples[CLI_MAX_EXAMPLES + 1];
+    const char *description[CLI_MAX_PARAGRAPHS + 1];
+    const char *json; /* what --json prints */
+    struct cli_option options[CLI_MAX_COMMAND_OPTIONS + 1];
+    unsigned exits;                 /* CLI_EXIT_* */
+    int (*run)(const struct cli *); /* the process's exit status */
+};
+
+extern const struct cli_command cli_commands[];
+extern const struct cli_option cli_commands_global_options[];
+extern const struct cli_exit cli_commands_exits[];
+/** The shells for which there is completion; NULL ends the list. */
+extern const char *const cli_commands_shells[];
+
+/** cli_commands_find(name): NULL if there is no such command. */
+const struct cli_command *cli_commands_find(const char *name);
+
+/* What the commands do, one file each. */
+int cli_ls_run(const struct cli *cli);
+int cli_show_run(const struct cli *cli);
+int cli_latest_run(const struct cli *cli);
+int cli_verify_run(const struct cli *cli);
+int cli_cat_run(const struct cli *cli);
+int cli_gc_run(const struct cli *cli);
+int cli_rebuild_run(const struct cli *cli);
+int cli_completion_run(const struct cli *cli);
+int cli_help_run(const struct cli *cli);
+int cli_version_run(const struct cli *cli);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * completion_bash.c -- completion for bash.  It needs nothing of the bash-completion package, and
+ * copes with '=' being a word of its own (COMP_WORDBREAKS).
+ */
+#include "completion.h"
+
+#include <string.h>
+
+static const char head[] =
+    "# bash completion for sidestep, made by 'sidestep completion bash'\n"
+    "_sidestep()\n"
+    "{\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+    "    local command= operands=0 i\n"
+    "    [[ $cur == = ]] && cur=\n"
+    "    [[ $prev == = ]] && prev=${COMP_WORDS[COMP_CWORD-2]}\n";
+
+static const char find_command[] =
+    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+    "        case ${COMP_WORDS[i]} in\n"
+    "        %s) [[ ${COMP_WORDS[i+1]} == = ]] && ((i++)); ((i++)) ;;\n"
+    "        -?*) ;;\n"
+    "        *) if [[ -z $command ]]; then command=${COMP_WORDS[i]}; else ((operands++)); fi ;;\n"
+    "        esac\n"
+    "    done\n";
+
+static const char tail[] = "    esac\n"
+                           "}\n"
+                           "complete -F _sidestep sidestep\n";
+
+static void print_option_words(FILE *out, const struct cli_option *options)
+{
+    for (const struct cli_option *option = options; option->name != NULL; option++)
+        if (!option->hidden)
+            fprintf(out, " --%s", option->name);
+}
+
+static void print_argument_case(FILE *out, const struct cli_option *options)
+{
+    for (const struct cli_option *option = options; option->name != NULL; option++) {
+        if (option->argument == NULL)
+            continue;
+        fprintf(out, "    --%s", option->name);
+        if (option->letter != 0)
+            fprintf(out, "|-%c", option->letter);
+        fputs(") COMPREPLY=($(compgen -W \"", out);
+        cli_completion_choices(out, option);
+        fputs("\" -- \"$cur\")); return ;;\n", out);
+    }
+}
+
+/* A pattern of all options that take an argument. */
+static void write_argument_pattern(char *pattern, size_t room, const struct cli_option *options)
+{
+    for (const struct cli_option *option = options; option->name != NULL; option++) {
+        size_t used = strlen(pattern);
+
+        if (option->argument == NULL)
+            continue;
+        snprintf(pattern + used, room - used, "%s--%s", used > 0 ? "|" : "", option->name);
+        used = strlen(pattern);
+        if (option->letter != 0)
+            snprintf(pattern + used, room - used, "|-%c", option->letter);
+    }
+}
+
+static void print_operand_case(FILE *out, const struct cli_command *command)
+{
+    for (int i = 0; command->operands[i].name != NULL; i++) {
+        if (command->operands[i].kind == CLI_OPERAND_TEXT)
+            continue;
+        fprintf(out, "    %s.%d) ", command->name, i);
+        if (command->operands[i].kind == CLI_OPERAND_DIRECTORY) {
+            fputs("compopt -o filenames 2>/dev/null\n"
+                  "        mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n",
+                  out);
+            continue;
+        }
+        fputs("COMPREPLY=($(compgen -W \"", out);
+        if (command->operands[i].kind == CLI_OPERAND_SHELL)
+            cli_completion_shells(out);
+        else
+            cli_completion_commands(out);
+        fputs("\" -- \"$cur\")) ;;\n", out);
+    }
+}
+
+void cli_completion_bash(FILE *out)
+{
+    char pattern[128] = "";
+
+    fputs(head, out);
+    fputs("    case $prev in\n", out);
+    print_argument_case(out, cli_commands_global_options);
+    write_argument_pattern(pattern, sizeof(pattern), cli_commands_global_options);
+    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+        print_argument_case(out, command->options);
+        write_argument_pattern(pattern, sizeof(pattern), command->options);
+    }
+    fputs("    esac\n", out);
+    fprintf(out, find_command, pattern);
+    fputs("    if [[ $cur == -* ]]; then\n        local options=\"", out);
+    print_option_words(out, cli_commands_global_options);
+    fputs("\"\n        case $command in\n", out);
+    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+        fprintf(out, "        %s) options+=\"", command->name);
+        print_option_words(out, command->options);
+        fputs("\" ;;\n", out);
+    }
+    fputs("        esac\n        COMPREPLY=($(compgen -W \"$options\" -- \"$cur\")); return\n    "
+          "fi\n",
+          out);
+    fputs("    case $command.$operands in\n    .0) COMPREPLY=($(compgen -W \"", out);
+    cli_completion_commands(out);
+    fputs("\" -- \"$cur\")) ;;\n", out);
+    for (const struct cli_command *command = cli_commands; command->name != NULL; command++)
+        print_operand_case(out, command);
+    fputs(tail, out);
+}

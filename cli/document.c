@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* document.c -- the two clothes of a document. */
+#include "document.h"
+
+#include "table.h"
+
+#include <sidestep/sidestep.h>
+
+#include <ctype.h>
+#include <string.h>
+
+#define TEXT_COLUMNS 79
+#define NUMBER_TEXT_(x) #x
+#define NUMBER_TEXT(x) NUMBER_TEXT_(x)
+
+/* Roff reads '.' and "'" at the start of a line, '\' anywhere, and makes a hyphen of '-'. */
+static void roff_escape(FILE *out, const char *text)
+{
+    if (*text == '.' || *text == '\'')
+        fputs("\\&", out);
+    for (; *text != '\0'; text++) {
+        if (*text == '\\')
+            fputs("\\(rs", out);
+        else if (*text == '-')
+            fputs("\\-", out);
+        else if (*text == '\'')
+            fputs("\\(aq", out);
+        else if (*text == '`')
+            fputs("\\(ga", out);
+        else if (*text == '^')
+            fputs("\\(ha", out);
+        else if (*text == '~')
+            fputs("\\(ti", out);
+        else
+            fputc(*text, out);
+    }
+}
+
+static void roff_line(FILE *out, const char *before, const char *text, const char *after)
+{
+    fputs(before, out);
+    roff_escape(out, text);
+    fputs(after, out);
+}
+
+/* Words of ${text}, filled into lines that start with ${indent} spaces. */
+static void text_fill(FILE *out, const char *text, size_t indent)
+{
+    size_t column = 0;
+
+    while (*text != '\0') {
+        size_t length = strcspn(text, " ");
+
+        if (column > 0 && column + 1 + length > TEXT_COLUMNS) {
+            fputc('\n', out);
+            column = 0;
+        }
+        if (column == 0)
+            column = (size_t)fprintf(out, "%*s", (int)indent, "");
+        else
+            column += (size_t)fprintf(out, " ");
+        column += fwrite(text, 1, length, out);
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+static const char *bold(const struct cli_document *document)
+{
+    return document->color ? CLI_STYLE_BOLD : NULL;
+}
+
+void cli_document_title(struct cli_document *document, const char *page, const char *summary)
+{
+    static const char version[] = NUMBER_TEXT(SIDESTEP_VERSION_MAJOR) "." NUMBER_TEXT(
+        SIDESTEP_VERSION_MINOR) "." NUMBER_TEXT(SIDESTEP_VERSION_PATCH);
+
+    if (document->roff) {
+        fputs(".\\\" Made by tools/make-man from the table in cli/commands.c.\n.TH ",
+              document->out);
+        for (const char *c = page; *c != '\0'; c++)
+            fputc(toupper((unsigned char)*c), document->out);
+        fprintf(document->out, " 1 \"\" \"sidestep %s\" \"sidestep\"\n", version);
+    }
+    cli_document_section(document, "NAME");
+    if (document->roff) {
+        roff_line(document->out, "", page, " \\- ");
+        roff_line(document->out, "", summary, "\n");
+    } else {
+        fprintf(document->out, "  %s - %s\n", page, summary);
+    }
+}
+
+void cli_document_section(struct cli_document *document, const char *title)
+{
+    if (document->roff) {
+        fprintf(document->out, ".SH %s\n", title);
+    } else {
+        if (document->begun)
+            fputc('\n', document->out);
+        cli_table_style(document->out, bold(document), title);
+        fputc('\n', document->out);
+    }
+    document->begun = true;
+}
+
+void cli_document_command(struct cli_document *document, const char *text)
+{
+    if (document->roff)
+        roff_line(document->out, ".PP\n.nf\n\\fB", text, "\\fR\n.fi\n");
+    else
+        fprintf(document->out, "  %s\n", text);
+}
+
+void cli_document_paragraph(struct cli_document *document, const char *text)
+{
+    if (document->roff)
+        roff_line(document->out, ".PP\n", text, "\n");
+    else
+        text_fill(document->out, text, 2);
+}
+
+void cli_document_item(struct cli_document *document, const char *term, const char *text)
+{
+    if (document->roff) {
+        roff_line(document->out, ".TP\n\\fB", term, "\\fR\n");
+        roff_line(document->out, "", text, "\n");
+    } else {
+        fputs("  ", document->out);
+        cli_table_style(document->out, bold(document), term);
+        fputc('\n', document->out);
+        text_fill(document->out, text, 6);
+    }
+}

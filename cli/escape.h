@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * escape.h -- names come from files, and files from anywhere: what is printed for people must
+ * not move the cursor, recolour the screen, type into the shell, or fake another line.
+ *
+ * Escaped are: control characters (\n, \t, \r, otherwise \xNN), bytes that are not UTF-8 (\xNN),
+ * characters that turn or hide text (\uNNNN), and the backslash itself (\\).
+ */
+#ifndef CLI_ESCAPE_H
+#define CLI_ESCAPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/** cli_escape_decode(text, length, &character): the bytes of the UTF-8 character that ${text}
+ * starts with; 0 if it starts with none (overlong, surrogate, cut, or ${length} 0). */
+size_t cli_escape_decode(const char *text, size_t length, uint32_t *character);
+
+void cli_escape_write(FILE *out, const char *text, size_t length);
+
+/** cli_escape_text(text): to be freed. */
+char *cli_escape_text(const char *text);
+
+/** cli_escape_width(text): columns that escaped ${text} takes on a terminal. */
+size_t cli_escape_width(const char *text);
+
+/** cli_escape_cut(text, columns): cut escaped ${text} so that it takes at most ${columns} (>= 3),
+ * with "..." where it was cut. */
+void cli_escape_cut(char *text, size_t columns);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * json.h -- write JSON as it comes, without holding the document: a checkpoint may have a
+ * million chunks.  64-bit integers stay exact; a string is always valid UTF-8 (bytes that are
+ * not become U+FFFD) and harmless on a terminal.
+ *
+ * In an object every call has a key; in an array, and for the outermost value, it is NULL.
+ */
+#ifndef CLI_JSON_H
+#define CLI_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct cli_json {
+    FILE *out;
+    bool comma; /* a value stands before the next one */
+};
+
+/** cli_json_open(json, key, '{' or '['): to be closed with '}' or ']'. */
+void cli_json_open(struct cli_json *json, const char *key, char bracket);
+void cli_json_close(struct cli_json *json, char bracket);
+/** cli_json_end(json): the newline after the outermost value. */
+void cli_json_end(struct cli_json *json);
+
+/** cli_json_text(json, key, text): NULL ${text} is null. */
+void cli_json_text(struct cli_json *json, const char *key, const char *text);
+void cli_json_bytes(struct cli_json *json, const char *key, const char *text, size_t length);
+void cli_json_int(struct cli_json *json, const char *key, int64_t number);
+void cli_json_uint(struct cli_json *json, const char *key, uint64_t number);
+/** cli_json_real(json, key, number): the shortest digits that read back as ${number}. */
+void cli_json_real(struct cli_json *json, const char *key, double number);
+void cli_json_bool(struct cli_json *json, const char *key, bool value);
+void cli_json_null(struct cli_json *json, const char *key);
+/** cli_json_raw(json, key, text): ${text} is JSON already. */
+void cli_json_raw(struct cli_json *json, const char *key, const char *text);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ls.c -- `sidestep ls`: the checkpoints in a directory. */
+#include "cli.h"
+#include "json.h"
+#include "output.h"
+#include "table.h"
+#include "units.h"
+
+#include <inttypes.h>
+#include <time.h>
+
+static bool is_wanted(const struct cli *cli, const struct sidestep_listed *entry)
+{
+    return entry->state != SIDESTEP_FOREIGN || cli_has(cli, CLI_OPTION_ALL);
+}
+
+static void json_entry(struct cli_json *json, const struct sidestep_listed *entry)
+{
+    char when[CLI_UNITS_ROOM];
+    bool has_time = entry->saved_at >= 0 && cli_units_time(when, entry->saved_at);
+
+    cli_json_open(json, NULL, '{');
+    cli_json_text(json, "name", entry->name);
+    cli_json_text(json, "path", entry->path);
+    if (entry->step >= 0)
+        cli_json_int(json, "step", entry->step);
+    else
+        cli_json_null(json, "step");
+    cli_json_text(json, "state", entry->state_name);
+    cli_json_uint(json, "bytes", entry->bytes);
+    cli_json_uint(json, "files", entry->files);
+    if (entry->ranks > 0)
+        cli_json_uint(json, "ranks", entry->ranks);
+    else
+        cli_json_null(json, "ranks");
+    cli_json_text(json, "saved_at", has_time ? when : NULL);
+    cli_json_close(json, '}');
+}
+
+static void print_json(const struct cli *cli, const struct sidestep_list *list)
+{
+    struct cli_json json = {.out = cli->out};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_open(&json, "checkpoints", '[');
+    for (size_t i = 0; i < list->count; i++)
+        if (is_wanted(cli, &list->entries[i]))
+            json_entry(&json, &list->entries[i]);
+    cli_json_close(&json, ']');
+    cli_json_close(&json, '}');
+    cli_json_end(&json);
+}
+
+static const char *style_of(enum sidestep_presence state)
+{
+    switch (state) {
+    case SIDESTEP_COMMITTED:
+        return CLI_STYLE_GREEN;
+    case SIDESTEP_SAVING:
+        return CLI_STYLE_YELLOW;
+    case SIDESTEP_BAD:
+        return CLI_STYLE_RED;
+    case SIDESTEP_TRASH:
+    case SIDESTEP_FOREIGN:
+        return CLI_STYLE_DIM;
+    }
+    return NULL;
+}
+
+static void add_row(struct cli_table *table, const struct sidestep_listed *entry, int64_t now,
+                    bool exact)
+{
+    char text[CLI_UNITS_ROOM] = "-";
+
+    if (entry->step >= 0)
+        snprintf(text, sizeof(text), "%" PRId64, entry->step);
+    cli_table_add(table, NULL, text);
+    cli_table_add(table, style_of(entry->state), entry->state_name);
+    cli_table_add_size(table, entry->bytes);
+    cli_table_add_count(table, entry->files);
+    if (entry->ranks > 0)
+        cli_table_add_count(table, entry->ranks);
+    else
+        cli_table_add(table, NULL, "-");
+    if (entry->saved_at < 0)
+        snprintf(text, sizeof(text), "-");
+    else if (exact)
+        cli_units_time(text, entry->saved_at);
+    else
+        cli_units_age(text, now - entry->saved_at);
+    cli_table_add(table, NULL, text);
+    cli_table_add(table, NULL, entry->name);
+}
+
+static void print_table(const struct cli *cli, const struct sidestep_list *list)
+{
+    bool exact = cli_has(cli, CLI_OPTION_VERBOSE);
+    const struct cli_column columns[] = {
+        {"STEP", true},  {"STATE", false}, {"SIZE", true},
+        {"FILES", true}, {"RANKS", true},  {exact ? "SAVED" : "AGE", !exact},
+        {"NAME", false},
+    };
+    int64_t now = (int64_t)time(NULL);
+    struct cli_table table;
+    size_t rows = 0, hidden = 0;
+
+    cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < list->count; i++) {
+        if (is_wanted(cli, &list->entries[i])) {
+            add_row(&table, &list->entries[i], now, exact);
+            rows++;
+        } else {
+            hidden++;
+        }
+    }
+    if (rows > 0)
+        cli_table_print(&table, cli->out, cli->color);
+    else
+        cli_output_note(cli, "no checkpoints here%s",
+                        hidden > 0 ? "; other directories are listed with --all" : "");
+}
+
+int cli_ls_run(const struct cli *cli)
+{
+    const char *root = cli->operand_count > 0 ? cli->operands[0] : ".";
+    struct sidestep_error err = {0};
+    struct sidestep_list list = {0};
+
+    if (sidestep_list_root(root, &list, &err) != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
+    if (cli_has(cli, CLI_OPTION_JSON))
+        print_json(cli, &list);
+    else
+        print_table(cli, &list);
+    sidestep_list_release(&list);
+    return 0;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* main.c -- the command line: parse, run one command, and end with its status. */
+#include "arguments.h"
+#include "help.h"
+#include "output.h"
+
+#include <fcntl.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A closed standard stream would give its number to the next file that is opened, and what is
+ * printed would land in it.  Writing to what is put there instead fails. */
+static void keep_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            _exit(CLI_EXIT_STATUS_FAILED);
+}
+
+/* A usage error may come before --json was seen, and is to be JSON all the same. */
+static bool asks_for_json(int argc, char *const *argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
+}
+
+static int run(struct cli *cli, int argc, char *const *argv)
+{
+    struct sidestep_error err = {0};
+
+    if (cli_arguments_parse(cli, argc, argv, &err) != SIDESTEP_OK) {
+        if (asks_for_json(argc, argv))
+            cli->options[CLI_OPTION_JSON] = "";
+        return cli_output_usage(cli, "%s", err.message);
+    }
+    cli->color = cli_output_wants_color(cli->options[CLI_OPTION_COLOR]);
+    if (cli_has(cli, CLI_OPTION_VERSION))
+        return cli_version_run(cli);
+    if (cli_has(cli, CLI_OPTION_HELP)) {
+        cli_help_print(cli->out, cli->command, false, cli->color);
+        return 0;
+    }
+    return cli->command->run(cli);
+}
+
+int main(int argc, char **argv)
+{
+    struct cli cli = {0};
+
+    keep_standard_streams();
+    /* For the width of characters alone; numbers keep their point. */
+    (void)setlocale(LC_CTYPE, "C.UTF-8");
+    (void)setvbuf(stderr, NULL, _IOLBF, 4096);
+    cli.out = cli_output_open();
+    return cli_output_finish(cli.out, run(&cli, argc, argv));
+}

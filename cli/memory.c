@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memory.c -- allocations that succeed or end the process; see memory.h for why. */
+#include "memory.h"
+
+#include "output.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *cli_memory_get(size_t bytes)
+{
+    void *block = malloc(bytes > 0 ? bytes : 1);
+
+    if (block == NULL)
+        cli_output_no_memory();
+    return block;
+}
+
+void *cli_memory_resize(void *block, size_t count, size_t size)
+{
+    void *resized = reallocarray(block, count > 0 ? count : 1, size);
+
+    if (resized == NULL)
+        cli_output_no_memory();
+    return resized;
+}
+
+char *cli_memory_copy(const char *text, size_t length)
+{
+    char *copy = cli_memory_get(length + 1);
+
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    return copy;
+}
+
+FILE *cli_memory_stream(char **text, size_t *length)
+{
+    FILE *stream = open_memstream(text, length);
+
+    if (stream == NULL)
+        cli_output_no_memory();
+    return stream;
+}
+
+void cli_memory_stream_close(FILE *stream)
+{
+    bool failed = ferror(stream) != 0;
+
+    if (fclose(stream) != 0 || failed)
+        cli_output_no_memory();
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * memory.h -- memory of the command line.  A command that cannot get a few kilobytes has
+ * nothing to save and nobody to tell but the user: these end the process with a message.
+ */
+#ifndef CLI_MEMORY_H
+#define CLI_MEMORY_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+/** Never NULL; to be freed with free(). */
+void *cli_memory_get(size_t bytes);
+void *cli_memory_resize(void *block, size_t count, size_t size);
+/** cli_memory_copy(text, length): the first ${length} bytes of ${text}, and a NUL. */
+char *cli_memory_copy(const char *text, size_t length);
+/** cli_memory_stream(&text, &length): a stream into memory; ${*text} is valid, and to be freed,
+ * after cli_memory_stream_close(). */
+FILE *cli_memory_stream(char **text, size_t *length);
+void cli_memory_stream_close(FILE *stream);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * output.c -- results, notes, errors.
+ *
+ * A result that did not arrive must not look like one: every failed write of results is noticed
+ * at once, with its errno, which stdio alone would lose between a printf() and the exit.
+ */
+#include "output.h"
+
+#include "escape.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Ends the process without running exit handlers: stdio holds a lock of the failed stream. */
+static void __attribute__((noreturn)) results_failed(int reason)
+{
+    if (reason == EPIPE)
+        _exit(CLI_EXIT_STATUS_PIPE);
+    dprintf(STDERR_FILENO, "sidestep: write to standard output: %s\n", strerror(reason));
+    _exit(reason == ENOSPC || reason == EDQUOT ? sidestep_status_exit(SIDESTEP_ENOSPC)
+                                               : CLI_EXIT_STATUS_FAILED);
+}
+
+static ssize_t results_write(void *cookie, const char *bytes, size_t length)
+{
+    size_t done = 0;
+
+    (void)cookie;
+    while (done < length) {
+        ssize_t written = write(STDOUT_FILENO, bytes + done, length - done);
+
+        if (written < 0 && errno != EINTR)
+            results_failed(errno);
+        if (written > 0)
+            done += (size_t)written;
+    }
+    return (ssize_t)length;
+}
+
+FILE *cli_output_open(void)
+{
+    FILE *out = fopencookie(NULL, "w", (cookie_io_functions_t){.write = results_write});
+
+    if (out == NULL)
+        cli_output_no_memory();
+    setvbuf(out, NULL, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, 65536);
+    return out;
+}
+
+int cli_output_finish(FILE *out, int status)
+{
+    (void)fclose(out); /* flushes; results_write() judges */
+    /* Network file systems and quotas may report a lost write only here. */
+    if (close(STDOUT_FILENO) != 0 && errno != EBADF)
+        results_failed(errno);
+    return status;
+}
+
+bool cli_output_wants_color(const char *choice)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+
+    if (choice != NULL && strcmp(choice, "auto") != 0)
+        return strcmp(choice, "always") == 0;
+    if (no_color != NULL && no_color[0] != '\0')
+        return false;
+    return isatty(STDOUT_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
+}
+
+void cli_output_no_memory(void)
+{
+    dprintf(STDERR_FILENO, "sidestep: out of memory\n");
+    _exit(sidestep_status_exit(SIDESTEP_ENOMEM));
+}
+
+static void __attribute__((format(printf, 3, 0)))
+set_message(struct sidestep_error *err, enum sidestep_status status, const char *format,
+            va_list arguments)
+{
+    *err = (struct sidestep_error){.status = (int32_t)status, .rank = -1};
+    vsnprintf(err->message, sizeof(err->message), format, arguments);
+}
+
+enum sidestep_status cli_error_set(struct sidestep_error *err, enum sidestep_status status,
+                                   const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    set_message(err, status, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static const char *status_name(int status)
+{
+    static const char *const names[] = {
+#define STATUS_NAME(name, exit_status, text) #name,
+        SIDESTEP_STATUS_MAP(STATUS_NAME)
+#undef STATUS_NAME
+    };
+
+    if (status < 0 || (size_t)status >= sizeof(names) / sizeof(names[0]))
+        return "EUNKNOWN";
+    return names[status];
+}
+
+/* One write, so that lines of processes that share a terminal or a log do not mix. */
+static void write_line(const char *before, const char *text, const char *after)
+{
+    fputs(before, stderr);
+    cli_escape_write(stderr, text, strlen(text));
+    fputs(after, stderr);
+    fputc('\n', stderr);
+    fflush(stderr);
+}
+
+/* A message from a library that gave none is still a sentence. */
+static const char *message_of(const struct sidestep_error *err)
+{
+    return err->message[0] != '\0' ? err->message
+                                   : sidestep_status_text((enum sidestep_status)err->status);
+}
+
+void cli_output_json_error(struct cli_json *json, const struct sidestep_error *err)
+{
+    cli_json_open(json, "error", '{');
+    cli_json_text(json, "status", status_name(err->status));
+    cli_json_text(json, "message", message_of(err));
+    cli_json_int(json, "errno", err->sys_errno);
+    cli_json_int(json, "rank", err->rank);
+    cli_json_close(json, '}');
+}
+
+int cli_output_error(const struct cli *cli, const struct sidestep_error *err)
+{
+    (void)fflush(cli->out);
+    if (cli_has(cli, CLI_OPTION_JSON)) {
+        struct cli_json json = {.out = stderr};
+
+        cli_json_open(&json, NULL, '{');
+        cli_output_json_error(&json, err);
+        cli_json_close(&json, '}');
+        cli_json_end(&json);
+        fflush(stderr);
+    } else {
+        char after[64] = "";
+
+        if (cli_has(cli, CLI_OPTION_VERBOSE) && err->where[0] != '\0')
+            snprintf(after, sizeof(after), " (%.40s)", err->where);
+        write_line("sidestep: ", message_of(err), after);
+    }
+    /* A failure whose status says success is a defect of its reporter, and still a failure. */
+    return err->status == SIDESTEP_OK ? CLI_EXIT_STATUS_FAILED
+                                      : sidestep_status_exit((enum sidestep_status)err->status);
+}
+
+int cli_output_usage(const struct cli *cli, const char *format, ...)
+{
+    struct sidestep_error err;
+    va_list arguments;
+    int status;
+
+    va_start(arguments, format);
+    set_message(&err, SIDESTEP_EINVAL, format, arguments);
+    va_end(arguments);
+    status = cli_output_error(cli, &err);
+    if (!cli_has(cli, CLI_OPTION_JSON))
+        fprintf(stderr, "Try 'sidestep help%s%s'.\n", cli->command != NULL ? " " : "",
+                cli->command != NULL ? cli->command->name : "");
+    return status;
+}
+
+void cli_output_note(const struct cli *cli, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+
+    if (cli_has(cli, CLI_OPTION_QUIET) || cli_has(cli, CLI_OPTION_JSON))
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    (void)fflush(cli->out);
+    write_line("sidestep: ", text, "");
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rebuild.c -- `sidestep rebuild`: make a lost .metadata anew. */
+#include "cli.h"
+#include "escape.h"
+#include "json.h"
+#include "output.h"
+
+#include <string.h>
+
+int cli_rebuild_run(const struct cli *cli)
+{
+    const char *path = cli->operands[0];
+    struct sidestep_error err = {0};
+
+    if (sidestep_rebuild(path, &err) != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
+    if (cli_has(cli, CLI_OPTION_JSON)) {
+        struct cli_json json = {.out = cli->out};
+
+        cli_json_open(&json, NULL, '{');
+        cli_json_text(&json, "path", path);
+        cli_json_bool(&json, "rebuilt", true);
+        cli_json_close(&json, '}');
+        cli_json_end(&json);
+    } else {
+        fputs("rebuilt ", cli->out);
+        cli_escape_write(cli->out, path, strlen(path));
+        fputc('\n', cli->out);
+    }
+    return 0;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* show.c -- `sidestep show`: select entries by name and print them one of three ways. */
+#include "show.h"
+
+#include "escape.h"
+#include "memory.h"
+#include "output.h"
+#include "table.h"
+#include "units.h"
+#include "value.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Larger objects are not decoded for one line of text. */
+#define VALUE_BYTES ((uint64_t)1 << 20)
+
+void cli_show_value_text(const struct cli_show *show, const struct sidestep_entry *entry,
+                         char text[CLI_SHOW_VALUE_COLUMNS + 4])
+{
+    struct sidestep_value *value = NULL;
+    struct sidestep_error err = {0};
+
+    if (entry->bytes > VALUE_BYTES) {
+        strcpy(text, "(large)");
+        return;
+    }
+    if (sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, &err) !=
+        SIDESTEP_OK) {
+        strcpy(text, "(unreadable)");
+        cli_output_note(show->cli, "%s", err.message);
+        return;
+    }
+    cli_value_text(value, text, CLI_SHOW_VALUE_COLUMNS + 4);
+    sidestep_value_free(&value);
+}
+
+char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *stream = cli_memory_stream(&text, &length);
+
+    fputc('[', stream);
+    for (uint32_t d = 0; d < ndim; d++)
+        fprintf(stream, "%s%" PRId64, d > 0 ? ", " : "", numbers[d]);
+    fputc(']', stream);
+    cli_memory_stream_close(stream);
+    return text;
+}
+
+void cli_show_chunks(const struct cli_show *show, const struct sidestep_entry *entry, size_t indent)
+{
+    FILE *out = show->cli->out;
+
+    for (size_t i = 0; i < entry->chunk_count; i++) {
+        const struct sidestep_chunk *chunk = &entry->chunks[i];
+
+        fprintf(out, "%*s", (int)indent, "");
+        if (!entry->is_object) {
+            char *offsets = cli_show_shape_text(chunk->offsets, entry->ndim);
+            char *lengths = cli_show_shape_text(chunk->lengths, entry->ndim);
+
+            fprintf(out, "%s + %s  ", offsets, lengths);
+            free(offsets);
+            free(lengths);
+        }
+        cli_escape_write(out, chunk->file, strlen(chunk->file));
+        fprintf(out, " at %" PRIu64 ", %" PRIu64 " bytes", chunk->file_offset, chunk->file_bytes);
+        if (chunk->transform != NULL) {
+            fputs(", ", out);
+            cli_escape_write(out, chunk->transform, strlen(chunk->transform));
+        }
+        fputc('\n', out);
+    }
+}
+
+static void json_numbers(struct cli_json *json, const char *key, const int64_t *numbers,
+                         uint32_t count)
+{
+    cli_json_open(json, key, '[');
+    for (uint32_t i = 0; i < count; i++)
+        cli_json_int(json, NULL, numbers[i]);
+    cli_json_close(json, ']');
+}
+
+static void json_place(struct cli_json *json, const struct sidestep_chunk *chunk)
+{
+    cli_json_text(json, "file", chunk->file);
+    cli_json_uint(json, "file_offset", chunk->file_offset);
+    cli_json_uint(json, "file_bytes", chunk->file_bytes);
+}
+
+static void json_tensor(struct cli_json *json, const struct sidestep_entry *entry)
+{
+    cli_json_open(json, NULL, '{');
+    cli_json_text(json, "name", entry->name);
+    cli_json_text(json, "dtype", entry->dtype_name);
+    json_numbers(json, "shape", entry->shape, entry->ndim);
+    cli_json_uint(json, "bytes", entry->bytes);
+    cli_json_open(json, "chunks", '[');
+    for (size_t i = 0; i < entry->chunk_count; i++) {
+        cli_json_open(json, NULL, '{');
+        json_numbers(json, "offsets", entry->chunks[i].offsets, entry->ndim);
+        json_numbers(json, "lengths", entry->chunks[i].lengths, entry->ndim);
+        json_place(json, &entry->chunks[i]);
+        cli_json_close(json, '}');
+    }
+    cli_json_close(json, ']');
+    cli_json_close(json, '}');
+}
+
+static void json_object(struct cli_json *json, const struct cli_show *show,
+                        const struct sidestep_entry *entry)
+{
+    struct sidestep_value *value = NULL;
+
+    cli_json_open(json, NULL, '{');
+    cli_json_text(json, "name", entry->name);
+    cli_json_uint(json, "bytes", entry->bytes);
+    if (entry->chunk_count > 0)
+        json_place(json, &entry->chunks[0]);
+    if (entry->bytes <= VALUE_BYTES &&
+        sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, NULL) ==
+            SIDESTEP_OK &&
+        cli_value_is_plain(value))
+        cli_value_json(json, "value", value);
+    else
+        cli_json_null(json, "value");
+    cli_json_close(json, '}');
+    sidestep_value_free(&value);
+}
+
+void cli_show_json(const struct cli_show *show)
+{
+    const struct sidestep_checkpoint_info *info = &show->info;
+    struct cli_json json = {.out = show->cli->out};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_text(&json, "path", info->path);
+    cli_json_text(&json, "format", info->format);
+    cli_json_text(&json, "save_id", info->save_id[0] != '\0' ? info->save_id : NULL);
+    if (info->step >= 0)
+        cli_json_int(&json, "step", info->step);
+    else
+        cli_json_null(&json, "step");
+    if (info->world_size > 0)
+        cli_json_uint(&json, "world_size", info->world_size);
+    else
+        cli_json_null(&json, "world_size");
+    cli_json_uint(&json, "bytes", info->bytes);
+    cli_json_open(&json, "tensors", '[');
+    for (size_t i = 0; i < show->entry_count; i++)
+        if (!show->entries[i]->is_object)
+            json_tensor(&json, show->entries[i]);
+    cli_json_close(&json, ']');
+    cli_json_open(&json, "objects", '[');
+    for (size_t i = 0; i < show->entry_count; i++)
+        if (show->entries[i]->is_object)
+            json_object(&json, show, show->entries[i]);
+    cli_json_close(&json, ']');
+    cli_json_close(&json, '}');
+    cli_json_end(&json);
+}
+
+static void print_heading(const struct cli_show *show)
+{
+    const struct sidestep_checkpoint_info *info = &show->info;
+    FILE *out = show->cli->out;
+    char size[CLI_UNITS_ROOM];
+
+    cli_units_size(size, info->bytes);
+    fputs("path        ", out);
+    cli_escape_write(out, info->path, strlen(info->path));
+    fputs("\nformat      ", out);
+    cli_escape_write(out, info->format, strlen(info->format));
+    if (info->save_id[0] != '\0') {
+        fputs("\nsave id     ", out);
+        cli_escape_write(out, info->save_id, strlen(info->save_id));
+    }
+    if (info->step >= 0)
+        fprintf(out, "\nstep        %" PRId64, info->step);
+    if (info->world_size > 0)
+        fprintf(out, "\nranks       %" PRIu32, info->world_size);
+    fprintf(out, "\nsize        %s\ntensors     %zu\nobjects     %zu\n", size, info->tensor_count,
+            info->object_count);
+}
+
+static size_t count_kind(const struct cli_show *show, bool objects)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < show->entry_count; i++)
+        count += show->entries[i]->is_object == objects;
+    return count;
+}
+
+static void add_tensor(struct cli_table *table, const struct sidestep_entry *entry)
+{
+    char *shape = cli_show_shape_text(entry->shape, entry->ndim);
+
+    cli_table_add(table, NULL, entry->name);
+    cli_table_add(table, NULL, entry->dtype_name);
+    cli_table_add(table, NULL, shape);
+    cli_table_add_size(table, entry->bytes);
+    cli_table_add_count(table, entry->chunk_count);
+    free(shape);
+}
+
+static void print_tensors(const struct cli_show *show)
+{
+    static const struct cli_column columns[] = {
+        {"TENSOR", false}, {"DTYPE", false}, {"SHAPE", false}, {"SIZE", true}, {"CHUNKS", true}};
+    struct cli_table table;
+
+    cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < show->entry_count; i++)
+        if (!show->entries[i]->is_object)
+            add_tensor(&table, show->entries[i]);
+    fputc('\n', show->cli->out);
+    cli_table_print(&table, show->cli->out, show->cli->color);
+}
+
+static void print_objects(const struct cli_show *show)
+{
+    static const struct cli_column columns[] = {
+        {"OBJECT", false}, {"SIZE", true}, {"VALUE", false}};
+    struct cli_table table;
+
+    cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < show->entry_count; i++) {
+        char text[CLI_SHOW_VALUE_COLUMNS + 4];
+
+        if (!show->entries[i]->is_object)
+            continue;
+        cli_show_value_text(show, show->entries[i], text);
+        cli_table_add(&table, NULL, show->entries[i]->name);
+        cli_table_add_size(&table, show->entries[i]->bytes);
+        cli_table_add(&table, NULL, text);
+    }
+    fputc('\n', show->cli->out);
+    cli_table_print(&table, show->cli->out, show->cli->color);
+}
+
+void cli_show_tables(const struct cli_show *show)
+{
+    FILE *out = show->cli->out;
+
+    print_heading(show);
+    if (cli_has(show->cli, CLI_OPTION_CHUNKS)) {
+        for (size_t i = 0; i < show->entry_count; i++) {
+            fputc('\n', out);
+            cli_escape_write(out, show->entries[i]->name, strlen(show->entries[i]->name));
+            fputc('\n', out);
+            cli_show_chunks(show, show->entries[i], 2);
+        }
+        return;
+    }
+    if (count_kind(show, false) > 0)
+        print_tensors(show);
+    if (count_kind(show, true) > 0)
+        print_objects(show);
+}
+
+static void select_entries(struct cli_show *show, const char *glob)
+{
+    size_t count = sidestep_checkpoint_count(show->checkpoint);
+
+    show->entries = cli_memory_get(count * sizeof(*show->entries));
+    for (size_t i = 0; i < count; i++) {
+        const struct sidestep_entry *entry = sidestep_checkpoint_entry(show->checkpoint, i);
+
+        if (glob == NULL || strcmp(glob, entry->name) == 0 || fnmatch(glob, entry->name, 0) == 0)
+            show->entries[show->entry_count++] = entry;
+    }
+}
+
+static enum sidestep_status show_selected(struct cli_show *show, const char *glob,
+                                          struct sidestep_error *err)
+{
+    enum sidestep_status status = sidestep_checkpoint_info(show->checkpoint, &show->info);
+
+    if (status != SIDESTEP_OK)
+        return cli_error_set(err, status, "show: '%s': %s", show->cli->operands[0],
+                             sidestep_status_text(status));
+    select_entries(show, glob);
+    if (show->entry_count == 0 && glob != NULL)
+        return cli_error_set(err, SIDESTEP_ENOTFOUND, "show: nothing in '%s' is called '%s'",
+                             show->cli->operands[0], glob);
+    if (cli_has(show->cli, CLI_OPTION_JSON)) {
+        cli_show_json(show);
+    } else if (cli_has(show->cli, CLI_OPTION_TREE)) {
+        print_heading(show);
+        cli_show_tree(show);
+    } else {
+        cli_show_tables(show);
+    }
+    return SIDESTEP_OK;
+}
+
+int cli_show_run(const struct cli *cli)
+{
+    struct cli_show show = {.cli = cli, .info = SIDESTEP_CHECKPOINT_INFO_INIT};
+    const char *glob = cli->operand_count > 1 ? cli->operands[1] : NULL;
+    struct sidestep_error err = {0};
+    enum sidestep_status status;
+
+    status = sidestep_checkpoint_open(cli->operands[0], &show.checkpoint, &err);
+    if (status == SIDESTEP_OK)
+        status = show_selected(&show, glob, &err);
+    free(show.entries);
+    sidestep_checkpoint_close(&show.checkpoint);
+    return status == SIDESTEP_OK ? 0 : cli_output_error(cli, &err);
+}

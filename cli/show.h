@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* show.h -- what the parts of `sidestep show` share. */
+#ifndef CLI_SHOW_H
+#define CLI_SHOW_H
+
+#include "cli.h"
+
+/** One look at a checkpoint. */
+struct cli_show {
+    const struct cli *cli;
+    struct sidestep_checkpoint *checkpoint;
+    struct sidestep_checkpoint_info info;
+    const struct sidestep_entry **entries; /* that GLOB selects, sorted by name */
+    size_t entry_count;
+};
+
+#define CLI_SHOW_VALUE_COLUMNS 60
+
+/** cli_show_value_text(show, entry, text): an object for people, on one short line. */
+void cli_show_value_text(const struct cli_show *show, const struct sidestep_entry *entry,
+                         char text[CLI_SHOW_VALUE_COLUMNS + 4]);
+/** cli_show_shape_text(numbers, ndim): "[2, 3]", to be freed. */
+char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim);
+/** cli_show_chunks(show, entry, indent): one line per stored chunk. */
+void cli_show_chunks(const struct cli_show *show, const struct sidestep_entry *entry,
+                     size_t indent);
+
+/** cli_show_json(show), cli_show_tables(show), cli_show_tree(show): the three ways to print. */
+void cli_show_json(const struct cli_show *show);
+void cli_show_tables(const struct cli_show *show);
+void cli_show_tree(const struct cli_show *show);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * show_tree.c -- `sidestep show --tree`: names nested at their dots.
+ *
+ * Entries come sorted by name, so those under one prefix are neighbours: a branch is printed when
+ * its first entry comes, with sums over the neighbours that follow.  Nothing recurses, and names
+ * with more than MAX_DEPTH dots keep the rest in one piece.
+ */
+#include "show.h"
+
+#include "escape.h"
+#include "units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 24
+#define INDENT 2
+
+/* The length of the first ${depth} components of ${name} with the dot behind them; 0 if it has no
+ * further component. */
+static size_t prefix_length(const char *name, size_t depth)
+{
+    size_t length = 0;
+
+    for (size_t i = 0; i < depth; i++) {
+        const char *dot = strchr(name + length, '.');
+
+        if (dot == NULL)
+            return 0;
+        length = (size_t)(dot - name) + 1;
+    }
+    return length;
+}
+
+static void print_branch(const struct cli_show *show, size_t first, size_t depth, size_t start,
+                         size_t prefix)
+{
+    const char *name = show->entries[first]->name;
+    uint64_t bytes = 0;
+    size_t count = 0;
+    char size[CLI_UNITS_ROOM];
+
+    for (size_t i = first; i < show->entry_count; i++) {
+        if (strncmp(show->entries[i]->name, name, prefix) != 0)
+            break;
+        count++;
+        bytes += show->entries[i]->bytes;
+    }
+    cli_units_size(size, bytes);
+    fprintf(show->cli->out, "%*s", (int)(depth * INDENT), "");
+    cli_escape_write(show->cli->out, name + start, prefix - start - 1);
+    fprintf(show->cli->out, "  (%zu, %s)\n", count, size);
+}
+
+static void print_leaf(const struct cli_show *show, const struct sidestep_entry *entry,
+                       size_t depth, size_t start)
+{
+    FILE *out = show->cli->out;
+    char size[CLI_UNITS_ROOM];
+
+    cli_units_size(size, entry->bytes);
+    fprintf(out, "%*s", (int)(depth * INDENT), "");
+    cli_escape_write(out, entry->name + start, strlen(entry->name + start));
+    if (entry->is_object) {
+        char value[CLI_SHOW_VALUE_COLUMNS + 4];
+
+        cli_show_value_text(show, entry, value);
+        fputs("  = ", out);
+        cli_escape_write(out, value, strlen(value));
+        fputc('\n', out);
+    } else {
+        char *shape = cli_show_shape_text(entry->shape, entry->ndim);
+
+        fputs("  ", out);
+        cli_escape_write(out, entry->dtype_name, strlen(entry->dtype_name));
+        fprintf(out, " %s  %s\n", shape, size);
+        free(shape);
+    }
+    if (cli_has(show->cli, CLI_OPTION_CHUNKS))
+        cli_show_chunks(show, entry, (depth + 1) * INDENT);
+}
+
+void cli_show_tree(const struct cli_show *show)
+{
+    const char *above = "";
+
+    fputc('\n', show->cli->out);
+    for (size_t i = 0; i < show->entry_count; i++) {
+        const char *name = show->entries[i]->name;
+        size_t depth = 0, start = 0;
+
+        for (; depth < MAX_DEPTH; depth++) {
+            size_t prefix = prefix_length(name, depth + 1);
+
+            if (prefix == 0)
+                break;
+            if (strncmp(above, name, prefix) != 0)
+                print_branch(show, i, depth, start, prefix);
+            start = prefix;
+        }
+        print_leaf(show, show->entries[i], depth, start);
+        above = name;
+    }
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* table.h -- aligned columns for people.  Cells are escaped on the way in. */
+#ifndef CLI_TABLE_H
+#define CLI_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#define CLI_TABLE_MAX_COLUMNS 8
+
+struct cli_column {
+    const char *title;
+    bool right; /* align numbers at their last digit */
+};
+
+struct cli_table {
+    const struct cli_column *columns;
+    size_t column_count;
+    char **cells; /* row by row */
+    const char **styles;
+    size_t cell_count, cell_room;
+};
+
+/* Colours, as the numbers of ECMA-48's "select graphic rendition". */
+#define CLI_STYLE_BOLD "1"
+#define CLI_STYLE_DIM "2"
+#define CLI_STYLE_RED "31"
+#define CLI_STYLE_GREEN "32"
+#define CLI_STYLE_YELLOW "33"
+
+void cli_table_init(struct cli_table *table, const struct cli_column *columns, size_t count);
+/** cli_table_add(table, style, text): the next cell, from left to right, top to bottom; ${style}
+ * NULL is plain. */
+void cli_table_add(struct cli_table *table, const char *style, const char *text);
+/** cli_table_add_size(table, bytes), cli_table_add_count(table, count): cells of numbers. */
+void cli_table_add_size(struct cli_table *table, unsigned long long bytes);
+void cli_table_add_count(struct cli_table *table, unsigned long long count);
+/** cli_table_print(table, out, color): titles and rows, and release. */
+void cli_table_print(struct cli_table *table, FILE *out, bool color);
+
+/** cli_table_style(out, style, text): ${text} as it is, in a style; NULL ${style} is plain. */
+void cli_table_style(FILE *out, const char *style, const char *text);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* value.h -- decoded objects, as JSON for programs and as Python-like text for people. */
+#ifndef CLI_VALUE_H
+#define CLI_VALUE_H
+
+#include "json.h"
+
+#include <sidestep/sidestep.h>
+
+/** Deeper nesting than this is not printed. */
+#define CLI_VALUE_MAX_DEPTH 64
+
+/** cli_value_is_plain(value): JSON can say it: no bytes, nothing opaque, not too deep. */
+bool cli_value_is_plain(const struct sidestep_value *value);
+
+/** cli_value_json(json, key, value): what JSON lacks becomes {"$bytes":"base64"} or
+ * {"$opaque":"description"}. */
+void cli_value_json(struct cli_json *json, const char *key, const struct sidestep_value *value);
+
+/** cli_value_text(value, text, room): like Python's repr(), with "..." where ${room} ends.  Raw: to
+ * be escaped by whoever prints it. */
+void cli_value_text(const struct sidestep_value *value, char *text, size_t room);
+
+#endif

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * checkpoint.c -- the example's use of sidestep, from which a trainer may copy.
+ *
+ * In Python, the checkpoint reads as
+ *      {"model": {"ngram.weight": ..., ...},
+ *       "optimizer": {"exp_avg": {"ngram.weight": ..., ...}, "exp_avg_sq": {...}},
+ *       "step": 20, "rate": 0.0051, "random": {...}, "data": {...}, "config": {...}}
+ */
+#include "checkpoint.h"
+
+#include <string.h>
+#include <time.h>
+
+#include <sidestep/sidestep_mpi.h>
+
+static double now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+static void complain(const struct checkpoints *c, const char *doing,
+                     const struct sidestep_error *err)
+{
+    fprintf(stderr, "train: rank %d: %s: %s (%s)\n", c->rank, doing, err->message, err->where);
+}
+
+/* ---------------------------------------------------------------- what the state is */
+
+/* dict[key] = value; a NULL ${value} says that memory was short when it was made. */
+static enum sidestep_status set(struct sidestep_value *dict, const char *key,
+                                struct sidestep_value *value, struct sidestep_error *err)
+{
+    return sidestep_value_set(dict, sidestep_value_str(key), value, err);
+}
+
+static const struct sidestep_value *get(const struct sidestep_value *dict, const char *key)
+{
+    for (size_t i = 0; i < sidestep_value_count(dict); i++) {
+        const char *name = sidestep_value_get_bytes(sidestep_value_key(dict, i), NULL);
+
+        if (name && strcmp(name, key) == 0)
+            return sidestep_value_item(dict, i);
+    }
+    return NULL;
+}
+
+static enum sidestep_status fill_random(struct sidestep_value *dict, const struct training *t,
+                                        struct sidestep_error *err)
+{
+    enum sidestep_status status = set(dict, "generator", sidestep_value_str("splitmix64"), err);
+
+    return status ? status : set(dict, "state", sidestep_value_int((int64_t)t->random), err);
+}
+
+static enum sidestep_status fill_data(struct sidestep_value *dict, const struct training *t,
+                                      struct sidestep_error *err)
+{
+    enum sidestep_status status =
+        set(dict, "position", sidestep_value_int((int64_t)t->position), err);
+
+    return status ? status
+                  : set(dict, "text_bytes", sidestep_value_int((int64_t)t->text_bytes), err);
+}
+
+static enum sidestep_status fill_config(struct sidestep_value *dict, const struct training *t,
+                                        struct sidestep_error *err)
+{
+    const struct {
+        const char *key;
+        size_t value;
+    } sizes[] = {{"orders", MODEL_ORDERS},
+                 {"table_rows", t->model.table_rows},
+                 {"width", t->model.width},
+                 {"hidden", t->model.hidden}};
+    struct sidestep_value *model = sidestep_value_dict();
+    enum sidestep_status status = SIDESTEP_OK;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && !status; i++)
+        status = set(model, sizes[i].key, sidestep_value_int((int64_t)sizes[i].value), err);
+    if (status) {
+        sidestep_value_free(&model);
+        return status;
+    }
+    return set(dict, "model", model, err); /* takes ${model}, also on failure */
+}
+
+static enum sidestep_status add_value(struct sidestep_state_dict *state, const char *name,
+                                      struct sidestep_value *value, struct sidestep_error *err)
+{
+    enum sidestep_status status = sidestep_state_dict_add_value(state, name, NULL, 0, value, err);
+
+    if (status)
+        sidestep_value_free(&value);
+    return status;
+}
+
+/* Small things.  Where they are to be loaded, only their names are given. */
+static enum sidestep_status add_objects(struct sidestep_state_dict *state, const struct training *t,
+                                        bool loading, struct sidestep_error *err)
+{
+    const struct {
+        const char *name;
+        enum sidestep_status (*fill)(struct sidestep_value *dict, const struct training *t,
+                                     struct sidestep_error *err);
+    } dicts[] = {{"random", fill_random}, {"data", fill_data}, {"config", fill_config}};
+    enum sidestep_status status;
+
+    status = add_value(state, "step", loading ? NULL : sidestep_value_int((int64_t)t->step), err);
+    if (!status)
+        status = add_value(state, "rate", loading ? NULL : sidestep_value_float(t->rate), err);
+    for (size_t i = 0; i < sizeof dicts / sizeof dicts[0] && !status; i++) {
+        struct sidestep_value *dict = loading ? NULL : sidestep_value_dict();
+
+        if (!loading)
+            status = dicts[i].fill(dict, t, err);
+        if (!status)
+            status = add_value(state, dicts[i].name, dict, err);
+        else
+            sidestep_value_free(&dict);
+    }
+    return status;
+}
+
+/* One parameter, or the ${slice} of one of its moments that this rank has. */
+static enum sidestep_status add_tensor(struct sidestep_state_dict *state, const char *group,
+                                       const char *moment, const struct model_tensor *tensor,
+                                       const struct slice *slice, float *data,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_path_item path[3] = {{.key = group}, {.key = moment}, {.key = tensor->name}};
+    int64_t shape[2] = {(int64_t)tensor->rows, (int64_t)tensor->columns};
+    int64_t offsets[2] = {slice ? (int64_t)slice->first_row : 0, 0};
+    int64_t lengths[2] = {slice ? (int64_t)slice->rows : shape[0], shape[1]};
+    struct sidestep_tensor entry = SIDESTEP_TENSOR_INIT;
+    char name[100];
+
+    snprintf(name, sizeof name, "%s.%s%s%s", group, moment ? moment : "", moment ? "." : "",
+             tensor->name);
+    if (!moment)
+        path[1] = path[2];
+    entry.name = name;
+    entry.path = path;
+    entry.path_length = moment ? 3 : 2;
+    entry.dtype = SIDESTEP_FLOAT32;
+    entry.ndim = tensor->columns == 1 ? 1 : 2;
+    entry.shape = shape;
+    entry.offsets = offsets;
+    entry.lengths = lengths;
+    entry.data = data;
+    entry.flags = slice ? 0 : SIDESTEP_TENSOR_REPLICATED;
+    return sidestep_state_dict_add_tensor(state, &entry, err);
+}
+
+static enum sidestep_status add_tensors(struct sidestep_state_dict *state, struct training *t,
+                                        struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    for (int id = 0; id < MODEL_TENSORS && !status; id++) {
+        const struct model_tensor *tensor = &t->model.tensors[id];
+        const struct slice *slice = &t->optimizer.slices[id];
+        const struct optimizer *o = &t->optimizer;
+
+        status = add_tensor(state, "model", NULL, tensor, NULL,
+                            t->model.parameters + tensor->offset, err);
+        if (!status)
+            status = add_tensor(state, "optimizer", "exp_avg", tensor, slice,
+                                o->first_moment + slice->offset, err);
+        if (!status)
+            status = add_tensor(state, "optimizer", "exp_avg_sq", tensor, slice,
+                                o->second_moment + slice->offset, err);
+    }
+    return status;
+}
+
+/* The state as it is now, or, if ${loading}, as places to load it to.  Fails only for lack of
+ * memory, on one rank alone, and so ends them all. */
+static struct sidestep_state_dict *describe(const struct checkpoints *c, struct training *t,
+                                            bool loading)
+{
+    struct sidestep_error err = {0};
+    struct sidestep_state_dict *state = NULL;
+    enum sidestep_status status = sidestep_state_dict_new(&state, &err);
+
+    if (!status)
+        status = add_tensors(state, t, &err);
+    if (!status)
+        status = add_objects(state, t, loading, &err);
+    if (status) {
+        complain(c, "describe the state", &err);
+        MPI_Abort(c->mpi, sidestep_status_exit(status));
+    }
+    return state;
+}
+
+/* ---------------------------------------------------------------- opening and resuming */
+
+enum sidestep_status checkpoints_open(struct checkpoints *checkpoints, struct training *training,
+                                      const char *root, const char *events, FILE *log)
+{
+    struct checkpoints *c = checkpoints;
+    struct sidestep_error err = {0};
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_state_dict *state = NULL;
+    enum sidestep_status status;
+
+    *c = (struct checkpoints){
+        .mpi = training->optimizer.comm, .rank = training->optimizer.rank, .log = log};
+    if (sidestep_mpi_comm(c->mpi, &c->comm)) {
+        fprintf(stderr, "train: rank %d: cannot duplicate the MPI communicator\n", c->rank);
+        MPI_Abort(c->mpi, 1);
+    }
+    options.comm = &c->comm;
+    options.event_path = events;
+    status = sidestep_engine_open(&c->engine, &options, &err);
+    if (!status)
+        status = sidestep_series_open(c->engine, root, NULL, &c->series, &err);
+    if (status) {
+        complain(c, "open the checkpoints", &err);
+        (void)sidestep_engine_close(&c->engine, NULL);
+        sidestep_mpi_comm_free(&c->comm);
+        return status;
+    }
+
+    /* So that the first save does not pay for memory; without it, it would. */
+    state = describe(c, training, false);
+    if (sidestep_engine_prepare(c->engine, state, &err))
+        complain(c, "prepare (going on)", &err);
+    sidestep_state_dict_free(&state);
+    return SIDESTEP_OK;
+}
+
+/* The small things of a loaded ${state}; the tensors are in place already. */
+static enum sidestep_status read_objects(const struct checkpoints *c, struct training *t,
+                                         const struct sidestep_state_dict *state)
+{
+    const struct sidestep_value *data = sidestep_state_dict_value(state, "data");
+    const struct sidestep_value *random = sidestep_state_dict_value(state, "random");
+    int64_t text_bytes = sidestep_value_get_int(get(data, "text_bytes"));
+
+    if ((uint64_t)text_bytes != t->text_bytes) {
+        fprintf(stderr, "train: rank %d: resume: the text had %lld bytes, and now has %llu\n",
+                c->rank, (long long)text_bytes, (unsigned long long)t->text_bytes);
+        return SIDESTEP_EMISMATCH;
+    }
+    t->step = (uint64_t)sidestep_value_get_int(sidestep_state_dict_value(state, "step"));
+    t->rate = sidestep_value_get_float(sidestep_state_dict_value(state, "rate"));
+    t->random = (uint64_t)sidestep_value_get_int(get(random, "state"));
+    t->position = (uint64_t)sidestep_value_get_int(get(data, "position"));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status checkpoints_resume(struct checkpoints *checkpoints, struct training *training)
+{
+    struct checkpoints *c = checkpoints;
+    struct sidestep_error err = {0};
+    struct sidestep_state_dict *state = describe(c, training, true);
+    char rejected[2048] = "";
+    uint64_t step = 0;
+    double start = now_ms();
+    enum sidestep_status status =
+        sidestep_series_load(c->series, state, NULL, &step, NULL, rejected, &err);
+
+    if (c->log && rejected[0])
+        fprintf(c->log, "rejected %s\n", rejected);
+    if (status == SIDESTEP_OK) {
+        status = read_objects(c, training, state);
+        if (c->log)
+            fprintf(c->log, "resume %llu ms %.1f\n", (unsigned long long)step, now_ms() - start);
+    } else if (status == SIDESTEP_ENOTFOUND) {
+        if (c->log)
+            fprintf(c->log, "fresh 0\n");
+        status = SIDESTEP_OK;
+    } else {
+        complain(c, "resume", &err);
+    }
+    sidestep_state_dict_free(&state);
+    return status;
+}
+
+/* ---------------------------------------------------------------- saving */
+
+/* Write the cost of the save that has ended to the log: times of the slowest rank, bytes of all. */
+static void report(struct checkpoints *c, bool committed)
+{
+    double slowest[3] = {c->cost.stall_ms, c->cost.waited_ms, c->cost.background_ms};
+    unsigned long long bytes = c->cost.bytes;
+    int failed = !committed;
+
+    MPI_Allreduce(MPI_IN_PLACE, slowest, 3, MPI_DOUBLE, MPI_MAX, c->mpi);
+    MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, c->mpi);
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, c->mpi);
+    c->failed += (unsigned)failed;
+    if (c->log)
+        fprintf(c->log,
+                "save %llu %s stall_ms %.2f waited_ms %.2f background_ms %.1f steps_meanwhile %llu "
+                "bytes %llu\n",
+                (unsigned long long)c->cost.step, failed ? "failed" : "committed", slowest[0],
+                slowest[1], slowest[2], (unsigned long long)c->cost.steps_meanwhile, bytes);
+}
+
+/* Wait until the save in flight, if there is one, is a checkpoint or has failed. */
+static bool finish(struct checkpoints *c)
+{
+    struct sidestep_error err = {0};
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+    char doing[40];
+
+    if (!c->save)
+        return false;
+    if (sidestep_save_finish(&c->save, &info, &err)) {
+        snprintf(doing, sizeof doing, "save step %llu", (unsigned long long)c->cost.step);
+        complain(c, doing, &err);
+        return false;
+    }
+    c->cost.background_ms = (double)(info.write_ns + info.commit_ns) / 1e6;
+    c->cost.bytes = info.bytes_written;
+    return true;
+}
+
+void checkpoints_save(struct checkpoints *checkpoints, struct training *training)
+{
+    struct checkpoints *c = checkpoints;
+    struct sidestep_error err = {0};
+    struct sidestep_state_dict *state = describe(c, training, false);
+    bool committed;
+    double start, waited_ms;
+
+    /* So that the stall is the checkpoint's, and not the time since a faster rank came here. */
+    MPI_Barrier(c->mpi);
+    start = now_ms();
+    committed = finish(c);
+    waited_ms = now_ms() - start;
+    if (c->cost.step)
+        report(c, committed);
+
+    start = now_ms();
+    if (sidestep_series_save_async(c->series, training->step, state, NULL, &c->save, &err))
+        complain(c, "save", &err);
+    c->cost = (struct checkpoint_cost){
+        .step = training->step,
+        .stall_ms = waited_ms + now_ms() - start,
+        .waited_ms = waited_ms,
+    };
+    sidestep_state_dict_free(&state);
+}
+
+void checkpoints_watch(struct checkpoints *checkpoints)
+{
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+
+    if (checkpoints->save && sidestep_save_poll(checkpoints->save, &info) == SIDESTEP_OK &&
+        info.state < SIDESTEP_SAVE_COMMITTED)
+        checkpoints->cost.steps_meanwhile++;
+}
+
+unsigned checkpoints_close(struct checkpoints *checkpoints)
+{
+    struct checkpoints *c = checkpoints;
+    struct sidestep_error err = {0};
+    bool committed = finish(c);
+
+    if (c->cost.step)
+        report(c, committed);
+    if (sidestep_series_close(&c->series, &err)) {
+        complain(c, "close the series", &err);
+        c->failed++;
+    }
+    if (sidestep_engine_close(&c->engine, &err)) {
+        complain(c, "close the engine", &err);
+        c->failed++;
+    }
+    sidestep_mpi_comm_free(&c->comm);
+    return c->failed;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hash.c -- see hash.h; the algorithms are those of libxxhash, ISA-L, zlib and nettle. */
+#include "codec/hash.h"
+
+#include <isa-l/crc.h>
+#include <nettle/sha2.h>
+#include <xxhash.h>
+#include <zlib.h>
+
+/* The library's variants by CPU, a third faster where it ships them.  Same hashes. */
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>
+#endif
+
+_Static_assert(HASH_SHA256_BYTES == SHA256_DIGEST_SIZE, "a SHA-256 is 32 bytes");
+
+uint64_t hash_block(const void *bytes, size_t length)
+{
+    return XXH3_64bits(bytes, length);
+}
+
+struct hash128 hash_list(const uint64_t *blocks, size_t count)
+{
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "hash_list() hashes little-endian words as they lie in memory"
+#endif
+    XXH128_hash_t hash = XXH3_128bits(blocks, count * sizeof(*blocks));
+
+    return (struct hash128){.low = hash.low64, .high = hash.high64};
+}
+
+uint32_t hash_crc32(uint32_t crc, const void *bytes, size_t length)
+{
+    return crc32_gzip_refl(crc, bytes, length);
+}
+
+uint32_t hash_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t length_b)
+{
+    /* zlib takes a signed length; lengths of this size come from nowhere. */
+    return (uint32_t)crc32_combine(crc_a, crc_b, (z_off_t)(length_b & INT64_MAX));
+}
+
+void hash_sha256(const void *bytes, size_t length, uint8_t digest[HASH_SHA256_BYTES])
+{
+    struct sha256_ctx context;
+
+    sha256_init(&context);
+    sha256_update(&context, length, bytes);
+    sha256_digest(&context, HASH_SHA256_BYTES, digest);
+}
+
+void hash_to_hex(const uint8_t *digest, size_t bytes, char *hex)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < bytes; i++) {
+        hex[2 * i] = digits[digest[i] >> 4];
+        hex[2 * i + 1] = digits[digest[i] & 15];
+    }
+    hex[2 * bytes] = '\0';
+}
+
+/* -1: not a lower-case hexadecimal digit. */
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+_Bool hash_from_hex(const char *hex, size_t bytes, uint8_t *digest)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        int high = hex_value(hex[2 * i]);
+        int low = high < 0 ? -1 : hex_value(hex[2 * i + 1]);
+
+        if (low < 0)
+            return 0;
+        digest[i] = (uint8_t)(high << 4 | low);
+    }
+    return hex[2 * bytes] == '\0';
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* zstd.c -- see zstd.h. */
+#include "codec/zstd.h"
+
+#include <stdlib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include "base/checked.h"
+#include "base/cursor.h"
+#include "base/fault.h"
+#include "base/memory.h"
+#include "base/owned.h"
+
+#define FIRST_CAPACITY ((uint64_t)64 << 10)
+#define SKIPPABLE_MAGIC 0x184D2A50u /* and the 15 above */
+#define NO_CONTENT_SIZE UINT64_MAX
+
+static void free_decoder(ZSTD_DCtx **decoder)
+{
+    ZSTD_freeDCtx(*decoder); /* accepts NULL */
+}
+
+/* What the frame's header (RFC 8878, 3.1.1.1) asks for. */
+struct frame {
+    uint64_t window_bytes;
+    uint64_t content_bytes; /* NO_CONTENT_SIZE: not said */
+    uint32_t dictionary;
+};
+
+static uint64_t read_le(struct cursor *c, unsigned bytes)
+{
+    uint64_t value = 0;
+
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)cursor_u8(c) << (8 * i);
+    return value;
+}
+
+static enum sidestep_status read_frame_header(const void *stored, size_t stored_bytes,
+                                              struct frame *frame, struct sidestep_error *err)
+{
+    static const unsigned content_widths[4] = {0, 2, 4, 8};
+    static const unsigned dictionary_widths[4] = {0, 1, 2, 4};
+    struct cursor c = cursor_over(stored, stored_bytes);
+    uint32_t magic = cursor_u32le(&c);
+
+    if (!c.overrun && (magic & ~15u) == SKIPPABLE_MAGIC)
+        return FAIL(err, SIDESTEP_ECORRUPT, "zstd: skippable frames are refused");
+    if (c.overrun || magic != ZSTD_MAGICNUMBER)
+        return FAIL(err, SIDESTEP_ECORRUPT, "zstd: %zu bytes do not start a zstd frame",
+                    stored_bytes);
+    uint8_t descriptor = cursor_u8(&c);
+    bool single_segment = (descriptor & 0x20) != 0;
+    if (!single_segment) {
+        uint8_t window = cursor_u8(&c);
+        uint64_t base = (uint64_t)1 << (10 + (window >> 3));
+        frame->window_bytes = base + base / 8 * (window & 7);
+    }
+    frame->dictionary = (uint32_t)read_le(&c, dictionary_widths[descriptor & 3]);
+    unsigned width = content_widths[descriptor >> 6];
+    if (width == 0 && single_segment)
+        width = 1;
+    frame->content_bytes =
+        width != 0 ? read_le(&c, width) + (width == 2 ? 256 : 0) : NO_CONTENT_SIZE;
+    if (single_segment)
+        frame->window_bytes = frame->content_bytes;
+    return c.overrun ? FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is truncated") : SIDESTEP_OK;
+}
+
+/* Everything that can be refused before a byte is decoded. */
+static enum sidestep_status check_frame(const void *stored, size_t stored_bytes, uint64_t max_bytes,
+                                        struct sidestep_error *err)
+{
+    struct frame frame = {0};
+
+    TRY(read_frame_header(stored, stored_bytes, &frame, err));
+    if (frame.dictionary != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "zstd: the frame wants dictionary %u; none is used here", frame.dictionary);
+    if (frame.window_bytes > (uint64_t)1 << ZSTD_WINDOW_LOG_MAX)
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "zstd: a window of %llu bytes is over the limit of %llu",
+                    (unsigned long long)frame.window_bytes, 1ull << ZSTD_WINDOW_LOG_MAX);
+    if (frame.content_bytes != NO_CONTENT_SIZE && frame.content_bytes > max_bytes)
+        return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame holds %llu bytes, at most %llu fit",
+                    (unsigned long long)frame.content_bytes, (unsigned long long)max_bytes);
+    size_t frame_bytes = ZSTD_findFrameCompressedSize(stored, stored_bytes);
+    if (ZSTD_isError(frame_bytes))
+        return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is truncated or damaged: %s",
+                    ZSTD_getErrorName(frame_bytes));
+    if (frame_bytes != stored_bytes)
+        return FAIL(err, SIDESTEP_ECORRUPT, "zstd: %zu bytes follow the frame",
+                    stored_bytes - frame_bytes);
+    return SIDESTEP_OK;
+}
+
+/* Twice the room, up to ${limit}. */
+static enum sidestep_status grow(void **bytes, ZSTD_outBuffer *out, uint64_t limit,
+                                 struct sidestep_error *err)
+{
+    uint64_t capacity = out->size == 0 ? FIRST_CAPACITY : (uint64_t)out->size * 2;
+
+    capacity = min_u64(capacity, limit);
+    void *grown = memory_resize(*bytes, (size_t)capacity, 1);
+    if (grown == NULL)
+        return FAIL_NOMEM(err, capacity);
+    *bytes = grown;
+    out->dst = grown;
+    out->size = (size_t)capacity;
+    return SIDESTEP_OK;
+}
+
+/* Decode the frame into ${*bytes}, which grows; at most ${max_bytes} come out. */
+static enum sidestep_status decode_frame(ZSTD_DCtx *decoder, ZSTD_inBuffer *in, uint64_t max_bytes,
+                                         void **bytes, size_t *length, struct sidestep_error *err)
+{
+    /* One byte more than allowed, to see that there is more. */
+    uint64_t limit = min_u64(max_bytes, SIZE_MAX / 2 - 1) + 1;
+    ZSTD_outBuffer out = {0};
+    size_t wanted = 1;
+
+    while (wanted != 0) {
+        if (out.pos == out.size)
+            TRY(grow(bytes, &out, limit, err));
+        wanted = ZSTD_decompressStream(decoder, &out, in);
+        if (ZSTD_isError(wanted) && ZSTD_getErrorCode(wanted) == ZSTD_error_memory_allocation)
+            return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory for the decoder's window");
+        if (ZSTD_isError(wanted))
+            return FAIL(err, SIDESTEP_ECORRUPT, "zstd: byte %zu of %zu: %s", in->pos, in->size,
+                        ZSTD_getErrorName(wanted));
+        if (out.pos == limit)
+            return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame holds more than %llu bytes",
+                        (unsigned long long)max_bytes);
+        if (wanted != 0 && in->pos == in->size && out.pos < out.size)
+            return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is truncated");
+    }
+    *length = out.pos;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status zstd_decode(const void *stored, size_t stored_bytes, uint64_t max_bytes,
+                                 void **raw, size_t *raw_bytes, struct sidestep_error *err)
+{
+    OWNED void *bytes = NULL;
+    size_t length = 0;
+
+    TRY(check_frame(stored, stored_bytes, max_bytes, err));
+    OWNED_BY(free_decoder) ZSTD_DCtx *decoder = fault_hit("memory") ? NULL : ZSTD_createDCtx();
+    if (decoder == NULL)
+        return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory for a decoder");
+    ZSTD_DCtx_setParameter(decoder, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG_MAX);
+    ZSTD_inBuffer in = {.src = stored, .size = stored_bytes};
+    TRY(decode_frame(decoder, &in, max_bytes, &bytes, &length, err));
+    if (in.pos != stored_bytes)
+        return FAIL(err, SIDESTEP_ECORRUPT, "zstd: %zu bytes follow the frame",
+                    stored_bytes - in.pos);
+    *raw = TAKE(bytes);
+    *raw_bytes = length;
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * comm.c -- the host's callbacks, made safe to use: sizes are exchanged before bytes, and what a
+ * rank finds wrong by itself (no memory, above all) goes through a vote, so that no rank is left
+ * waiting in a collective that another has skipped.  Every failure of a callback ends the
+ * conversation: the host promises that all ranks see it.
+ */
+#include "comm/comm.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "base/owned.h"
+
+enum sidestep_status comm_init(struct comm *comm, const struct sidestep_comm *host,
+                               struct sidestep_error *err)
+{
+    *comm = (struct comm){.rank = 0, .size = 1};
+    if (host == NULL)
+        return SIDESTEP_OK;
+    TRY(options_copy(&comm->host, sizeof(comm->host), host, "comm", err));
+    host = &comm->host;
+    if (host->size < 1 || host->size > SIDESTEP_MAX_RANKS)
+        return FAIL(err, SIDESTEP_EINVAL, "comm.size is %d, not 1 to %d", host->size,
+                    SIDESTEP_MAX_RANKS);
+    if (host->rank < 0 || host->rank >= host->size)
+        return FAIL(err, SIDESTEP_EINVAL, "comm.rank is %d, not 0 to %d", host->rank,
+                    host->size - 1);
+    if (host->size > 1 && (host->all_reduce_max == NULL || host->broadcast == NULL ||
+                           host->gather == NULL || host->scatter == NULL))
+        return FAIL(err, SIDESTEP_EINVAL, "comm of %d ranks lacks a callback", host->size);
+    comm->rank = host->rank;
+    comm->size = host->size;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_callback(int failed, const char *name, struct sidestep_error *err)
+{
+    if (failed != 0)
+        return FAIL(err, SIDESTEP_EPEER, "collective '%s' failed", name);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status comm_max_all(struct comm *comm, uint64_t *values, size_t count,
+                                  struct sidestep_error *err)
+{
+    if (comm->size == 1 || count == 0)
+        return SIDESTEP_OK;
+    return check_callback(comm->host.all_reduce_max(comm->host.context, values, count),
+                          "all_reduce_max", err);
+}
+
+enum sidestep_status comm_broadcast_all(struct comm *comm, void *buffer, size_t bytes, int32_t root,
+                                        struct sidestep_error *err)
+{
+    assert(root >= 0 && root < comm->size);
+    if (comm->size == 1 || bytes == 0)
+        return SIDESTEP_OK;
+    return check_callback(comm->host.broadcast(comm->host.context, buffer, bytes, root),
+                          "broadcast", err);
+}
+
+static enum sidestep_status host_gather_all(struct comm *comm, const void *send, size_t send_bytes,
+                                            void *recv, const size_t *recv_bytes,
+                                            struct sidestep_error *err)
+{
+    if (comm->size > 1)
+        return check_callback(
+            comm->host.gather(comm->host.context, send, send_bytes, recv, recv_bytes), "gather",
+            err);
+    if (send_bytes != 0)
+        memcpy(recv, send, send_bytes);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status host_scatter_all(struct comm *comm, const void *send,
+                                             const size_t *send_bytes, void *recv,
+                                             size_t recv_bytes, struct sidestep_error *err)
+{
+    if (comm->size > 1)
+        return check_callback(
+            comm->host.scatter(comm->host.context, send, send_bytes, recv, recv_bytes), "scatter",
+            err);
+    if (recv_bytes != 0)
+        memcpy(recv, send, recv_bytes);
+    return SIDESTEP_OK;
+}
+
+/* ---- a size per rank */
+
+/* The sizes as they travel: 64 bits each, so that ranks may differ in size_t. */
+struct size_table {
+    uint64_t *wire;
+    size_t *wire_bytes; /* 8 for each rank: what the callbacks want to know */
+};
+
+static void size_table_release(struct size_table *table)
+{
+    free(table->wire);
+    free(table->wire_bytes);
+}
+
+/* Rank 0 needs the table; the others only learn whether rank 0 got it. */
+static enum sidestep_status size_table_new_all(struct comm *comm, struct size_table *table,
+                                               struct sidestep_error *err)
+{
+    size_t count = (size_t)comm->size;
+    enum sidestep_status mine = SIDESTEP_OK;
+
+    if (comm->rank == 0) {
+        table->wire = memory_new(count, sizeof(*table->wire));
+        table->wire_bytes = memory_new(count, sizeof(*table->wire_bytes));
+        if (table->wire == NULL || table->wire_bytes == NULL)
+            mine = FAIL_NOMEM(err, 2 * count * sizeof(*table->wire));
+        for (size_t i = 0; mine == SIDESTEP_OK && i < count; i++)
+            table->wire_bytes[i] = sizeof(*table->wire);
+    }
+    return comm_vote_all(comm, mine, err);
+}
+
+void comm_parts_release(struct comm_parts *parts)
+{
+    free(parts->bytes);
+    free(parts->sizes);
+    free(parts->offsets);
+    *parts = (struct comm_parts){0};
+}
+
+/* Room for the parts of all ranks. */
+static enum sidestep_status parts_new(struct comm_parts *parts, const uint64_t *sizes, size_t count,
+                                      struct sidestep_error *err)
+{
+    uint64_t total = 0;
+
+    parts->sizes = memory_new(count, sizeof(*parts->sizes));
+    parts->offsets = memory_new(count, sizeof(*parts->offsets));
+    if (parts->sizes == NULL || parts->offsets == NULL)
+        return FAIL_NOMEM(err, 2 * count * sizeof(*parts->sizes));
+    for (size_t i = 0; i < count; i++) {
+        parts->offsets[i] = (size_t)total;
+        parts->sizes[i] = (size_t)sizes[i];
+        if (!checked_add(total, sizes[i], &total) || total > SIZE_MAX / 2)
+            return FAIL(err, SIDESTEP_ENOMEM, "ranks 0 to %zu send more than memory can hold", i);
+    }
+    parts->bytes = memory_new(1, (size_t)total);
+    if (parts->bytes == NULL)
+        return FAIL_NOMEM(err, (size_t)total);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status comm_gather_all(struct comm *comm, const void *send, size_t bytes,
+                                     struct comm_parts *parts, struct sidestep_error *err)
+{
+    OWNED_BY(size_table_release) struct size_table table = {0};
+    OWNED_BY(comm_parts_release) struct comm_parts received = {0};
+    enum sidestep_status mine = SIDESTEP_OK;
+    uint64_t size = bytes;
+
+    *parts = (struct comm_parts){0};
+    TRY(size_table_new_all(comm, &table, err));
+    TRY(host_gather_all(comm, &size, sizeof(size), table.wire, table.wire_bytes, err));
+    if (comm->rank == 0)
+        mine = parts_new(&received, table.wire, (size_t)comm->size, err);
+    TRY(comm_vote_all(comm, mine, err));
+    TRY(host_gather_all(comm, send, bytes, received.bytes, received.sizes, err));
+    *parts = received;
+    received = (struct comm_parts){0};
+    return SIDESTEP_OK;
+}
+
+static void fill_sizes(const struct comm *comm, const struct comm_parts *parts, uint64_t *wire)
+{
+    size_t end = 0;
+
+    for (int32_t i = 0; i < comm->size; i++) {
+        assert(parts->offsets[i] == end);
+        end += parts->sizes[i];
+        wire[i] = parts->sizes[i];
+    }
+}
+
+enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts *parts,
+                                      void **received, size_t *bytes, struct sidestep_error *err)
+{
+    OWNED_BY(size_table_release) struct size_table table = {0};
+    enum sidestep_status mine = SIDESTEP_OK;
+    OWNED void *room = NULL;
+    uint64_t size = 0;
+    bool is_root = comm->rank == 0;
+
+    TRY(size_table_new_all(comm, &table, err));
+    if (is_root)
+        fill_sizes(comm, parts, table.wire);
+    TRY(host_scatter_all(comm, table.wire, table.wire_bytes, &size, sizeof(size), err));
+    if (size < SIZE_MAX)
+        room = memory_new(1, (size_t)size);
+    if (room == NULL)
+        mine = FAIL_NOMEM(err, (size_t)size);
+    TRY(comm_vote_all(comm, mine, err));
+    TRY(host_scatter_all(comm, is_root ? parts->bytes : NULL, is_root ? parts->sizes : NULL, room,
+                         (size_t)size, err));
+    *received = TAKE(room);
+    *bytes = (size_t)size;
+    return SIDESTEP_OK;
+}
+
+/* ---- vote */
+
+/* What to tell the others: the caller's error, or what can be said where it gave none. */
+static void own_error(enum sidestep_status mine, const struct sidestep_error *err,
+                      struct sidestep_error *own)
+{
+    if (err != NULL && err->status == (int32_t)mine)
+        *own = *err;
+    else
+        (void)FAIL(own, mine, "%s", sidestep_status_text(mine));
+}
+
+/* ${heard} is what ${rank} said; an error that it relays itself keeps the rank it came from. */
+static enum sidestep_status peer_failed(struct sidestep_error *heard, int32_t rank,
+                                        struct sidestep_error *err)
+{
+    heard->message[sizeof(heard->message) - 1] = '\0';
+    heard->where[sizeof(heard->where) - 1] = '\0';
+    if (heard->rank < 0) {
+        error_wrap(heard, "rank %d", rank);
+        heard->rank = rank;
+    }
+    heard->status = SIDESTEP_EPEER;
+    if (err != NULL)
+        *err = *heard;
+    return SIDESTEP_EPEER;
+}
+
+/* ${failed}: 0, or a number that is the larger the lower the rank.  ${said} comes back as what
+ * the lowest rank that failed says. */
+static enum sidestep_status hear_all(struct comm *comm, uint64_t failed,
+                                     struct sidestep_error *said, struct sidestep_error *err)
+{
+    TRY(comm_max_all(comm, &failed, 1, err));
+    if (failed == 0)
+        return SIDESTEP_OK;
+    if (failed > (uint64_t)comm->size)
+        return FAIL(err, SIDESTEP_EPEER,
+                    "collective 'all_reduce_max' gave a number nobody brought");
+    int32_t lowest = comm->size - (int32_t)failed;
+    TRY(comm_broadcast_all(comm, said, sizeof(*said), lowest, err));
+    return peer_failed(said, lowest, err);
+}
+
+enum sidestep_status comm_vote_all(struct comm *comm, enum sidestep_status mine,
+                                   struct sidestep_error *err)
+{
+    struct sidestep_error said = {0};
+
+    if (mine == SIDESTEP_OK)
+        return hear_all(comm, 0, &said, err);
+    own_error(mine, err, &said);
+    /* A rank that failed has its reason, whatever it hears. */
+    (void)hear_all(comm, (uint64_t)(comm->size - comm->rank), &said, NULL);
+    return mine;
+}

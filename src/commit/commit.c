@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* commit.c -- steps 1 of the protocol (commit.h): target, form, directory, mark; and joining. */
+#include "commit/commit.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/owned.h"
+#include "commit/sweep.h"
+#include "format/dcp_metadata.h"
+
+uint64_t commit_identity(const char *save_id)
+{
+    uint64_t hash = XXH3_64bits(save_id, strlen(save_id));
+
+    return hash != 0 ? hash : 1;
+}
+
+enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
+                                     struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    OWNED_METADATA metadata = {0};
+    struct sidestep_error why = {0};
+    enum sidestep_status status =
+        commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &why);
+
+    *identity = 0;
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    if (status != SIDESTEP_OK) {
+        if (err != NULL)
+            *err = why;
+        return status;
+    }
+    if (dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL) == SIDESTEP_OK &&
+        metadata.save_id != NULL)
+        *identity = commit_identity(metadata.save_id);
+    else
+        *identity = XXH3_64bits(bytes.bytes, bytes.length) | 1;
+    return SIDESTEP_OK;
+}
+
+void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES])
+{
+    memcpy(commit->save_id_bytes, save_id, SAVE_ID_BYTES);
+    hash_to_hex(save_id, SAVE_ID_BYTES, commit->save_id);
+}
+
+/* ${path} without trailing slashes, absolute, into commit->path; its last component into ->name. */
+static enum sidestep_status split_path(struct commit *commit, const char *path, char **parent,
+                                       struct sidestep_error *err)
+{
+    char cwd[COMMIT_PATH_BYTES] = "";
+    OWNED char *real = NULL;
+    size_t length = strlen(path);
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if ((length >= 1 && path[length - 1] == '.' && (length == 1 || path[length - 2] == '/')) ||
+        (length >= 2 && strncmp(path + length - 2, "..", 2) == 0 &&
+         (length == 2 || path[length - 3] == '/'))) {
+        real = realpath(path, NULL);
+        if (real == NULL)
+            return FAIL_SYS(err, "resolve '%s'", path);
+        path = real;
+        length = strlen(real);
+    }
+    if (length == 0 || (length == 1 && path[0] == '/'))
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' cannot be a checkpoint", path);
+    if (path[0] != '/' && getcwd(cwd, sizeof(cwd) - 1) == NULL)
+        return FAIL_SYS(err, "getcwd");
+    int used = snprintf(commit->path, sizeof(commit->path), "%s%s%.*s", cwd,
+                        path[0] != '/' && strcmp(cwd, "/") != 0 ? "/" : "", (int)length, path);
+    char *slash = strrchr(commit->path, '/');
+    if (used < 0 || (size_t)used >= sizeof(commit->path) || slash == NULL ||
+        strlen(slash + 1) >= sizeof(commit->name))
+        return error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "'%s'", path);
+    snprintf(commit->name, sizeof(commit->name), "%s", slash + 1);
+    *slash = '\0';
+    *parent = memory_strdup(commit->path[0] != '\0' ? commit->path : "/");
+    *slash = '/';
+    return *parent != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, length);
+}
+
+enum sidestep_status commit_open(struct commit *commit, const char *path,
+                                 struct sidestep_error *err)
+{
+    OWNED char *parent = NULL;
+    struct store_traits traits;
+
+    TRY(split_path(commit, path, &parent, err));
+    if (names_parse(commit->name).kind != NAMES_NONE || strcmp(commit->name, NAMES_SERIES_DIR) == 0)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is a name that sidestep keeps for itself",
+                    commit->name);
+    enum sidestep_status status = store_dir_open(commit->store, NULL, parent, &commit->parent, err);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "open the parent directory of '%s'", commit->path);
+        return status;
+    }
+    TRY(store_dir_traits(commit->parent, &traits, err));
+    commit->is_volatile = traits.is_volatile;
+    return SIDESTEP_OK;
+}
+
+/* Is NAME there, and as what?  Opens it if it is a directory, or a link to one. */
+static enum sidestep_status choose_form(struct commit *commit, struct sidestep_error *err)
+{
+    struct store_stat stat;
+    enum sidestep_status status = store_stat(commit->parent, commit->name, &stat, err);
+
+    commit->in_place = false;
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    TRY(status);
+    if (stat.kind == STORE_FILE)
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' is a file", commit->path);
+    status = store_dir_open(commit->store, NULL, commit->path, &commit->dir, err);
+    if (status == SIDESTEP_ENOTFOUND)
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there, but is no directory", commit->path);
+    TRY(status);
+    commit->in_place = true;
+    TRY(commit_identify(commit->dir, &commit->previous, err));
+    if (commit->previous != 0 && commit->no_replace)
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' holds a checkpoint already", commit->path);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status make_mark(struct commit *commit, struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+
+    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    TRY(store_file_create(commit->dir, name, 0, &commit->mark, err));
+    enum sidestep_status status = store_file_lock(commit->mark, true, err);
+    if (status == SIDESTEP_EUNSUPPORTED) /* leftovers will be reported, not swept */
+        status = SIDESTEP_OK;
+    TRY(status);
+    return commit_mark_write(commit->mark, commit, err);
+}
+
+static enum sidestep_status make_saving(struct commit *commit, struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+
+    names_format(NAMES_SAVING, commit->save_id, 0, 0, name);
+    TRY(store_dir_make(commit->parent, name, err));
+    return store_dir_open(commit->store, commit->parent, name, &commit->dir, err);
+}
+
+/* Take back what a failed begin made; nobody else knows of it yet. */
+static void undo_begin(struct commit *commit)
+{
+    char name[NAMES_MAX];
+
+    if (commit->mark != NULL) {
+        names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+        (void)store_unlink(commit->dir, name, NULL);
+    }
+    if (!commit->in_place) {
+        names_format(NAMES_SAVING, commit->save_id, 0, 0, name);
+        (void)store_dir_remove(commit->parent, name, NULL);
+    }
+}
+
+enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
+                                  struct sidestep_error *err)
+{
+    assert(commit->rank == 0 && commit->parent != NULL);
+    commit_set_save_id(commit, save_id);
+    TRY(choose_form(commit, err));
+    /* Before our mark is there, so that it is not taken for a leftover. */
+    if (commit->in_place)
+        sweep_in_place(commit->dir);
+    if (commit->run_id[0] == '\0')
+        sweep_one_off(commit->store, commit->parent, commit->name);
+    enum sidestep_status status = commit->in_place ? SIDESTEP_OK : make_saving(commit, err);
+    if (status == SIDESTEP_OK)
+        status = store_dir_stat(commit->dir, &commit->dir_identity, err);
+    if (status == SIDESTEP_OK)
+        status = make_mark(commit, err);
+    if (status != SIDESTEP_OK) {
+        undo_begin(commit);
+        error_wrap(err, "begin in '%s'", commit->path);
+    }
+    return status;
+}
+
+/* Once: has C's directory, or its mark in NAME, come into sight? */
+static enum sidestep_status try_join(struct commit *commit, struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+
+    if (!commit->in_place) {
+        names_format(NAMES_SAVING, commit->save_id, 0, 0, name);
+        return store_dir_open(commit->store, commit->parent, name, &commit->dir, err);
+    }
+    TRY(store_dir_open(commit->store, NULL, commit->path, &commit->dir, err));
+    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    return store_stat(commit->dir, name, &stat, err);
+}
+
+enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *err)
+{
+    uint64_t start = clock_now(commit->clock);
+    struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
+
+    if (commit->dir != NULL)
+        return SIDESTEP_OK; /* C made it */
+    for (;;) {
+        enum sidestep_status status = try_join(commit, err);
+        if (status == SIDESTEP_OK)
+            return store_dir_stat(commit->dir, &commit->dir_identity, err);
+        store_dir_close(TAKE(commit->dir));
+        if (status != SIDESTEP_ENOTFOUND)
+            return status;
+        TRY(commit_check_aborted(commit, err));
+        if (clock_now(commit->clock) - start > commit->timeout_ns)
+            return FAIL(err, SIDESTEP_ETIMEDOUT,
+                        "rank %u does not see the directory that rank 0 made for '%s': is its "
+                        "parent directory shared between the hosts?",
+                        commit->rank, commit->path);
+        backoff_sleep(&backoff, commit->clock);
+    }
+}
+
+void commit_close(struct commit *commit)
+{
+    store_file_discard(TAKE(commit->mark));
+    store_dir_close(TAKE(commit->dir));
+    store_dir_close(TAKE(commit->parent));
+}

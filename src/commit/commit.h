@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * commit.h -- how a checkpoint comes to exist.  Storage is the vote: a rank says yes by leaving a
+ * mark beside its sealed shards; rank 0 (the coordinator, C) sees all marks, checks all shards,
+ * and only then makes the checkpoint exist with one atomic rename.  Nothing here talks to other
+ * ranks, so all of it can run in the background, and whether a checkpoint is complete can be
+ * told from storage alone, by anyone, later.
+ *
+ *   1 begin    C   parent opened, form chosen, saving directory (or NAME) with C's locked mark
+ *     join     R   the directory that C made, by polling; worked through by descriptor only
+ *   2 shards   R   *.part, written by the engine
+ *   3 seal     R   fsync(file), close, rename .part -> final, fsync(directory), then the yes
+ *   4 count    C   every yes, then every shard: size, ids, footer, digest, tiling of all tensors
+ *   5 publish  C   manifest, .metadata, fsync(directory), fsync(PARENT)
+ *   6 commit   C   rename to NAME (swap), or exchange of .metadata (in place); fsync(PARENT); unmark
+ *   7 learn    R   what became of it, from names and ids
+ *     abort    C   to the trash, outcome with the reason
+ *
+ * Invariants; tests/torture checks each, and that removing the step that keeps it is noticed:
+ *   I1  NAME/.metadata names only files that are whole, durable and of one save.
+ *   I2  The writer of a byte syncs that file, the maker of a name syncs that directory, before yes.
+ *   I3  Only C makes and renames directories.
+ *   I4  Nobody is told COMMITTED on the sight of a name whose fsync is not known: C's mark stays
+ *       until then.
+ *   I5  After its yes a rank never says no; without all yeses C never publishes.
+ *   I6  What is deleted carries a save id of ours that no reachable .metadata names, and its owner
+ *       is dead (its lock is free) or is the deleter; or it was named by the .metadata that our own
+ *       exchange took out.
+ *   I7  A rename that reports an error may have happened: look whose directory is there.
+ *
+ * The swap form makes a new directory.  The in-place form serves whenever NAME exists already
+ * (empty, an older checkpoint, a user's own files, a mount point, a symbolic link to one).
+ */
+#ifndef COMMIT_COMMIT_H
+#define COMMIT_COMMIT_H
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "format/footer.h"
+#include "format/manifest.h"
+#include "format/names.h"
+#include "model/metadata.h"
+#include "store/store.h"
+
+#define COMMIT_POLL_MAX_MS 50u
+#define COMMIT_PATH_BYTES 4096u
+
+enum commit_outcome { COMMIT_UNDECIDED, COMMIT_COMMITTED, COMMIT_ABORTED, COMMIT_UNKNOWN };
+
+/* Asked right before the rename that commits: may we still?  (A series: lock and incarnation.) */
+struct commit_guard {
+    enum sidestep_status (*check)(void *context, struct sidestep_error *err);
+    void *context;
+};
+
+/* One save, as one rank sees it.  Used by one thread at a time. */
+struct commit {
+    /* Set before commit_open(). */
+    struct store *store;
+    struct clock *clock;
+    uint32_t rank;
+    uint32_t world_size;
+    uint64_t timeout_ns; /* since the last progress seen */
+    int64_t step;        /* -1: none */
+    char run_id[SAVE_ID_HEX];
+    uint64_t incarnation;
+    const struct commit_guard *guard; /* NULL: none */
+    bool no_replace;                  /* refuse if NAME holds a checkpoint */
+
+    /* Set by commit_open(). */
+    char path[COMMIT_PATH_BYTES]; /* absolute */
+    char name[NAMES_MAX];         /* last component of ${path} */
+    struct store_dir *parent;
+
+    /* Set by commit_begin() on C, from the agreement elsewhere. */
+    char save_id[SAVE_ID_HEX];
+    uint8_t save_id_bytes[SAVE_ID_BYTES];
+    bool in_place;
+    uint64_t previous; /* commit_identity() of NAME's .metadata at the start; 0: none */
+
+    uint64_t layout_digest; /* set before commit_seal() and commit_count() */
+    struct store_dir *dir;  /* the saving directory, or NAME */
+    struct store_stat dir_identity;
+    bool shards_made;       /* this rank may have left files in ${dir} */
+    struct store_file *mark; /* C: held, locked */
+    bool published;          /* C: manifest and .metadata are there, under their last or temporary names */
+    bool is_volatile;
+};
+
+/* Hash of a save id, to tell checkpoints apart; never 0 for a checkpoint; 0 for none. */
+uint64_t commit_identity(const char *save_id);
+/* The identity of what NAME/.metadata names; 0 if there is none.  A .metadata that cannot be read
+ * has an identity too (of its bytes). */
+enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
+                                     struct sidestep_error *err);
+
+/* Resolve ${path} and open its parent directory.  On every rank, on the caller's thread. */
+enum sidestep_status commit_open(struct commit *commit, const char *path,
+                                 struct sidestep_error *err);
+/* C: choose the form, sweep what a dead save of the same target left, make directory and mark.  On
+ * failure nothing of ours is left behind. */
+enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
+                                  struct sidestep_error *err);
+/* R: open what C made; polls until the deadline.  ETIMEDOUT: "is ... shared between the hosts?" */
+enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *err);
+/* Take the save id in its binary form. */
+void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES]);
+
+/* Make shard ${shard} of this rank under its .part name. */
+enum sidestep_status commit_shard_create(struct commit *commit, uint32_t shard, uint32_t flags,
+                                         struct store_file **file, struct sidestep_error *err);
+/* Make ${file} (taken, also on failure) durable under its final name. */
+enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
+                                       struct store_file *file, struct sidestep_error *err);
+/* All shards are sealed: make their names durable, and say yes. */
+enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err);
+/* Say no, with the reason.  Best effort. */
+void commit_vote_no(struct commit *commit, const struct sidestep_error *why);
+/* R, now and then while it writes: has C given up?  EABORTED with its reason if so. */
+enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err);
+
+/* C: wait for all votes, check all shards, and say what the checkpoint is. */
+struct commit_count {
+    struct arena arena;
+    struct footer *footers;  /* one per file */
+    struct manifest manifest;
+    struct metadata metadata; /* of its own arena */
+};
+void commit_count_release(struct commit_count *count);
+enum sidestep_status commit_count_votes(struct commit *commit, struct commit_count *count,
+                                        struct sidestep_error *err);
+/* C: publish and commit.  ${*outcome} says what became of it; with a status other than OK it is
+ * ABORTED (the caller should call commit_abort()) or UNKNOWN. */
+enum sidestep_status commit_publish(struct commit *commit, struct commit_count *count,
+                                    enum commit_outcome *outcome, struct sidestep_error *err);
+/* C: undo everything of this save, and tell the reason.  Best effort; leftovers are swept later. */
+void commit_abort(struct commit *commit, const struct sidestep_error *why);
+
+/* R: what became of it, now.  COMMIT_UNDECIDED: ask again.  ${err} gets C's reason if ABORTED. */
+enum commit_outcome commit_learn(struct commit *commit, struct sidestep_error *err);
+/* C: nobody needs the outcome file any more. */
+void commit_forget_outcome(struct commit *commit);
+
+/* Close all handles.  Changes nothing on storage. */
+void commit_close(struct commit *commit);
+
+/* ---- shared between the files of this folder ---- */
+
+/* What C's mark says, as text: "target NAME", "owner PID", "host NAME", "run ID", one per line. */
+struct commit_mark {
+    char target[NAMES_MAX];
+    char run_id[SAVE_ID_HEX];
+    char owner[64];  /* process id */
+    char host[64];
+};
+enum sidestep_status commit_mark_write(struct store_file *file, const struct commit *commit,
+                                       struct sidestep_error *err);
+/* Read a mark; a damaged one gives empty fields. */
+enum sidestep_status commit_mark_read(struct store_file *file, struct commit_mark *mark,
+                                      struct sidestep_error *err);
+
+/* Build metadata from footers: shared with sidestep_rebuild().  ${names} are the files'. */
+enum sidestep_status commit_metadata_build(const struct footer *footers, const char *const *names,
+                                           size_t count, struct metadata *out,
+                                           struct sidestep_error *err);
+/* A whole small file, into ${out}; ECORRUPT if it is longer than ${max}. */
+enum sidestep_status commit_read_file(struct store_dir *dir, const char *name, uint32_t flags,
+                                      uint64_t max, struct buffer *out, struct sidestep_error *err);
+/* Create, write, sync, close.  The name is not durable yet. */
+enum sidestep_status commit_write_file(struct store_dir *dir, const char *name, const void *bytes,
+                                       size_t length, struct sidestep_error *err);
+/* A source over an open file. */
+struct source commit_file_source(struct store_file *file, uint64_t length);
+
+#endif

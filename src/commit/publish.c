@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* publish.c -- steps 5 and 6 of the protocol (commit.h): the checkpoint comes to exist, in the
+ * swap form or in place; or it is undone. */
+#include "commit/commit.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "base/trace.h"
+#include "commit/sweep.h"
+#include "format/dcp_metadata.h"
+
+static enum sidestep_status write_manifest(struct commit *commit, struct commit_count *count,
+                                           const struct buffer *metadata,
+                                           struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    char name[NAMES_MAX];
+
+    count->manifest.metadata_bytes = metadata->length;
+    hash_sha256(metadata->bytes, metadata->length, count->manifest.metadata_sha256);
+    TRY(manifest_encode(&count->manifest, &bytes, err));
+    names_format(NAMES_MANIFEST, commit->save_id, 0, 0, name);
+    return commit_write_file(commit->dir, name, bytes.bytes, bytes.length, err);
+}
+
+/* Manifest and .metadata.<id>, both with their contents durable; then their names. */
+static enum sidestep_status write_records(struct commit *commit, struct commit_count *count,
+                                          struct sidestep_error *err)
+{
+    OWNED_BUFFER metadata = {0};
+    char tmp[NAMES_MAX];
+
+    TRY(dcp_metadata_write(&metadata, &count->metadata, err));
+    TRY(write_manifest(commit, count, &metadata, err));
+    names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
+    return commit_write_file(commit->dir, tmp, metadata.bytes, metadata.length, err);
+}
+
+static void unlink_votes(struct commit *commit)
+{
+    char name[NAMES_MAX];
+
+    for (uint32_t rank = 0; rank < commit->world_size; rank++) {
+        names_format(NAMES_YES, commit->save_id, rank, 0, name);
+        (void)store_unlink(commit->dir, name, NULL);
+    }
+}
+
+/* The name is durable: say so to the other ranks by taking the mark away (I4). */
+static void take_mark_away(struct commit *commit)
+{
+    char name[NAMES_MAX];
+
+    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    (void)store_unlink(commit->dir, name, NULL);
+    store_file_discard(TAKE(commit->mark));
+}
+
+static bool name_is(struct commit *commit, const char *name)
+{
+    struct store_stat stat;
+
+    return store_stat(commit->parent, name, &stat, NULL) == SIDESTEP_OK &&
+           stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
+}
+
+static enum sidestep_status guard(struct commit *commit, struct sidestep_error *err)
+{
+    return commit->guard != NULL ? commit->guard->check(commit->guard->context, err) : SIDESTEP_OK;
+}
+
+/* ---- swap form ---- */
+
+static enum sidestep_status rename_to_name(struct commit *commit, const char *saving,
+                                           struct sidestep_error *err)
+{
+    enum sidestep_status status = store_rename(commit->parent, saving, commit->parent, commit->name,
+                                               STORE_NOREPLACE, err);
+    if (status == SIDESTEP_EUNSUPPORTED) /* never replaces a directory that is not empty */
+        status = store_rename(commit->parent, saving, commit->parent, commit->name, STORE_REPLACE,
+                              err);
+    return status;
+}
+
+static enum sidestep_status swap_publish(struct commit *commit, struct commit_count *count,
+                                         struct sidestep_error *err)
+{
+    char tmp[NAMES_MAX];
+
+    unlink_votes(commit);
+    TRY(write_records(commit, count, err));
+    names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
+    TRY(store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_REPLACE, err));
+    TRY(store_dir_sync(commit->dir, err));
+    return store_dir_sync(commit->parent, err);
+}
+
+static enum sidestep_status finish_in_name(struct commit *commit, struct commit_count *count,
+                                           enum commit_outcome *outcome,
+                                           struct sidestep_error *err);
+
+static enum sidestep_status swap_commit(struct commit *commit, struct commit_count *count,
+                                        enum commit_outcome *outcome, struct sidestep_error *err)
+{
+    char saving[NAMES_MAX];
+
+    TRY(guard(commit, err));
+    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
+    enum sidestep_status status = rename_to_name(commit, saving, err);
+    if (status != SIDESTEP_OK && !name_is(commit, commit->name)) { /* I7 */
+        if (status == SIDESTEP_EEXISTS)
+            return finish_in_name(commit, count, outcome, err);
+        if (status == SIDESTEP_ENOTFOUND)
+            return FAIL(err, SIDESTEP_EABORTED,
+                        "'%s' was taken away by a later incarnation of this run", saving);
+        if (!name_is(commit, saving))
+            *outcome = COMMIT_UNKNOWN;
+        return status;
+    }
+    status = store_dir_sync(commit->parent, err);
+    if (status != SIDESTEP_OK) {
+        *outcome = COMMIT_UNKNOWN;
+        error_wrap(err, "'%s' is there, but may not survive a power loss", commit->path);
+        return SIDESTEP_EUNKNOWN;
+    }
+    *outcome = COMMIT_COMMITTED;
+    take_mark_away(commit);
+    return SIDESTEP_OK;
+}
+
+/* ---- in place ---- */
+
+static bool path_is_our_dir(struct commit *commit)
+{
+    OWNED_DIR *dir = NULL;
+    struct store_stat stat;
+
+    return store_dir_open(commit->store, NULL, commit->path, &dir, NULL) == SIDESTEP_OK &&
+           store_dir_stat(dir, &stat, NULL) == SIDESTEP_OK &&
+           stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
+}
+
+/* The one rename that commits.  ${*old}: a .metadata came out under the temporary name. */
+static enum sidestep_status exchange_metadata(struct commit *commit, struct sidestep_error *err)
+{
+    char tmp[NAMES_MAX];
+
+    names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
+    enum sidestep_status status =
+        store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_NOREPLACE, err);
+    if (status == SIDESTEP_EEXISTS)
+        status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_EXCHANGE, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_REPLACE, err);
+    return status;
+}
+
+static enum sidestep_status is_named(struct commit *commit, bool *named, struct sidestep_error *err)
+{
+    uint64_t identity;
+
+    TRY(commit_identify(commit->dir, &identity, err));
+    *named = identity == commit_identity(commit->save_id);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status in_place_commit(struct commit *commit, struct commit_count *count,
+                                            enum commit_outcome *outcome,
+                                            struct sidestep_error *err)
+{
+    bool named = false;
+
+    TRY(write_records(commit, count, err));
+    TRY(store_dir_sync(commit->dir, err));
+    TRY(guard(commit, err));
+    enum sidestep_status status = exchange_metadata(commit, err);
+    if (status != SIDESTEP_OK) { /* I7: it may have happened all the same */
+        if (is_named(commit, &named, NULL) != SIDESTEP_OK || named)
+            *outcome = COMMIT_UNKNOWN;
+        return status;
+    }
+    *outcome = COMMIT_UNKNOWN;
+    TRY(store_dir_sync(commit->dir, err));
+    TRY(store_dir_sync(commit->parent, err));
+    if (!path_is_our_dir(commit))
+        return FAIL(err, SIDESTEP_EUNKNOWN, "'%s' was renamed or removed during the save",
+                    commit->path);
+    *outcome = COMMIT_COMMITTED;
+    unlink_votes(commit);
+    take_mark_away(commit);
+    sweep_replaced(commit->dir, commit->save_id);
+    return SIDESTEP_OK;
+}
+
+/* ---- NAME appeared while the swap form was under way ---- */
+
+static enum sidestep_status move_shards(struct commit *commit, struct store_dir *into,
+                                        struct commit_count *count, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < count->manifest.file_count; i++) {
+        struct manifest_file *row = &count->manifest.files[i];
+        const struct footer *footer = &count->footers[i];
+        char name[NAMES_MAX];
+
+        names_format(NAMES_SHARD, commit->save_id, footer->rank, footer->shard, name);
+        enum sidestep_status status =
+            store_rename(commit->dir, row->name, into, name, STORE_NOREPLACE, err);
+        if (status == SIDESTEP_EUNSUPPORTED)
+            status = store_rename(commit->dir, row->name, into, name, STORE_REPLACE, err);
+        TRY(status);
+        row->name = arena_strndup(&count->arena, name, strlen(name));
+        if (row->name == NULL)
+            return FAIL_NOMEM(err, sizeof(name));
+    }
+    return store_dir_sync(into, err);
+}
+
+/* The metadata again, with the shards' new names. */
+static enum sidestep_status rename_in_metadata(struct commit *commit, struct commit_count *count,
+                                               struct sidestep_error *err)
+{
+    struct metadata metadata = {0};
+    const char **names =
+        arena_new(&count->arena, count->manifest.file_count, sizeof(*names));
+
+    if (names == NULL)
+        return FAIL_NOMEM(err, count->manifest.file_count * sizeof(*names));
+    for (size_t i = 0; i < count->manifest.file_count; i++)
+        names[i] = count->manifest.files[i].name;
+    enum sidestep_status status = commit_metadata_build(count->footers, names,
+                                                        count->manifest.file_count, &metadata, err);
+    if (status != SIDESTEP_OK) {
+        metadata_release(&metadata);
+        return status;
+    }
+    metadata.save_id = commit->save_id;
+    metadata.checkpoint_id = commit->path;
+    metadata_release(&count->metadata);
+    count->metadata = metadata;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status mark_name(struct commit *commit, struct store_dir *dir,
+                                      struct store_file **mark, struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+
+    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    TRY(store_file_create(dir, name, 0, mark, err));
+    enum sidestep_status status = store_file_lock(*mark, true, err);
+    if (status != SIDESTEP_OK && status != SIDESTEP_EUNSUPPORTED)
+        return status;
+    return commit_mark_write(*mark, commit, err);
+}
+
+static enum sidestep_status discard_saving(struct commit *commit)
+{
+    char saving[NAMES_MAX], trash[NAMES_MAX];
+
+    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
+    names_format(NAMES_TRASH, commit->save_id, 0, 0, trash);
+    TRY(sweep_to_trash(commit->parent, saving, commit->save_id, NULL));
+    return sweep_empty_trash(commit->parent, trash, NULL, NULL);
+}
+
+/*
+ * People `mkdir` the target, or put a file there, while a save runs.  Their directory stays, and
+ * the checkpoint is finished in it, in place.  Until it is committed the saving directory keeps its
+ * name, so that the other ranks see it as undecided.
+ */
+static enum sidestep_status finish_in_name(struct commit *commit, struct commit_count *count,
+                                           enum commit_outcome *outcome,
+                                           struct sidestep_error *err)
+{
+    struct commit in_name = *commit;
+
+    in_name.in_place = true;
+    in_name.dir = NULL;
+    in_name.mark = NULL;
+    enum sidestep_status status =
+        store_dir_open(commit->store, NULL, commit->path, &in_name.dir, err);
+    if (status == SIDESTEP_OK)
+        status = store_dir_stat(in_name.dir, &in_name.dir_identity, err);
+    if (status == SIDESTEP_OK && commit->no_replace) {
+        status = commit_identify(in_name.dir, &in_name.previous, err);
+        if (status == SIDESTEP_OK && in_name.previous != 0)
+            status = FAIL(err, SIDESTEP_EEXISTS, "'%s' holds a checkpoint already", commit->path);
+    }
+    if (status == SIDESTEP_OK)
+        status = mark_name(&in_name, in_name.dir, &in_name.mark, err);
+    if (status == SIDESTEP_OK)
+        status = move_shards(commit, in_name.dir, count, err);
+    if (status == SIDESTEP_OK)
+        status = rename_in_metadata(commit, count, err);
+    if (status == SIDESTEP_OK)
+        status = in_place_commit(&in_name, count, outcome, err);
+    if (status != SIDESTEP_OK && *outcome == COMMIT_ABORTED && in_name.dir != NULL)
+        sweep_save_files(in_name.dir, commit->save_id);
+    store_file_discard(in_name.mark);
+    store_dir_close(in_name.dir);
+    if (status == SIDESTEP_OK)
+        (void)discard_saving(commit); /* else swept later */
+    return status;
+}
+
+enum sidestep_status commit_publish(struct commit *commit, struct commit_count *count,
+                                    enum commit_outcome *outcome, struct sidestep_error *err)
+{
+    enum sidestep_status status;
+
+    assert(commit->rank == 0 && commit->dir != NULL);
+    *outcome = COMMIT_ABORTED;
+    if (commit->in_place) {
+        status = in_place_commit(commit, count, outcome, err);
+    } else {
+        status = swap_publish(commit, count, err);
+        if (status == SIDESTEP_OK)
+            status = swap_commit(commit, count, outcome, err);
+    }
+    TRACE(commit, "save %s: outcome %d", commit->save_id, (int)*outcome);
+    if (*outcome == COMMIT_UNKNOWN)
+        status = SIDESTEP_EUNKNOWN;
+    if (status != SIDESTEP_OK) {
+        if (err != NULL)
+            err->status = (int32_t)status;
+        error_wrap(err, "commit '%s'", commit->path);
+    }
+    return status;
+}
+
+void commit_abort(struct commit *commit, const struct sidestep_error *why)
+{
+    char name[NAMES_MAX], saving[NAMES_MAX], trash[NAMES_MAX];
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (commit->dir == NULL)
+        return;
+    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
+    names_format(NAMES_TRASH, commit->save_id, 0, 0, trash);
+    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    if (!commit->in_place)
+        status = sweep_to_trash(commit->parent, saving, commit->save_id, NULL);
+    /* Before the files go, so that whoever misses them finds out why. */
+    (void)commit_write_file(commit->in_place ? commit->dir : commit->parent, name, why->message,
+                            strlen(why->message), NULL);
+    if (commit->in_place)
+        sweep_save_files(commit->dir, commit->save_id);
+    else if (status == SIDESTEP_OK)
+        (void)sweep_empty_trash(commit->parent, trash, NULL, NULL);
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader.c -- see reader.h: opening a checkpoint and checking its files against each other. */
+#include "commit/reader.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/name_list.h"
+#include "format/dcp_metadata.h"
+
+#define READER_TRIES 5u
+
+static bool is_our_id(const char *id)
+{
+    uint8_t bytes[SAVE_ID_BYTES];
+
+    return id != NULL && strlen(id) == SAVE_ID_HEX - 1 && hash_from_hex(id, SAVE_ID_BYTES, bytes);
+}
+
+/* Rank-local metadata of a save without collectives: `__0.metadata`, `__1.metadata` ... */
+static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_error *err)
+{
+    for (uint32_t rank = 0; rank < SIDESTEP_MAX_RANKS; rank++) {
+        OWNED_BUFFER bytes = {0};
+        OWNED_METADATA part = {0};
+        char name[NAMES_MAX];
+
+        snprintf(name, sizeof(name), "__%u.metadata", rank);
+        enum sidestep_status status =
+            commit_read_file(r->dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, err);
+        if (status == SIDESTEP_ENOTFOUND && rank != 0)
+            break;
+        if (status == SIDESTEP_ENOTFOUND)
+            return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no %s", NAMES_METADATA);
+        if (status == SIDESTEP_OK)
+            status = dcp_metadata_read(bytes.bytes, bytes.length, &part, err);
+        if (status == SIDESTEP_OK)
+            status = dcp_metadata_merge(&r->metadata, &part, err);
+        if (status != SIDESTEP_OK) {
+            error_wrap(err, "%s", name);
+            return status;
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
+                                          struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    enum sidestep_status status =
+        commit_read_file(r->dir, NAMES_METADATA, flags, DCP_METADATA_MAX_BYTES, &bytes, err);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return read_rank_local(r, err);
+    if (status == SIDESTEP_OK) {
+        hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
+        status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
+        r->manifest.metadata_bytes = bytes.length;
+    }
+    if (status != SIDESTEP_OK)
+        error_wrap(err, NAMES_METADATA);
+    return status;
+}
+
+static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
+                                          struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    char name[NAMES_MAX];
+    uint64_t metadata_bytes = r->manifest.metadata_bytes;
+
+    if (!is_our_id(r->metadata.save_id))
+        return SIDESTEP_OK;
+    names_format(NAMES_MANIFEST, r->metadata.save_id, 0, 0, name);
+    enum sidestep_status status =
+        commit_read_file(r->dir, name, flags, MANIFEST_MAX_BYTES, &bytes, err);
+    if (status == SIDESTEP_ENOTFOUND)
+        return FAIL(err, SIDESTEP_ECORRUPT, "its manifest '%s' is missing", name);
+    if (status == SIDESTEP_OK)
+        status = manifest_decode(bytes.bytes, bytes.length, &r->arena, &r->manifest, err);
+    if (status == SIDESTEP_OK && strcmp(r->manifest.save_id, r->metadata.save_id) != 0)
+        status = FAIL(err, SIDESTEP_ECORRUPT, "it is of save %s", r->manifest.save_id);
+    if (status == SIDESTEP_OK &&
+        (r->manifest.metadata_bytes != metadata_bytes ||
+         memcmp(r->manifest.metadata_sha256, r->manifest_sha256, HASH_SHA256_BYTES) != 0))
+        status = FAIL(err, SIDESTEP_ECORRUPT, "%s is not the one that it was made with",
+                      NAMES_METADATA);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "manifest '%s'", name);
+        return status;
+    }
+    hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
+    r->has_manifest = true;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_file(struct reader *r, const char *name, struct sidestep_error *err)
+{
+    size_t existing;
+
+    if (name == NULL || table_find(&r->file_names, name) != SIZE_MAX)
+        return SIDESTEP_OK;
+    TRY(table_insert(&r->file_names, name, r->file_count, &existing, err));
+    r->files[r->file_count++].name = name;
+    return SIDESTEP_OK;
+}
+
+/* The files that manifest and metadata name, each once. */
+static enum sidestep_status list_files(struct reader *r, struct sidestep_error *err)
+{
+    size_t most = r->manifest.file_count;
+
+    for (size_t i = 0; i < r->metadata.count; i++)
+        most += r->metadata.entries[i].is_object ? 1 : r->metadata.entries[i].chunk_count;
+    r->files = memory_new(most, sizeof(*r->files));
+    if (r->files == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*r->files));
+    for (size_t i = 0; i < r->manifest.file_count; i++)
+        TRY(add_file(r, r->manifest.files[i].name, err));
+    for (size_t i = 0; i < r->metadata.count; i++) {
+        const struct metadata_entry *entry = &r->metadata.entries[i];
+        if (entry->is_object)
+            TRY(add_file(r, entry->storage.file, err));
+        for (size_t c = 0; c < entry->chunk_count; c++)
+            TRY(add_file(r, entry->chunks[c].storage.file, err));
+    }
+    if (r->has_manifest && r->file_count != r->manifest.file_count)
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s names the file '%s', which the manifest does not list",
+                    NAMES_METADATA, r->files[r->manifest.file_count].name);
+    return SIDESTEP_OK;
+}
+
+/* The footer of a file of ours is the one that the manifest means. */
+static enum sidestep_status check_footer(struct reader *r, struct reader_file *file,
+                                         const struct manifest_file *row,
+                                         struct sidestep_error *err)
+{
+    uint8_t sha256[HASH_SHA256_BYTES];
+    char origin[SAVE_ID_HEX];
+
+    if (file->source.length != row->bytes)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",
+                    (unsigned long long)file->source.length, (unsigned long long)row->bytes);
+    enum sidestep_status status =
+        footer_read(&file->source, &r->arena, &file->footer, sha256, err);
+    if (status == SIDESTEP_ENOTFOUND)
+        return FAIL(err, SIDESTEP_ECORRUPT, "its trailer is missing");
+    TRY(status);
+    hash_to_hex(file->footer.save_id, SAVE_ID_BYTES, origin);
+    if (strcmp(origin, row->origin) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, not %s", origin, row->origin);
+    if (memcmp(sha256, row->footer_sha256, HASH_SHA256_BYTES) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is not the file that the manifest lists");
+    file->ours = true;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags,
+                                      struct sidestep_error *err)
+{
+    struct reader_file *file = &r->files[i];
+    struct store_stat stat;
+    enum sidestep_status status = store_file_open(r->dir, file->name, flags, &file->file, err);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        status = FAIL(err, SIDESTEP_ECORRUPT, "it is missing");
+    if (status == SIDESTEP_OK)
+        status = store_file_stat(file->file, &stat, err);
+    if (status == SIDESTEP_OK) {
+        file->source = commit_file_source(file->file, stat.size);
+        r->bytes += stat.size;
+        if (r->has_manifest)
+            status = check_footer(r, file, &r->manifest.files[i], err);
+    }
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "file '%s'", file->name);
+    return status;
+}
+
+/* What .metadata says of a chunk is what the footer of its file says. */
+static enum sidestep_status check_chunk(struct reader *r, const struct metadata_entry *entry,
+                                        const struct metadata_storage *storage,
+                                        const struct box *box, struct sidestep_error *err)
+{
+    const struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
+    const struct footer_item *item = reader_find_item(file, storage->offset);
+
+    if (item != NULL && item->bytes == storage->length && strcmp(item->name, entry->name) == 0 &&
+        item->is_object == entry->is_object &&
+        (entry->is_object ||
+         (item->dtype == entry->dtype && item->ndim == entry->ndim &&
+          memcmp(item->shape, entry->shape, entry->ndim * sizeof(*entry->shape)) == 0 &&
+          box_equal(&item->box, box))))
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %s and the footer of '%s' do not agree", entry->name,
+                NAMES_METADATA, file->name);
+}
+
+static enum sidestep_status check_chunks(struct reader *r, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->metadata.count; i++) {
+        const struct metadata_entry *entry = &r->metadata.entries[i];
+        if (entry->is_object)
+            TRY(check_chunk(r, entry, &entry->storage, NULL, err));
+        for (size_t c = 0; c < entry->chunk_count; c++)
+            TRY(check_chunk(r, entry, &entry->chunks[c].storage, &entry->chunks[c].box, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct sidestep_error *err)
+{
+    TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
+    TRY(read_metadata(r, flags & STORE_UNCACHED, err));
+    TRY(read_manifest(r, flags & STORE_UNCACHED, err));
+    TRY(list_files(r, err));
+    for (size_t i = 0; i < r->file_count; i++)
+        TRY(open_file(r, i, flags, err));
+    return r->has_manifest ? check_chunks(r, err) : SIDESTEP_OK;
+}
+
+void reader_close(struct reader **reader)
+{
+    struct reader *r = *reader;
+
+    if (r == NULL)
+        return;
+    *reader = NULL;
+    for (size_t i = 0; i < r->file_count; i++)
+        store_file_discard(r->files[i].file);
+    store_dir_close(r->dir);
+    table_release(&r->file_names);
+    metadata_release(&r->metadata);
+    arena_release(&r->arena);
+    free(r->files);
+    free(r->path);
+    free(r);
+}
+
+static enum sidestep_status reader_new(struct store *store, const char *path, struct reader **out,
+                                       struct sidestep_error *err)
+{
+    *out = memory_new(1, sizeof(**out));
+    if (*out == NULL)
+        return FAIL_NOMEM(err, sizeof(**out));
+    (*out)->store = store;
+    (*out)->path = memory_strdup(path);
+    if ((*out)->path != NULL)
+        return SIDESTEP_OK;
+    reader_close(out);
+    return FAIL_NOMEM(err, strlen(path));
+}
+
+/* Does the path lead to another save by now? */
+static bool was_replaced(const struct reader *r)
+{
+    OWNED_DIR *dir = NULL;
+    uint64_t before = r->metadata.save_id != NULL ? commit_identity(r->metadata.save_id) : 0;
+    uint64_t now = 0;
+
+    return before != 0 && store_dir_open(r->store, NULL, r->path, &dir, NULL) == SIDESTEP_OK &&
+           commit_identify(dir, &now, NULL) == SIDESTEP_OK && now != before;
+}
+
+enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
+                                 struct reader **out, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    *out = NULL;
+    for (unsigned attempt = 0; attempt < READER_TRIES; attempt++) {
+        struct reader *r = NULL;
+        TRY(reader_new(store, path, &r, err));
+        status = reader_try(r, flags, err);
+        if (status == SIDESTEP_OK) {
+            *out = r;
+            return SIDESTEP_OK;
+        }
+        bool again = was_replaced(r);
+        reader_close(&r);
+        if (!again)
+            break;
+    }
+    error_wrap(err, "open checkpoint '%s'", path);
+    return status;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * reader.h -- a checkpoint opened for reading: all files through one directory descriptor, held
+ * open, and checked against each other before any tensor is touched.  Read-only: no lock, no
+ * rename.  Stock DCP directories (no manifest, no footers) are read as well.
+ */
+#ifndef COMMIT_READER_H
+#define COMMIT_READER_H
+
+#include "base/memory.h"
+#include "format/archive.h"
+#include "format/footer.h"
+#include "format/manifest.h"
+#include "model/metadata.h"
+#include "store/store.h"
+
+/* What a compressed item may decode to: an object; a tensor's archive beyond its data. */
+#define READER_MAX_OBJECT_BYTES ((uint64_t)1 << 30)
+#define READER_MAX_ENVELOPE_BYTES ((uint64_t)1 << 20)
+
+struct reader_file {
+    const char *name;
+    struct store_file *file;
+    struct source source;
+    bool ours;            /* has a footer, which was checked */
+    struct footer footer; /* if ours */
+};
+
+struct reader {
+    struct store *store;
+    struct store_dir *dir;
+    char *path;
+    struct arena arena;
+    struct metadata metadata;
+    bool has_manifest; /* a checkpoint of ours */
+    struct manifest manifest;
+    uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* of .metadata where there is no manifest */
+    struct reader_file *files;
+    size_t file_count;
+    struct table file_names;
+    uint64_t bytes; /* of data files */
+};
+
+/* ${flags}: STORE_UNCACHED, STORE_DIRECT.  EUNCOMMITTED: no .metadata there.  ENOTFOUND: no
+ * directory.  ECORRUPT names the file.  Retries a few times if the checkpoint is replaced meanwhile. */
+enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
+                                 struct reader **out, struct sidestep_error *err);
+void reader_close(struct reader **reader);
+
+/* One stored item, ready to be read. */
+struct reader_item {
+    struct reader_file *file;
+    uint64_t offset; /* of the item in the file */
+    uint64_t bytes;
+    const struct footer_item *footer; /* NULL: a stock item */
+    /* Where the raw, row-major data lies in the file, if it can be read in ranges. */
+    bool ranged;
+    uint64_t data_offset; /* in the file */
+    uint64_t data_bytes;
+    const uint64_t *blocks; /* hashes of HASH_BLOCK_BYTES each; NULL: none */
+    bool has_crc;
+    uint32_t data_crc;
+    const char *transform; /* decode the whole item first; NULL: none */
+    uint64_t raw_limit;    /* more than this it cannot decode to */
+    struct archive_tensor tensor; /* stock tensors without transform */
+};
+/* The item at this offset of a file of ours, or NULL. */
+const struct footer_item *reader_find_item(const struct reader_file *file, uint64_t offset);
+/* A chunk of a tensor, or (entry->is_object) an object. */
+enum sidestep_status reader_item(struct reader *reader, const struct metadata_entry *entry,
+                                 const struct metadata_storage *storage, const struct box *box,
+                                 struct reader_item *out, struct sidestep_error *err);
+/* The whole stored item, transform undone, malloc'ed; for our objects the hashes are checked. */
+enum sidestep_status reader_item_bytes(const struct reader_item *item, void **bytes, size_t *length,
+                                       struct sidestep_error *err);
+/* An archive of a stock tensor agrees with what the metadata says of the chunk. */
+enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
+                                         const struct metadata_entry *entry, const struct box *box,
+                                         struct sidestep_error *err);
+/* Check the hashes of blocks [first, first + bytes / block) held in ${bytes}. */
+enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_t first,
+                                         const void *bytes, uint64_t length,
+                                         struct sidestep_error *err);
+
+#endif

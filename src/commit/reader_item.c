@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_item.c -- see reader.h: finding and checking one stored item. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "codec/zstd.h"
+#include "commit/reader.h"
+
+
+enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
+                                         const struct metadata_entry *entry, const struct box *box,
+                                         struct sidestep_error *err)
+{
+    if (tensor->dtype != entry->dtype)
+        return FAIL(err, SIDESTEP_ECORRUPT, "the stored tensor is %s, the metadata says %s",
+                    sidestep_dtype_name(tensor->dtype), entry->dtype_name);
+    if (tensor->ndim != box->ndim ||
+        memcmp(tensor->shape, box->lengths, box->ndim * sizeof(*box->lengths)) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "the stored tensor has another shape than its chunk");
+    return SIDESTEP_OK;
+}
+
+static void from_footer(struct reader_item *out)
+{
+    out->ranged = true;
+    out->data_offset = out->offset + out->footer->data_offset;
+    out->data_bytes = out->footer->data_bytes;
+    out->blocks = out->footer->blocks;
+}
+
+static enum sidestep_status from_archive(const struct metadata_entry *entry, const struct box *box,
+                                         struct reader_item *out, struct sidestep_error *err)
+{
+    struct archive_tensor *tensor = &out->tensor;
+    uint64_t item_bytes = sidestep_dtype_size(entry->dtype);
+    uint64_t bytes = box_volume(box) * item_bytes; /* box_check() saw to it that this fits */
+
+    TRY(archive_tensor_read(&out->file->source, out->offset, out->bytes, tensor, err));
+    TRY(reader_check_tensor(tensor, entry, box, err));
+    /* A CRC covers the whole storage, so only a tensor that is its storage is read in ranges. */
+    out->ranged = tensor->row_major && !tensor->swapped && !tensor->conjugate &&
+                  !tensor->negative && tensor->storage_offset == 0 && tensor->data_bytes == bytes;
+    out->data_offset = out->offset + tensor->data_offset;
+    out->data_bytes = tensor->data_bytes;
+    out->has_crc = tensor->has_crc;
+    out->data_crc = tensor->data_crc;
+    return SIDESTEP_OK;
+}
+
+const struct footer_item *reader_find_item(const struct reader_file *file, uint64_t offset)
+{
+    const struct footer *footer = &file->footer;
+
+    for (size_t low = 0, high = footer->count; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (footer->items[middle].offset == offset)
+            return &footer->items[middle];
+        if (footer->items[middle].offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+enum sidestep_status reader_item(struct reader *reader, const struct metadata_entry *entry,
+                                 const struct metadata_storage *storage, const struct box *box,
+                                 struct reader_item *out, struct sidestep_error *err)
+{
+    uint64_t end;
+    enum sidestep_status status = SIDESTEP_OK;
+
+    *out = (struct reader_item){.offset = storage->offset, .bytes = storage->length};
+    size_t i = storage->file != NULL ? table_find(&reader->file_names, storage->file) : SIZE_MAX;
+    if (i == SIZE_MAX)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has no storage entry", entry->name);
+    out->file = &reader->files[i];
+    out->transform = storage->transform;
+    out->raw_limit = entry->is_object ? READER_MAX_OBJECT_BYTES
+                                      : box_volume(box) * sidestep_dtype_size(entry->dtype) +
+                                            READER_MAX_ENVELOPE_BYTES;
+    if (!checked_add(out->offset, out->bytes, &end) || end > out->file->source.length)
+        status = FAIL(err, SIDESTEP_ECORRUPT, "it ends at byte %llu, after the end of the file (%llu)",
+                      (unsigned long long)end, (unsigned long long)out->file->source.length);
+    else if (out->file->ours)
+        out->footer = reader_find_item(out->file, out->offset);
+    if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE)
+        status = FAIL(err, SIDESTEP_EUNSUPPORTED, "dtype %s", entry->dtype_name);
+    if (status == SIDESTEP_OK && out->footer != NULL)
+        from_footer(out);
+    else if (status == SIDESTEP_OK && !entry->is_object && out->transform == NULL)
+        status = from_archive(entry, box, out, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "'%s' in file '%s'", entry->name, out->file->name);
+    return status;
+}
+
+enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_t first,
+                                         const void *bytes, uint64_t length,
+                                         struct sidestep_error *err)
+{
+    const uint8_t *at = bytes;
+
+    for (uint64_t done = 0; done < length; done += HASH_BLOCK_BYTES) {
+        uint64_t block = first + done / HASH_BLOCK_BYTES;
+        uint64_t size = min_u64(HASH_BLOCK_BYTES, length - done);
+        if (hash_block(at + done, size) != item->blocks[block])
+            return FAIL(err, SIDESTEP_ECORRUPT,
+                        "'%s' in file '%s': bytes %llu to %llu do not match their hash",
+                        item->footer->name, item->file->name,
+                        (unsigned long long)(item->data_offset + block * HASH_BLOCK_BYTES),
+                        (unsigned long long)(item->data_offset + block * HASH_BLOCK_BYTES + size));
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status reader_item_bytes(const struct reader_item *item, void **bytes, size_t *length,
+                                       struct sidestep_error *err)
+{
+    OWNED uint8_t *stored = memory_new(item->bytes, 1);
+
+    if (stored == NULL)
+        return FAIL_NOMEM(err, item->bytes);
+    if (item->bytes != 0)
+        TRY(source_read(&item->file->source, stored, item->bytes, item->offset, err));
+    if (item->blocks != NULL && item->footer->is_object)
+        TRY(reader_check_blocks(item, 0, stored, item->bytes, err));
+    if (item->transform == NULL) {
+        *length = item->bytes;
+        *bytes = TAKE(stored);
+        return SIDESTEP_OK;
+    }
+    if (strncmp(item->transform, "stream.zstd", 11) != 0 || strchr(item->transform, ',') != NULL)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "transform '%s'", item->transform);
+    return zstd_decode(stored, item->bytes, item->raw_limit, bytes, length, err);
+}

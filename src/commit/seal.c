@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* seal.c -- steps 2 and 3 of the protocol (commit.h): one rank's shards, and its vote. */
+#include "commit/commit.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+
+/* Shards of the in-place form carry the save id, so that nothing of two saves can mix. */
+static void shard_names(const struct commit *commit, uint32_t shard, char part[NAMES_MAX],
+                        char final[NAMES_MAX])
+{
+    const char *id = commit->in_place ? commit->save_id : "";
+
+    names_format(NAMES_PART, id, commit->rank, shard, part);
+    names_format(NAMES_SHARD, id, commit->rank, shard, final);
+}
+
+enum sidestep_status commit_shard_create(struct commit *commit, uint32_t shard, uint32_t flags,
+                                         struct store_file **file, struct sidestep_error *err)
+{
+    char part[NAMES_MAX], final[NAMES_MAX];
+
+    assert(commit->dir != NULL);
+    shard_names(commit, shard, part, final);
+    commit->shards_made = true;
+    return store_file_create(commit->dir, part, flags, file, err);
+}
+
+enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
+                                       struct store_file *file, struct sidestep_error *err)
+{
+    char part[NAMES_MAX], final[NAMES_MAX];
+    OWNED_FILE *owned = file;
+
+    shard_names(commit, shard, part, final);
+    TRY(store_file_sync(owned, err));
+    TRY(store_file_close(TAKE(owned), err));
+    enum sidestep_status status =
+        store_rename(commit->dir, part, commit->dir, final, STORE_NOREPLACE, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(commit->dir, part, commit->dir, final, STORE_REPLACE, err);
+    return status;
+}
+
+enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+    OWNED_FILE *file = NULL;
+
+    TRY(store_dir_sync(commit->dir, err));
+    names_format(NAMES_YES, commit->save_id, commit->rank, 0, name);
+    TRY(store_file_create(commit->dir, name, 0, &file, err));
+    return store_file_close(TAKE(file), err);
+}
+
+void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
+{
+    char name[NAMES_MAX];
+    struct store_file *file = NULL;
+
+    if (commit->dir == NULL)
+        return;
+    names_format(NAMES_FAILED, commit->save_id, commit->rank, 0, name);
+    if (store_file_create(commit->dir, name, 0, &file, NULL) != SIDESTEP_OK)
+        return; /* C will find out by its deadline */
+    (void)store_file_write_at(file, why->message, strlen(why->message), 0, NULL);
+    (void)store_file_close(file, NULL);
+}
+
+/* C's outcome file lies beside the saving directory, or in NAME. */
+static struct store_dir *outcome_dir(const struct commit *commit)
+{
+    return commit->in_place ? commit->dir : commit->parent;
+}
+
+enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err)
+{
+    OWNED_BUFFER text = {0};
+    char name[NAMES_MAX];
+
+    if (outcome_dir(commit) == NULL)
+        return SIDESTEP_OK;
+    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    if (commit_read_file(outcome_dir(commit), name, 0, sizeof(err->message), &text, NULL) !=
+        SIDESTEP_OK)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EABORTED, "%.*s", (int)text.length, (const char *)text.bytes);
+}
+
+void commit_forget_outcome(struct commit *commit)
+{
+    char name[NAMES_MAX];
+
+    if (outcome_dir(commit) == NULL)
+        return;
+    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    (void)store_unlink(outcome_dir(commit), name, NULL);
+}
+
+/* Is the directory of this name, in the parent, the one that we hold? */
+static bool is_our_dir(struct commit *commit, const char *name)
+{
+    struct store_stat stat;
+
+    return store_stat(commit->parent, name, &stat, NULL) == SIDESTEP_OK &&
+           stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
+}
+
+static bool has_mark(struct commit *commit, struct store_dir *dir)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+
+    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    return store_stat(dir, name, &stat, NULL) != SIDESTEP_ENOTFOUND;
+}
+
+/* NAME as it is now: what does its .metadata say about our save? */
+static enum commit_outcome learn_from_name(struct commit *commit, struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+    uint64_t identity = 0;
+    enum sidestep_status status = store_dir_open(commit->store, NULL, commit->path, &dir, NULL);
+
+    /* The mark first: once it is gone, what .metadata says is durable (I4). */
+    if (status == SIDESTEP_OK && has_mark(commit, dir))
+        return COMMIT_UNDECIDED;
+    if (status == SIDESTEP_OK)
+        status = commit_identify(dir, &identity, NULL);
+    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+        return COMMIT_UNDECIDED; /* storage does not answer: ask again */
+    if (identity == commit_identity(commit->save_id))
+        return COMMIT_COMMITTED;
+    if (identity != 0 && identity != commit->previous) {
+        (void)FAIL(err, SIDESTEP_EUNKNOWN,
+                   "'%s' holds another save now; ours may have been committed and then replaced",
+                   commit->path);
+        return COMMIT_UNKNOWN;
+    }
+    (void)FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s'", commit->save_id,
+               commit->path);
+    return COMMIT_ABORTED;
+}
+
+enum commit_outcome commit_learn(struct commit *commit, struct sidestep_error *err)
+{
+    char saving[NAMES_MAX];
+
+    if (commit_check_aborted(commit, err) != SIDESTEP_OK)
+        return COMMIT_ABORTED;
+    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
+    if (!commit->in_place && is_our_dir(commit, saving))
+        return COMMIT_UNDECIDED;
+    enum commit_outcome outcome = learn_from_name(commit, err);
+    if (outcome == COMMIT_ABORTED && commit_check_aborted(commit, err) != SIDESTEP_OK)
+        return COMMIT_ABORTED; /* with C's reason, which came into sight meanwhile */
+    return outcome;
+}

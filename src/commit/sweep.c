@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* sweep.c -- see sweep.h: saving and trash directories in a parent. */
+#include "commit/sweep.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/name_list.h"
+
+enum sidestep_status sweep_to_trash(struct store_dir *parent, const char *name, const char *save_id,
+                                    struct sidestep_error *err)
+{
+    char trash[NAMES_MAX];
+
+    names_format(NAMES_TRASH, save_id, 0, 0, trash);
+    enum sidestep_status status =
+        store_rename(parent, name, parent, trash, STORE_NOREPLACE, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(parent, name, parent, trash, STORE_REPLACE, err);
+    TRY(status);
+    return store_dir_sync(parent, err);
+}
+
+/* Is this a name that a checkpoint or a save of ours puts into its directory? */
+static bool is_ours(const char *name)
+{
+    return strcmp(name, NAMES_METADATA) == 0 || names_parse(name).kind != NAMES_NONE;
+}
+
+/* The last to go, so that an interrupted removal can still be told whose it was. */
+static bool goes_last(const char *name)
+{
+    enum names_kind kind = names_parse(name).kind;
+
+    return kind == NAMES_MANIFEST || kind == NAMES_PENDING;
+}
+
+static void unlink_counted(struct store_dir *dir, const char *name, uint64_t *bytes)
+{
+    struct store_stat stat;
+
+    if (store_stat(dir, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE &&
+        store_unlink(dir, name, NULL) == SIDESTEP_OK && bytes != NULL)
+        *bytes += stat.size;
+}
+
+enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
+                                       struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+    enum sidestep_status status = store_dir_open(parent->store, parent, trash, &dir, err);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    TRY(status);
+    unlink_counted(dir, NAMES_METADATA, bytes);
+    TRY(store_dir_sync(dir, err));
+    TRY(name_list_read(dir, &names, err));
+    for (int last = 0; last <= 1; last++)
+        for (size_t i = 0; i < names.count; i++)
+            if (is_ours(names.names[i]) && goes_last(names.names[i]) == (last == 1))
+                unlink_counted(dir, names.names[i], bytes);
+    status = store_dir_remove(parent, trash, err);
+    return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
+}
+
+/* NULL: its owner is dead, and ${*mark} holds the lock (or there was none to take).  Else why not. */
+static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const char *save_id,
+                              struct commit_mark *text, struct store_file **mark)
+{
+    char name[NAMES_MAX], host[sizeof(text->host)] = "";
+    struct store_traits traits = {0};
+
+    *text = (struct commit_mark){0};
+    names_format(NAMES_PENDING, save_id, 0, 0, name);
+    enum sidestep_status status = store_file_open(dir, name, STORE_WRITE, mark, NULL);
+    if (status == SIDESTEP_ENOTFOUND)
+        return "it has no mark";
+    if (status != SIDESTEP_OK || commit_mark_read(*mark, text, NULL) != SIDESTEP_OK)
+        return "its mark cannot be read";
+    if (sweep->mode == SWEEP_SERIES && text->run_id[0] != '\0')
+        return NULL; /* fenced by the series' lock, whatever its owner thinks */
+    (void)gethostname(host, sizeof(host) - 1);
+    if (store_dir_traits(dir, &traits, NULL) != SIDESTEP_OK ||
+        (traits.is_network && strcmp(host, text->host) != 0))
+        return "its owner is on another host";
+    status = store_file_lock(*mark, true, NULL);
+    if (status == SIDESTEP_ELOCKED)
+        return "its owner is alive";
+    return status == SIDESTEP_OK ? NULL : "this storage has no locks";
+}
+
+/* May it go?  NULL, or why it stays. */
+static const char *judge(struct sweep *sweep, struct store_dir *dir, const struct names_parsed *name,
+                         struct store_file **mark)
+{
+    OWNED_NAMES struct name_list content = {0};
+    struct commit_mark text;
+    const char *reason = find_owner(sweep, dir, name->save_id, &text, mark);
+
+    if (*mark == NULL && sweep->mode != SWEEP_ONE_OFF) {
+        /* Killed before it was marked, or after all but the directory was removed. */
+        bool empty = name_list_read(dir, &content, NULL) == SIDESTEP_OK && content.count == 0;
+        return empty || name->kind == NAMES_TRASH || sweep->mode == SWEEP_SERIES ? NULL : reason;
+    }
+    if (reason == NULL && sweep->mode == SWEEP_ONE_OFF &&
+        (text.run_id[0] != '\0' || strcmp(text.target, sweep->target) != 0))
+        return "it is of another target";
+    return reason;
+}
+
+/* A directory that is also there under a checkpoint's name is never emptied. */
+static bool has_other_name(struct sweep *sweep, const struct name_list *names, const char *trash)
+{
+    struct store_stat mine, other;
+
+    if (store_stat(sweep->parent, trash, &mine, NULL) != SIDESTEP_OK)
+        return true;
+    for (size_t i = 0; i < names->count; i++)
+        if (strcmp(names->names[i], trash) != 0 &&
+            store_stat(sweep->parent, names->names[i], &other, NULL) == SIDESTEP_OK &&
+            other.inode == mine.inode && other.device == mine.device)
+            return true;
+    return false;
+}
+
+static void report_kept(struct sweep *sweep, const char *name, const char *reason)
+{
+    if (sweep->kept != NULL)
+        sweep->kept(sweep->context, name, reason);
+}
+
+static void report_removed(struct sweep *sweep, const char *name, uint64_t bytes)
+{
+    if (sweep->removed != NULL)
+        sweep->removed(sweep->context, name, bytes);
+}
+
+/* What of the parent's names may go; SAVING ones are fenced by renaming them at once. */
+static enum sidestep_status fence(struct sweep *sweep, const char *name, struct name_list *doomed,
+                                  struct sidestep_error *err)
+{
+    struct names_parsed parsed = names_parse(name);
+    char trash[NAMES_MAX];
+    OWNED_DIR *dir = NULL;
+    OWNED_FILE *mark = NULL; /* keeps the lock while we rename */
+
+    if (parsed.kind != NAMES_SAVING && parsed.kind != NAMES_TRASH)
+        return SIDESTEP_OK;
+    if (store_dir_open(sweep->store, sweep->parent, name, &dir, NULL) != SIDESTEP_OK) {
+        report_kept(sweep, name, "it cannot be opened");
+        return SIDESTEP_OK;
+    }
+    const char *reason = judge(sweep, dir, &parsed, &mark);
+    if (reason != NULL) {
+        report_kept(sweep, name, reason);
+        return SIDESTEP_OK;
+    }
+    names_format(NAMES_TRASH, parsed.save_id, 0, 0, trash);
+    if (parsed.kind == NAMES_SAVING && !sweep->dry_run) {
+        enum sidestep_status status =
+            store_rename(sweep->parent, name, sweep->parent, trash, STORE_NOREPLACE, NULL);
+        if (status == SIDESTEP_EUNSUPPORTED)
+            status = store_rename(sweep->parent, name, sweep->parent, trash, STORE_REPLACE, NULL);
+        if (status == SIDESTEP_ENOTFOUND)
+            return SIDESTEP_OK; /* its owner was faster */
+        if (status != SIDESTEP_OK) {
+            report_kept(sweep, name, "it cannot be renamed");
+            return sweep->mode == SWEEP_SERIES ? FAIL(err, status, "fence '%s'", name)
+                                               : SIDESTEP_OK;
+        }
+    }
+    return name_list_add(doomed, sweep->dry_run ? name : trash, err);
+}
+
+/* Outcome files tell the ranks of a save why it ended; nobody waits for those of the dead. */
+static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (names_parse(names->names[i]).kind == NAMES_OUTCOME && sweep->mode != SWEEP_ONE_OFF) {
+            uint64_t bytes = 0;
+            if (!sweep->dry_run)
+                unlink_counted(sweep->parent, names->names[i], &bytes);
+            report_removed(sweep, names->names[i], bytes);
+        }
+}
+
+enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_NAMES struct name_list doomed = {0};
+
+    TRY(name_list_read(sweep->parent, &names, err));
+    for (size_t i = 0; i < names.count; i++)
+        TRY(fence(sweep, names.names[i], &doomed, err));
+    remove_outcomes(sweep, &names);
+    if (doomed.count == 0 || sweep->dry_run) {
+        for (size_t i = 0; i < doomed.count; i++)
+            report_removed(sweep, doomed.names[i], 0);
+        return SIDESTEP_OK;
+    }
+    TRY(store_dir_sync(sweep->parent, err));
+    for (size_t i = 0; i < doomed.count; i++) {
+        uint64_t bytes = 0;
+        if (has_other_name(sweep, &names, doomed.names[i]))
+            report_kept(sweep, doomed.names[i], "it is there under another name too");
+        else if (sweep_empty_trash(sweep->parent, doomed.names[i], &bytes, NULL) != SIDESTEP_OK)
+            report_kept(sweep, doomed.names[i], "it could not be emptied");
+        else
+            report_removed(sweep, doomed.names[i], bytes);
+    }
+    return SIDESTEP_OK;
+}
+
+void sweep_one_off(struct store *store, struct store_dir *parent, const char *target)
+{
+    struct sweep sweep = {.store = store, .parent = parent, .mode = SWEEP_ONE_OFF, .target = target};
+
+    (void)sweep_parent(&sweep, NULL);
+}

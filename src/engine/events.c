@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* events.c -- see events.h. */
+#include "engine/events.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum sidestep_status events_open(struct events *events, const struct sidestep_engine_options *options,
+                                 int32_t rank, struct sidestep_error *err)
+{
+    *events = (struct events){.fd = -1,
+                              .rank = rank,
+                              .on_event = options->on_event,
+                              .context = options->event_context};
+    if (options->event_path == NULL)
+        return SIDESTEP_OK;
+    events->fd = open(options->event_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (events->fd < 0)
+        return FAIL_SYS(err, "open the event file '%s'", options->event_path);
+    return SIDESTEP_OK;
+}
+
+void events_close(struct events *events)
+{
+    if (events->fd >= 0)
+        (void)close(events->fd);
+    events->fd = -1;
+}
+
+bool events_wanted(const struct events *events)
+{
+    return events->fd >= 0 || events->on_event != NULL;
+}
+
+void events_emit(struct events *events, const char *event, json_t *fields)
+{
+    struct timespec now;
+
+    if (!events_wanted(events)) {
+        json_decref(fields);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    json_t *line = json_pack("{s:s, s:f, s:i}", "event", event, "time",
+                             (double)now.tv_sec + (double)now.tv_nsec / 1e9, "rank", events->rank);
+    if (line != NULL && fields != NULL)
+        (void)json_object_update(line, fields);
+    char *text = line != NULL ? json_dumps(line, JSON_COMPACT) : NULL;
+    if (text != NULL && events->fd >= 0) {
+        /* One write, so that lines of several ranks do not mix. */
+        struct iovec parts[] = {{text, strlen(text)}, {(void *)"\n", 1}};
+        ssize_t ignored = writev(events->fd, parts, 2);
+        (void)ignored;
+    }
+    if (text != NULL && events->on_event != NULL)
+        events->on_event(events->context, text);
+    free(text);
+    json_decref(line);
+    json_decref(fields);
+}

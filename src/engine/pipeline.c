@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pipeline.c -- see pipeline.h. */
+#include "engine/pipeline.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN };
+
+uint64_t pipeline_wanted_bytes(const struct image *image)
+{
+    return image->body_bytes != 0 ? image->body_bytes : IMAGE_ALIGN;
+}
+
+enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
+                                   struct sidestep_error *err)
+{
+    *p = (struct pipeline){.image = image, .pool = pool->bytes};
+    if (pool->length < pipeline_wanted_bytes(image)) {
+        p->slots = pool->length / IMAGE_WINDOW_MAX_BYTES;
+        assert(p->slots >= 2);
+    }
+    p->shared.states = memory_new(image->window_count, 1);
+    if (p->shared.states == NULL)
+        return FAIL_NOMEM(err, image->window_count);
+    pthread_mutex_init(&p->shared.lock, NULL);
+    pthread_cond_init(&p->shared.changed, NULL);
+    return SIDESTEP_OK;
+}
+
+void pipeline_release(struct pipeline *p)
+{
+    if (p->shared.states == NULL)
+        return;
+    free(p->shared.states);
+    p->shared.states = NULL;
+    pthread_cond_destroy(&p->shared.changed);
+    pthread_mutex_destroy(&p->shared.lock);
+}
+
+static uint8_t *window_buffer(const struct pipeline *p, size_t i)
+{
+    return p->slots == 0 ? p->pool + p->image->windows[i].offset
+                         : p->pool + (i % p->slots) * IMAGE_WINDOW_MAX_BYTES;
+}
+
+void pipeline_fail(struct pipeline *p, const struct sidestep_error *why)
+{
+    pthread_mutex_lock(&p->shared.lock);
+    if (!p->shared.failed)
+        p->shared.err = *why;
+    p->shared.failed = true;
+    pthread_cond_broadcast(&p->shared.changed);
+    pthread_mutex_unlock(&p->shared.lock);
+}
+
+void pipeline_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *written_bytes)
+{
+    pthread_mutex_lock(&p->shared.lock);
+    *staged_bytes = p->shared.staged_bytes;
+    *written_bytes = p->shared.written_bytes;
+    pthread_mutex_unlock(&p->shared.lock);
+}
+
+/* Locked: is the place of window ${i} free? */
+static bool has_place(const struct pipeline *p, size_t i)
+{
+    return p->slots == 0 || i < p->slots || p->shared.states[i - p->slots] == WINDOW_WRITTEN;
+}
+
+/* Take the next window to stage, waiting for its place; false: none left, or failed. */
+static bool take_stage(struct pipeline *p, size_t *i)
+{
+    bool taken = false;
+
+    pthread_mutex_lock(&p->shared.lock);
+    *i = p->shared.stage_next;
+    if (*i < p->image->window_count && !p->shared.failed) {
+        p->shared.stage_next++;
+        while (!has_place(p, *i) && !p->shared.failed)
+            pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+        taken = !p->shared.failed;
+    }
+    pthread_mutex_unlock(&p->shared.lock);
+    return taken;
+}
+
+static void stage_windows(void *context)
+{
+    struct pipeline *p = context;
+    size_t i;
+
+    while (take_stage(p, &i)) {
+        image_stage(p->image, i, window_buffer(p, i));
+        pthread_mutex_lock(&p->shared.lock);
+        p->shared.states[i] = WINDOW_STAGED;
+        p->shared.staged_bytes += p->image->windows[i].bytes;
+        pthread_cond_broadcast(&p->shared.changed);
+        pthread_mutex_unlock(&p->shared.lock);
+    }
+}
+
+void pipeline_stage(struct pipeline *p, struct workers *workers)
+{
+    workers_run(workers, stage_windows, p);
+}
+
+struct writing {
+    struct pipeline *p;
+    struct store_file *file;
+};
+
+/* Locked: hash window ${i}, which is taken; the lock is released meanwhile. */
+static void hash_window(struct pipeline *p, size_t i)
+{
+    pthread_mutex_unlock(&p->shared.lock);
+    image_hash(p->image, i, window_buffer(p, i));
+    pthread_mutex_lock(&p->shared.lock);
+    p->shared.states[i] = WINDOW_HASHED;
+    while (p->shared.hashed < p->image->window_count &&
+           p->shared.states[p->shared.hashed] == WINDOW_HASHED)
+        p->shared.hashed++;
+    pthread_cond_broadcast(&p->shared.changed);
+}
+
+/* Locked: finish and write window ${i}, which is taken; the lock is released meanwhile. */
+static void write_window(struct writing *writing, size_t i)
+{
+    struct pipeline *p = writing->p;
+    const struct image_window *w = &p->image->windows[i];
+    struct sidestep_error why = {0};
+
+    pthread_mutex_unlock(&p->shared.lock);
+    enum sidestep_status status = image_finish(p->image, i, window_buffer(p, i), &why);
+    if (status == SIDESTEP_OK)
+        status = store_file_write_at(writing->file, window_buffer(p, i), w->bytes, w->offset, &why);
+    if (status != SIDESTEP_OK)
+        pipeline_fail(p, &why);
+    pthread_mutex_lock(&p->shared.lock);
+    /* States before ${hashed} are not looked at for hashing any more. */
+    p->shared.states[i] = WINDOW_WRITTEN;
+    p->shared.written++;
+    p->shared.written_bytes += w->bytes;
+    pthread_cond_broadcast(&p->shared.changed);
+}
+
+static void write_windows(void *context)
+{
+    struct writing *writing = context;
+    struct pipeline *p = writing->p;
+
+    pthread_mutex_lock(&p->shared.lock);
+    while (!p->shared.failed && p->shared.written < p->image->window_count) {
+        if (p->shared.write_next < p->shared.hashed)
+            write_window(writing, p->shared.write_next++);
+        else if (p->shared.hash_next < p->image->window_count &&
+                 p->shared.states[p->shared.hash_next] == WINDOW_STAGED)
+            hash_window(p, p->shared.hash_next++);
+        else
+            pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+    }
+    pthread_mutex_unlock(&p->shared.lock);
+}
+
+enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
+                                    struct workers *workers, struct sidestep_error *err)
+{
+    struct writing writing = {.p = p, .file = file};
+
+    workers_run(workers, write_windows, &writing);
+    if (!p->shared.failed)
+        return SIDESTEP_OK;
+    if (err != NULL)
+        *err = p->shared.err;
+    return (enum sidestep_status)p->shared.err.status;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pipeline.h -- a shard file on its way from the trainer's memory to storage.
+ *
+ *      stage (copy)  ->  hash  ->  finish (tails) and write
+ *
+ * Windows pass in order through three cursors.  With a pool as large as the file each window has a
+ * place of its own, and staging never waits; under a smaller cap the windows share slots, and
+ * staging waits for the write that frees one.
+ */
+#ifndef ENGINE_PIPELINE_H
+#define ENGINE_PIPELINE_H
+
+#include <pthread.h>
+
+#include "base/workers.h"
+#include "snapshot/image.h"
+#include "snapshot/pool.h"
+#include "store/store.h"
+
+/* The smallest cap: two slots. */
+#define PIPELINE_MIN_POOL_BYTES (2 * IMAGE_WINDOW_MAX_BYTES)
+
+struct pipeline {
+    struct image *image;
+    uint8_t *pool;
+    size_t slots; /* 0: every window has its own place */
+    struct {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        uint8_t *states; /* per window: enum window_state */
+        size_t stage_next;
+        size_t hash_next;
+        size_t hashed; /* all windows before it are hashed */
+        size_t write_next;
+        size_t written;
+        uint64_t staged_bytes;
+        uint64_t written_bytes;
+        bool failed;
+        struct sidestep_error err; /* the first */
+    } shared;
+};
+
+/* Bytes of pool that the image would like. */
+uint64_t pipeline_wanted_bytes(const struct image *image);
+enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
+                                   struct sidestep_error *err);
+void pipeline_release(struct pipeline *p);
+
+/* Copy all windows, on the caller and ${workers}.  Returns early if the write has failed. */
+void pipeline_stage(struct pipeline *p, struct workers *workers);
+/* Hash and write all windows to ${file}, on the caller and ${workers}, as they are staged. */
+enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
+                                    struct workers *workers, struct sidestep_error *err);
+/* Make both of the above return soon, because of ${why}. */
+void pipeline_fail(struct pipeline *p, const struct sidestep_error *why);
+void pipeline_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *written_bytes);
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * archive_read.c -- archives that torch of any version, or another writer, made.
+ *
+ * Only data.pkl, the storages and the version are needed; a byte order may be named; everything
+ * else is ignored, as torch does.
+ */
+#include "format/archive.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "format/archive_dtype.h"
+#include "format/archive_rebuild.h"
+#include "format/archive_zip.h"
+#include "format/pickle.h"
+
+#define VERSION_MAX 10u /* torch's kMaxSupportedFileFormatVersion */
+#define SMALL_BYTES 32u /* of a version or a byte order */
+#define KEY_MAX 32u
+
+/* A plain tensor of 64 dimensions needs less than 2 KiB. */
+#define TENSOR_PICKLE_BYTES ((uint64_t)1 << 20)
+
+/* Nodes for ${bytes} of pickle: more than data needs, less than an attacker would like. */
+#define NODE_BYTES(bytes) (((size_t)256 << 20) + 16 * (size_t)(bytes))
+
+static enum sidestep_status check_version(struct archive_zip *zip, struct sidestep_error *err)
+{
+    /* torch looks in this order. */
+    const struct archive_member *member = archive_zip_find(zip, ".data/version");
+    const uint8_t *text = NULL;
+    unsigned version = 0;
+    size_t i = 0;
+
+    if (member == NULL)
+        member = archive_zip_find(zip, "version");
+    if (member == NULL)
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: it has no version");
+    TRY(archive_zip_load(zip, member, SMALL_BYTES, &text, err));
+    for (; i < member->size && i < 4 && text[i] >= '0' && text[i] <= '9'; i++)
+        version = version * 10 + (unsigned)(text[i] - '0');
+    bool is_number = i != 0 && (i == member->size || (text[i] == '\n' && i + 1 == member->size));
+    if (!is_number || version == 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: its version is no number");
+    if (version > VERSION_MAX)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "archive: version %u is newer than %u", version,
+                    VERSION_MAX);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_byte_order(struct archive_zip *zip, bool *is_big,
+                                            struct sidestep_error *err)
+{
+    const struct archive_member *member = archive_zip_find(zip, "byteorder");
+    const uint8_t *text = NULL;
+
+    *is_big = false;
+    if (member == NULL)
+        return SIDESTEP_OK;
+    TRY(archive_zip_load(zip, member, SMALL_BYTES, &text, err));
+    *is_big = member->size == 3 && memcmp(text, "big", 3) == 0;
+    if (!*is_big && (member->size != 6 || memcmp(text, "little", 6) != 0))
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: its byte order is neither little nor big");
+    return SIDESTEP_OK;
+}
+
+/* Parse data.pkl into nodes of ${arena}. */
+static enum sidestep_status read_pickle(struct archive_zip *zip, uint64_t max_bytes,
+                                        struct arena *arena, struct pickle_node **root,
+                                        struct sidestep_error *err)
+{
+    const struct archive_member *member = archive_zip_find(zip, "data.pkl");
+    const uint8_t *bytes = NULL;
+
+    if (member == NULL)
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: it has no data.pkl");
+    TRY(archive_zip_load(zip, member, max_bytes, &bytes, err));
+    arena->limit_bytes = NODE_BYTES(member->size);
+    return pickle_parse(arena, bytes, (size_t)member->size, NULL, root, err);
+}
+
+/*
+ * Find the storage's bytes.  Their number must be exactly what the pickle says: with fewer, torch
+ * 2.6 read memory that nobody had written; what more would mean nobody has said, and torch 2.14
+ * refuses it.
+ */
+static enum sidestep_status find_storage(const struct archive_zip *zip,
+                                         const struct archive_storage *storage,
+                                         struct archive_tensor *tensor, struct sidestep_error *err)
+{
+    char name[KEY_MAX + sizeof("data/")];
+
+    size_t digits = strspn(storage->key, "0123456789");
+    if (digits == 0 || digits > KEY_MAX || storage->key[digits] != '\0')
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: the storage's key is no number");
+    snprintf(name, sizeof(name), "data/%s", storage->key);
+    const struct archive_member *member = archive_zip_find(zip, name);
+    if (member == NULL)
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: it has no %s", name);
+    if (member->size != storage->bytes)
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: %s has %llu bytes, data.pkl wants %llu", name,
+                    (unsigned long long)member->size, (unsigned long long)storage->bytes);
+    tensor->data_offset = member->data_offset;
+    tensor->data_bytes = member->size;
+    tensor->data_crc = member->crc;
+    tensor->has_crc = member->has_crc;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status archive_tensor_read(const struct source *source, uint64_t offset,
+                                         uint64_t length, struct archive_tensor *out,
+                                         struct sidestep_error *err)
+{
+    OWNED_ARCHIVE_ZIP zip = {0};
+    OWNED_ARENA nodes = {0};
+    struct pickle_node *root = NULL;
+    struct archive_tensor tensor = {0};
+    struct archive_storage storage = {0};
+    bool is_big = false;
+
+    TRY(archive_zip_open(&zip, source, offset, length, err));
+    TRY(check_version(&zip, err));
+    TRY(read_byte_order(&zip, &is_big, err));
+    TRY(read_pickle(&zip, TENSOR_PICKLE_BYTES, &nodes, &root, err));
+    TRY(archive_rebuild_tensor(root, &tensor, &storage, err));
+    TRY(find_storage(&zip, &storage, &tensor, err));
+    tensor.swapped = is_big && archive_dtype_of(tensor.dtype)->component_bytes > 1;
+    *out = tensor;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status archive_object_read(const void *bytes, size_t length,
+                                         struct sidestep_value **out, struct sidestep_error *err)
+{
+    OWNED_ARCHIVE_ZIP zip = {0};
+    OWNED_ARENA nodes = {0};
+    struct source source = source_over_memory(bytes, length);
+    struct pickle_node *root = NULL;
+
+    TRY(archive_zip_open(&zip, &source, 0, length, err));
+    TRY(check_version(&zip, err));
+    TRY(read_pickle(&zip, ARCHIVE_MAX_PICKLE_BYTES, &nodes, &root, err));
+    return pickle_to_value(root, out, err);
+}
+
+enum sidestep_status archive_check(const struct source *source, uint64_t offset, uint64_t length,
+                                   struct sidestep_error *err)
+{
+    OWNED_ARCHIVE_ZIP zip = {0};
+    bool is_big = false;
+
+    TRY(archive_zip_open(&zip, source, offset, length, err));
+    TRY(check_version(&zip, err));
+    TRY(read_byte_order(&zip, &is_big, err));
+    if (archive_zip_find(&zip, "data.pkl") == NULL)
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: it has no data.pkl");
+    for (size_t i = 0; i < zip.count; i++)
+        TRY(archive_zip_verify(&zip, &zip.members[i], err));
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* footer_check.c -- what must be true of a footer, whether we are about to write it or have just
+ * read it. */
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/utf8.h"
+#include "format/footer_layout.h"
+#include "model/shown.h"
+
+/* Numbers in files are positions in SIDESTEP_DTYPE_MAP; the list may only grow at its end. */
+_Static_assert(SIDESTEP_FLOAT64 == 1 && SIDESTEP_BOOL == 12 && SIDESTEP_COMPLEX32 == 16 &&
+                   SIDESTEP_FLOAT8_E8M0FNU == 21 && SIDESTEP_BCOMPLEX32 == 28,
+               "numbers of dtypes are part of the format");
+
+#define FAIL_ITEM(item, status, err, fmt, ...)                                                     \
+    FAIL(err, status, "'%s': " fmt, shown_name((item)->name).text, ##__VA_ARGS__)
+
+static enum sidestep_status check_name(const struct footer_item *item, enum sidestep_status status,
+                                       struct sidestep_error *err)
+{
+    size_t length = strlen(item->name);
+
+    if (length == 0 || length > SIDESTEP_MAX_NAME)
+        return FAIL(err, status, "a name of %zu bytes (1 to %d are allowed)", length,
+                    SIDESTEP_MAX_NAME);
+    if (!utf8_is_valid(item->name, length))
+        return FAIL(err, status, "a name is not UTF-8");
+    if (item->path_length == 0 || item->path_length > SIDESTEP_MAX_PATH_ITEMS)
+        return FAIL_ITEM(item, status, err, "a path of %u items (1 to %d are allowed)",
+                         item->path_length, SIDESTEP_MAX_PATH_ITEMS);
+    for (uint32_t i = 0; i < item->path_length; i++) {
+        const char *key = item->path[i].key;
+        size_t key_length = key != NULL ? strlen(key) : 0;
+        if (key_length > SIDESTEP_MAX_NAME)
+            return FAIL_ITEM(item, status, err, "a key of %zu bytes in its path (at most %d)",
+                             key_length, SIDESTEP_MAX_NAME);
+        if (!utf8_is_valid(key, key_length))
+            return FAIL_ITEM(item, status, err, "key %u of its path is not UTF-8", i);
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_tensor(const struct footer_item *item,
+                                         enum sidestep_status status, struct sidestep_error *err)
+{
+    size_t item_bytes = sidestep_dtype_size(item->dtype);
+    struct sidestep_error why;
+    uint64_t end;
+
+    if (item->dtype == SIDESTEP_DTYPE_NONE)
+        return FAIL_ITEM(item, status, err, "a tensor without a dtype");
+    if (item_bytes == 0)
+        return FAIL_ITEM(item, SIDESTEP_EUNSUPPORTED, err,
+                         "dtype number %d is newer than this library", (int)item->dtype);
+    if (item->ndim > SIDESTEP_MAX_NDIM || item->box.ndim != item->ndim)
+        return FAIL_ITEM(item, status, err, "%u dimensions, and %u of its box (at most %d)",
+                         item->ndim, item->box.ndim, SIDESTEP_MAX_NDIM);
+    if (box_check(&item->box, item->shape, item_bytes, &why) != SIDESTEP_OK)
+        return FAIL_ITEM(item, status, err, "%s", why.message);
+    uint64_t raw_bytes = box_volume(&item->box) * item_bytes;
+    if (item->raw_bytes != raw_bytes)
+        return FAIL_ITEM(item, status, err, "%llu bytes of data where its box has %llu",
+                         (unsigned long long)item->raw_bytes, (unsigned long long)raw_bytes);
+    if (item->data_offset > UINT32_MAX || !checked_add(item->data_offset, item->data_bytes, &end) ||
+        end > item->bytes)
+        return FAIL_ITEM(item, status, err, "data at %llu + %llu lie outside the %llu bytes of it",
+                         (unsigned long long)item->data_offset,
+                         (unsigned long long)item->data_bytes, (unsigned long long)item->bytes);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_object(const struct footer_item *item,
+                                         enum sidestep_status status, struct sidestep_error *err)
+{
+    if (item->dtype != SIDESTEP_DTYPE_NONE || item->ndim != 0 || item->requires_grad)
+        return FAIL_ITEM(item, status, err, "an object with dtype, shape or requires_grad");
+    if (item->data_offset != 0 || item->data_bytes != item->bytes || item->envelope_hash != 0)
+        return FAIL_ITEM(item, status, err, "an object whose data are not all of it");
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_hashes(const struct footer_item *item,
+                                         enum sidestep_status status, struct sidestep_error *err)
+{
+    uint64_t blocks = hash_block_count(item->data_bytes);
+
+    if (item->raw_bytes != item->data_bytes)
+        return FAIL_ITEM(item, status, err, "%llu stored bytes for %llu, without a transform",
+                         (unsigned long long)item->data_bytes, (unsigned long long)item->raw_bytes);
+    if (item->block_count != blocks)
+        return FAIL_ITEM(item, status, err, "%llu block hashes where %llu bytes have %llu",
+                         (unsigned long long)item->block_count,
+                         (unsigned long long)item->data_bytes, (unsigned long long)blocks);
+    struct hash128 list = hash_list(item->blocks, (size_t)item->block_count);
+    if (list.low != item->raw_hash.low || list.high != item->raw_hash.high)
+        return FAIL_ITEM(item, status, err, "its hash is not that of its block hashes");
+    return SIDESTEP_OK;
+}
+
+/* ${*begin}: the first byte that the item may use; becomes the first behind it. */
+static enum sidestep_status check_item(const struct footer_item *item, uint64_t *begin,
+                                       uint64_t end, enum sidestep_status status,
+                                       struct sidestep_error *err)
+{
+    uint64_t item_end;
+
+    TRY(check_name(item, status, err));
+    if (item->transform != 0)
+        return FAIL_ITEM(item, SIDESTEP_EUNSUPPORTED, err,
+                         "transform number %u is newer than this library", item->transform);
+    if (item->offset < *begin)
+        return FAIL_ITEM(item, status, err,
+                         "starts at %llu, before the end of the item in front of it (%llu)",
+                         (unsigned long long)item->offset, (unsigned long long)*begin);
+    if (!checked_add(item->offset, item->bytes, &item_end) || item_end > end)
+        return FAIL_ITEM(item, status, err, "%llu + %llu lie outside the %llu bytes of all items",
+                         (unsigned long long)item->offset, (unsigned long long)item->bytes,
+                         (unsigned long long)end);
+    TRY(item->is_object ? check_object(item, status, err) : check_tensor(item, status, err));
+    TRY(check_hashes(item, status, err));
+    *begin = item_end;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status footer_check_header(const struct footer *footer, enum sidestep_status status,
+                                         struct sidestep_error *err)
+{
+    uint64_t unknown = footer->required_features & ~(uint64_t)FOOTER_KNOWN_REQUIRED;
+
+    if (unknown != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "feature bit %d is required, and newer than this library",
+                    __builtin_ctzll(unknown));
+    if (footer->world_size == 0 || footer->world_size > SIDESTEP_MAX_RANKS ||
+        footer->rank >= footer->world_size)
+        return FAIL(err, status, "rank %u of %u ranks (at most %d)", footer->rank,
+                    footer->world_size, SIDESTEP_MAX_RANKS);
+    if (footer->shard >= footer->shard_count)
+        return FAIL(err, status, "shard %u of %u", footer->shard, footer->shard_count);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status footer_check(const struct footer *footer, uint64_t end,
+                                  enum sidestep_status status, struct sidestep_error *err)
+{
+    uint64_t begin = 0;
+
+    TRY(footer_check_header(footer, status, err));
+    if (footer->count > FOOTER_MAX_ITEMS)
+        return FAIL(err, status, "%zu items (at most %llu)", footer->count,
+                    (unsigned long long)FOOTER_MAX_ITEMS);
+    for (size_t i = 0; i < footer->count; i++)
+        TRY(check_item(&footer->items[i], &begin, end, status, err));
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* footer_layout.h -- what the footer's writer (footer.c) and reader (footer_read.c) share, and
+ * nobody else includes.  docs/FORMAT.md explains the bytes. */
+#ifndef FORMAT_FOOTER_LAYOUT_H
+#define FORMAT_FOOTER_LAYOUT_H
+
+#include "format/footer.h"
+
+#define FOOTER_VERSION 1u
+#define FOOTER_MAGIC "SSFOOTER"
+#define FOOTER_TRAILER_MAGIC "SIDESTEP"
+#define FOOTER_MAGIC_BYTES 8u
+#define FOOTER_HEADER_BYTES 64u
+#define FOOTER_RECORD_BYTES 72u
+#define FOOTER_TRAILER_HASHED_BYTES 56u /* of the trailer, by its own hash */
+
+/* The flags byte of a record. */
+#define FOOTER_FLAG_OBJECT 0x01u
+#define FOOTER_FLAG_REQUIRES_GRAD 0x02u
+#define FOOTER_FLAG_WHOLE 0x04u      /* the box is the whole tensor: only the shape is stored */
+#define FOOTER_FLAG_JOINED 0x08u     /* the path, joined with '.', is the name */
+#define FOOTER_FLAG_WIDTH_SHIFT 4u   /* two bits: log2 of the bytes of a dimension */
+#define FOOTER_FLAG_WIDTH_MASK 0x30u /* the other two bits are 0 */
+
+/* The 16-bit tag of a path item. */
+#define FOOTER_PATH_INDEX 0x8000u
+#define FOOTER_PATH_LENGTH 0x7fffu
+
+/* The one flags byte that ${item} is stored with, so that a footer has only one encoding. */
+uint8_t footer_item_flags(const struct footer_item *item);
+
+/*
+ * Everything that footer.h promises about the numbers, for a file whose items end before ${end};
+ * footer_check_header(): about those that stand in the header and in the trailer only.
+ * ${status}: what a violation means (EINVAL to a writer, ECORRUPT to a reader).
+ */
+enum sidestep_status footer_check_header(const struct footer *footer, enum sidestep_status status,
+                                         struct sidestep_error *err);
+enum sidestep_status footer_check(const struct footer *footer, uint64_t end,
+                                  enum sidestep_status status, struct sidestep_error *err);
+
+#endif

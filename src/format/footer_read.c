@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* footer_read.c -- read footer and trailer of a shard, as hostile input. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cursor.h"
+#include "format/footer_layout.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "block hashes are used as they lie in the file");
+
+#define FAIL_FORMAT(err, ...) FAIL(err, SIDESTEP_ECORRUPT, __VA_ARGS__)
+
+static enum sidestep_status trailer_parse(const uint8_t bytes[FOOTER_TRAILER_BYTES],
+                                          uint64_t file_bytes, struct footer_trailer *out,
+                                          struct sidestep_error *err)
+{
+    uint8_t mended[FOOTER_TRAILER_BYTES];
+    struct cursor c = cursor_over(bytes, FOOTER_TRAILER_BYTES);
+    bool has_magic =
+        memcmp(cursor_take(&c, FOOTER_MAGIC_BYTES), FOOTER_TRAILER_MAGIC, FOOTER_MAGIC_BYTES) == 0;
+
+    memcpy(out->save_id, cursor_take(&c, SAVE_ID_BYTES), SAVE_ID_BYTES);
+    out->rank = cursor_u32le(&c);
+    out->shard = cursor_u32le(&c);
+    out->footer_bytes = cursor_u64le(&c);
+    out->footer_hash = cursor_u64le(&c);
+    out->layout_digest = cursor_u64le(&c);
+
+    /* A flipped bit in the magic must not make a stock file of ours: hash as if it were right. */
+    memcpy(mended, bytes, sizeof(mended));
+    memcpy(mended, FOOTER_TRAILER_MAGIC, FOOTER_MAGIC_BYTES);
+    bool hash_fits = hash_block(mended, FOOTER_TRAILER_HASHED_BYTES) == cursor_u64le(&c);
+    if (!has_magic && !hash_fits)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "the file does not end with a trailer of sidestep");
+    if (!has_magic || !hash_fits)
+        return FAIL_FORMAT(err, "trailer: the bytes do not match their hash");
+    if (out->footer_bytes < FOOTER_HEADER_BYTES || out->footer_bytes > FOOTER_MAX_BYTES ||
+        out->footer_bytes > file_bytes - FOOTER_TRAILER_BYTES)
+        return FAIL_FORMAT(err, "trailer: a footer of %" PRIu64 " bytes in a file of %" PRIu64,
+                           out->footer_bytes, file_bytes);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status trailer_load(const struct source *file,
+                                         uint8_t bytes[FOOTER_TRAILER_BYTES],
+                                         struct footer_trailer *out, struct sidestep_error *err)
+{
+    if (file->length < FOOTER_TRAILER_BYTES)
+        return FAIL(err, SIDESTEP_ENOTFOUND,
+                    "the file does not end with a trailer of sidestep (it has %" PRIu64 " bytes)",
+                    file->length);
+    TRY(source_read(file, bytes, FOOTER_TRAILER_BYTES, file->length - FOOTER_TRAILER_BYTES, err));
+    return trailer_parse(bytes, file->length, out, err);
+}
+
+enum sidestep_status footer_trailer_read(const struct source *file, struct footer_trailer *out,
+                                         struct sidestep_error *err)
+{
+    uint8_t bytes[FOOTER_TRAILER_BYTES];
+
+    return trailer_load(file, bytes, out, err);
+}
+
+/* The areas of a footer that is being read. */
+struct areas {
+    struct arena *arena;
+    struct cursor records;
+    struct cursor text;
+    const uint64_t *blocks; /* not yet given to an item */
+    uint64_t blocks_left;
+};
+
+static void *areas_new(struct areas *areas, size_t count, size_t size, struct sidestep_error *err)
+{
+    void *block = arena_new(areas->arena, count, size);
+
+    if (block == NULL)
+        FAIL_NOMEM(err, count * size);
+    return block;
+}
+
+static void read_dimensions(struct cursor *text, uint32_t ndim, unsigned width, int64_t *out)
+{
+    for (uint32_t i = 0; i < ndim; i++)
+        out[i] = (int64_t)cursor_le_(text, width);
+}
+
+static enum sidestep_status read_box(struct areas *areas, uint8_t flags, struct footer_item *item,
+                                     struct sidestep_error *err)
+{
+    unsigned width = 1u << ((flags & FOOTER_FLAG_WIDTH_MASK) >> FOOTER_FLAG_WIDTH_SHIFT);
+    bool whole = (flags & FOOTER_FLAG_WHOLE) != 0;
+    int64_t *numbers = areas_new(areas, (size_t)item->ndim * (whole ? 2 : 3), sizeof(int64_t), err);
+
+    if (numbers == NULL)
+        return SIDESTEP_ENOMEM;
+    item->shape = numbers;
+    item->box.ndim = item->ndim;
+    item->box.offsets = numbers + item->ndim;
+    item->box.lengths = whole ? numbers : numbers + (size_t)2 * item->ndim;
+    read_dimensions(&areas->text, item->ndim, width, numbers);
+    if (!whole)
+        read_dimensions(&areas->text, (uint32_t)2 * item->ndim, width, numbers + item->ndim);
+    return SIDESTEP_OK;
+}
+
+/* ${length} bytes and a NUL from the text area, with no NUL among them; NULL: they are not there.
+ */
+static const char *read_string(struct areas *areas, size_t length)
+{
+    const uint8_t *bytes = cursor_take(&areas->text, length + 1);
+
+    if (bytes == NULL || memchr(bytes, '\0', length + 1) != bytes + length)
+        return NULL;
+    return (const char *)bytes;
+}
+
+/* Items whose texts are the parts of the name, of which ${parts} is a copy to be cut up. */
+static bool read_joined_path(struct areas *areas, struct cursor parts, uint32_t count,
+                             struct sidestep_path_item *path)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint16_t tag = cursor_u16le(&areas->text);
+        char *text = (char *)(uintptr_t)cursor_take(&parts, tag & FOOTER_PATH_LENGTH);
+        char *end = (char *)(uintptr_t)cursor_take(&parts, 1); /* the '.', or the NUL at the end */
+        if (text == NULL || end == NULL)
+            return false;
+        *end = '\0';
+        if ((tag & FOOTER_PATH_INDEX) != 0)
+            path[i].index = strtoll(text, NULL, 10);
+        else
+            path[i].key = text;
+    }
+    return cursor_left(&parts) == 0;
+}
+
+static bool read_listed_path(struct areas *areas, uint32_t count, struct sidestep_path_item *path)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint16_t tag = cursor_u16le(&areas->text);
+        if (tag == FOOTER_PATH_INDEX)
+            path[i].index = (int64_t)cursor_u64le(&areas->text);
+        else if ((tag & FOOTER_PATH_INDEX) != 0 || (path[i].key = read_string(areas, tag)) == NULL)
+            return false;
+    }
+    return true;
+}
+
+static enum sidestep_status read_path(struct areas *areas, uint8_t flags, size_t name_bytes,
+                                      struct footer_item *item, struct sidestep_error *err)
+{
+    struct sidestep_path_item *path = areas_new(areas, item->path_length, sizeof(*path), err);
+    bool ok;
+
+    if (path == NULL)
+        return SIDESTEP_ENOMEM;
+    item->path = path;
+    if ((flags & FOOTER_FLAG_JOINED) != 0) {
+        char *parts = areas_new(areas, name_bytes + 1, 1, err);
+        if (parts == NULL)
+            return SIDESTEP_ENOMEM;
+        memcpy(parts, item->name, name_bytes);
+        ok = read_joined_path(areas, cursor_over(parts, name_bytes + 1), item->path_length, path);
+    } else {
+        ok = read_listed_path(areas, item->path_length, path);
+    }
+    return ok && !areas->text.overrun ? SIDESTEP_OK : FAIL_FORMAT(err, "a path is malformed");
+}
+
+static enum sidestep_status read_item(struct areas *areas, struct footer_item *item,
+                                      struct sidestep_error *err)
+{
+    struct cursor *c = &areas->records;
+
+    item->offset = cursor_u64le(c);
+    item->bytes = cursor_u64le(c);
+    item->data_bytes = cursor_u64le(c);
+    item->raw_bytes = cursor_u64le(c);
+    item->envelope_hash = cursor_u64le(c);
+    item->raw_hash.low = cursor_u64le(c);
+    item->raw_hash.high = cursor_u64le(c);
+    item->data_offset = cursor_u32le(c);
+    item->transform = cursor_u32le(c);
+    size_t name_bytes = cursor_u16le(c);
+    uint8_t flags = cursor_u8(c);
+    item->dtype = (enum sidestep_dtype)cursor_u8(c);
+    item->ndim = cursor_u8(c);
+    item->path_length = cursor_u8(c);
+    bool reserved = cursor_u16le(c) != 0;
+
+    item->is_object = (flags & FOOTER_FLAG_OBJECT) != 0;
+    item->requires_grad = (flags & FOOTER_FLAG_REQUIRES_GRAD) != 0;
+    if (reserved || item->ndim > SIDESTEP_MAX_NDIM || item->path_length > SIDESTEP_MAX_PATH_ITEMS)
+        return FAIL_FORMAT(err, "%u dimensions, %u items in its path", item->ndim,
+                           item->path_length);
+    TRY(read_box(areas, flags, item, err));
+    item->name = read_string(areas, name_bytes);
+    if (item->name == NULL)
+        return FAIL_FORMAT(err, "its shape or name is cut off");
+    TRY(read_path(areas, flags, name_bytes, item, err));
+    if (footer_item_flags(item) != flags)
+        return FAIL_FORMAT(err, "flags 0x%02x where 0x%02x belong", flags, footer_item_flags(item));
+
+    item->block_count = hash_block_count(item->data_bytes);
+    item->blocks = areas->blocks;
+    if (item->block_count > areas->blocks_left)
+        return FAIL_FORMAT(err, "%" PRIu64 " bytes of data, but no hashes for them",
+                           item->data_bytes);
+    areas->blocks += item->block_count;
+    areas->blocks_left -= item->block_count;
+    return SIDESTEP_OK;
+}
+
+/* Read the header at ${c} into ${out}, and find the areas behind it. */
+static enum sidestep_status read_header(struct cursor *c, struct footer *out, struct areas *areas,
+                                        struct sidestep_error *err)
+{
+    const uint8_t *magic = cursor_take(c, FOOTER_MAGIC_BYTES);
+
+    if (magic == NULL || memcmp(magic, FOOTER_MAGIC, FOOTER_MAGIC_BYTES) != 0)
+        return FAIL_FORMAT(err, "it does not begin with its magic");
+    uint32_t version = cursor_u32le(c);
+    out->world_size = cursor_u32le(c);
+    out->required_features = cursor_u64le(c);
+    out->optional_features = cursor_u64le(c);
+    out->shard_count = cursor_u32le(c);
+    uint64_t extension_bytes = cursor_u32le(c);
+    uint64_t count = cursor_u64le(c);
+    uint64_t text_bytes = cursor_u64le(c);
+    uint64_t blocks = cursor_u64le(c);
+    uint64_t room = cursor_left(c);
+
+    if (version > FOOTER_VERSION)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "version %u is newer than this library", version);
+    if (version == 0)
+        return FAIL_FORMAT(err, "version 0");
+    /* What a required feature changes is not known: nothing behind the header may be read. */
+    TRY(footer_check_header(out, SIDESTEP_ECORRUPT, err));
+    if (extension_bytes != 0 && out->optional_features == 0)
+        return FAIL_FORMAT(err, "extensions, but no feature that has any");
+    if (count > FOOTER_MAX_ITEMS || text_bytes % 8 != 0 || text_bytes > room || blocks > room / 8 ||
+        count * FOOTER_RECORD_BYTES + text_bytes + blocks * 8 + extension_bytes != room)
+        return FAIL_FORMAT(err,
+                           "%" PRIu64 " items, %" PRIu64 " bytes of text and %" PRIu64
+                           " hashes do not make %" PRIu64 " bytes",
+                           count, text_bytes, blocks, room);
+    size_t record_bytes = (size_t)count * FOOTER_RECORD_BYTES;
+    areas->records = cursor_over(cursor_take(c, record_bytes), record_bytes);
+    areas->text = cursor_over(cursor_take(c, (size_t)text_bytes), (size_t)text_bytes);
+    /* Everything before is a multiple of 8, and so is the address of the first byte. */
+    areas->blocks = (const void *)cursor_take(c, (size_t)blocks * 8);
+    areas->blocks_left = blocks;
+    out->count = (size_t)count;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status footer_parse(const uint8_t *bytes, size_t length, uint64_t end,
+                                         struct arena *arena, struct footer *out,
+                                         struct sidestep_error *err)
+{
+    struct cursor c = cursor_over(bytes, length);
+    struct areas areas = {.arena = arena};
+
+    TRY(read_header(&c, out, &areas, err));
+    out->items = areas_new(&areas, out->count, sizeof(*out->items), err);
+    if (out->items == NULL)
+        return SIDESTEP_ENOMEM;
+    for (size_t i = 0; i < out->count; i++) {
+        enum sidestep_status status = read_item(&areas, &out->items[i], err);
+        if (status != SIDESTEP_OK) {
+            error_wrap(err, "item %zu", i);
+            return status;
+        }
+    }
+    size_t padding = cursor_left(&areas.text);
+    for (size_t i = 0; i < padding; i++)
+        if (padding >= 8 || cursor_u8(&areas.text) != 0)
+            return FAIL_FORMAT(err, "something lies behind the text of the last item");
+    if (areas.blocks_left != 0)
+        return FAIL_FORMAT(err, "%" PRIu64 " hashes belong to no item", areas.blocks_left);
+    return footer_check(out, end, SIDESTEP_ECORRUPT, err);
+}
+
+enum sidestep_status footer_read(const struct source *file, struct arena *arena, struct footer *out,
+                                 uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err)
+{
+    uint8_t trailer_bytes[FOOTER_TRAILER_BYTES];
+    struct footer_trailer trailer;
+
+    *out = (struct footer){0};
+    TRY(trailer_load(file, trailer_bytes, &trailer, err));
+    size_t length = (size_t)trailer.footer_bytes;
+    uint64_t start = file->length - FOOTER_TRAILER_BYTES - length;
+    uint8_t *bytes = arena_new(arena, 1, length + FOOTER_TRAILER_BYTES);
+    if (bytes == NULL)
+        return FAIL_NOMEM(err, length + FOOTER_TRAILER_BYTES);
+    TRY(source_read(file, bytes, length + FOOTER_TRAILER_BYTES, start, err));
+    if (memcmp(bytes + length, trailer_bytes, FOOTER_TRAILER_BYTES) != 0)
+        return FAIL_FORMAT(err, "trailer: it changed while it was read");
+    if (hash_block(bytes, length) != trailer.footer_hash)
+        return FAIL_FORMAT(err, "footer: the bytes do not match their hash");
+    if (sha256 != NULL)
+        hash_sha256(bytes, length + FOOTER_TRAILER_BYTES, sha256);
+
+    memcpy(out->save_id, trailer.save_id, SAVE_ID_BYTES);
+    out->rank = trailer.rank;
+    out->shard = trailer.shard;
+    out->layout_digest = trailer.layout_digest;
+    enum sidestep_status status = footer_parse(bytes, length, start, arena, out, err);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "footer");
+        *out = (struct footer){0};
+    }
+    return status;
+}

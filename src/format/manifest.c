@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* manifest.c -- write a manifest; what must be true of one.  See manifest.h. */
+#include "format/manifest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/checked.h"
+#include "base/table.h"
+#include "format/manifest_layout.h"
+#include "format/names.h"
+#include "model/shown.h"
+
+/* Room for one entry of "files" but for its name, and for all that comes before them. */
+#define FILE_TEXT_BYTES 192u
+#define HEAD_TEXT_BYTES 1024u
+
+static bool is_save_id(const char *text)
+{
+    return strspn(text, "0123456789abcdef") == SAVE_ID_HEX - 1 && text[SAVE_ID_HEX - 1] == '\0';
+}
+
+/* Names of data files: ASCII that every file system keeps and no terminal or parser takes for
+ * anything else. */
+static bool is_file_name(const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
+    size_t length = strlen(name);
+
+    return strspn(name, allowed) == length && names_is_beneath(name, length);
+}
+
+static enum sidestep_status check_file(const struct manifest_file *file,
+                                       enum sidestep_status status, struct sidestep_error *err)
+{
+    if (!is_file_name(file->name))
+        return FAIL(err, status, "the file name '%s' is not allowed", shown_name(file->name).text);
+    if (file->bytes > MANIFEST_MAX_INTEGER)
+        return FAIL(err, status, "'%s': a size of %" PRIu64 " bytes", shown_name(file->name).text,
+                    file->bytes);
+    if (!is_save_id(file->origin))
+        return FAIL(err, status, "'%s': origin is not a save id", shown_name(file->name).text);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_files(const struct manifest *manifest,
+                                        enum sidestep_status status, struct sidestep_error *err)
+{
+    OWNED_TABLE names = {0};
+
+    if (manifest->file_count > MANIFEST_MAX_FILES)
+        return FAIL(err, status, "%zu files (at most %zu)", manifest->file_count,
+                    MANIFEST_MAX_FILES);
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        const char *name = manifest->files[i].name;
+        size_t existing;
+        TRY(check_file(&manifest->files[i], status, err));
+        TRY(table_insert(&names, name, i, &existing, err));
+        if (existing != SIZE_MAX)
+            return FAIL(err, status, "the file '%s' is listed twice", shown_name(name).text);
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status manifest_check_features(const struct manifest *manifest,
+                                             struct sidestep_error *err)
+{
+    uint64_t unknown = manifest->required_features & ~(uint64_t)MANIFEST_KNOWN_REQUIRED;
+
+    if (unknown != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "feature bit %d is required, and newer than this library",
+                    __builtin_ctzll(unknown));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status manifest_check(const struct manifest *manifest, enum sidestep_status status,
+                                    struct sidestep_error *err)
+{
+    TRY(manifest_check_features(manifest, err));
+    if (!is_save_id(manifest->save_id))
+        return FAIL(err, status, "save_id is not 32 hexadecimal digits");
+    if (manifest->run_id[0] != '\0' && !is_save_id(manifest->run_id))
+        return FAIL(err, status, "run_id is neither empty nor 32 hexadecimal digits");
+    if (manifest->incarnation > MANIFEST_MAX_INTEGER)
+        return FAIL(err, status, "incarnation is %" PRIu64, manifest->incarnation);
+    if (manifest->step < -1)
+        return FAIL(err, status, "step is %" PRId64, manifest->step);
+    if (manifest->world_size == 0 || manifest->world_size > SIDESTEP_MAX_RANKS)
+        return FAIL(err, status, "world_size is %u (1 to %d are allowed)", manifest->world_size,
+                    SIDESTEP_MAX_RANKS);
+    if (manifest->metadata_bytes > MANIFEST_MAX_INTEGER)
+        return FAIL(err, status, "metadata.bytes is %" PRIu64, manifest->metadata_bytes);
+    return check_files(manifest, status, err);
+}
+
+static void put_hex(const uint8_t *bytes, size_t length, struct buffer *out)
+{
+    char *to = (char *)buffer_extend(out, 2 * length + 1);
+
+    if (to == NULL)
+        return;
+    hash_to_hex(bytes, length, to);
+    out->length--; /* the NUL */
+}
+
+/* A clock that is wrong must not fail a save: the time is for people, and clamped. */
+static void put_time(int64_t seconds, struct buffer *out)
+{
+    time_t clamped = (time_t)(seconds < 0 ? 0 : min_u64((uint64_t)seconds, MANIFEST_MAX_TIME));
+    char text[sizeof("9999-12-31T23:59:59Z")];
+    struct tm tm;
+
+    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&clamped, &tm));
+    buffer_printf(out, ",\"saved_at\":\"%s\",\"saved_at_unix\":%" PRId64, text, (int64_t)clamped);
+}
+
+static void put_head(const struct manifest *manifest, struct buffer *out)
+{
+    buffer_printf(out, "{\"format\":\"" MANIFEST_FORMAT "\",\"version\":%d", MANIFEST_VERSION);
+    buffer_printf(out, ",\"save_id\":\"%s\",\"run_id\":\"%s\",\"incarnation\":%" PRIu64,
+                  manifest->save_id, manifest->run_id, manifest->incarnation);
+    if (manifest->step >= 0)
+        buffer_printf(out, ",\"step\":%" PRId64, manifest->step);
+    else
+        buffer_put_text(out, ",\"step\":null");
+    buffer_printf(out, ",\"world_size\":%u", manifest->world_size);
+    put_time(manifest->saved_at, out);
+    buffer_printf(
+        out, ",\"required_features\":\"%016" PRIx64 "\",\"optional_features\":\"%016" PRIx64 "\"",
+        manifest->required_features, manifest->optional_features);
+    buffer_printf(out, ",\"metadata\":{\"bytes\":%" PRIu64 ",\"sha256\":\"",
+                  manifest->metadata_bytes);
+    put_hex(manifest->metadata_sha256, HASH_SHA256_BYTES, out);
+    buffer_put_text(out, "\"}");
+}
+
+/* No string here needs an escape: manifest_check() has seen them. */
+static void put_file(const struct manifest_file *file, struct buffer *out)
+{
+    buffer_put_text(out, "{\"name\":\"");
+    buffer_put_text(out, file->name);
+    buffer_printf(out, "\",\"bytes\":%" PRIu64 ",\"footer_sha256\":\"", file->bytes);
+    put_hex(file->footer_sha256, HASH_SHA256_BYTES, out);
+    buffer_put_text(out, "\",\"origin\":\"");
+    buffer_put_text(out, file->origin);
+    buffer_put_text(out, "\"}");
+}
+
+static enum sidestep_status reserve(const struct manifest *manifest, struct buffer *out,
+                                    struct sidestep_error *err)
+{
+    size_t bytes = HEAD_TEXT_BYTES;
+
+    for (size_t i = 0; i < manifest->file_count; i++)
+        bytes += FILE_TEXT_BYTES + strlen(manifest->files[i].name);
+    if (bytes > MANIFEST_MAX_BYTES)
+        return FAIL(err, SIDESTEP_EINVAL, "manifest: %zu files would take %zu bytes (at most %zu)",
+                    manifest->file_count, bytes, MANIFEST_MAX_BYTES);
+    if (buffer_extend(out, bytes) != NULL)
+        out->length -= bytes;
+    return buffer_check(out, err);
+}
+
+enum sidestep_status manifest_encode(const struct manifest *manifest, struct buffer *out,
+                                     struct sidestep_error *err)
+{
+    enum sidestep_status status = manifest_check(manifest, SIDESTEP_EINVAL, err);
+    uint8_t digest[HASH_SHA256_BYTES];
+    size_t start = out->length;
+
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "manifest");
+        return status;
+    }
+    TRY(reserve(manifest, out, err));
+    put_head(manifest, out);
+    buffer_put_text(out, ",\"files\":[");
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        if (i > 0)
+            buffer_put_u8(out, ',');
+        put_file(&manifest->files[i], out);
+    }
+    buffer_put_text(out, "]}\n");
+    hash_sha256(out->bytes + start, out->length - start, digest);
+    buffer_put_text(out, MANIFEST_HASH_PREFIX);
+    put_hex(digest, sizeof(digest), out);
+    buffer_put_u8(out, '\n');
+    return buffer_check(out, err);
+}

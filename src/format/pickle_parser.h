@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pickle_parser.h -- the parser's state, for pickle.c (the machine), pickle_opcodes.c (what the
+ * opcodes do) and pickle_text.c (opcodes whose argument is a line of text).
+ *
+ * No graph has a cycle: what becomes part of another node is sealed first, and a sealed node
+ * does not change.  So heights are final when they are computed, and a walk ends.
+ */
+#ifndef FORMAT_PICKLE_PARSER_H
+#define FORMAT_PICKLE_PARSER_H
+
+#include "base/cursor.h"
+#include "format/pickle.h"
+
+struct pickle_parser {
+    struct cursor in; /* ends where the frame ends, while there is one */
+    size_t length;    /* of the whole input */
+    bool in_frame;
+    size_t opcode_at;
+    uint8_t opcode;
+    bool stopped;
+    struct arena *arena;
+    struct sidestep_error *err;
+    struct pickle_node **stack;
+    size_t depth;
+    size_t stack_capacity;
+    size_t *marks; /* heights of the stack */
+    size_t mark_count;
+    size_t mark_capacity;
+    struct pickle_node **memo;
+    size_t memo_capacity;
+    size_t memo_count;
+    size_t global_bytes; /* made by STACK_GLOBAL so far */
+    /* Immutable nodes that one byte or two of input ask for, made once each. */
+    struct pickle_node *none, *no, *yes, *empty_tuple;
+    struct pickle_node *small[256];
+};
+
+struct pickle_opcode {
+    const char *name; /* NULL: no such opcode */
+    enum sidestep_status (*run)(struct pickle_parser *p);
+};
+extern const struct pickle_opcode pickle_opcodes[256];
+
+/* Fail, naming opcode and offset. */
+#define PICKLE_FAIL(p, status, fmt, ...)                                                           \
+    FAIL((p)->err, status, "pickle: %s at byte %zu: " fmt, pickle_opcodes[(p)->opcode].name,       \
+         (p)->opcode_at, ##__VA_ARGS__)
+
+/* The stack.  Nothing below the last mark can be reached. */
+enum sidestep_status pickle_push(struct pickle_parser *p, struct pickle_node *node);
+enum sidestep_status pickle_pop(struct pickle_parser *p, struct pickle_node **node);
+/* The top stays. */
+enum sidestep_status pickle_top(struct pickle_parser *p, struct pickle_node **node);
+enum sidestep_status pickle_mark(struct pickle_parser *p);
+/* Take the last mark and what is above it; ${items} are valid until the next push. */
+enum sidestep_status pickle_pop_mark(struct pickle_parser *p, struct pickle_node ***items,
+                                     size_t *count);
+
+enum sidestep_status pickle_memo_put(struct pickle_parser *p, uint64_t index);
+enum sidestep_status pickle_memo_get(struct pickle_parser *p, uint64_t index);
+
+/* Nodes. */
+enum sidestep_status pickle_node_new(struct pickle_parser *p, enum pickle_kind kind,
+                                     struct pickle_node **node);
+/* STR, BYTES, BIGINT or GLOBAL with a copy of ${bytes}. */
+enum sidestep_status pickle_text_new(struct pickle_parser *p, enum pickle_kind kind,
+                                     const void *bytes, size_t length, struct pickle_node **node);
+enum sidestep_status pickle_push_text(struct pickle_parser *p, enum pickle_kind kind,
+                                      const void *bytes, size_t length);
+enum sidestep_status pickle_push_int(struct pickle_parser *p, int64_t integer);
+/* From little-endian two's complement of any length. */
+enum sidestep_status pickle_push_long(struct pickle_parser *p, const uint8_t *bytes, size_t length);
+enum sidestep_status pickle_push_float(struct pickle_parser *p, double real);
+/* GLOBAL "module name". */
+enum sidestep_status pickle_push_global(struct pickle_parser *p, const char *module,
+                                        size_t module_length, const char *name, size_t name_length);
+
+/* ${child} becomes part of ${parent}, which is not sealed. */
+enum sidestep_status pickle_attach(struct pickle_parser *p, struct pickle_node *parent,
+                                   struct pickle_node *child);
+/* Add ${items} to a LIST, TUPLE or SET, or pairs of them to a DICT. */
+enum sidestep_status pickle_extend(struct pickle_parser *p, struct pickle_node *seq,
+                                   struct pickle_node **items, size_t count);
+
+/* pickle_text.c: arguments that are lines of text. */
+enum sidestep_status pickle_line(struct pickle_parser *p, const char **line, size_t *length);
+enum sidestep_status pickle_line_index(struct pickle_parser *p, uint64_t *index);
+enum sidestep_status pickle_run_int(struct pickle_parser *p);
+enum sidestep_status pickle_run_long(struct pickle_parser *p);
+enum sidestep_status pickle_run_float(struct pickle_parser *p);
+enum sidestep_status pickle_run_string(struct pickle_parser *p);
+enum sidestep_status pickle_run_unicode(struct pickle_parser *p);
+/* Python 2's str: text if it is ASCII, else bytes. */
+enum sidestep_status pickle_push_str8(struct pickle_parser *p, const void *bytes, size_t length);
+
+#endif

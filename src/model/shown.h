@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * shown.h -- names, shapes and boxes as texts that fit into a message.  What is too long is cut
+ * (between characters) and ends in "...", so that the reason behind it is still read; control
+ * characters of names become "\xNN", so that no name speaks to a terminal.
+ */
+#ifndef MODEL_SHOWN_H
+#define MODEL_SHOWN_H
+
+#include "model/box.h"
+
+struct shown {
+    char text[168];
+};
+
+/* Used in place: FAIL(err, ..., "'%s' ...", shown_name(name).text) */
+struct shown shown_name(const char *name);
+struct shown shown_shape(uint32_t ndim, const int64_t *lengths); /* "[2,3]" */
+struct shown shown_box(const struct box *box);                   /* "[0:2,4:8]" */
+
+#endif

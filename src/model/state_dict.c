@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * state_dict.c -- collecting what a rank saves or wants loaded.  Everything that can be wrong with
+ * a single rank's state is refused here, at the call that brings it, with the tensor's name: later
+ * stages rely on it.  An add either happens whole or changes nothing.
+ */
+#include "model/state_dict.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/checked.h"
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/utf8.h"
+#include "model/shown.h"
+
+#define MIN_CAPACITY 64u
+#define TENSOR_FLAGS (SIDESTEP_TENSOR_REPLICATED | SIDESTEP_TENSOR_REQUIRES_GRAD)
+/* From the first to the last byte of a shard in memory. */
+#define MAX_EXTENT_BYTES ((uint64_t)1 << 62)
+
+enum sidestep_status sidestep_state_dict_new(struct sidestep_state_dict **state,
+                                             struct sidestep_error *err)
+{
+    if (state == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "there is no place for the new state dict: NULL");
+    *state = memory_new(1, sizeof(**state));
+    return *state != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(**state));
+}
+
+void sidestep_state_dict_free(struct sidestep_state_dict **state)
+{
+    if (state == NULL || *state == NULL)
+        return;
+    for (size_t i = 0; i < (*state)->count; i++)
+        state_entry_set_object(&(*state)->entries[i], NULL, NULL, 0);
+    free((*state)->entries);
+    free((*state)->box_slots);
+    table_release(&(*state)->names);
+    arena_release(&(*state)->arena);
+    free(*state);
+    *state = NULL;
+}
+
+struct state_entry *state_dict_find(const struct sidestep_state_dict *state, const char *name)
+{
+    size_t i = table_find(&state->names, name);
+
+    return i != SIZE_MAX ? &state->entries[i] : NULL;
+}
+
+void state_entry_set_object(struct state_entry *entry, struct sidestep_value *value, void *bytes,
+                            size_t length)
+{
+    if (entry->value != NULL)
+        sidestep_value_free(&entry->value);
+    free(entry->bytes);
+    entry->value = value;
+    entry->bytes = bytes;
+    entry->length = length;
+}
+
+struct box_memory state_entry_memory(const struct state_entry *entry)
+{
+    return (struct box_memory){.box = entry->box,
+                               .strides = entry->strides,
+                               .data = entry->data,
+                               .item_bytes = sidestep_dtype_size(entry->dtype)};
+}
+
+/* ---------------------------------------------------------------- names and paths */
+
+static enum sidestep_status check_name(const char *name, struct sidestep_error *err)
+{
+    if (name == NULL || *name == '\0')
+        return FAIL(err, SIDESTEP_EINVAL, "the name is %s", name == NULL ? "NULL" : "empty");
+    size_t length = strnlen(name, SIDESTEP_MAX_NAME + 1);
+    if (length > SIDESTEP_MAX_NAME)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': the name has more than %u bytes",
+                    shown_name(name).text, SIDESTEP_MAX_NAME);
+    if (!utf8_is_valid(name, length))
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': the name is not UTF-8", shown_name(name).text);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_path(const char *name, const struct sidestep_path_item *path,
+                                       uint32_t path_length, struct sidestep_error *err)
+{
+    if (path_length > SIDESTEP_MAX_PATH_ITEMS)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': the path has %u items, the limit is %u",
+                    shown_name(name).text, path_length, SIDESTEP_MAX_PATH_ITEMS);
+    if (path_length != 0 && path == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': path_length is %u, but path is NULL",
+                    shown_name(name).text, path_length);
+    for (uint32_t i = 0; i < path_length; i++) {
+        if (path[i].key == NULL && path[i].index < 0)
+            return FAIL(err, SIDESTEP_EINVAL, "'%s': path[%u] is the index %lld",
+                        shown_name(name).text, i, (long long)path[i].index);
+        if (path[i].key == NULL)
+            continue;
+        size_t length = strnlen(path[i].key, SIDESTEP_MAX_NAME + 1);
+        if (length > SIDESTEP_MAX_NAME)
+            return FAIL(err, SIDESTEP_EINVAL, "'%s': the key path[%u] has more than %u bytes",
+                        shown_name(name).text, i, SIDESTEP_MAX_NAME);
+        if (!utf8_is_valid(path[i].key, length))
+            return FAIL(err, SIDESTEP_EINVAL, "'%s': the key path[%u] is not UTF-8",
+                        shown_name(name).text, i);
+    }
+    return SIDESTEP_OK;
+}
+
+/* Fill entry->name and its path with copies.  No path: one item, the name. */
+static enum sidestep_status copy_names(struct arena *arena, const char *name,
+                                       const struct sidestep_path_item *path, uint32_t path_length,
+                                       struct state_entry *entry, struct sidestep_error *err)
+{
+    struct sidestep_path_item *items;
+
+    entry->name = arena_strndup(arena, name, strlen(name));
+    entry->path_length = path_length != 0 ? path_length : 1;
+    items = arena_new(arena, entry->path_length, sizeof(*items));
+    if (entry->name == NULL || items == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    if (path_length == 0)
+        items[0].key = entry->name;
+    for (uint32_t i = 0; i < path_length; i++) {
+        if (path[i].key == NULL) {
+            items[i].index = path[i].index;
+            continue;
+        }
+        items[i].key = arena_strndup(arena, path[i].key, strlen(path[i].key));
+        if (items[i].key == NULL)
+            return FAIL_NOMEM(err, strlen(path[i].key));
+    }
+    entry->path = items;
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- the table of boxes */
+
+static uint64_t hash_box(const struct sidestep_state_dict *state, size_t first,
+                         const struct box *box)
+{
+    size_t bytes = box->ndim * sizeof(*box->offsets);
+    uint64_t seed = state->names.seed + first;
+
+    if (bytes == 0)
+        return XXH3_64bits_withSeed("", 0, seed);
+    seed = XXH3_64bits_withSeed(box->offsets, bytes, seed);
+    return XXH3_64bits_withSeed(box->lengths, bytes, seed);
+}
+
+/* The slot of the shard of name ${first} with ${box}, or the free one where it belongs. */
+static size_t *find_box(const struct sidestep_state_dict *state, size_t first,
+                        const struct box *box)
+{
+    size_t mask = state->box_capacity - 1;
+    size_t at = hash_box(state, first, box) & mask;
+
+    for (; state->box_slots[at] != 0; at = (at + 1) & mask) {
+        const struct state_entry *entry = &state->entries[state->box_slots[at] - 1];
+
+        if (entry->first_same_name == first && box_equal(&entry->box, box))
+            break;
+    }
+    return &state->box_slots[at];
+}
+
+static enum sidestep_status reserve_box(struct sidestep_state_dict *state,
+                                        struct sidestep_error *err)
+{
+    if (state->box_count * 2 < state->box_capacity)
+        return SIDESTEP_OK;
+    size_t capacity = state->box_capacity != 0 ? state->box_capacity * 2 : MIN_CAPACITY;
+    size_t *slots = memory_new(capacity, sizeof(*slots));
+    if (slots == NULL)
+        return FAIL_NOMEM(err, capacity * sizeof(*slots));
+    free(state->box_slots);
+    state->box_slots = slots;
+    state->box_capacity = capacity;
+    for (size_t i = 0; i < state->count; i++)
+        if (!state->entries[i].is_object)
+            *find_box(state, state->entries[i].first_same_name, &state->entries[i].box) = i + 1;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status reserve_entry(struct sidestep_state_dict *state,
+                                          struct sidestep_error *err)
+{
+    if (state->count >= STATE_MAX_ENTRIES)
+        return FAIL(err, SIDESTEP_EINVAL, "the state has %zu entries already, which is the limit",
+                    state->count);
+    if (state->count < state->capacity)
+        return SIDESTEP_OK;
+    size_t capacity = state->capacity != 0 ? state->capacity * 2 : MIN_CAPACITY;
+    struct state_entry *entries = memory_resize(state->entries, capacity, sizeof(*entries));
+    if (entries == NULL)
+        return FAIL_NOMEM(err, capacity * sizeof(*entries));
+    state->entries = entries;
+    state->capacity = capacity;
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- adding tensors */
+
+/* Where the shard lies around its first element must be sayable in signed bytes, and be memory. */
+static enum sidestep_status check_memory(const struct state_entry *entry,
+                                         struct sidestep_error *err)
+{
+    uint64_t item = sidestep_dtype_size(entry->dtype), below = 0, above = 0;
+
+    if (box_volume(&entry->box) == 0)
+        return SIDESTEP_OK;
+    if (entry->data == NULL)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "'%s': the address is NULL, but the shard has %llu elements",
+                    shown_name(entry->name).text, (unsigned long long)box_volume(&entry->box));
+    for (uint32_t d = 0; d < entry->ndim; d++) {
+        int64_t stride = entry->strides[d];
+        uint64_t *side = stride < 0 ? &below : &above;
+        uint64_t bytes = stride < 0 ? -(uint64_t)stride : (uint64_t)stride;
+
+        if (!checked_mul(bytes, (uint64_t)entry->box.lengths[d] - 1, &bytes) ||
+            !checked_mul(bytes, item, &bytes) || !checked_add(*side, bytes, side) ||
+            *side > MAX_EXTENT_BYTES)
+            return FAIL(err, SIDESTEP_EINVAL,
+                        "'%s': strides[%u] is %lld, which takes the shard out of memory",
+                        shown_name(entry->name).text, d, (long long)stride);
+    }
+    if (below > (uintptr_t)entry->data || above + item > UINTPTR_MAX - (uintptr_t)entry->data)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': strides %s take the shard out of memory",
+                    shown_name(entry->name).text, shown_shape(entry->ndim, entry->strides).text);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_header(const struct sidestep_tensor *tensor,
+                                         struct sidestep_error *err)
+{
+    struct shown name;
+
+    TRY(check_name(tensor->name, err));
+    name = shown_name(tensor->name);
+    if (sidestep_dtype_size(tensor->dtype) == 0)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': there is no dtype %d", name.text,
+                    (int)tensor->dtype);
+    if (tensor->ndim > SIDESTEP_MAX_NDIM)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': %u dimensions, the limit is %u", name.text,
+                    tensor->ndim, SIDESTEP_MAX_NDIM);
+    if (tensor->ndim != 0 && tensor->shape == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': the shape is NULL", name.text);
+    if ((tensor->flags & ~TENSOR_FLAGS) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': this library does not know the flags 0x%x",
+                    name.text, tensor->flags & ~TENSOR_FLAGS);
+    return check_path(tensor->name, tensor->path, tensor->path_length, err);
+}
+
+/* Shards of one name agree in shape and dtype, and differ in their boxes. */
+static enum sidestep_status check_same_name(const struct sidestep_state_dict *state,
+                                            const struct state_entry *first,
+                                            const struct state_entry *entry,
+                                            struct sidestep_error *err)
+{
+    struct shown name = shown_name(entry->name);
+
+    if (first->is_object)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is an object of this state already", name.text);
+    if (first->dtype != entry->dtype)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': dtype %s, but %s for an earlier shard", name.text,
+                    sidestep_dtype_name(entry->dtype), sidestep_dtype_name(first->dtype));
+    if (first->ndim != entry->ndim ||
+        memcmp(first->shape, entry->shape, entry->ndim * sizeof(*entry->shape)) != 0)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': shape %s, but %s for an earlier shard", name.text,
+                    shown_shape(entry->ndim, entry->shape).text,
+                    shown_shape(first->ndim, first->shape).text);
+    if (*find_box(state, entry->first_same_name, &entry->box) != 0)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': the box %s was added already", name.text,
+                    shown_box(&entry->box).text);
+    return SIDESTEP_OK;
+}
+
+/* Copies of the four arrays of ${tensor}, one behind the other; what is NULL gets its default. */
+static enum sidestep_status copy_arrays(struct arena *arena, const struct sidestep_tensor *tensor,
+                                        struct state_entry *entry, struct sidestep_error *err)
+{
+    size_t ndim = tensor->ndim, bytes = ndim * sizeof(int64_t);
+    int64_t *numbers = arena_new(arena, 4 * ndim, sizeof(*numbers));
+
+    if (numbers == NULL)
+        return FAIL_NOMEM(err, 4 * bytes);
+    int64_t *offsets = numbers + ndim, *lengths = offsets + ndim, *strides = lengths + ndim;
+    if (ndim != 0) {
+        memcpy(numbers, tensor->shape, bytes);
+        if (tensor->offsets != NULL)
+            memcpy(offsets, tensor->offsets, bytes);
+        memcpy(lengths, tensor->lengths != NULL ? tensor->lengths : tensor->shape, bytes);
+        if (tensor->strides != NULL)
+            memcpy(strides, tensor->strides, bytes);
+    }
+    entry->ndim = tensor->ndim;
+    entry->shape = numbers;
+    entry->box = (struct box){.ndim = tensor->ndim, .offsets = offsets, .lengths = lengths};
+    entry->strides = strides;
+    enum sidestep_status status =
+        box_check(&entry->box, entry->shape, sidestep_dtype_size(tensor->dtype), err);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "'%s'", shown_name(tensor->name).text);
+        return status;
+    }
+    if (tensor->strides == NULL)
+        box_row_major(tensor->ndim, lengths, strides);
+    return SIDESTEP_OK;
+}
+
+/* Put a checked entry behind the others.  All room was reserved; only a new name may need more. */
+static enum sidestep_status append(struct sidestep_state_dict *state, struct state_entry *entry,
+                                   struct sidestep_error *err)
+{
+    size_t index = state->count, first;
+
+    TRY(table_insert(&state->names, entry->name, index, &first, err));
+    entry->next_same_name = SIZE_MAX;
+    entry->first_same_name = first != SIZE_MAX ? first : index;
+    entry->last_same_name = index;
+    state->entries[index] = *entry;
+    state->count++;
+    if (first != SIZE_MAX) {
+        state->entries[state->entries[first].last_same_name].next_same_name = index;
+        state->entries[first].last_same_name = index;
+    }
+    if (!entry->is_object) {
+        *find_box(state, entry->first_same_name, &entry->box) = index + 1;
+        state->box_count++;
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_state_dict_add_tensor(struct sidestep_state_dict *state,
+                                                    const struct sidestep_tensor *tensor,
+                                                    struct sidestep_error *err)
+{
+    struct sidestep_tensor ours;
+    struct state_entry entry = {0};
+
+    if (state == NULL || tensor == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "the %s is NULL",
+                    state == NULL ? "state dict" : "tensor");
+    TRY(options_copy(&ours, sizeof(ours), tensor, "struct sidestep_tensor", err));
+    TRY(check_header(&ours, err));
+    TRY(reserve_entry(state, err));
+    TRY(reserve_box(state, err));
+
+    entry.dtype = ours.dtype;
+    entry.data = ours.data;
+    entry.flags = ours.flags;
+    TRY(copy_arrays(&state->arena, &ours, &entry, err));
+    TRY(copy_names(&state->arena, ours.name, ours.path, ours.path_length, &entry, err));
+    TRY(check_memory(&entry, err));
+    const struct state_entry *first = state_dict_find(state, entry.name);
+    if (first != NULL) {
+        entry.first_same_name = first->first_same_name;
+        TRY(check_same_name(state, first, &entry, err));
+    }
+    return append(state, &entry, err);
+}
+
+/* ---------------------------------------------------------------- objects */
+
+/* Takes ${value} and ${bytes} on success. */
+static enum sidestep_status add_object(struct sidestep_state_dict *state, const char *name,
+                                       const struct sidestep_path_item *path, uint32_t path_length,
+                                       struct sidestep_value *value, void *bytes, size_t length,
+                                       struct sidestep_error *err)
+{
+    struct state_entry entry = {
+        .is_object = true, .value = value, .bytes = bytes, .length = length};
+
+    if (state == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "the state dict is NULL");
+    TRY(check_name(name, err));
+    TRY(check_path(name, path, path_length, err));
+    const struct state_entry *first = state_dict_find(state, name);
+    if (first != NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s of this state already", shown_name(name).text,
+                    first->is_object ? "an object" : "a tensor");
+    TRY(reserve_entry(state, err));
+    TRY(copy_names(&state->arena, name, path, path_length, &entry, err));
+    return append(state, &entry, err);
+}
+
+enum sidestep_status
+sidestep_state_dict_add_value(struct sidestep_state_dict *state, const char *name,
+                              const struct sidestep_path_item *path, uint32_t path_length,
+                              struct sidestep_value *value, struct sidestep_error *err)
+{
+    return add_object(state, name, path, path_length, value, NULL, 0, err);
+}
+
+enum sidestep_status sidestep_state_dict_add_bytes(struct sidestep_state_dict *state,
+                                                   const char *name,
+                                                   const struct sidestep_path_item *path,
+                                                   uint32_t path_length, const void *bytes,
+                                                   size_t length, struct sidestep_error *err)
+{
+    OWNED void *copy = NULL;
+
+    if (bytes == NULL && length != 0)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': %zu bytes at NULL",
+                    name != NULL ? shown_name(name).text : "", length);
+    copy = memory_resize(NULL, length, 1);
+    if (copy == NULL)
+        return FAIL_NOMEM(err, length);
+    if (length != 0)
+        memcpy(copy, bytes, length);
+    TRY(add_object(state, name, path, path_length, NULL, copy, length, err));
+    copy = NULL; /* the state's now */
+    return SIDESTEP_OK;
+}
+
+const struct sidestep_value *sidestep_state_dict_value(const struct sidestep_state_dict *state,
+                                                       const char *name)
+{
+    const struct state_entry *entry =
+        state != NULL && name != NULL ? state_dict_find(state, name) : NULL;
+
+    return entry != NULL ? entry->value : NULL;
+}
+
+const void *sidestep_state_dict_bytes(const struct sidestep_state_dict *state, const char *name,
+                                      size_t *length)
+{
+    const struct state_entry *entry =
+        state != NULL && name != NULL ? state_dict_find(state, name) : NULL;
+
+    if (length != NULL)
+        *length = entry != NULL && entry->bytes != NULL ? entry->length : 0;
+    return entry != NULL ? entry->bytes : NULL;
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * save_plan.c -- on rank 0, from what everybody has to who writes what.
+ *
+ * First everything that has only one possible writer: boxes that one rank has, boxes of which some
+ * copy is not declared replicated (copies may differ, so it is always the lowest rank's), objects.
+ * Then what is replicated, largest first, each to the rank with the fewest bytes so far.  The
+ * result depends on the tables alone, so that the same layout gives the same plan at each save.
+ */
+#include "plan/save_plan.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/owned.h"
+#include "codec/hash.h"
+#include "model/shown.h"
+#include "plan/save_plan_code.h"
+#include "plan/save_plan_table.h"
+#include "plan/tiling.h"
+
+/* A box that several ranks have and declare replicated: claims[0 .. count). */
+struct shared_box {
+    struct plan_claim **claims;
+    size_t count;
+    uint64_t bytes;
+    size_t order; /* in which they were found: makes the sort total */
+};
+
+/* A rank that might write a shared box, with what it has to write so far. */
+struct candidate {
+    uint64_t load;
+    struct plan_claim *claim;
+};
+
+struct builder {
+    struct plan_tables *tables;
+    struct arena arena; /* what follows */
+    uint64_t *load;     /* bytes to write so far, by rank */
+    struct box *boxes;  /* distinct ones of the tensor at hand */
+    size_t *box_claims; /* where in its claims each begins */
+    struct candidate *candidates;
+    struct shared_box *shared;
+    size_t shared_count;
+};
+
+static void builder_release(struct builder *b)
+{
+    arena_release(&b->arena);
+}
+
+/* Scratch for the name with the most claims, and room for all shared boxes. */
+static enum sidestep_status builder_init(struct builder *b, struct sidestep_error *err)
+{
+    const struct plan_tables *tables = b->tables;
+    size_t most = 1;
+
+    for (size_t i = 0; i < tables->name_count; i++)
+        if (tables->names[i].claim_count > most)
+            most = tables->names[i].claim_count;
+    b->load = arena_new(&b->arena, tables->world_size, sizeof(*b->load));
+    b->boxes = arena_new(&b->arena, most, sizeof(*b->boxes));
+    b->box_claims = arena_new(&b->arena, most + 1, sizeof(*b->box_claims));
+    b->candidates = arena_new(&b->arena, most, sizeof(*b->candidates));
+    b->shared = arena_new(&b->arena, tables->count / 2, sizeof(*b->shared));
+    if (b->load == NULL || b->boxes == NULL || b->box_claims == NULL || b->candidates == NULL ||
+        b->shared == NULL)
+        return FAIL_NOMEM(err, tables->count / 2 * sizeof(*b->shared));
+    return SIDESTEP_OK;
+}
+
+static uint64_t box_bytes(const struct plan_name *name, const struct box *box)
+{
+    return box_volume(box) * sidestep_dtype_size(name->dtype);
+}
+
+/* ---------------------------------------------------------------- one name */
+
+static int compare_boxes(const struct box *a, const struct box *b)
+{
+    for (uint32_t d = 0; d < a->ndim; d++)
+        if (a->offsets[d] != b->offsets[d])
+            return a->offsets[d] < b->offsets[d] ? -1 : 1;
+    for (uint32_t d = 0; d < a->ndim; d++)
+        if (a->lengths[d] != b->lengths[d])
+            return a->lengths[d] < b->lengths[d] ? -1 : 1;
+    return 0;
+}
+
+/* By box, then by rank. */
+static int compare_claims(const void *a, const void *b)
+{
+    const struct plan_claim *x = *(struct plan_claim *const *)a;
+    const struct plan_claim *y = *(struct plan_claim *const *)b;
+    int order = compare_boxes(&x->box, &y->box);
+
+    if (order == 0)
+        order = x->rank < y->rank ? -1 : x->rank > y->rank;
+    return order;
+}
+
+/* Sort the claims, and list the distinct boxes; box k has claims [box_claims[k], box_claims[k+1]).
+ */
+static enum sidestep_status group_boxes(struct builder *b, const struct plan_name *name,
+                                        size_t *box_count, struct sidestep_error *err)
+{
+    struct plan_claim **claims = name->claims;
+    size_t count = 0;
+
+    qsort(claims, name->claim_count, sizeof(struct plan_claim *), compare_claims);
+    for (size_t i = 0; i < name->claim_count; i++) {
+        bool same = i != 0 && box_equal(&claims[i]->box, &claims[i - 1]->box);
+
+        if (same && claims[i]->rank == claims[i - 1]->rank)
+            return FAIL(err, SIDESTEP_EINVAL, "'%s': rank %u lists the box %s twice",
+                        shown_name(name->name).text, claims[i]->rank,
+                        shown_box(&claims[i]->box).text);
+        if (same)
+            continue;
+        b->box_claims[count] = i;
+        b->boxes[count++] = claims[i]->box;
+    }
+    b->box_claims[count] = name->claim_count;
+    *box_count = count;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status fail_overlap(const struct builder *b, const struct plan_name *name,
+                                         size_t box_count, size_t culprit,
+                                         struct sidestep_error *err)
+{
+    int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
+
+    if (culprit == SIZE_MAX)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': boxes of several ranks overlap",
+                    shown_name(name->name).text);
+    for (size_t k = 0; k < box_count; k++)
+        if (k != culprit && box_intersect(&b->boxes[k], &b->boxes[culprit], offsets, lengths))
+            return FAIL(err, SIDESTEP_EINVAL,
+                        "'%s': the box %s of rank %u overlaps the box %s of rank %u",
+                        shown_name(name->name).text, shown_box(&b->boxes[culprit]).text,
+                        name->claims[b->box_claims[culprit]]->rank, shown_box(&b->boxes[k]).text,
+                        name->claims[b->box_claims[k]]->rank);
+    assert(false); /* tiling_check() said that there is one */
+    return SIDESTEP_EINVAL;
+}
+
+static enum sidestep_status check_tiling(const struct builder *b, const struct plan_name *name,
+                                         size_t box_count, struct sidestep_error *err)
+{
+    enum tiling_result result;
+    size_t culprit;
+
+    TRY(tiling_check(name->ndim, name->shape, b->boxes, box_count, &result, &culprit, err));
+    if (result == TILING_OVERLAP)
+        return fail_overlap(b, name, box_count, culprit, err);
+    if (result == TILING_GAP)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "'%s': the boxes of all ranks leave gaps in the shape %s (the lowest rank that "
+                    "lists it is %u)",
+                    shown_name(name->name).text, shown_shape(name->ndim, name->shape).text,
+                    name->first_rank);
+    return SIDESTEP_OK;
+}
+
+static void give_whole(struct builder *b, struct plan_claim *claim, uint64_t bytes)
+{
+    claim->part = &claim->box;
+    b->load[claim->rank] += bytes;
+}
+
+static bool is_replicated(struct plan_claim *const *claims, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if ((claims[i]->flags & SIDESTEP_TENSOR_REPLICATED) == 0)
+            return false;
+    return count > 1;
+}
+
+/* Give each box to its only possible writer, or put it aside for balance(). */
+static enum sidestep_status plan_tensor(struct builder *b, const struct plan_name *name,
+                                        struct sidestep_error *err)
+{
+    struct plan_claim *first = name->claims[0];
+    size_t box_count;
+
+    TRY(group_boxes(b, name, &box_count, err));
+    TRY(check_tiling(b, name, box_count, err));
+    /* A tensor without elements exists too: its lowest rank writes one box of no bytes. */
+    if (box_volume(&(struct box){name->ndim, name->shape, name->shape}) == 0)
+        give_whole(b, first, 0);
+    for (size_t k = 0; k < box_count; k++) {
+        struct plan_claim **claims = &name->claims[b->box_claims[k]];
+        size_t count = b->box_claims[k + 1] - b->box_claims[k];
+        uint64_t bytes = box_bytes(name, &b->boxes[k]);
+
+        if (bytes == 0)
+            continue;
+        if (is_replicated(claims, count)) {
+            b->shared[b->shared_count] = (struct shared_box){claims, count, bytes, b->shared_count};
+            b->shared_count++;
+        } else {
+            give_whole(b, claims[0], bytes);
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status plan_object(const struct plan_name *name, struct sidestep_error *err)
+{
+    for (size_t i = 1; i < name->claim_count; i++)
+        if (name->claims[i]->rank == name->claims[i - 1]->rank)
+            return FAIL(err, SIDESTEP_EINVAL, "'%s': rank %u lists the object twice",
+                        shown_name(name->name).text, name->claims[i]->rank);
+    name->claims[0]->part = &name->claims[0]->box;
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- what is replicated */
+
+static int compare_shared(const void *a, const void *b)
+{
+    const struct shared_box *x = a, *y = b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static int compare_candidates_by_load(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    if (x->load != y->load)
+        return x->load < y->load ? -1 : 1;
+    return x->claim->rank < y->claim->rank ? -1 : x->claim->rank > y->claim->rank;
+}
+
+static int compare_candidates_by_rank(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    return x->claim->rank < y->claim->rank ? -1 : x->claim->rank > y->claim->rank;
+}
+
+/* The outermost dimension that has rows: cut there, a part is contiguous in memory and file. */
+static uint32_t row_dimension(const struct box *box)
+{
+    uint32_t d = 0;
+
+    while (d < box->ndim && box->lengths[d] <= 1)
+        d++;
+    return d;
+}
+
+/* In how many parts of at least PLAN_SPLIT_BYTES / 2 a shared box is written. */
+static size_t part_count(const struct shared_box *shared)
+{
+    const struct box *box = &shared->claims[0]->box;
+    uint32_t d = row_dimension(box);
+
+    if (shared->bytes <= PLAN_SPLIT_BYTES || d == box->ndim)
+        return 1;
+    uint64_t rows = (uint64_t)box->lengths[d], row_bytes = shared->bytes / rows;
+    uint64_t least_rows = (PLAN_SPLIT_BYTES / 2 + row_bytes - 1) / row_bytes;
+    uint64_t parts = rows / least_rows;
+
+    return parts < 1 ? 1 : parts < shared->count ? (size_t)parts : shared->count;
+}
+
+/* Rows [begin, begin + rows) of the box of ${claim}. */
+static enum sidestep_status give_rows(struct builder *b, struct plan_claim *claim, uint32_t d,
+                                      int64_t begin, int64_t rows, uint64_t row_bytes,
+                                      struct sidestep_error *err)
+{
+    struct arena *arena = &b->tables->arena;
+    size_t bytes = claim->box.ndim * sizeof(int64_t);
+    struct box *part = arena_new(arena, 1, sizeof(*part));
+    int64_t *offsets = arena_copy(arena, claim->box.offsets, bytes);
+    int64_t *lengths = arena_copy(arena, claim->box.lengths, bytes);
+
+    if (part == NULL || offsets == NULL || lengths == NULL)
+        return FAIL_NOMEM(err, 2 * bytes + sizeof(*part));
+    offsets[d] += begin;
+    lengths[d] = rows;
+    *part = (struct box){claim->box.ndim, offsets, lengths};
+    claim->part = part;
+    b->load[claim->rank] += (uint64_t)rows * row_bytes;
+    return SIDESTEP_OK;
+}
+
+/* Equal parts, in the order of the ranks, to the ${parts} candidates with the least to write. */
+static enum sidestep_status split(struct builder *b, const struct shared_box *shared, size_t parts,
+                                  struct sidestep_error *err)
+{
+    const struct box *box = &shared->claims[0]->box;
+    uint32_t d = row_dimension(box);
+    int64_t rows = box->lengths[d] / (int64_t)parts, more = box->lengths[d] % (int64_t)parts;
+    uint64_t row_bytes = shared->bytes / (uint64_t)box->lengths[d];
+    int64_t begin = 0;
+
+    for (size_t i = 0; i < shared->count; i++)
+        b->candidates[i] = (struct candidate){b->load[shared->claims[i]->rank], shared->claims[i]};
+    if (parts < shared->count) {
+        qsort(b->candidates, shared->count, sizeof(*b->candidates), compare_candidates_by_load);
+        qsort(b->candidates, parts, sizeof(*b->candidates), compare_candidates_by_rank);
+    }
+    for (size_t i = 0; i < parts; i++) {
+        int64_t count = rows + ((int64_t)i < more);
+
+        TRY(give_rows(b, b->candidates[i].claim, d, begin, count, row_bytes, err));
+        begin += count;
+    }
+    assert(begin == box->lengths[d]);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status balance(struct builder *b, struct sidestep_error *err)
+{
+    qsort(b->shared, b->shared_count, sizeof(*b->shared), compare_shared);
+    for (size_t i = 0; i < b->shared_count; i++) {
+        const struct shared_box *shared = &b->shared[i];
+        struct plan_claim *least = shared->claims[0];
+        size_t parts = part_count(shared);
+
+        if (parts > 1) {
+            TRY(split(b, shared, parts, err));
+            continue;
+        }
+        for (size_t k = 1; k < shared->count; k++)
+            if (b->load[shared->claims[k]->rank] < b->load[least->rank])
+                least = shared->claims[k];
+        give_whole(b, least, shared->bytes);
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- all of it */
+
+/* Of all that the plan depends on.  The tables hold the ranks' own digests, and these the paths. */
+static uint64_t digest_of(const void *const *tables, const size_t *table_bytes, uint32_t world_size,
+                          struct arena *arena)
+{
+    uint64_t *digests = arena_new(arena, (size_t)world_size, sizeof(*digests));
+
+    if (digests == NULL)
+        return 0;
+    for (uint32_t rank = 0; rank < world_size; rank++)
+        digests[rank] = hash_block(tables[rank], table_bytes[rank]);
+    uint64_t digest = hash_list(digests, world_size).low;
+    return digest != 0 ? digest : 1;
+}
+
+enum sidestep_status save_plan_build(const void *const *tables, const size_t *table_bytes,
+                                     uint32_t world_size, struct buffer *out, size_t *sizes,
+                                     struct sidestep_error *err)
+{
+    OWNED_BY(save_plan_table_release) struct plan_tables decoded = {0};
+    OWNED_BY(builder_release) struct builder b = {.tables = &decoded};
+
+    if (world_size < 1 || world_size > SIDESTEP_MAX_RANKS)
+        return FAIL(err, SIDESTEP_EINVAL, "%u ranks; there may be 1 to %u", world_size,
+                    SIDESTEP_MAX_RANKS);
+    TRY(save_plan_table_decode(tables, table_bytes, world_size, &decoded, err));
+    TRY(builder_init(&b, err));
+    for (size_t i = 0; i < decoded.name_count; i++) {
+        const struct plan_name *name = &decoded.names[i];
+
+        TRY(name->is_object ? plan_object(name, err) : plan_tensor(&b, name, err));
+    }
+    TRY(balance(&b, err));
+    uint64_t digest = digest_of(tables, table_bytes, world_size, &b.arena);
+    if (digest == 0)
+        return FAIL_NOMEM(err, world_size * sizeof(uint64_t));
+    return save_plan_code_encode(&decoded, digest, out, sizes, err);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * save_plan_table.h -- what the ranks have, as rank 0 sees it: their tables decoded into claims,
+ * grouped by name.  The tables come from other processes and are read as untrusted input.
+ */
+#ifndef PLAN_SAVE_PLAN_TABLE_H
+#define PLAN_SAVE_PLAN_TABLE_H
+
+#include "plan/save_plan.h"
+
+/* "Rank ${rank} has ${box} of this tensor", or the object, in its entry ${entry}. */
+struct plan_claim {
+    uint32_t rank;
+    uint32_t entry;
+    uint32_t name; /* index in plan_tables.names */
+    uint32_t flags;
+    struct box box;
+    const struct box *part; /* what it is to write of it; NULL: nothing */
+};
+
+/* A tensor or object, with everybody who has it. */
+struct plan_name {
+    const char *name;
+    bool is_object;
+    enum sidestep_dtype dtype;
+    uint32_t ndim;
+    const int64_t *shape;
+    uint32_t first_rank; /* the lowest that lists it */
+    size_t claim_count;
+    struct plan_claim **claims; /* by rank, then by entry */
+};
+
+struct plan_tables {
+    struct arena arena; /* everything but the table of names */
+    uint32_t world_size;
+    struct plan_claim *claims; /* by rank, then by entry */
+    size_t count;
+    size_t *first; /* world_size + 1: claims of rank r are [first[r], first[r + 1]) */
+    struct plan_name *names;
+    size_t name_count;
+    struct table index;
+};
+
+void save_plan_table_release(struct plan_tables *tables);
+
+/* The bytes of ${tables} must outlive ${out}, which holds names in them.  EINVAL where ranks differ
+ * in kind, shape or dtype of a name, ECORRUPT for what no encoder makes; both name the rank. */
+enum sidestep_status save_plan_table_decode(const void *const *tables, const size_t *table_bytes,
+                                            uint32_t world_size, struct plan_tables *out,
+                                            struct sidestep_error *err);
+
+#endif

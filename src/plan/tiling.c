@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * tiling.c -- an exact check, without comparing every box with every other one.
+ *
+ * Take how often each cell of the tensor is covered, and of that function the difference along
+ * each dimension in turn.  The difference of one box is +1 or -1 at each of its 2^d corners and 0
+ * elsewhere, and taking differences loses nothing (summing up undoes it).  So boxes tile a tensor
+ * if and only if their signed corners add up to those of the tensor: sort all corners, and compare.
+ * Dimensions that every box spans are left out first, so d is the number of sharded dimensions.
+ *
+ * Only when that fails, a sweep looks for two boxes that overlap.
+ */
+#include "plan/tiling.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "base/owned.h"
+
+__extension__ typedef unsigned __int128 uint128;
+
+/* With more sharded dimensions than this, corners are counted only while they are few. */
+#define ALWAYS_CORNERS_NDIM 6u
+#define MAX_CORNERS ((size_t)1 << 20)
+/* Pairs of boxes that a sweep compares before it gives up. */
+#define MAX_SWEEP_STEPS ((uint64_t)100 * 1000 * 1000)
+
+/* The boxes that have elements, and the dimensions in which they differ. */
+struct tiling {
+    const int64_t *shape;
+    const struct box *boxes;
+    size_t *used; /* indices in ${boxes} */
+    size_t count;
+    uint32_t dimensions[SIDESTEP_MAX_NDIM];
+    uint32_t ndim; /* of ${dimensions} */
+};
+
+static void tiling_release(struct tiling *t)
+{
+    free(t->used);
+}
+
+static bool is_spanned(const struct tiling *t, uint32_t dimension)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (t->boxes[t->used[i]].lengths[dimension] != t->shape[dimension])
+            return false;
+    return true;
+}
+
+static enum sidestep_status tiling_init(struct tiling *t, uint32_t ndim, const int64_t *shape,
+                                        const struct box *boxes, size_t count,
+                                        struct sidestep_error *err)
+{
+    t->shape = shape;
+    t->boxes = boxes;
+    t->used = memory_new(count, sizeof(*t->used));
+    if (t->used == NULL)
+        return FAIL_NOMEM(err, count * sizeof(*t->used));
+    for (size_t i = 0; i < count; i++)
+        if (box_volume(&boxes[i]) != 0)
+            t->used[t->count++] = i;
+    for (uint32_t d = 0; d < ndim; d++)
+        if (!is_spanned(t, d))
+            t->dimensions[t->ndim++] = d;
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- corners */
+
+static int compare_corners(const void *a, const void *b)
+{
+    uint128 x = *(const uint128 *)a, y = *(const uint128 *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/*
+ * The corners of one box, as 2 * position + (1 if negative).  A position is the corner's number in
+ * a grid of (shape[d] + 1) points a dimension.  It fits: the product of the shape is under 2^62,
+ * and sharded dimensions have at least 2 elements, so + 1 makes it at most 1.5 times as large for
+ * each; with 64 dimensions of 2 the product is 3^62 < 2^99.
+ */
+static void put_corners(const struct tiling *t, const int64_t *offsets, const int64_t *lengths,
+                        unsigned negative, uint128 *out)
+{
+    uint128 radix = 1, steps[SIDESTEP_MAX_NDIM], origin = 0;
+    size_t corners = (size_t)1 << t->ndim;
+
+    for (uint32_t i = 0; i < t->ndim; i++) {
+        uint32_t d = t->dimensions[i];
+
+        origin += radix * (uint64_t)(offsets != NULL ? offsets[d] : 0);
+        steps[i] = radix * (uint64_t)lengths[d];
+        radix *= (uint64_t)t->shape[d] + 1;
+    }
+    for (size_t corner = 0; corner < corners; corner++) {
+        unsigned ends = (unsigned)__builtin_popcountl(corner);
+        uint128 position = origin;
+
+        for (uint32_t i = 0; i < t->ndim; i++)
+            if (corner & (size_t)1 << i)
+                position += steps[i];
+        out[corner] = position << 1 | ((ends + negative) & 1);
+    }
+}
+
+/* Do the signed corners of all boxes, less those of the tensor, add up to nothing? */
+static enum sidestep_status corners_cancel(const struct tiling *t, bool *cancel,
+                                           struct sidestep_error *err)
+{
+    size_t total = (t->count + 1) << t->ndim;
+    OWNED uint128 *corners = memory_new(total, sizeof(*corners));
+
+    if (corners == NULL)
+        return FAIL_NOMEM(err, total * sizeof(*corners));
+    for (size_t i = 0; i < t->count; i++)
+        put_corners(t, t->boxes[t->used[i]].offsets, t->boxes[t->used[i]].lengths, 0,
+                    corners + (i << t->ndim));
+    put_corners(t, NULL, t->shape, 1, corners + (t->count << t->ndim));
+    qsort(corners, total, sizeof(*corners), compare_corners);
+
+    int64_t sum = 0;
+    *cancel = true;
+    for (size_t i = 0; i < total && *cancel; i++) {
+        sum += (corners[i] & 1) != 0 ? -1 : 1;
+        if (i + 1 == total || corners[i] >> 1 != corners[i + 1] >> 1)
+            *cancel = sum == 0;
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- the sweep */
+
+/* A box's extent in the dimension of the sweep. */
+struct span {
+    int64_t begin;
+    int64_t end;
+    size_t box;
+};
+
+static int compare_spans(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return x->box < y->box ? -1 : x->box > y->box;
+}
+
+static void sort_spans(const struct tiling *t, uint32_t dimension, struct span *spans)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        const struct box *box = &t->boxes[t->used[i]];
+
+        spans[i] = (struct span){box->offsets[dimension],
+                                 box->offsets[dimension] + box->lengths[dimension], t->used[i]};
+    }
+    qsort(spans, t->count, sizeof(*spans), compare_spans);
+}
+
+/* The dimension with the most distinct offsets: the sweep has the fewest boxes side by side. */
+static uint32_t best_dimension(const struct tiling *t, struct span *spans)
+{
+    uint32_t best = 0;
+    size_t most = 0;
+
+    for (uint32_t i = 0; i < t->ndim; i++) {
+        size_t distinct = 1;
+
+        sort_spans(t, t->dimensions[i], spans);
+        for (size_t k = 1; k < t->count; k++)
+            distinct += spans[k].begin != spans[k - 1].begin;
+        if (distinct > most) {
+            most = distinct;
+            best = t->dimensions[i];
+        }
+    }
+    return best;
+}
+
+/* Look for two boxes that overlap; false: none, or (${*gave_up}) too many pairs to look at. */
+static bool sweep(const struct tiling *t, const struct span *spans, size_t *culprit, bool *gave_up)
+{
+    int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
+    uint64_t steps = 0;
+
+    for (size_t i = 0; i < t->count; i++)
+        for (size_t k = i + 1; k < t->count && spans[k].begin < spans[i].end; k++) {
+            const struct box *a = &t->boxes[spans[i].box], *b = &t->boxes[spans[k].box];
+
+            if (++steps > MAX_SWEEP_STEPS) {
+                *gave_up = true;
+                return false;
+            }
+            if (box_intersect(a, b, offsets, lengths)) {
+                *culprit = spans[i].box > spans[k].box ? spans[i].box : spans[k].box;
+                return true;
+            }
+        }
+    return false;
+}
+
+/* Boxes without dimensions in which they differ are all the same one. */
+static enum sidestep_status find_overlap(const struct tiling *t, size_t *culprit, bool *found,
+                                         bool *gave_up, struct sidestep_error *err)
+{
+    OWNED struct span *spans = memory_new(t->count, sizeof(*spans));
+
+    if (spans == NULL)
+        return FAIL_NOMEM(err, t->count * sizeof(*spans));
+    *gave_up = false;
+    if (t->ndim == 0) {
+        *found = t->count > 1;
+        *culprit = *found ? t->used[1] : SIZE_MAX;
+        return SIDESTEP_OK;
+    }
+    sort_spans(t, best_dimension(t, spans), spans);
+    *found = sweep(t, spans, culprit, gave_up);
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- both */
+
+/* More, as many, or fewer elements in the boxes than in the tensor: 1, 0, -1. */
+static int compare_volumes(const struct tiling *t, uint32_t ndim)
+{
+    uint128 sum = 0, volume = 1;
+
+    for (uint32_t d = 0; d < ndim; d++)
+        volume *= (uint64_t)t->shape[d];
+    for (size_t i = 0; i < t->count; i++)
+        sum += box_volume(&t->boxes[t->used[i]]);
+    return sum < volume ? -1 : sum > volume;
+}
+
+enum sidestep_status tiling_check(uint32_t ndim, const int64_t *shape, const struct box *boxes,
+                                  size_t count, enum tiling_result *result, size_t *culprit,
+                                  struct sidestep_error *err)
+{
+    OWNED_BY(tiling_release) struct tiling t = {0};
+    size_t none;
+    bool exact = true, found = false, gave_up = false;
+
+    culprit = culprit != NULL ? culprit : &none;
+    *culprit = SIZE_MAX;
+    *result = TILING_EXACT;
+    for (uint32_t d = 0; d < ndim; d++)
+        if (shape[d] == 0)
+            return SIDESTEP_OK;
+    TRY(tiling_init(&t, ndim, shape, boxes, count, err));
+    *result = TILING_GAP;
+    if (t.count == 0)
+        return SIDESTEP_OK;
+
+    int volumes = compare_volumes(&t, ndim);
+    bool by_corners = t.ndim <= ALWAYS_CORNERS_NDIM || t.count + 1 <= MAX_CORNERS >> t.ndim;
+    if (volumes != 0)
+        exact = false;
+    else if (by_corners)
+        TRY(corners_cancel(&t, &exact, err));
+    if (!exact || !by_corners)
+        TRY(find_overlap(&t, culprit, &found, &gave_up, err));
+    if (exact && !found && !gave_up)
+        *result = TILING_EXACT;
+    else if (found || volumes >= 0)
+        *result = TILING_OVERLAP;
+    return SIDESTEP_OK;
+}

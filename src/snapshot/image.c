@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* image.c -- see image.h: the layout of a shard file. */
+#include "snapshot/image.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/checked.h"
+#include "base/owned.h"
+
+static enum sidestep_status image_memory(struct sidestep_error *err)
+{
+    return FAIL_NOMEM(err, sizeof(struct image_item));
+}
+
+static void set_sizes(struct image_item *item)
+{
+    struct footer_item *f = &item->footer;
+
+    f->bytes = item->layout.head_bytes + item->layout.data_bytes + item->layout.tail_bytes;
+    f->data_offset = item->layout.head_bytes;
+    f->data_bytes = item->layout.data_bytes;
+    f->raw_bytes = f->data_bytes;
+    f->block_count = hash_block_count(f->data_bytes);
+}
+
+/* The first place from ${at} on where an item's data lies as it should. */
+static uint64_t place(const struct footer_item *f, uint64_t at)
+{
+    if (f->data_bytes < IMAGE_LARGE_BYTES)
+        return round_up(at, IMAGE_SMALL_ALIGN);
+    return round_up(at + f->data_offset, IMAGE_ALIGN) - f->data_offset;
+}
+
+static enum sidestep_status new_hashes(struct arena *arena, struct image_item *item,
+                                       struct sidestep_error *err)
+{
+    item->blocks = arena_new(arena, item->footer.block_count, sizeof(*item->blocks));
+    item->crcs = arena_new(arena, item->footer.block_count, sizeof(*item->crcs));
+    item->footer.blocks = item->blocks;
+    return item->blocks != NULL && item->crcs != NULL ? SIDESTEP_OK : image_memory(err);
+}
+
+static enum sidestep_status copy_names(struct arena *arena, const struct state_entry *entry,
+                                       struct footer_item *f, struct sidestep_error *err)
+{
+    struct sidestep_path_item *path =
+        arena_copy(arena, entry->path, entry->path_length * sizeof(*path));
+
+    f->name = arena_strndup(arena, entry->name, strlen(entry->name));
+    if (f->name == NULL || path == NULL)
+        return image_memory(err);
+    for (uint32_t i = 0; i < entry->path_length; i++)
+        if (path[i].key != NULL &&
+            (path[i].key = arena_strndup(arena, path[i].key, strlen(path[i].key))) == NULL)
+            return image_memory(err);
+    f->path = path;
+    f->path_length = entry->path_length;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status build_tensor(struct image *image, const struct state_entry *entry,
+                                         const struct box *box, struct image_item *item,
+                                         struct sidestep_error *err)
+{
+    struct footer_item *f = &item->footer;
+    OWNED_BUFFER head = {0};
+    size_t dims = entry->ndim * sizeof(int64_t);
+
+    TRY(copy_names(&image->arena, entry, f, err));
+    f->requires_grad = (entry->flags & SIDESTEP_TENSOR_REQUIRES_GRAD) != 0;
+    f->dtype = entry->dtype;
+    f->ndim = entry->ndim;
+    f->shape = arena_copy(&image->arena, entry->shape, dims);
+    f->box.ndim = entry->ndim;
+    f->box.offsets = arena_copy(&image->arena, box->offsets, dims);
+    f->box.lengths = arena_copy(&image->arena, box->lengths, dims);
+    if (f->shape == NULL || f->box.offsets == NULL || f->box.lengths == NULL)
+        return image_memory(err);
+    TRY(archive_tensor_begin(f->dtype, f->ndim, f->box.lengths, &head, &item->layout, err));
+    assert(head.length == item->layout.head_bytes);
+    item->head = arena_copy(&image->arena, head.bytes, head.length);
+    if (item->head == NULL)
+        return image_memory(err);
+    set_sizes(item);
+    return new_hashes(&image->arena, item, err);
+}
+
+enum sidestep_status image_build(struct image *image, const struct save_plan *plan,
+                                 const struct sidestep_state_dict *state,
+                                 struct sidestep_error *err)
+{
+    image_release(image);
+    image->items = arena_new(&image->arena, plan->count, sizeof(*image->items));
+    if (image->items == NULL)
+        return image_memory(err);
+    image->count = plan->count;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct state_entry *entry = &state->entries[plan->items[i].entry];
+        if (entry->is_object)
+            break;
+        enum sidestep_status status =
+            build_tensor(image, entry, &plan->items[i].box, &image->items[i], err);
+        if (status != SIDESTEP_OK) {
+            error_wrap(err, "tensor '%s'", entry->name);
+            return status;
+        }
+        image->tensor_count++;
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status bind_object(struct image *image, const struct state_entry *entry,
+                                        struct image_item *item, struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+
+    *item = (struct image_item){.entry = entry};
+    if (entry->value == NULL && entry->bytes == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "it has no value to save");
+    TRY(copy_names(&image->objects, entry, &item->footer, err));
+    if (entry->value != NULL)
+        TRY(archive_object_write(entry->value, &bytes, err));
+    else
+        buffer_put(&bytes, entry->bytes, entry->length);
+    TRY(buffer_check(&bytes, err));
+    item->object = arena_copy(&image->objects, bytes.bytes, bytes.length);
+    if (item->object == NULL)
+        return image_memory(err);
+    item->footer.is_object = true;
+    item->layout = (struct archive_tensor_layout){.data_bytes = bytes.length};
+    set_sizes(item);
+    return new_hashes(&image->objects, item, err);
+}
+
+static enum sidestep_status bind_items(struct image *image, const struct save_plan *plan,
+                                       const struct sidestep_state_dict *state,
+                                       struct sidestep_error *err)
+{
+    for (size_t i = 0; i < image->count; i++) {
+        const struct state_entry *entry = &state->entries[plan->items[i].entry];
+        image->items[i].entry = entry;
+        if (!entry->is_object)
+            continue;
+        enum sidestep_status status = bind_object(image, entry, &image->items[i], err);
+        if (status != SIDESTEP_OK) {
+            error_wrap(err, "object '%s'", entry->name);
+            return status;
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+/* The window that is being filled. */
+struct cutter {
+    struct image *image;
+    uint64_t begin;
+    size_t first_item;
+};
+
+/* Close it at ${end}, a multiple of IMAGE_ALIGN; the next one starts with item ${next_first}. */
+static void cut(struct cutter *c, uint64_t end, size_t next_first)
+{
+    assert(end % IMAGE_ALIGN == 0 && end - c->begin <= IMAGE_WINDOW_MAX_BYTES);
+    if (end > c->begin)
+        c->image->windows[c->image->window_count++] = (struct image_window){
+            .offset = c->begin, .bytes = end - c->begin, .first_item = c->first_item};
+    c->begin = end;
+    c->first_item = next_first;
+}
+
+/* Between the blocks of a large item, whose data starts at a multiple of IMAGE_ALIGN. */
+static void cut_blocks(struct cutter *c, const struct footer_item *f, size_t i)
+{
+    for (uint64_t block = 0; block < f->block_count; block++) {
+        uint64_t at = f->offset + f->data_offset + block * HASH_BLOCK_BYTES;
+        if (at - c->begin >= IMAGE_WINDOW_BYTES)
+            cut(c, at, i);
+    }
+}
+
+static enum sidestep_status place_items(struct image *image, struct sidestep_error *err)
+{
+    struct cutter c = {.image = image};
+    uint64_t most = 0, at = 0;
+
+    for (size_t i = 0; i < image->count; i++)
+        most += image->items[i].footer.bytes + IMAGE_ALIGN;
+    most = most / IMAGE_WINDOW_BYTES + 2;
+    image->windows = arena_new(&image->objects, most, sizeof(*image->windows));
+    if (image->windows == NULL)
+        return image_memory(err);
+    for (size_t i = 0; i < image->count; i++) {
+        struct footer_item *f = &image->items[i].footer;
+        if (at - c.begin >= IMAGE_WINDOW_BYTES) {
+            at = round_up(at, IMAGE_ALIGN);
+            cut(&c, at, i);
+        }
+        f->offset = place(f, at);
+        if (f->data_bytes >= IMAGE_LARGE_BYTES)
+            cut_blocks(&c, f, i);
+        at = f->offset + f->bytes;
+    }
+    image->body_bytes = round_up(at, IMAGE_ALIGN);
+    cut(&c, image->body_bytes, image->count);
+    assert(image->window_count <= most);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status image_bind(struct image *image, const struct save_plan *plan,
+                                const struct sidestep_state_dict *state,
+                                struct sidestep_error *err)
+{
+    arena_release(&image->objects);
+    image->windows = NULL;
+    image->window_count = 0;
+    TRY(bind_items(image, plan, state, err));
+    return place_items(image, err);
+}
+
+void image_release(struct image *image)
+{
+    arena_release(&image->arena);
+    arena_release(&image->objects);
+    *image = (struct image){0};
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pool.c -- see pool.h. */
+#include "snapshot/pool.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+
+#define POOL_HUGE_BYTES ((uint64_t)2 << 20)
+#define POOL_TOUCH_BYTES ((uint64_t)32 << 20)
+
+struct touching {
+    unsigned char *bytes;
+    uint64_t length;
+    _Atomic uint64_t next;
+};
+
+static void touch(void *context)
+{
+    struct touching *t = context;
+
+    for (;;) {
+        uint64_t begin = atomic_fetch_add(&t->next, POOL_TOUCH_BYTES);
+        if (begin >= t->length)
+            return;
+        memset(t->bytes + begin, 0, min_u64(POOL_TOUCH_BYTES, t->length - begin));
+    }
+}
+
+enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct workers *workers,
+                                  struct sidestep_error *err)
+{
+    if (bytes <= pool->length)
+        return SIDESTEP_OK;
+    pool_release(pool);
+    bytes = round_up(bytes, POOL_HUGE_BYTES);
+    void *map = fault_hit("pool.map") ? MAP_FAILED
+                                      : mmap(NULL, bytes + POOL_HUGE_BYTES, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return error_set(err, SIDESTEP_ENOMEM, errno, HERE,
+                         "allocate %llu MiB of staging memory (see pool_bytes)",
+                         (unsigned long long)(bytes >> 20));
+    /* Give back what lies outside the huge pages. */
+    unsigned char *begin = map;
+    unsigned char *aligned = (unsigned char *)round_up((uint64_t)(uintptr_t)map, POOL_HUGE_BYTES);
+    if (aligned != begin)
+        (void)munmap(begin, (size_t)(aligned - begin));
+    if (begin + POOL_HUGE_BYTES != aligned)
+        (void)munmap(aligned + bytes, (size_t)(begin + POOL_HUGE_BYTES - aligned));
+    /* All of these are improvements, not needs. */
+    (void)madvise(aligned, bytes, MADV_HUGEPAGE);
+    (void)madvise(aligned, bytes, MADV_DONTFORK);
+    (void)madvise(aligned, bytes, MADV_DONTDUMP);
+    struct touching t = {.bytes = aligned, .length = bytes};
+    workers_run(workers, touch, &t);
+    pool->bytes = aligned;
+    pool->length = bytes;
+    return SIDESTEP_OK;
+}
+
+void pool_release(struct pool *pool)
+{
+    if (pool->bytes != NULL)
+        (void)munmap(pool->bytes, pool->length);
+    *pool = (struct pool){0};
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pool.h -- the one large piece of memory: allocated once, huge pages, pre-faulted, reused.  First
+ * touch of memory is slower than the disk on many machines, so it is never done in a save twice.
+ */
+#ifndef SNAPSHOT_POOL_H
+#define SNAPSHOT_POOL_H
+
+#include "base/error.h"
+#include "base/workers.h"
+
+struct pool {
+    unsigned char *bytes; /* page-aligned */
+    uint64_t length;
+};
+
+/* At least ${bytes}; contents are lost when it grows.  ${workers} touch the pages. */
+enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct workers *workers,
+                                  struct sidestep_error *err);
+void pool_release(struct pool *pool);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stage.c -- see image.h: filling, hashing and finishing windows.  The copy that the trainer waits
+ * for is image_stage(); all else happens behind its back. */
+#include "snapshot/image.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/checked.h"
+
+/* The part of an item's data that lies in a window: [begin, end) of the data. */
+struct part {
+    uint64_t begin;
+    uint64_t end;
+    uint64_t at; /* of its first byte, in the window */
+};
+
+static struct part data_part(const struct image_window *w, const struct footer_item *f)
+{
+    uint64_t data = f->offset + f->data_offset;
+    uint64_t first = max_u64(w->offset, data);
+    uint64_t last = min_u64(w->offset + w->bytes, data + f->data_bytes);
+
+    if (first >= last)
+        return (struct part){0};
+    return (struct part){.begin = first - data, .end = last - data, .at = first - w->offset};
+}
+
+static bool reaches(const struct image *image, const struct image_window *w, size_t i)
+{
+    return i < image->count && image->items[i].footer.offset < w->offset + w->bytes;
+}
+
+/* Bytes [from, from + length) of the file, as far as they lie in the window. */
+static void put_bytes(const struct image_window *w, uint8_t *buffer, const uint8_t *bytes,
+                      uint64_t from, uint64_t length)
+{
+    uint64_t first = max_u64(w->offset, from);
+    uint64_t last = min_u64(w->offset + w->bytes, from + length);
+
+    if (first < last)
+        memcpy(buffer + (first - w->offset), bytes + (first - from), last - first);
+}
+
+static void zero(const struct image_window *w, uint8_t *buffer, uint64_t from, uint64_t to)
+{
+    uint64_t first = max_u64(w->offset, from);
+    uint64_t last = min_u64(w->offset + w->bytes, to);
+
+    if (first < last)
+        memset(buffer + (first - w->offset), 0, last - first);
+}
+
+static void stage_data(const struct image_item *item, const struct part *part, uint8_t *to)
+{
+    if (item->footer.is_object) {
+        memcpy(to, item->object + part->begin, part->end - part->begin);
+        return;
+    }
+    struct box_memory memory = state_entry_memory(item->entry);
+    uint64_t moved = box_transfer(&item->footer.box, part->begin, part->end - part->begin, to,
+                                  &memory, BOX_GATHER);
+    assert(moved == part->end - part->begin);
+    (void)moved;
+}
+
+void image_stage(const struct image *image, size_t i, uint8_t *buffer)
+{
+    const struct image_window *w = &image->windows[i];
+    uint64_t at = w->offset; /* what lies before it is filled */
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        const struct image_item *item = &image->items[k];
+        const struct footer_item *f = &item->footer;
+        struct part part = data_part(w, f);
+
+        if (f->offset > at)
+            zero(w, buffer, at, f->offset);
+        put_bytes(w, buffer, item->head, f->offset, item->layout.head_bytes);
+        if (part.end > part.begin)
+            stage_data(item, &part, buffer + part.at);
+        zero(w, buffer, f->offset + f->data_offset + f->data_bytes, f->offset + f->bytes);
+        at = f->offset + f->bytes;
+    }
+    zero(w, buffer, at, w->offset + w->bytes);
+}
+
+void image_hash(struct image *image, size_t i, const uint8_t *buffer)
+{
+    const struct image_window *w = &image->windows[i];
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        struct image_item *item = &image->items[k];
+        struct part part = data_part(w, &item->footer);
+
+        assert(part.begin % HASH_BLOCK_BYTES == 0);
+        if (part.begin == 0 && part.end != 0)
+            memcpy(item->first_bytes, buffer + part.at, min_u64(4, part.end));
+        for (uint64_t at = part.begin; at < part.end; at += HASH_BLOCK_BYTES) {
+            const uint8_t *bytes = buffer + part.at + (at - part.begin);
+            uint64_t length = min_u64(HASH_BLOCK_BYTES, part.end - at);
+            uint64_t block = at / HASH_BLOCK_BYTES;
+            item->blocks[block] = hash_block(bytes, length);
+            if (!item->footer.is_object)
+                item->crcs[block] = hash_crc32(0, bytes, length);
+        }
+    }
+}
+
+static uint32_t join_crcs(const struct image_item *item)
+{
+    uint32_t crc = 0;
+    uint64_t left = item->footer.data_bytes;
+
+    for (uint64_t block = 0; block < item->footer.block_count; block++) {
+        uint64_t length = min_u64(HASH_BLOCK_BYTES, left);
+        crc = block == 0 ? item->crcs[0] : hash_crc32_join(crc, item->crcs[block], length);
+        left -= length;
+    }
+    return crc;
+}
+
+static enum sidestep_status finish_tensor(struct image_item *item, const struct image_window *w,
+                                          uint8_t *buffer, struct sidestep_error *err)
+{
+    struct footer_item *f = &item->footer;
+    OWNED_BUFFER envelope = {0};
+
+    buffer_put(&envelope, item->head, item->layout.head_bytes);
+    TRY(archive_tensor_end(f->dtype, f->ndim, f->box.lengths, &item->layout, join_crcs(item),
+                           item->first_bytes, &envelope, err));
+    TRY(buffer_check(&envelope, err));
+    assert(envelope.length == item->layout.head_bytes + item->layout.tail_bytes);
+    f->envelope_hash = hash_block(envelope.bytes, envelope.length);
+    put_bytes(w, buffer, envelope.bytes + item->layout.head_bytes,
+              f->offset + f->data_offset + f->data_bytes, item->layout.tail_bytes);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer,
+                                  struct sidestep_error *err)
+{
+    const struct image_window *w = &image->windows[i];
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        struct image_item *item = &image->items[k];
+        struct footer_item *f = &item->footer;
+
+        if (f->offset + f->bytes > w->offset + w->bytes)
+            break; /* it ends in a later window */
+        f->raw_hash = hash_list(item->blocks, f->block_count);
+        if (!f->is_object)
+            TRY(finish_tensor(item, w, buffer, err));
+    }
+    return SIDESTEP_OK;
+}

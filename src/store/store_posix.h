@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_posix.h -- what the two halves of the POSIX store, directories and files, share. */
+#ifndef STORE_STORE_POSIX_H
+#define STORE_STORE_POSIX_H
+
+#include <sys/stat.h>
+
+#include "store/store.h"
+
+struct store_posix_dir {
+    struct store_dir base;
+    int fd;
+    char name[]; /* as given at open, for messages */
+};
+
+static inline int store_posix_fd(const struct store_dir *dir)
+{
+    return ((const struct store_posix_dir *)(const void *)dir)->fd;
+}
+
+/* One component: not empty, not "." or "..", no slash; else SIDESTEP_EUNSAFE. */
+enum sidestep_status store_posix_check_name(const char *name, struct sidestep_error *err);
+void store_posix_fill_stat(const struct stat *from, struct store_stat *to);
+
+/* store_posix_beneath.c: open(2) with ${flags} of a relative path that leaves ${dir_fd} neither by
+ * ".." nor by a symbolic link.  The descriptor, or -1 with errno (ELOOP: a symbolic link). */
+int store_posix_beneath_open(int dir_fd, const char *path, int flags);
+
+/* store_posix_file.c: the file operations of struct store_ops. */
+enum sidestep_status store_posix_file_create(struct store_dir *at, const char *name, uint32_t flags,
+                                             struct store_file **out, struct sidestep_error *err);
+enum sidestep_status store_posix_file_open(struct store_dir *at, const char *name, uint32_t flags,
+                                           struct store_file **out, struct sidestep_error *err);
+enum sidestep_status store_posix_file_allocate(struct store_file *file, uint64_t bytes,
+                                               struct sidestep_error *err);
+enum sidestep_status store_posix_file_write_at(struct store_file *file, const void *from,
+                                               size_t bytes, uint64_t offset,
+                                               struct sidestep_error *err);
+enum sidestep_status store_posix_file_read_at(struct store_file *file, void *to, size_t bytes,
+                                              uint64_t offset, struct sidestep_error *err);
+enum sidestep_status store_posix_file_truncate(struct store_file *file, uint64_t bytes,
+                                               struct sidestep_error *err);
+enum sidestep_status store_posix_file_sync(struct store_file *file, struct sidestep_error *err);
+enum sidestep_status store_posix_file_stat(struct store_file *file, struct store_stat *out,
+                                           struct sidestep_error *err);
+size_t store_posix_file_alignment(struct store_file *file);
+enum sidestep_status store_posix_file_lock(struct store_file *file, bool exclusive,
+                                           struct sidestep_error *err);
+enum sidestep_status store_posix_file_close(struct store_file *file, struct sidestep_error *err);
+void store_posix_file_discard(struct store_file *file);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * store_posix_beneath.c -- open a relative path that comes from a file (so from a stranger) without
+ * leaving the directory: by openat2(2), or component by component where that is refused.
+ */
+#include "store/store_posix.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+
+/* A symbolic link among the components is ELOOP, also where the kernel says ENOTDIR. */
+static int open_component(int dir_fd, const char *name, int flags)
+{
+    int fd = (int)TEMP_FAILURE_RETRY(openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC));
+    struct stat st;
+
+    if (fd < 0 && errno == ENOTDIR)
+        errno = fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode)
+                    ? ELOOP
+                    : ENOTDIR;
+    return fd;
+}
+
+static int open_by_components(int dir_fd, const char *path, int flags)
+{
+    OWNED_FD held = -1;
+    int at = dir_fd;
+    char name[NAME_MAX + 1];
+
+    for (const char *slash; (slash = strchr(path, '/')) != NULL; path = slash + 1) {
+        size_t length = (size_t)(slash - path);
+        if (length > NAME_MAX) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        memcpy(name, path, length);
+        name[length] = '\0';
+        int next = open_component(at, name, O_PATH | O_DIRECTORY);
+        if (next < 0)
+            return -1;
+        if (held >= 0)
+            (void)close(held);
+        at = held = next;
+    }
+    return open_component(at, path, flags);
+}
+
+/* Slashes only between components, none of which is empty, "." or "..": both ways of opening
+ * then mean the same. */
+static bool is_plain_path(const char *path)
+{
+    for (;;) {
+        size_t length = strcspn(path, "/");
+        if (length == 0 || (length <= 2 && strspn(path, ".") >= length))
+            return false;
+        if (path[length] == '\0')
+            return true;
+        path += length + 1;
+    }
+}
+
+static int open_at2(int dir_fd, const char *path, int flags)
+{
+    struct open_how how = {
+        .flags = (uint64_t)(flags | O_NOFOLLOW | O_CLOEXEC),
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+    };
+
+    if (fault_hit("posix.openat2"))
+        return -1;
+    return (int)TEMP_FAILURE_RETRY(syscall(SYS_openat2, dir_fd, path, &how, sizeof(how)));
+}
+
+int store_posix_beneath_open(int dir_fd, const char *path, int flags)
+{
+    if (!is_plain_path(path)) {
+        errno = EXDEV;
+        return -1;
+    }
+    int fd = open_at2(dir_fd, path, flags);
+
+    /* Old kernels and sandboxes do not have it; some sandboxes say EPERM. */
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+        fd = open_by_components(dir_fd, path, flags);
+    return fd;
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * store_posix_file.c -- the host's file systems: files.
+ *
+ * With STORE_DIRECT a file has two descriptors, one buffered and one with O_DIRECT.  Aligned
+ * requests take the second, the rest the first.  The kernel keeps the two coherent by page: it
+ * writes back before and drops after a direct request the cached pages that this touches.  So a
+ * page must never be written in both ways at once, and the alignment is a page at least, though
+ * the device may allow 512 bytes.
+ */
+#include "store/store_posix.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+#include "base/memory.h"
+#include "base/owned.h"
+
+/* One system call moves at most 0x7ffff000 bytes; this is aligned to every page size. */
+#define MAX_CALL_BYTES ((size_t)1 << 30)
+#define DEFAULT_ALIGNMENT 4096u
+
+struct posix_file {
+    struct store_file base;
+    int fd;
+    int direct_fd;         /* -1: none */
+    size_t alignment;      /* of direct requests; constant */
+    atomic_bool direct;    /* false once the kernel has refused one */
+    atomic_int sync_errno; /* of the first file_sync() that failed: the file is garbage */
+    char name[];
+};
+
+static struct posix_file *file_of(struct store_file *file)
+{
+    return (struct posix_file *)(void *)file;
+}
+
+/*
+ * A call that makes a file larger than RLIMIT_FSIZE raises SIGXFSZ in the calling thread, which
+ * may be the trainer's.  Between begin and end it stays blocked; what our call raised is taken
+ * away again.  With ${all} the other signals wait too.
+ */
+struct signal_guard {
+    sigset_t before;
+    bool was_pending;
+};
+
+static void signal_guard_begin(struct signal_guard *guard, bool all)
+{
+    sigset_t set, pending;
+
+    sigemptyset(&set);
+    if (all)
+        sigfillset(&set);
+    sigaddset(&set, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &set, &guard->before);
+    guard->was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+}
+
+static void signal_guard_end(const struct signal_guard *guard, bool failed)
+{
+    static const struct timespec now = {0};
+    int saved = errno;
+    sigset_t xfsz;
+
+    sigemptyset(&xfsz);
+    sigaddset(&xfsz, SIGXFSZ);
+    if (failed && saved == EFBIG && !guard->was_pending)
+        (void)TEMP_FAILURE_RETRY(sigtimedwait(&xfsz, NULL, &now));
+    pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
+    errno = saved;
+}
+
+/* ---- opening */
+
+static struct posix_file *file_new(struct store *store, const char *name,
+                                   struct sidestep_error *err)
+{
+    size_t bytes = strlen(name) + 1;
+    struct posix_file *file = memory_new(1, sizeof(*file) + bytes);
+
+    if (file == NULL) {
+        (void)FAIL_NOMEM(err, sizeof(*file) + bytes);
+        return NULL;
+    }
+    file->base.store = store;
+    file->fd = file->direct_fd = -1;
+    memcpy(file->name, name, bytes);
+    return file;
+}
+
+/* What direct requests to ${fd} must be aligned to; 0: the file takes none. */
+static size_t direct_alignment(int fd)
+{
+    size_t alignment = DEFAULT_ALIGNMENT;
+#ifdef STATX_DIOALIGN
+    struct statx stx;
+
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 &&
+        (stx.stx_mask & STATX_DIOALIGN) != 0) {
+        if (stx.stx_dio_offset_align == 0)
+            return 0;
+        alignment = max_u64(stx.stx_dio_mem_align, stx.stx_dio_offset_align);
+    }
+#else
+    (void)fd;
+#endif
+    return max_u64(alignment, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static bool same_inode(int a, int b)
+{
+    struct stat first, second;
+
+    return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+/* O_DIRECT makes things faster, not possible: whatever keeps us from it, buffered serves. */
+static void open_direct(struct posix_file *file, int at_fd, int access)
+{
+    char path[32];
+
+    if (fault_hit("posix.direct"))
+        return;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", file->fd);
+    int fd = open(path, access | O_DIRECT | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) /* no /proc here */
+        fd = store_posix_beneath_open(at_fd, file->name, access | O_DIRECT | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    file->alignment = direct_alignment(fd);
+    if (file->alignment == 0 || !same_inode(fd, file->fd)) {
+        (void)close(fd);
+        return;
+    }
+    file->direct_fd = fd;
+    atomic_init(&file->direct, true);
+}
+
+enum sidestep_status store_posix_file_create(struct store_dir *at, const char *name, uint32_t flags,
+                                             struct store_file **out, struct sidestep_error *err)
+{
+    TRY(store_posix_check_name(name, err));
+    OWNED struct posix_file *file = file_new(at->store, name, err);
+    if (file == NULL)
+        return SIDESTEP_ENOMEM;
+    file->fd =
+        openat(store_posix_fd(at), name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file->fd < 0)
+        return FAIL_SYS(err, "create '%s'", name);
+    if (flags & STORE_DIRECT)
+        open_direct(file, store_posix_fd(at), O_RDWR);
+    *out = &file->base;
+    file = NULL;
+    return SIDESTEP_OK;
+}
+
+/* Regular, and without O_NONBLOCK, which was only there so that opening a FIFO does not wait. */
+static enum sidestep_status check_opened(int fd, int access, const char *name,
+                                         struct sidestep_error *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return FAIL_SYS(err, "stat '%s'", name);
+    if (!S_ISREG(st.st_mode))
+        return FAIL(err, SIDESTEP_EUNSAFE, "open '%s': not a regular file", name);
+    if (fcntl(fd, F_SETFL, access) != 0)
+        return FAIL_SYS(err, "open '%s'", name);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status store_posix_file_open(struct store_dir *at, const char *name, uint32_t flags,
+                                           struct store_file **out, struct sidestep_error *err)
+{
+    int access = flags & STORE_WRITE ? O_RDWR : O_RDONLY;
+    OWNED struct posix_file *file = file_new(at->store, name, err);
+
+    if (file == NULL)
+        return SIDESTEP_ENOMEM;
+    OWNED_FD fd =
+        store_posix_beneath_open(store_posix_fd(at), name, access | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 && (errno == ENXIO || errno == ENODEV || errno == EISDIR)) /* socket, device */
+        return error_set(err, SIDESTEP_EUNSAFE, errno, HERE, "open '%s': not a regular file", name);
+    if (fd < 0)
+        return FAIL_SYS(err, "open '%s'", name);
+    TRY(check_opened(fd, access, name, err));
+    file->fd = fd;
+    if (flags & STORE_UNCACHED)
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (flags & STORE_DIRECT)
+        open_direct(file, store_posix_fd(at), access);
+    fd = -1;
+    *out = &file->base;
+    file = NULL;
+    return SIDESTEP_OK;
+}
+
+/* ---- bytes */
+
+/* The descriptor for a request: direct where it is aligned and allowed. */
+static int choose_fd(struct posix_file *file, const void *memory, size_t bytes, uint64_t offset)
+{
+    if (file->direct_fd < 0 || !atomic_load_explicit(&file->direct, memory_order_relaxed))
+        return file->fd;
+    return ((uintptr_t)memory | bytes | offset) % file->alignment == 0 ? file->direct_fd : file->fd;
+}
+
+/* After a failed call: true to try again.  A kernel that refuses a direct request, for an
+ * alignment that nobody told us of, gets the same and all later ones buffered. */
+static bool is_worth_retry(struct posix_file *file, int fd)
+{
+    if (errno == EINTR)
+        return true;
+    if (errno != EINVAL || fd == file->fd)
+        return false;
+    atomic_store_explicit(&file->direct, false, memory_order_relaxed);
+    return true;
+}
+
+static enum sidestep_status write_all(struct posix_file *file, const unsigned char *from,
+                                      size_t bytes, uint64_t offset, struct sidestep_error *err)
+{
+    while (bytes != 0) {
+        size_t length = min_u64(bytes, MAX_CALL_BYTES);
+        int fd = choose_fd(file, from, length, offset);
+        ssize_t n = fault_hit("posix.pwrite") ? -1 : pwrite(fd, from, length, (off_t)offset);
+        if (n < 0 && is_worth_retry(file, fd))
+            continue;
+        if (n < 0)
+            return FAIL_SYS(err, "write %zu bytes at %llu of '%s'", length,
+                            (unsigned long long)offset, file->name);
+        if (n == 0)
+            return FAIL(err, SIDESTEP_EIO, "write %zu bytes at %llu of '%s': nothing was written",
+                        length, (unsigned long long)offset, file->name);
+        from += n;
+        bytes -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Sizes that off_t cannot express are refused as the kernel would. */
+static bool is_too_big(uint64_t offset, uint64_t bytes)
+{
+    uint64_t end;
+
+    if (checked_add(offset, bytes, &end) && end <= INT64_MAX)
+        return false;
+    errno = EFBIG;
+    return true;
+}
+
+enum sidestep_status store_posix_file_write_at(struct store_file *base, const void *from,
+                                               size_t bytes, uint64_t offset,
+                                               struct sidestep_error *err)
+{
+    struct posix_file *file = file_of(base);
+    struct signal_guard guard;
+
+    if (is_too_big(offset, bytes))
+        return FAIL_SYS(err, "write %zu bytes at %llu of '%s'", bytes, (unsigned long long)offset,
+                        file->name);
+    signal_guard_begin(&guard, false);
+    enum sidestep_status status = write_all(file, from, bytes, offset, err);
+    signal_guard_end(&guard, status != SIDESTEP_OK);
+    return status;
+}
+
+enum sidestep_status store_posix_file_read_at(struct store_file *base, void *to, size_t bytes,
+                                              uint64_t offset, struct sidestep_error *err)
+{
+    struct posix_file *file = file_of(base);
+    unsigned char *next = to;
+
+    if (is_too_big(offset, bytes))
+        return FAIL(err, SIDESTEP_ECORRUPT, "read %zu bytes at %llu of '%s': no file is so large",
+                    bytes, (unsigned long long)offset, file->name);
+    while (bytes != 0) {
+        size_t length = min_u64(bytes, MAX_CALL_BYTES);
+        int fd = choose_fd(file, next, length, offset);
+        ssize_t n = fault_hit("posix.pread") ? -1 : pread(fd, next, length, (off_t)offset);
+        if (n < 0 && is_worth_retry(file, fd))
+            continue;
+        if (n < 0)
+            return FAIL_SYS(err, "read %zu bytes at %llu of '%s'", length,
+                            (unsigned long long)offset, file->name);
+        if (n == 0)
+            return FAIL(err, SIDESTEP_ECORRUPT, "read '%s': file ends at %llu, %zu bytes early",
+                        file->name, (unsigned long long)offset, bytes);
+        next += n;
+        bytes -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---- size and durability */
+
+/*
+ * The size stays: others watch it grow, and a writer may need less.  No signal interrupts: tmpfs
+ * gives all pages back on one and starts again, so under a fast timer it would never end.
+ */
+enum sidestep_status store_posix_file_allocate(struct store_file *base, uint64_t bytes,
+                                               struct sidestep_error *err)
+{
+    struct posix_file *file = file_of(base);
+    struct signal_guard guard;
+    int failed = -1;
+
+    if (bytes == 0)
+        return SIDESTEP_OK;
+    if (!is_too_big(0, bytes)) {
+        signal_guard_begin(&guard, true);
+        if (!fault_hit("posix.fallocate"))
+            failed = fallocate(file->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes);
+        signal_guard_end(&guard, failed != 0);
+    }
+    if (failed != 0 && errno != EOPNOTSUPP && errno != EINVAL && errno != ENOSYS)
+        return FAIL_SYS(err, "reserve %llu bytes for '%s'", (unsigned long long)bytes, file->name);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status store_posix_file_truncate(struct store_file *base, uint64_t bytes,
+                                               struct sidestep_error *err)
+{
+    struct posix_file *file = file_of(base);
+    struct signal_guard guard;
+    int failed = -1;
+
+    if (!is_too_big(0, bytes)) {
+        signal_guard_begin(&guard, false);
+        failed = (int)TEMP_FAILURE_RETRY(ftruncate(file->fd, (off_t)bytes));
+        signal_guard_end(&guard, failed != 0);
+    }
+    if (failed != 0)
+        return FAIL_SYS(err, "truncate '%s' to %llu bytes", file->name, (unsigned long long)bytes);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_sync_errno(struct posix_file *file, struct sidestep_error *err)
+{
+    int sys_errno = atomic_load(&file->sync_errno);
+
+    if (sys_errno == 0)
+        return SIDESTEP_OK;
+    return error_set(err, error_from_errno(sys_errno), sys_errno, HERE,
+                     "'%s' is lost: an earlier sync failed", file->name);
+}
+
+/*
+ * The kernel marks pages clean whose write-back failed, so a second fsync may say OK about bytes
+ * that are nowhere: the first failure is the last word.  EINTR alone is no such failure.
+ */
+enum sidestep_status store_posix_file_sync(struct store_file *base, struct sidestep_error *err)
+{
+    struct posix_file *file = file_of(base);
+
+    TRY(check_sync_errno(file, err));
+    if (TEMP_FAILURE_RETRY(fault_hit("posix.fsync") ? -1 : fsync(file->fd)) == 0)
+        return SIDESTEP_OK;
+    atomic_store(&file->sync_errno, errno);
+    return FAIL_SYS(err, "sync '%s'", file->name);
+}
+
+enum sidestep_status store_posix_file_stat(struct store_file *base, struct store_stat *out,
+                                           struct sidestep_error *err)
+{
+    struct posix_file *file = file_of(base);
+    struct stat st;
+
+    if (fstat(file->fd, &st) != 0)
+        return FAIL_SYS(err, "stat '%s'", file->name);
+    store_posix_fill_stat(&st, out);
+    return SIDESTEP_OK;
+}
+
+size_t store_posix_file_alignment(struct store_file *base)
+{
+    struct posix_file *file = file_of(base);
+
+    return file->direct_fd >= 0 && atomic_load(&file->direct) ? file->alignment : 0;
+}
+
+/* An open-file-description lock: dies with the last descriptor, whoever else opens the file. */
+enum sidestep_status store_posix_file_lock(struct store_file *base, bool exclusive,
+                                           struct sidestep_error *err)
+{
+    struct posix_file *file = file_of(base);
+    struct flock lock = {.l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
+
+    if (TEMP_FAILURE_RETRY(fault_hit("posix.lock") ? -1 : fcntl(file->fd, F_OFD_SETLK, &lock)) == 0)
+        return SIDESTEP_OK;
+    switch (errno) {
+    case EAGAIN:
+    case EACCES:
+        return error_set(err, SIDESTEP_ELOCKED, errno, HERE, "lock '%s': held by another",
+                         file->name);
+    case ENOLCK:
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case EINVAL:
+        return error_set(err, SIDESTEP_EUNSUPPORTED, errno, HERE, "lock '%s'", file->name);
+    default:
+        return FAIL_SYS(err, "lock '%s'", file->name);
+    }
+}
+
+/* ---- closing */
+
+enum sidestep_status store_posix_file_close(struct store_file *base, struct sidestep_error *err)
+{
+    OWNED struct posix_file *file = file_of(base);
+    int sys_errno = fault_hit("posix.close") ? errno : 0;
+
+    if (file->direct_fd >= 0 && close(file->direct_fd) != 0)
+        sys_errno = errno;
+    if (close(file->fd) != 0)
+        sys_errno = errno;
+    TRY(check_sync_errno(file, err));
+    errno = sys_errno;
+    if (sys_errno != 0)
+        return FAIL_SYS(err, "close '%s'", file->name);
+    return SIDESTEP_OK;
+}
+
+void store_posix_file_discard(struct store_file *base)
+{
+    struct posix_file *file = file_of(base);
+
+    if (file->direct_fd >= 0)
+        (void)close(file->direct_fd);
+    (void)close(file->fd);
+    free(file);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * comm_threads.c -- see comm_threads.h.  A collective is: lay your request on the table; wait for
+ * all; take from the others' memory what is yours; wait for all, since they wait for you.
+ */
+#include "support/comm_threads.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum call { CALL_NONE, CALL_MAX, CALL_BROADCAST, CALL_GATHER, CALL_SCATTER };
+
+struct request {
+    enum call call;
+    int32_t root;
+    const void *send;
+    void *recv;
+    size_t bytes;        /* of what this rank sends or receives; values of CALL_MAX */
+    const size_t *sizes; /* rank 0's: what it believes of the others */
+};
+
+struct hub {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int size;
+    int arrived;
+    unsigned long round; /* grows when all have arrived */
+    bool broken;         /* a rank died, or the ranks disagree */
+    int dying_rank;
+    unsigned long dying_call;
+    struct request *requests; /* per rank */
+};
+
+struct rank {
+    struct hub *hub;
+    struct sidestep_comm comm;
+    pthread_t thread;
+    unsigned long calls;
+    int (*main)(struct sidestep_comm *comm, void *context);
+    void *context;
+    int result;
+};
+
+/* Until all ranks are here; false: the hub is broken. */
+static bool meet(struct hub *hub)
+{
+    pthread_mutex_lock(&hub->lock);
+    unsigned long round = hub->round;
+    if (!hub->broken && ++hub->arrived == hub->size) {
+        hub->arrived = 0;
+        hub->round++;
+        pthread_cond_broadcast(&hub->changed);
+    }
+    while (!hub->broken && hub->round == round)
+        pthread_cond_wait(&hub->changed, &hub->lock);
+    /* A round that was completed stays so, though the hub may have been broken since. */
+    bool met = hub->round != round;
+    pthread_mutex_unlock(&hub->lock);
+    return met;
+}
+
+static void break_hub(struct hub *hub)
+{
+    pthread_mutex_lock(&hub->lock);
+    hub->broken = true;
+    pthread_cond_broadcast(&hub->changed);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+/* Everybody looks at the same table, so everybody comes to the same answer. */
+static bool requests_match(const struct hub *hub)
+{
+    const struct request *first = &hub->requests[0];
+
+    for (int i = 0; i < hub->size; i++) {
+        const struct request *r = &hub->requests[i];
+        if (r->call != first->call || r->root != first->root)
+            return false;
+        if (first->sizes != NULL ? first->sizes[i] != r->bytes : first->bytes != r->bytes)
+            return false;
+    }
+    return true;
+}
+
+static size_t offset_of(const struct hub *hub, int32_t rank)
+{
+    size_t offset = 0;
+
+    for (int32_t i = 0; i < rank; i++)
+        offset += hub->requests[0].sizes[i];
+    return offset;
+}
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes != 0)
+        memcpy(to, from, bytes);
+}
+
+/* A rank writes into memory that nobody else touches between the two meetings. */
+static void exchange(const struct hub *hub, int32_t rank, uint64_t *maxima)
+{
+    const struct request *all = hub->requests, *mine = &all[rank];
+
+    switch (mine->call) {
+    case CALL_MAX:
+        for (int i = 0; i < hub->size; i++)
+            for (size_t k = 0; k < mine->bytes / sizeof(uint64_t); k++)
+                if (((const uint64_t *)all[i].send)[k] > maxima[k])
+                    maxima[k] = ((const uint64_t *)all[i].send)[k];
+        break;
+    case CALL_BROADCAST:
+        if (rank != mine->root)
+            copy(mine->recv, all[mine->root].send, mine->bytes);
+        break;
+    case CALL_GATHER:
+        copy((char *)all[0].recv + offset_of(hub, rank), mine->send, mine->bytes);
+        break;
+    case CALL_SCATTER:
+        copy(mine->recv, (const char *)all[0].send + offset_of(hub, rank), mine->bytes);
+        break;
+    case CALL_NONE:
+        break;
+    }
+}
+
+static int collective(struct rank *rank, struct request request, uint64_t *maxima)
+{
+    struct hub *hub = rank->hub;
+    int32_t number = rank->comm.rank;
+
+    rank->calls++;
+    if (number == hub->dying_rank && rank->calls >= hub->dying_call)
+        break_hub(hub);
+    hub->requests[number] = request;
+    if (!meet(hub))
+        return -1;
+    bool match = requests_match(hub);
+    if (match)
+        exchange(hub, number, maxima);
+    if (!meet(hub))
+        return -1;
+    if (!match)
+        break_hub(hub);
+    return match ? 0 : -1;
+}
+
+static int max_callback(void *context, uint64_t *values, size_t count)
+{
+    uint64_t *maxima = calloc(count + 1, sizeof(*maxima));
+    struct request request = {.call = CALL_MAX, .send = values, .bytes = count * sizeof(*values)};
+    int failed = maxima != NULL ? collective(context, request, maxima) : -1;
+
+    if (failed == 0)
+        memcpy(values, maxima, count * sizeof(*values));
+    free(maxima);
+    return failed;
+}
+
+static int broadcast_callback(void *context, void *buffer, size_t bytes, int32_t root)
+{
+    return collective(
+        context,
+        (struct request){
+            .call = CALL_BROADCAST, .root = root, .send = buffer, .recv = buffer, .bytes = bytes},
+        NULL);
+}
+
+static int gather_callback(void *context, const void *send, size_t send_bytes, void *recv,
+                           const size_t *recv_bytes)
+{
+    return collective(context,
+                      (struct request){.call = CALL_GATHER,
+                                       .send = send,
+                                       .recv = recv,
+                                       .bytes = send_bytes,
+                                       .sizes = recv_bytes},
+                      NULL);
+}
+
+static int scatter_callback(void *context, const void *send, const size_t *send_bytes, void *recv,
+                            size_t recv_bytes)
+{
+    return collective(context,
+                      (struct request){.call = CALL_SCATTER,
+                                       .send = send,
+                                       .recv = recv,
+                                       .bytes = recv_bytes,
+                                       .sizes = send_bytes},
+                      NULL);
+}
+
+unsigned long comm_threads_calls(const struct sidestep_comm *comm)
+{
+    return ((const struct rank *)comm->context)->calls;
+}
+
+static void *rank_main(void *argument)
+{
+    struct rank *rank = argument;
+
+    rank->result = rank->main(&rank->comm, rank->context);
+    return NULL;
+}
+
+/* Start all ranks and wait for them; -1 if a thread could not be started. */
+static int run_ranks(struct hub *hub, struct rank *ranks,
+                     int (*main)(struct sidestep_comm *comm, void *context), void *context)
+{
+    int started = 0, sum = 0;
+
+    for (; started < hub->size; started++) {
+        struct rank *rank = &ranks[started];
+        *rank = (struct rank){.hub = hub, .main = main, .context = context};
+        rank->comm = (struct sidestep_comm){
+            .struct_size = sizeof(rank->comm),
+            .context = rank,
+            .rank = started,
+            .size = hub->size,
+            .all_reduce_max = max_callback,
+            .broadcast = broadcast_callback,
+            .gather = gather_callback,
+            .scatter = scatter_callback,
+        };
+        if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0)
+            break;
+    }
+    if (started < hub->size)
+        break_hub(hub);
+    for (int i = 0; i < started; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        sum += ranks[i].result;
+    }
+    return started == hub->size ? sum : -1;
+}
+
+int comm_threads_run_dying(int size, int dying_rank, unsigned long nth,
+                           int (*main)(struct sidestep_comm *comm, void *context), void *context)
+{
+    struct hub hub = {
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .changed = PTHREAD_COND_INITIALIZER,
+        .size = size,
+        .dying_rank = dying_rank,
+        .dying_call = nth,
+        .requests = calloc((size_t)size, sizeof(struct request)),
+    };
+    struct rank *ranks = calloc((size_t)size, sizeof(*ranks));
+    int result = -1;
+
+    if (hub.requests != NULL && ranks != NULL)
+        result = run_ranks(&hub, ranks, main, context);
+    free(hub.requests);
+    free(ranks);
+    return result;
+}
+
+int comm_threads_run(int size, int (*main)(struct sidestep_comm *comm, void *context),
+                     void *context)
+{
+    return comm_threads_run_dying(size, -1, 0, main, context);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* footer_limits_test.c -- what no footer may hold is not written; what fails around it is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "support/footer_sample.h"
+
+#define KEY(text)                                                                                  \
+    {                                                                                              \
+        .key = text                                                                                \
+    }
+
+/* ------------------------------------------------------------------ what is not written */
+
+static void refuses(const struct sample *sample, enum sidestep_status status, const char *words)
+{
+    OWNED_BUFFER bytes = {0};
+    struct sidestep_error err = {0};
+
+    if (footer_encode(&sample->footer, SAMPLE_ITEMS_END, &bytes, &err) != status ||
+        strstr(err.message, words) == NULL)
+        fail_msg("status %d, '%s', not '%s'", err.status, err.message, words);
+    assert_int_equal(bytes.length, 0);
+}
+
+static void what_would_be_refused_is_not_written(void **state)
+{
+    struct sample s;
+    OWNED_BUFFER bytes = {0};
+
+    (void)state;
+    sample_init(&s);
+    s.footer.required_features = 2;
+    refuses(&s, SIDESTEP_EUNSUPPORTED, "footer of rank 3, shard 1: feature bit 1 is required");
+    sample_init(&s);
+    s.footer.rank = 4;
+    refuses(&s, SIDESTEP_EINVAL, "rank 4 of 4 ranks");
+    sample_init(&s);
+    s.footer.count = FOOTER_MAX_ITEMS + 1;
+    refuses(&s, SIDESTEP_EINVAL, "16777217 items (at most 16777216)");
+    sample_init(&s);
+    s.items[BIG].block_count = 2;
+    refuses(&s, SIDESTEP_EINVAL, "'big': 2 block hashes where 2099200 bytes have 3");
+    sample_init(&s);
+    s.items[BIG].box.ndim = 1;
+    refuses(&s, SIDESTEP_EINVAL, "'big': 2 dimensions, and 1 of its box");
+    sample_init(&s);
+    s.items[BIG].dtype = SIDESTEP_DTYPE_END;
+    refuses(&s, SIDESTEP_EUNSUPPORTED, "'big': dtype number 29 is newer");
+    sample_init(&s);
+    s.items[BIG].data_offset = UINT64_C(1) << 32;
+    refuses(&s, SIDESTEP_EINVAL, "'big': data at 4294967296");
+    sample_init(&s);
+    s.items[BIG].offset--;
+    s.items[BIG].offset -= s.items[BIG].offset % 64;
+    s.items[WEIGHT].bytes = s.items[BIG].offset + 1;
+    refuses(&s, SIDESTEP_EINVAL, "'big': starts at 1024, before the end of the item in front of");
+    sample_init(&s);
+    s.items[OBJECT].raw_hash.high ^= 1;
+    refuses(&s, SIDESTEP_EINVAL, "'step': its hash is not that of its block hashes");
+    sample_init(&s);
+    assert_int_equal(footer_encode(&s.footer, s.items[NOTHING].offset - 1, &bytes, NULL),
+                     SIDESTEP_EINVAL);
+    assert_int_equal(footer_encode(&s.footer, s.items[NOTHING].offset, &bytes, NULL), SIDESTEP_OK);
+}
+
+/* Each limit holds something, and one more is refused. */
+static void limits_of_names_and_paths(void **state)
+{
+    OWNED_ARENA arena = {0};
+    OWNED_BUFFER bytes = {0};
+    struct sidestep_path_item path[SIDESTEP_MAX_PATH_ITEMS + 1];
+    char name[SIDESTEP_MAX_NAME + 2] = {0};
+    struct sample s;
+    struct footer footer;
+
+    (void)state;
+    sample_init(&s);
+    memset(name, 'n', SIDESTEP_MAX_NAME);
+    s.items[BIG].name = name;
+    for (size_t i = 0; i < ARRAY_LENGTH(path); i++)
+        path[i] = (struct sidestep_path_item)KEY(name);
+    s.items[BIG].path = path;
+    s.items[BIG].path_length = SIDESTEP_MAX_PATH_ITEMS;
+    sample_encode(&s, &bytes);
+    assert_int_equal(sample_read(bytes.bytes, bytes.length, &arena, &footer, NULL), SIDESTEP_OK);
+    sample_assert_equal(&s.items[BIG], &footer.items[BIG]);
+
+    s.items[BIG].path_length = SIDESTEP_MAX_PATH_ITEMS + 1;
+    refuses(&s, SIDESTEP_EINVAL, "nnn...': a path of 65 items (1 to 64 are allowed)");
+    s.items[BIG].path_length = 0;
+    refuses(&s, SIDESTEP_EINVAL, "nnn...': a path of 0 items (1 to 64 are allowed)");
+    s.items[BIG].path_length = 1;
+    name[SIDESTEP_MAX_NAME] = 'n';
+    refuses(&s, SIDESTEP_EINVAL, "a name of 4097 bytes (1 to 4096 are allowed)");
+    s.items[BIG].name = "big";
+    refuses(&s, SIDESTEP_EINVAL, "'big': a key of 4097 bytes in its path (at most 4096)");
+    path[0].key = "\xff";
+    refuses(&s, SIDESTEP_EINVAL, "'big': key 0 of its path is not UTF-8");
+    s.items[BIG].name = "";
+    refuses(&s, SIDESTEP_EINVAL, "a name of 0 bytes");
+}
+
+/* Hashes of 128 TiB: a page of zeroes, mapped often. */
+static void limit_of_bytes(void **state)
+{
+    uint64_t blocks = FOOTER_MAX_BYTES / 8;
+    const uint64_t *zero_hashes =
+        mmap(NULL, 8 * blocks, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct footer_item item = {.name = "step",
+                               .is_object = true,
+                               .path_length = 1,
+                               .path = (const struct sidestep_path_item[]){KEY("step")}};
+    struct footer footer = {.world_size = 1, .shard_count = 1, .count = 1, .items = &item};
+    OWNED_BUFFER bytes = {0};
+    struct sidestep_error err = {0};
+
+    (void)state;
+    assert_ptr_not_equal(zero_hashes, MAP_FAILED);
+    item.bytes = item.data_bytes = item.raw_bytes = blocks * HASH_BLOCK_BYTES;
+    item.block_count = blocks;
+    item.blocks = zero_hashes;
+    item.raw_hash = hash_list(zero_hashes, blocks);
+    assert_int_equal(footer_encode(&footer, item.bytes, &bytes, &err), SIDESTEP_EINVAL);
+    assert_non_null(strstr(err.message, "(at most 1073741824): use more shards"));
+    munmap((void *)(uintptr_t)zero_hashes, 8 * blocks);
+}
+
+static void limit_of_a_claimed_size(void **state)
+{
+    static const struct {
+        uint64_t footer_bytes;
+        enum sidestep_status status;
+        const char *words;
+    } claims[] = {
+        {FOOTER_MAX_BYTES + 1, SIDESTEP_ECORRUPT, "a footer of 1073741825 bytes in a file of"},
+        {FOOTER_MAX_BYTES, SIDESTEP_ENOMEM, "cannot allocate 1073741888 bytes"},
+        {63, SIDESTEP_ECORRUPT, "a footer of 63 bytes"},
+        {UINT64_MAX, SIDESTEP_ECORRUPT, "a footer of 18446744073709551615 bytes"},
+    };
+    uint8_t trailer[FOOTER_TRAILER_BYTES] = "SIDESTEP";
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(claims); i++) {
+        OWNED_ARENA arena = {.limit_bytes = 1 << 20};
+        struct sample_file file;
+        struct footer footer;
+        struct sidestep_error err = {0};
+        sample_put_le(trailer + 32, claims[i].footer_bytes, 8);
+        sample_put_le(trailer + 56, hash_block(trailer, 56), 8);
+        sample_file_init(&file, UINT64_C(1) << 62, trailer, sizeof(trailer));
+        assert_int_equal(footer_read(&file.source, &arena, &footer, NULL, &err), claims[i].status);
+        assert_non_null(strstr(err.message, claims[i].words));
+    }
+}
+
+/* ------------------------------------------------------------------ failures around it */
+
+static void a_file_that_fails_or_changes(void **state)
+{
+    OWNED_BUFFER bytes = {0};
+    struct sample sample;
+
+    (void)state;
+    sample_init(&sample);
+    sample_encode(&sample, &bytes);
+    for (unsigned n = 1; n <= 2; n++) {
+        OWNED_ARENA arena = {0};
+        struct sample_file file;
+        struct footer footer;
+        struct sidestep_error err = {0};
+        sample_file_init(&file, SAMPLE_ITEMS_END, bytes.bytes, bytes.length);
+        fault_arm("read", n, false, EIO);
+        assert_int_equal(footer_read(&file.source, &arena, &footer, NULL, &err), SIDESTEP_EIO);
+        assert_non_null(strstr(err.message, "the disk is gone"));
+        fault_arm("", 0, false, 0);
+    }
+    OWNED_ARENA arena = {0};
+    struct sample_file file;
+    struct footer footer;
+    struct sidestep_error err = {0};
+    sample_file_init(&file, SAMPLE_ITEMS_END, bytes.bytes, bytes.length);
+    file.reads_before_change = 1;
+    assert_int_equal(footer_read(&file.source, &arena, &footer, NULL, &err), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "changed while it was read"));
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    OWNED_BUFFER bytes = {0};
+    struct sample sample;
+    unsigned long fired = 0;
+
+    (void)state;
+    sample_init(&sample);
+    for (unsigned long n = 1;; n++) {
+        OWNED_BUFFER out = {0};
+        fault_arm("memory", n, false, ENOMEM);
+        enum sidestep_status status = footer_encode(&sample.footer, SAMPLE_ITEMS_END, &out, NULL);
+        if (fault_fired() == NULL)
+            break;
+        assert_int_equal(status, SIDESTEP_ENOMEM);
+        fired++;
+    }
+    assert_true(fired >= 1);
+    fault_arm("", 0, false, 0);
+    sample_encode(&sample, &bytes);
+    for (unsigned long n = 1;; n++, fired++) {
+        OWNED_ARENA arena = {0};
+        struct footer footer;
+        fault_arm("memory", n, false, ENOMEM);
+        enum sidestep_status status = sample_read(bytes.bytes, bytes.length, &arena, &footer, NULL);
+        if (fault_fired() == NULL) {
+            assert_int_equal(status, SIDESTEP_OK);
+            break;
+        }
+        assert_int_equal(status, SIDESTEP_ENOMEM);
+        assert_null(footer.items);
+    }
+    fault_arm("", 0, false, 0);
+    assert_true(fired >= 2);
+}
+
+/* An arena hands out many pieces from one allocation: here each single piece is refused. */
+static void every_piece_of_an_arena_may_be_refused(void **state)
+{
+    OWNED_BUFFER bytes = {0};
+    struct sample sample;
+    enum sidestep_status status = SIDESTEP_ENOMEM;
+
+    (void)state;
+    sample_init(&sample);
+    sample_encode(&sample, &bytes);
+    for (size_t limit = 16; status != SIDESTEP_OK; limit += 16) {
+        OWNED_ARENA arena = {.limit_bytes = limit};
+        struct footer footer;
+        status = sample_read(bytes.bytes, bytes.length, &arena, &footer, NULL);
+        assert_true(status == SIDESTEP_OK || status == SIDESTEP_ENOMEM);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_would_be_refused_is_not_written),
+        cmocka_unit_test(limits_of_names_and_paths),
+        cmocka_unit_test(limit_of_bytes),
+        cmocka_unit_test(limit_of_a_claimed_size),
+        cmocka_unit_test(a_file_that_fails_or_changes),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(every_piece_of_an_arena_may_be_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
