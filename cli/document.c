@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define TEXT_COLUMNS 79
+#define ITEM_INDENT 17 /* shorter terms have their text beside them */
 #define NUMBER_TEXT_(x) #x
 #define NUMBER_TEXT(x) NUMBER_TEXT_(x)
 
@@ -31,6 +32,8 @@ static void roff_escape(FILE *out, const char *text)
             fputs("\\(ha", out);
         else if (*text == '~')
             fputs("\\(ti", out);
+        else if (*text == ',' && text[1] != ' ' && text[1] != '\0')
+            fputs(",\\:", out); /* long JSON may break here */
         else
             fputc(*text, out);
     }
@@ -43,22 +46,25 @@ static void roff_line(FILE *out, const char *before, const char *text, const cha
     fputs(after, out);
 }
 
-/* Words of ${text}, filled into lines that start with ${indent} spaces. */
-static void text_fill(FILE *out, const char *text, size_t indent)
+/* Words of ${text}, filled into lines that start with ${indent} spaces.  ${column} are used of the
+ * first line already. */
+static void text_fill(FILE *out, const char *text, size_t indent, size_t column)
 {
-    size_t column = 0;
+    bool begun = false;
 
     while (*text != '\0') {
         size_t length = strcspn(text, " ");
 
-        if (column > 0 && column + 1 + length > TEXT_COLUMNS) {
+        if (begun && column + 1 + length > TEXT_COLUMNS) {
             fputc('\n', out);
             column = 0;
+            begun = false;
         }
-        if (column == 0)
-            column = (size_t)fprintf(out, "%*s", (int)indent, "");
-        else
+        if (begun)
             column += (size_t)fprintf(out, " ");
+        else if (column < indent)
+            column += (size_t)fprintf(out, "%*s", (int)(indent - column), "");
+        begun = true;
         column += fwrite(text, 1, length, out);
         text += length;
         text += strspn(text, " ");
@@ -81,7 +87,7 @@ void cli_document_title(struct cli_document *document, const char *page, const c
               document->out);
         for (const char *c = page; *c != '\0'; c++)
             fputc(toupper((unsigned char)*c), document->out);
-        fprintf(document->out, " 1 \"\" \"sidestep %s\" \"sidestep\"\n", version);
+        fprintf(document->out, " 1 \"\" \"sidestep %s\" \"sidestep\"\n.nh\n.ad l\n", version);
     }
     cli_document_section(document, "NAME");
     if (document->roff) {
@@ -103,6 +109,7 @@ void cli_document_section(struct cli_document *document, const char *title)
         fputc('\n', document->out);
     }
     document->begun = true;
+    document->after_paragraph = false;
 }
 
 void cli_document_command(struct cli_document *document, const char *text)
@@ -115,21 +122,30 @@ void cli_document_command(struct cli_document *document, const char *text)
 
 void cli_document_paragraph(struct cli_document *document, const char *text)
 {
-    if (document->roff)
+    if (document->roff) {
         roff_line(document->out, ".PP\n", text, "\n");
-    else
-        text_fill(document->out, text, 2);
+    } else {
+        if (document->after_paragraph)
+            fputc('\n', document->out);
+        text_fill(document->out, text, 2, 0);
+    }
+    document->after_paragraph = true;
 }
 
 void cli_document_item(struct cli_document *document, const char *term, const char *text)
 {
+    size_t column = 2 + strlen(term);
+
     if (document->roff) {
-        roff_line(document->out, ".TP\n\\fB", term, "\\fR\n");
+        roff_line(document->out, ".TP 14\n\\fB", term, "\\fR\n");
         roff_line(document->out, "", text, "\n");
-    } else {
-        fputs("  ", document->out);
-        cli_table_style(document->out, bold(document), term);
-        fputc('\n', document->out);
-        text_fill(document->out, text, 6);
+        return;
     }
+    fputs("  ", document->out);
+    cli_table_style(document->out, bold(document), term);
+    if (column + 2 > ITEM_INDENT) {
+        fputc('\n', document->out);
+        column = 0;
+    }
+    text_fill(document->out, text, ITEM_INDENT, column);
 }

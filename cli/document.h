@@ -14,7 +14,8 @@ struct cli_document {
     FILE *out;
     bool roff;
     bool color;
-    bool begun; /* something stands above: text wants an empty line */
+    bool begun;           /* a section stands above: text wants an empty line */
+    bool after_paragraph; /* the same of paragraphs */
 };
 
 /** cli_document_title(document, page, summary): "sidestep-ls", "list ...", section 1. */

@@ -4,7 +4,6 @@
 
 #include "memory.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
@@ -42,6 +41,16 @@ static bool is_deceptive(uint32_t c)
            (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe0fff);
 }
 
+static bool is_control(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0);
+}
+
+bool cli_escape_is_harmless(uint32_t character)
+{
+    return !is_control(character) && !is_deceptive(character);
+}
+
 static void write_one(FILE *out, const char *text, size_t bytes, uint32_t character)
 {
     if (character == '\\')
@@ -52,7 +61,7 @@ static void write_one(FILE *out, const char *text, size_t bytes, uint32_t charac
         fputs("\\t", out);
     else if (character == '\r')
         fputs("\\r", out);
-    else if (character < 0x20 || (character >= 0x7f && character < 0xa0))
+    else if (is_control(character))
         fprintf(out, "\\x%02x", character);
     else if (is_deceptive(character))
         fprintf(out, character > 0xffff ? "\\U%08x" : "\\u%04x", character);

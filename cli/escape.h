@@ -9,6 +9,7 @@
 #ifndef CLI_ESCAPE_H
 #define CLI_ESCAPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,6 +17,9 @@
 /** cli_escape_decode(text, length, &character): the bytes of the UTF-8 character that ${text}
  * starts with; 0 if it starts with none (overlong, surrogate, cut, or ${length} 0). */
 size_t cli_escape_decode(const char *text, size_t length, uint32_t *character);
+
+/** cli_escape_is_harmless(character): a terminal shows it, and does no more. */
+bool cli_escape_is_harmless(uint32_t character);
 
 void cli_escape_write(FILE *out, const char *text, size_t length);
 

@@ -9,6 +9,15 @@
 #include <math.h>
 #include <string.h>
 
+static void write_escaped(FILE *out, uint32_t character)
+{
+    if (character > 0xffff)
+        fprintf(out, "\\u%04x\\u%04x", 0xd800 + ((character - 0x10000) >> 10),
+                0xdc00 + (character & 0x3ff));
+    else
+        fprintf(out, "\\u%04x", character);
+}
+
 static void write_string(FILE *out, const char *text, size_t length)
 {
     fputc('"', out);
@@ -24,9 +33,8 @@ static void write_string(FILE *out, const char *text, size_t length)
             fputs("\\n", out);
         else if (character == '\t')
             fputs("\\t", out);
-        else if (character < 0x20 || (character >= 0x7f && character < 0xa0) ||
-                 character == 0x2028 || character == 0x2029)
-            fprintf(out, "\\u%04x", character);
+        else if (!cli_escape_is_harmless(character))
+            write_escaped(out, character);
         else
             fwrite(text, 1, bytes, out);
         bytes = bytes > 0 ? bytes : 1;

@@ -16,25 +16,24 @@
 
 /* Larger objects are not decoded for one line of text. */
 #define VALUE_BYTES ((uint64_t)1 << 20)
+#define VALUE_COLUMNS 60
 
-void cli_show_value_text(const struct cli_show *show, const struct sidestep_entry *entry,
-                         char text[CLI_SHOW_VALUE_COLUMNS + 4])
+char *cli_show_value_text(const struct cli_show *show, const struct sidestep_entry *entry)
 {
     struct sidestep_value *value = NULL;
     struct sidestep_error err = {0};
+    char *text;
 
-    if (entry->bytes > VALUE_BYTES) {
-        strcpy(text, "(large)");
-        return;
-    }
+    if (entry->bytes > VALUE_BYTES)
+        return cli_escape_text("(large)");
     if (sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, &err) !=
         SIDESTEP_OK) {
-        strcpy(text, "(unreadable)");
         cli_output_note(show->cli, "%s", err.message);
-        return;
+        return cli_escape_text("(unreadable)");
     }
-    cli_value_text(value, text, CLI_SHOW_VALUE_COLUMNS + 4);
+    text = cli_value_text(value, VALUE_COLUMNS);
     sidestep_value_free(&value);
+    return text;
 }
 
 char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim)
@@ -231,14 +230,11 @@ static void print_objects(const struct cli_show *show)
 
     cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = 0; i < show->entry_count; i++) {
-        char text[CLI_SHOW_VALUE_COLUMNS + 4];
-
         if (!show->entries[i]->is_object)
             continue;
-        cli_show_value_text(show, show->entries[i], text);
         cli_table_add(&table, NULL, show->entries[i]->name);
         cli_table_add_size(&table, show->entries[i]->bytes);
-        cli_table_add(&table, NULL, text);
+        cli_table_add_escaped(&table, NULL, cli_show_value_text(show, show->entries[i]));
     }
     fputc('\n', show->cli->out);
     cli_table_print(&table, show->cli->out, show->cli->color);

@@ -14,11 +14,8 @@ struct cli_show {
     size_t entry_count;
 };
 
-#define CLI_SHOW_VALUE_COLUMNS 60
-
-/** cli_show_value_text(show, entry, text): an object for people, on one short line. */
-void cli_show_value_text(const struct cli_show *show, const struct sidestep_entry *entry,
-                         char text[CLI_SHOW_VALUE_COLUMNS + 4]);
+/** cli_show_value_text(show, entry): an object for people, short and escaped; to be freed. */
+char *cli_show_value_text(const struct cli_show *show, const struct sidestep_entry *entry);
 /** cli_show_shape_text(numbers, ndim): "[2, 3]", to be freed. */
 char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim);
 /** cli_show_chunks(show, entry, indent): one line per stored chunk. */

@@ -9,6 +9,7 @@
 #include "show.h"
 
 #include "escape.h"
+#include "memory.h"
 #include "units.h"
 
 #include <stdlib.h>
@@ -53,30 +54,38 @@ static void print_branch(const struct cli_show *show, size_t first, size_t depth
     fprintf(show->cli->out, "  (%zu, %s)\n", count, size);
 }
 
-static void print_leaf(const struct cli_show *show, const struct sidestep_entry *entry,
-                       size_t depth, size_t start)
+/* "float32 [2, 3]  24 B" or "= 17"; to be freed. */
+static char *describe(const struct cli_show *show, const struct sidestep_entry *entry)
 {
-    FILE *out = show->cli->out;
+    char *text = NULL, *part;
+    size_t length = 0;
+    FILE *stream = cli_memory_stream(&text, &length);
     char size[CLI_UNITS_ROOM];
 
     cli_units_size(size, entry->bytes);
-    fprintf(out, "%*s", (int)(depth * INDENT), "");
-    cli_escape_write(out, entry->name + start, strlen(entry->name + start));
     if (entry->is_object) {
-        char value[CLI_SHOW_VALUE_COLUMNS + 4];
-
-        cli_show_value_text(show, entry, value);
-        fputs("  = ", out);
-        cli_escape_write(out, value, strlen(value));
-        fputc('\n', out);
+        part = cli_show_value_text(show, entry);
+        fprintf(stream, "= %s", part);
     } else {
-        char *shape = cli_show_shape_text(entry->shape, entry->ndim);
-
-        fputs("  ", out);
-        cli_escape_write(out, entry->dtype_name, strlen(entry->dtype_name));
-        fprintf(out, " %s  %s\n", shape, size);
-        free(shape);
+        part = cli_show_shape_text(entry->shape, entry->ndim);
+        cli_escape_write(stream, entry->dtype_name, strlen(entry->dtype_name));
+        fprintf(stream, " %s  %s", part, size);
     }
+    free(part);
+    cli_memory_stream_close(stream);
+    return text;
+}
+
+static void print_leaf(const struct cli_show *show, const struct sidestep_entry *entry,
+                       size_t depth, size_t start)
+{
+    /* First, as it may have a note to print. */
+    char *text = describe(show, entry);
+
+    fprintf(show->cli->out, "%*s", (int)(depth * INDENT), "");
+    cli_escape_write(show->cli->out, entry->name + start, strlen(entry->name + start));
+    fprintf(show->cli->out, "  %s\n", text);
+    free(text);
     if (cli_has(show->cli, CLI_OPTION_CHUNKS))
         cli_show_chunks(show, entry, (depth + 1) * INDENT);
 }

@@ -15,7 +15,7 @@ void cli_table_init(struct cli_table *table, const struct cli_column *columns, s
     *table = (struct cli_table){.columns = columns, .column_count = count};
 }
 
-void cli_table_add(struct cli_table *table, const char *style, const char *text)
+void cli_table_add_escaped(struct cli_table *table, const char *style, char *text)
 {
     if (table->cell_count == table->cell_room) {
         table->cell_room = table->cell_room * 2 + 64;
@@ -23,7 +23,12 @@ void cli_table_add(struct cli_table *table, const char *style, const char *text)
         table->styles = cli_memory_resize(table->styles, table->cell_room, sizeof(*table->styles));
     }
     table->styles[table->cell_count] = style;
-    table->cells[table->cell_count++] = cli_escape_text(text);
+    table->cells[table->cell_count++] = text;
+}
+
+void cli_table_add(struct cli_table *table, const char *style, const char *text)
+{
+    cli_table_add_escaped(table, style, cli_escape_text(text));
 }
 
 void cli_table_add_size(struct cli_table *table, unsigned long long bytes)

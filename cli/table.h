@@ -33,6 +33,8 @@ void cli_table_init(struct cli_table *table, const struct cli_column *columns, s
 /** cli_table_add(table, style, text): the next cell, from left to right, top to bottom; ${style}
  * NULL is plain. */
 void cli_table_add(struct cli_table *table, const char *style, const char *text);
+/** cli_table_add_escaped(table, style, text): the same for text that is escaped; takes it. */
+void cli_table_add_escaped(struct cli_table *table, const char *style, char *text);
 /** cli_table_add_size(table, bytes), cli_table_add_count(table, count): cells of numbers. */
 void cli_table_add_size(struct cli_table *table, unsigned long long bytes);
 void cli_table_add_count(struct cli_table *table, unsigned long long count);

@@ -2,12 +2,16 @@
 /* value.c -- print decoded objects.  All recursion here ends at CLI_VALUE_MAX_DEPTH. */
 #include "value.h"
 
+#include "escape.h"
 #include "memory.h"
 #include "units.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Of a key that is no string, as text. */
+#define KEY_COLUMNS 200
 
 static bool is_plain(const struct sidestep_value *value, unsigned depth)
 {
@@ -33,23 +37,18 @@ bool cli_value_is_plain(const struct sidestep_value *value)
     return is_plain(value, 0);
 }
 
-/* Text that stops growing when it is full. */
+/* Text that stops growing when it is longer than anybody will see. */
 struct text {
-    char *bytes;
-    size_t room, length;
-    bool cut;
+    FILE *out;
+    size_t left; /* bytes, before they are escaped, each of which takes a column or more */
 };
 
 static void put(struct text *text, const char *bytes, size_t length)
 {
-    size_t left = text->room - text->length;
-
-    if (length > left) {
-        length = left;
-        text->cut = true;
-    }
-    memcpy(text->bytes + text->length, bytes, length);
-    text->length += length;
+    if (length > text->left)
+        length = text->left;
+    cli_escape_write(text->out, bytes, length);
+    text->left -= length;
 }
 
 static void put_string(struct text *text, const char *string)
@@ -99,7 +98,7 @@ static void put_items(struct text *text, const struct sidestep_value *value, con
     size_t count = sidestep_value_count(value);
 
     put(text, brackets, 1);
-    for (size_t i = 0; i < count && !text->cut; i++) {
+    for (size_t i = 0; i < count && text->left > 0; i++) {
         if (i > 0)
             put_string(text, ", ");
         if (kind == SIDESTEP_VALUE_DICT) {
@@ -143,16 +142,17 @@ static void put_value(struct text *text, const struct sidestep_value *value, uns
     }
 }
 
-void cli_value_text(const struct sidestep_value *value, char *bytes, size_t room)
+char *cli_value_text(const struct sidestep_value *value, size_t columns)
 {
-    struct text text = {.bytes = bytes, .room = room - sizeof("...")};
+    char *escaped = NULL;
+    size_t length = 0;
+    /* Of 4 bytes a character has at least one column, combining ones aside. */
+    struct text text = {.out = cli_memory_stream(&escaped, &length), .left = columns * 4 + 4};
 
     put_value(&text, value, 0);
-    strcpy(bytes + text.length, text.cut ? "..." : "");
-    /* Text is for one line; a NUL inside would end it too early. */
-    for (size_t i = 0; i < text.length; i++)
-        if (bytes[i] == '\0')
-            bytes[i] = ' ';
+    cli_memory_stream_close(text.out);
+    cli_escape_cut(escaped, columns);
+    return escaped;
 }
 
 static char *base64(const unsigned char *bytes, size_t length)
@@ -204,14 +204,15 @@ static void json_dict(struct cli_json *json, const char *outer_key,
     cli_json_open(json, outer_key, '{');
     for (size_t i = 0; i < sidestep_value_count(value); i++) {
         const struct sidestep_value *key = sidestep_value_key(value, i);
-        char text[256];
 
         if (sidestep_value_kind(key) == SIDESTEP_VALUE_STR) {
             json_value(json, sidestep_value_get_bytes(key, NULL), sidestep_value_item(value, i),
                        depth + 1);
         } else {
-            cli_value_text(key, text, sizeof(text));
+            char *text = cli_value_text(key, KEY_COLUMNS);
+
             json_value(json, text, sidestep_value_item(value, i), depth + 1);
+            free(text);
         }
     }
     cli_json_close(json, '}');

@@ -17,8 +17,8 @@ bool cli_value_is_plain(const struct sidestep_value *value);
  * {"$opaque":"description"}. */
 void cli_value_json(struct cli_json *json, const char *key, const struct sidestep_value *value);
 
-/** cli_value_text(value, text, room): like Python's repr(), with "..." where ${room} ends.  Raw: to
- * be escaped by whoever prints it. */
-void cli_value_text(const struct sidestep_value *value, char *text, size_t room);
+/** cli_value_text(value, columns): like Python's repr(), escaped for people, at most ${columns}
+ * wide with "..." where it was cut; to be freed. */
+char *cli_value_text(const struct sidestep_value *value, size_t columns);
 
 #endif

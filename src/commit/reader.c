@@ -157,6 +157,7 @@ static enum sidestep_status check_footer(struct reader *r, struct reader_file *f
     if (memcmp(sha256, row->footer_sha256, HASH_SHA256_BYTES) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "it is not the file that the manifest lists");
     file->ours = true;
+    file->footer_offset = file->source.length - footer_encoded_bytes(&file->footer);
     return SIDESTEP_OK;
 }
 

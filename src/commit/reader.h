@@ -24,6 +24,7 @@ struct reader_file {
     struct source source;
     bool ours;            /* has a footer, which was checked */
     struct footer footer; /* if ours */
+    uint64_t footer_offset;
 };
 
 struct reader {

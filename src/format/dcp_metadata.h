@@ -9,10 +9,19 @@
 
 #define DCP_METADATA_MAX_BYTES ((uint64_t)2 << 30)
 #define DCP_METADATA_MAX_CHUNKS ((size_t)1 << 26)
+#define DCP_METADATA_MAX_FIELDS 256u        /* of one object */
+#define DCP_METADATA_MAX_TRANSFORMS 16u     /* of one item */
+#define DCP_METADATA_MAX_TRANSFORM_NAME 64u /* bytes */
 
-/* Parse and check: file names stay beneath the directory, boxes inside their shapes, no chunk or
+/*
+ * Parse and check: file names stay beneath the directory, boxes inside their shapes, no chunk or
  * name twice, chunks without a storage entry are ECORRUPT ("tensor '...': chunk at (0, 4) has no
- * storage entry").  Coverage of a tensor by its chunks is not checked here (plan/tiling.h). */
+ * storage entry").  A chunk without elements that stands where another chunk begins is left out.
+ * EUNSAFE, naming it, for a symbol where data is expected; attributes that nobody asks for may
+ * hold anything.  EUNSUPPORTED for more dimensions, longer names or paths than we have, and for
+ * layouts other than strided.  Coverage of a tensor by its chunks is not checked here
+ * (plan/tiling.h).  ${*out} is only set on success.
+ */
 enum sidestep_status dcp_metadata_read(const void *bytes, size_t length, struct metadata *out,
                                        struct sidestep_error *err);
 

@@ -120,7 +120,10 @@ static void put_time(int64_t seconds, struct buffer *out)
 
 static void put_head(const struct manifest *manifest, struct buffer *out)
 {
-    buffer_printf(out, "{\"format\":\"" MANIFEST_FORMAT "\",\"version\":%d", MANIFEST_VERSION);
+    buffer_printf(out,
+                  "{\"format\":\"" MANIFEST_FORMAT
+                  "\",\"version\":%d,\"required_features\":\"%016" PRIx64 "\"",
+                  MANIFEST_VERSION, manifest->required_features);
     buffer_printf(out, ",\"save_id\":\"%s\",\"run_id\":\"%s\",\"incarnation\":%" PRIu64,
                   manifest->save_id, manifest->run_id, manifest->incarnation);
     if (manifest->step >= 0)
@@ -129,9 +132,7 @@ static void put_head(const struct manifest *manifest, struct buffer *out)
         buffer_put_text(out, ",\"step\":null");
     buffer_printf(out, ",\"world_size\":%u", manifest->world_size);
     put_time(manifest->saved_at, out);
-    buffer_printf(
-        out, ",\"required_features\":\"%016" PRIx64 "\",\"optional_features\":\"%016" PRIx64 "\"",
-        manifest->required_features, manifest->optional_features);
+    buffer_printf(out, ",\"optional_features\":\"%016" PRIx64 "\"", manifest->optional_features);
     buffer_printf(out, ",\"metadata\":{\"bytes\":%" PRIu64 ",\"sha256\":\"",
                   manifest->metadata_bytes);
     put_hex(manifest->metadata_sha256, HASH_SHA256_BYTES, out);

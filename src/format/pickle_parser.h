@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_parser.h -- the parser's state, for pickle.c (the machine), pickle_opcodes.c (what the
- * opcodes do) and pickle_text.c (opcodes whose argument is a line of text).
+ * pickle_parser.h -- the parser's state, for pickle.c (the machine) and for what the opcodes do:
+ * pickle_opcodes.c, pickle_objects.c, and pickle_text.c (an argument that is a line of text).
  *
  * No graph has a cycle: what becomes part of another node is sealed first, and a sealed node
  * does not change.  So heights are final when they are computed, and a walk ends.
@@ -42,10 +42,12 @@ struct pickle_opcode {
 };
 extern const struct pickle_opcode pickle_opcodes[256];
 
-/* Fail, naming opcode and offset. */
+/* Fail, naming opcode and offset.  (The value is spelled out for compilers that warn of what is
+ * not set on failure.) */
 #define PICKLE_FAIL(p, status, fmt, ...)                                                           \
-    FAIL((p)->err, status, "pickle: %s at byte %zu: " fmt, pickle_opcodes[(p)->opcode].name,       \
-         (p)->opcode_at, ##__VA_ARGS__)
+    ((void)FAIL((p)->err, status, "pickle: %s at byte %zu: " fmt,                                  \
+                pickle_opcodes[(p)->opcode].name, (p)->opcode_at, ##__VA_ARGS__),                  \
+     (status))
 
 /* The stack.  Nothing below the last mark can be reached. */
 enum sidestep_status pickle_push(struct pickle_parser *p, struct pickle_node *node);
@@ -93,5 +95,30 @@ enum sidestep_status pickle_run_string(struct pickle_parser *p);
 enum sidestep_status pickle_run_unicode(struct pickle_parser *p);
 /* Python 2's str: text if it is ASCII, else bytes. */
 enum sidestep_status pickle_push_str8(struct pickle_parser *p, const void *bytes, size_t length);
+
+/* pickle_objects.c. */
+enum sidestep_status pickle_run_empty_tuple(struct pickle_parser *p);
+enum sidestep_status pickle_run_empty_list(struct pickle_parser *p);
+enum sidestep_status pickle_run_empty_dict(struct pickle_parser *p);
+enum sidestep_status pickle_run_empty_set(struct pickle_parser *p);
+enum sidestep_status pickle_run_small_tuple(struct pickle_parser *p);
+enum sidestep_status pickle_run_tuple(struct pickle_parser *p);
+enum sidestep_status pickle_run_list(struct pickle_parser *p);
+enum sidestep_status pickle_run_frozenset(struct pickle_parser *p);
+enum sidestep_status pickle_run_append(struct pickle_parser *p);
+enum sidestep_status pickle_run_appends(struct pickle_parser *p);
+enum sidestep_status pickle_run_additems(struct pickle_parser *p);
+enum sidestep_status pickle_run_setitem(struct pickle_parser *p);
+enum sidestep_status pickle_run_setitems(struct pickle_parser *p);
+enum sidestep_status pickle_run_dict(struct pickle_parser *p);
+enum sidestep_status pickle_run_global(struct pickle_parser *p);
+enum sidestep_status pickle_run_stack_global(struct pickle_parser *p);
+enum sidestep_status pickle_run_call(struct pickle_parser *p);
+enum sidestep_status pickle_run_newobj_ex(struct pickle_parser *p);
+enum sidestep_status pickle_run_inst(struct pickle_parser *p);
+enum sidestep_status pickle_run_obj(struct pickle_parser *p);
+enum sidestep_status pickle_run_build(struct pickle_parser *p);
+enum sidestep_status pickle_run_persid(struct pickle_parser *p);
+enum sidestep_status pickle_run_binpersid(struct pickle_parser *p);
 
 #endif

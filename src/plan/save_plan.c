@@ -182,7 +182,7 @@ static enum sidestep_status plan_tensor(struct builder *b, const struct plan_nam
                                         struct sidestep_error *err)
 {
     struct plan_claim *first = name->claims[0];
-    size_t box_count;
+    size_t box_count = 0;
 
     TRY(group_boxes(b, name, &box_count, err));
     TRY(check_tiling(b, name, box_count, err));

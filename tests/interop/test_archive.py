@@ -15,6 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = os.environ.get("ARCHIVE_TOOL", str(ROOT / "build" / "tests" / "archive_tool"))
 
@@ -172,7 +174,7 @@ def compact(tensor):
 
 def odd_tensors():
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
-    z = torch.complex(base, base + 0.5)
+    z = torch.complex(base + 1, base + 0.5)  # no zero: torch's complex negation loses its sign
     yield "transposed", base.t(), set()
     yield "channels last", torch.arange(120.0).reshape(1, 5, 4, 6).to(
         memory_format=torch.channels_last
@@ -196,7 +198,7 @@ def odd_tensors():
     yield "conj complex32", z.to(torch.complex32).conj(), {"conj"}
 
 
-@pytest.mark.parametrize("case", odd_tensors(), ids=lambda case: case[0])
+@pytest.mark.parametrize("case", list(odd_tensors()), ids=lambda case: case[0])
 def test_odd_tensors_are_read(case):
     _, tensor, flags = case
     for stored in (tensor, compact(tensor)):
@@ -204,7 +206,10 @@ def test_odd_tensors_are_read(case):
         assert fields["dtype"] == str(stored.dtype).removeprefix("torch.")
         assert fields["shape"] == f"[{dims(stored.shape)}]"
         assert fields["strides"] == f"[{dims(stored.stride())}]"
-        assert found & {"conj", "neg"} == flags
+        lazy = {"conj"} if stored.is_conj() else set()
+        lazy |= {"neg"} if stored.is_neg() else set()
+        assert found & {"conj", "neg"} == lazy
+        assert stored is not tensor or lazy == flags
         assert ("row_major" in found) == (stored.is_contiguous())
         assert data == plain(stored)
 
@@ -330,22 +335,22 @@ class Subclass(torch.Tensor):
     pass
 
 
-@pytest.mark.parametrize(
-    "value, status, word",
-    [
-        (torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), 5, "quantised"),
-        (torch.eye(3).to_sparse(), 5, "sparse"),
-        (torch.eye(3).to_sparse_csr(), 5, "sparse"),
-        (torch.ones(3).as_subclass(Subclass), 5, "subclass"),
-        (torch.nn.Parameter(torch.ones(3)), 5, "parameter"),
-        (torch.empty(3, device="meta"), 5, "without data"),
-        ({"a": torch.ones(3)}, 3, "not a tensor"),
-        (slice(1, 2), 3, "slice"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_what_is_no_plain_tensor(value, status, word):
-    archive = save(value)
+NOT_PLAIN = {
+    "quantised": (lambda: torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), 5),
+    "sparse": (lambda: torch.eye(3).to_sparse(), 5),
+    "(_rebuild_sparse": (lambda: torch.eye(3).to_sparse_csr(), 5),
+    "subclass": (lambda: torch.ones(3).as_subclass(Subclass), 5),
+    "parameter": (lambda: torch.nn.Parameter(torch.ones(3)), 5),
+    "without data": (lambda: torch.empty(3, device="meta"), 5),
+    "not a tensor": (lambda: {"a": torch.ones(3)}, 3),
+    "slice": (lambda: slice(1, 2), 3),
+}
+
+
+@pytest.mark.parametrize("word", NOT_PLAIN)
+def test_what_is_no_plain_tensor(word):
+    value, status = NOT_PLAIN[word]
+    archive = save(value())
     done = run("read", data=archive)
     assert done.returncode == status and word in done.stderr.decode()
     ok("check", data=archive)
@@ -380,8 +385,12 @@ def test_what_is_no_plain_tensor(value, status, word):
 )
 def test_objects_are_written_as_torch_writes(value):
     archive = save(value)
-    assert ok("object", data=archive) == archive
-    ok("check", data=archive)
+    ours = ok("object", data=archive)
+    if value != b"":  # torch.save(b"") itself is not loadable with weights_only
+        assert ours == archive
+    ok("check", data=ours)
+    loaded = torch.load(io.BytesIO(ours), weights_only=True)
+    assert loaded == value and type(loaded) is type(value)
 
 
 def test_tensor_header_is_64_aligned():

@@ -22,6 +22,7 @@ void sim_unlock(struct sim **sim)
     if (*sim != NULL)
         pthread_mutex_unlock(&(*sim)->lock);
 }
+
 /* The disk, locked; NULL: the client is dead. */
 struct sim *sim_begin(struct store *store, const char *op, const char *name)
 {

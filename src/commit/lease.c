@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lease.c -- see lease.h. */
+#include "commit/lease.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "base/random.h"
+
+#define LEASE_LOCK "lock"
+#define LEASE_STATE "state"
+#define LEASE_STATE_NEW "state.new"
+#define LEASE_MAX_BYTES 4096u
+
+static enum sidestep_status make_dir(struct store_dir *at, const char *name,
+                                     struct sidestep_error *err)
+{
+    enum sidestep_status status = store_dir_make(at, name, err);
+
+    if (status == SIDESTEP_EEXISTS)
+        return SIDESTEP_OK;
+    TRY(status);
+    return store_dir_sync(at, err);
+}
+
+/* ROOT, made in its parent if it is missing. */
+static enum sidestep_status open_root(struct lease *lease, const char *root,
+                                      struct sidestep_error *err)
+{
+    struct commit path = {.store = lease->store};
+    enum sidestep_status status = store_dir_open(lease->store, NULL, root, &lease->root, err);
+
+    if (status != SIDESTEP_ENOTFOUND)
+        return status;
+    status = commit_open(&path, root, err);
+    if (status == SIDESTEP_OK)
+        status = make_dir(path.parent, path.name, err);
+    commit_close(&path);
+    TRY(status);
+    return store_dir_open(lease->store, NULL, root, &lease->root, err);
+}
+
+static enum sidestep_status report_holder(struct lease *lease, const char *root,
+                                          struct sidestep_error *err)
+{
+    char text[LEASE_MAX_BYTES + 1] = "";
+    struct store_stat stat;
+
+    if (store_file_stat(lease->lock, &stat, NULL) == SIDESTEP_OK && stat.size != 0 &&
+        stat.size <= LEASE_MAX_BYTES)
+        (void)store_file_read_at(lease->lock, text, stat.size, 0, NULL);
+    text[strcspn(text, "\n")] = '\0';
+    return FAIL(err, SIDESTEP_ELOCKED, "series '%s' is in use by %s", root,
+                text[0] != '\0' ? text : "another process");
+}
+
+static enum sidestep_status take_lock(struct lease *lease, const char *root,
+                                      struct sidestep_error *err)
+{
+    char text[160], host[64] = "?";
+    enum sidestep_status status =
+        store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
+
+    if (status == SIDESTEP_EEXISTS)
+        status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
+    TRY(status);
+    status = store_file_lock(lease->lock, true, err);
+    if (status == SIDESTEP_ELOCKED)
+        return report_holder(lease, root, err);
+    if (status != SIDESTEP_EUNSUPPORTED) /* then the incarnation alone protects us */
+        TRY(status);
+    (void)gethostname(host, sizeof(host) - 1);
+    snprintf(text, sizeof(text), "process %ld on %s\n", (long)getpid(), host);
+    TRY(store_file_truncate(lease->lock, 0, err));
+    return store_file_write_at(lease->lock, text, strlen(text), 0, err);
+}
+
+/* "run <id> incarnation <n>"; false: not there, or damaged. */
+static bool read_state(struct store_dir *dir, char run_id[SAVE_ID_HEX], uint64_t *incarnation)
+{
+    OWNED_BUFFER text = {0};
+    uint8_t id[SAVE_ID_BYTES];
+    unsigned long long number = 0;
+
+    if (commit_read_file(dir, LEASE_STATE, 0, LEASE_MAX_BYTES, &text, NULL) != SIDESTEP_OK)
+        return false;
+    buffer_put_u8(&text, 0);
+    if (text.failed ||
+        sscanf((const char *)text.bytes, "run %32s incarnation %llu\n", run_id, &number) != 2 ||
+        strlen(run_id) != SAVE_ID_HEX - 1 || !hash_from_hex(run_id, SAVE_ID_BYTES, id))
+        return false;
+    *incarnation = number;
+    return true;
+}
+
+static enum sidestep_status next_incarnation(struct lease *lease, struct sidestep_error *err)
+{
+    uint8_t id[SAVE_ID_BYTES];
+    char text[128];
+
+    /* A lost state is a new run: save ids differ, and what the old run left is fenced all the same. */
+    if (!read_state(lease->dir, lease->run_id, &lease->incarnation)) {
+        TRY(random_bytes(id, sizeof(id), err));
+        hash_to_hex(id, sizeof(id), lease->run_id);
+        lease->incarnation = 0;
+    }
+    lease->incarnation++;
+    snprintf(text, sizeof(text), "run %s incarnation %llu\n", lease->run_id,
+             (unsigned long long)lease->incarnation);
+    (void)store_unlink(lease->dir, LEASE_STATE_NEW, NULL);
+    TRY(commit_write_file(lease->dir, LEASE_STATE_NEW, text, strlen(text), err));
+    TRY(store_rename(lease->dir, LEASE_STATE_NEW, lease->dir, LEASE_STATE, STORE_REPLACE, err));
+    return store_dir_sync(lease->dir, err);
+}
+
+static enum sidestep_status take(struct lease *lease, const char *root, struct sidestep_error *err)
+{
+    TRY(open_root(lease, root, err));
+    TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
+    TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
+    TRY(take_lock(lease, root, err));
+    return next_incarnation(lease, err);
+}
+
+enum sidestep_status lease_take(struct lease *lease, struct store *store, const char *root,
+                                struct sidestep_error *err)
+{
+    *lease = (struct lease){.store = store};
+    enum sidestep_status status = take(lease, root, err);
+    if (status != SIDESTEP_OK)
+        lease_release(lease);
+    return status;
+}
+
+enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err)
+{
+    char run_id[SAVE_ID_HEX];
+    uint64_t incarnation = 0;
+
+    if (read_state(lease->dir, run_id, &incarnation) && strcmp(run_id, lease->run_id) == 0 &&
+        incarnation == lease->incarnation)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EABORTED,
+                "incarnation %llu of this series has ended: another process has opened it",
+                (unsigned long long)lease->incarnation);
+}
+
+void lease_release(struct lease *lease)
+{
+    store_file_discard(TAKE(lease->lock));
+    store_dir_close(TAKE(lease->dir));
+    store_dir_close(TAKE(lease->root));
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* engine.c -- open, prepare, close. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/thread.h"
+#include "base/trace.h"
+
+_Static_assert(sizeof(struct sidestep_engine_options) == 64, "a field was added: apply it below");
+
+enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err)
+{
+    if (engine == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "engine is NULL");
+    if (engine->pid != getpid())
+        return FAIL(err, SIDESTEP_EFORKED, "the engine belongs to process %ld, which forked this one",
+                    (long)engine->pid);
+    return SIDESTEP_OK;
+}
+
+static void engine_free(struct sidestep_engine *engine)
+{
+    if (engine->last != NULL)
+        save_release(engine->last);
+    workers_free(&engine->stagers);
+    workers_free(&engine->writers);
+    image_release(&engine->image);
+    save_plan_release(&engine->plan);
+    pool_release(&engine->pool);
+    events_close(&engine->events);
+    free(engine);
+}
+
+static enum sidestep_status start_threads(struct sidestep_engine *engine, uint32_t threads,
+                                          struct sidestep_error *err)
+{
+    uint32_t stagers = threads != 0 ? threads : (uint32_t)min_u64(thread_cpu_count(), 16);
+    uint32_t writers = threads != 0 ? threads : ENGINE_WRITERS;
+
+    /* The thread that waits for them works along. */
+    TRY(workers_new(stagers - 1, "sidestep-stage", &engine->stagers, err));
+    return workers_new(writers - 1, "sidestep-write", &engine->writers, err);
+}
+
+static enum sidestep_status apply_options(struct sidestep_engine *engine,
+                                          const struct sidestep_engine_options *options,
+                                          struct sidestep_error *err)
+{
+    if ((options->flags & ~(uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown flags 0x%x", options->flags);
+    if (options->threads > ENGINE_MAX_THREADS)
+        return FAIL(err, SIDESTEP_EINVAL, "engine options: %u threads are more than %u",
+                    options->threads, ENGINE_MAX_THREADS);
+    if (options->pool_bytes != 0 && options->pool_bytes < PIPELINE_MIN_POOL_BYTES)
+        return FAIL(err, SIDESTEP_EINVAL, "engine options: pool_bytes must be at least %llu",
+                    (unsigned long long)PIPELINE_MIN_POOL_BYTES);
+    engine->flags = options->flags;
+    engine->pool_cap = options->pool_bytes;
+    engine->timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : ENGINE_DEFAULT_TIMEOUT_MS;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status engine_open_local(struct sidestep_engine *engine,
+                                              const struct sidestep_engine_options *theirs,
+                                              struct sidestep_error *err)
+{
+    struct sidestep_engine_options options;
+
+    TRY(options_copy(&options, sizeof(options), theirs, "engine options", err));
+    TRY(apply_options(engine, &options, err));
+    TRY(events_open(&engine->events, &options, engine->comm.rank, err));
+    return start_threads(engine, options.threads, err);
+}
+
+enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
+                                          const struct sidestep_engine_options *options,
+                                          struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = memory_new(1, sizeof(*engine));
+    const struct sidestep_comm *host = options != NULL ? options->comm : NULL;
+
+    if (out == NULL) {
+        free(engine);
+        return FAIL(err, SIDESTEP_EINVAL, "engine is NULL");
+    }
+    *out = NULL;
+    trace_init();
+    if (engine == NULL) /* the other ranks will see the communicator fail */
+        return FAIL_NOMEM(err, sizeof(*engine));
+    *engine = (struct sidestep_engine){.pid = getpid(),
+                                       .store = store_posix(),
+                                       .clock = clock_system(),
+                                       .events = {.fd = -1}};
+    enum sidestep_status status = comm_init(&engine->comm, host, err);
+    if (status == SIDESTEP_OK) {
+        status = engine_open_local(engine, options, err);
+        status = comm_vote_all(&engine->comm, status, err);
+    }
+    if (status != SIDESTEP_OK) {
+        engine_free(engine);
+        error_wrap(err, "open engine");
+        return status;
+    }
+    *out = engine;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
+                                             const struct sidestep_state_dict *state,
+                                             struct sidestep_error *err)
+{
+    uint64_t bytes = IMAGE_WINDOW_MAX_BYTES;
+
+    TRY(engine_check(engine, err));
+    if (state == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "state is NULL");
+    if (engine->last != NULL)
+        save_join(engine->last); /* it uses the pool */
+    for (size_t i = 0; i < state->count; i++) {
+        const struct state_entry *entry = &state->entries[i];
+        bytes += entry->is_object ? entry->length
+                                  : box_volume(&entry->box) * sidestep_dtype_size(entry->dtype);
+        bytes += 2 * IMAGE_ALIGN;
+    }
+    if (engine->pool_cap != 0)
+        bytes = min_u64(bytes, engine->pool_cap);
+    return pool_reserve(&engine->pool, bytes, engine->stagers, err);
+}
+
+enum sidestep_status sidestep_engine_close(struct sidestep_engine **out, struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = out != NULL ? *out : NULL;
+
+    if (engine == NULL)
+        return SIDESTEP_OK;
+    *out = NULL;
+    if (engine->pid != getpid())
+        return engine_check(engine, err); /* its threads are not here: leave it alone */
+    enum sidestep_status status = save_settle_all(engine, err);
+    engine_free(engine);
+    return status;
+}

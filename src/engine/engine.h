@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* engine.h -- struct sidestep_engine and struct sidestep_save from the inside. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "base/clock.h"
+#include "base/workers.h"
+#include "comm/comm.h"
+#include "commit/commit.h"
+#include "engine/events.h"
+#include "engine/pipeline.h"
+#include "plan/save_plan.h"
+#include "snapshot/image.h"
+#include "snapshot/pool.h"
+#include "store/store.h"
+
+#define ENGINE_DEFAULT_TIMEOUT_MS 600000u
+#define ENGINE_MAX_THREADS 64u
+#define ENGINE_WRITERS 4u /* requests in flight, where the user does not say */
+
+struct sidestep_engine {
+    /* Constant after sidestep_engine_open(). */
+    pid_t pid;
+    struct comm comm;
+    struct store *store;
+    struct clock *clock;
+    uint32_t flags;
+    uint64_t pool_cap; /* 0: as large as needed */
+    uint64_t timeout_ms;
+    struct workers *stagers;
+    struct workers *writers;
+    struct events events;
+
+    /* Touched only by the thread that calls collective functions, and, while a save is being
+     * written, read by its runner. */
+    struct pool pool;
+    uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */
+    struct save_plan plan;
+    struct image image;
+    uint64_t save_counter;
+    struct sidestep_save *last; /* the engine's reference to the latest save, or NULL */
+};
+
+/* What a save is part of; NULL for one-off saves. */
+struct save_series {
+    const char *run_id;
+    uint64_t incarnation;
+    const struct commit_guard *guard;
+};
+
+struct sidestep_save {
+    struct sidestep_engine *engine;
+    struct commit commit;
+    struct pipeline pipeline;
+    struct sidestep_save_options options;
+    uint64_t total_bytes; /* of the shard file */
+    pthread_t runner;
+    bool has_runner; /* to be joined */
+    bool counted;    /* C: the commit code is done with */
+
+    struct {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        unsigned references;
+        bool go;       /* the runner may start ... */
+        bool cancel;   /* ... or must end at once */
+        bool ran;      /* the runner has ended */
+        bool learning; /* a thread is asking storage */
+        bool asked;    /* somebody was told how it ended */
+        enum sidestep_save_state state;
+        struct sidestep_error err; /* once ABORTED or UNKNOWN */
+        struct sidestep_save_info info;
+    } shared;
+};
+
+/* EFORKED in a child of the process that opened the engine. */
+enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err);
+
+/* ---- save.c ---- */
+
+/* A whole save up to STAGED.  Collective. */
+enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *path,
+                                    const struct sidestep_state_dict *state,
+                                    const struct sidestep_save_options *options,
+                                    const struct save_series *series, bool blocking,
+                                    struct sidestep_save **save, struct sidestep_error *err);
+/* Wait for it, spread C's verdict, release.  Collective. */
+enum sidestep_status save_finish_all(struct sidestep_save **save, struct sidestep_save_info *info,
+                                     struct sidestep_error *err);
+/* Plan together, because some rank's layout has changed.  Collective. */
+enum sidestep_status save_plan_all(struct sidestep_engine *engine,
+                                   const struct sidestep_state_dict *state,
+                                   struct sidestep_error *err);
+
+/* ---- save_handle.c: the life of a save as others see it ---- */
+
+enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_save **save,
+                              struct sidestep_error *err);
+void save_retain(struct sidestep_save *save);
+void save_release(struct sidestep_save *save);
+/* Move forward to ${state}; moves backwards are ignored.  ${err}: why, for ABORTED and UNKNOWN. */
+void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
+                  const struct sidestep_error *err);
+enum sidestep_save_state save_state(struct sidestep_save *save);
+bool save_has_ended(enum sidestep_save_state state);
+/* Let the runner go, or end at once. */
+void save_release_runner(struct sidestep_save *save, bool cancel);
+/* Wait until the runner has ended, and join it. */
+void save_join(struct sidestep_save *save);
+/* What C has told about an earlier save: settles one that is still undecided. */
+void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict);
+/* The error of a save that has failed and that nobody was told of, once; OK otherwise. */
+enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sidestep_error *err);
+/* At the end, on all ranks: C tells what became of its last save, and forgets its outcome file. */
+enum sidestep_status save_settle_all(struct sidestep_engine *engine, struct sidestep_error *err);
+
+/* ---- save_runner.c: what happens in the background ---- */
+
+void *save_runner_main(void *save);
+
+#endif

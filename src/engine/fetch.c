@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fetch.c -- see fetch.h.
+ *
+ * A plan is cut into jobs, which threads take in file order.  A *read* job is one stretch of a
+ * file that holds whole hash blocks of one or several items of ours.  An *item* job is one stored
+ * item that has to be seen whole: an object, a compressed item, or an item of a stock checkpoint,
+ * whose CRC covers all of it.
+ */
+#include "engine/fetch.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "engine/fetch_item.h"
+#include "snapshot/pool.h"
+
+/* Blocks [begin, end) (bytes) of the data of chunk ${chunk}. */
+struct piece {
+    size_t chunk;
+    uint64_t begin;
+    uint64_t end;
+};
+
+struct job {
+    bool whole_item; /* then ${chunk} */
+    size_t chunk;
+    struct reader_file *file;
+    uint64_t begin; /* in the file */
+    uint64_t end;
+    size_t first_piece;
+    size_t piece_count;
+};
+
+struct fetch {
+    struct reader *reader;
+    const struct load_plan *plan;
+    struct reader_item *items; /* per chunk of the plan */
+    struct job *jobs;
+    size_t job_count, job_room;
+    struct piece *pieces;
+    size_t piece_count, piece_room;
+    struct pool pool;
+    _Atomic size_t next_job;
+    _Atomic unsigned next_slot;
+    _Atomic uint64_t bytes_read;
+    _Atomic bool failed;
+    struct {
+        pthread_mutex_t lock;
+        struct sidestep_error err;
+    } shared;
+};
+
+static enum sidestep_status add_job(struct fetch *f, const struct job *job,
+                                    struct sidestep_error *err)
+{
+    if (f->job_count == f->job_room) {
+        size_t room = f->job_room != 0 ? f->job_room * 2 : 64;
+        struct job *jobs = memory_resize(f->jobs, room, sizeof(*jobs));
+        if (jobs == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*jobs));
+        f->jobs = jobs;
+        f->job_room = room;
+    }
+    f->jobs[f->job_count++] = *job;
+    return SIDESTEP_OK;
+}
+
+/* One more piece: with the job before it if they are neighbours, else in a job of its own. */
+static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece,
+                                      struct sidestep_error *err)
+{
+    const struct reader_item *item = &f->items[piece->chunk];
+    uint64_t begin = item->data_offset + piece->begin, end = item->data_offset + piece->end;
+    struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
+
+    if (f->piece_count == f->piece_room) {
+        size_t room = f->piece_room != 0 ? f->piece_room * 2 : 64;
+        struct piece *pieces = memory_resize(f->pieces, room, sizeof(*pieces));
+        if (pieces == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*pieces));
+        f->pieces = pieces;
+        f->piece_room = room;
+    }
+    f->pieces[f->piece_count++] = *piece;
+    if (last != NULL && !last->whole_item && last->file == item->file && begin >= last->end &&
+        begin - last->end <= FETCH_GAP_BYTES && end - last->begin <= FETCH_READ_BYTES) {
+        last->end = end;
+        last->piece_count++;
+        return SIDESTEP_OK;
+    }
+    struct job job = {.file = item->file,
+                      .begin = begin,
+                      .end = end,
+                      .first_piece = f->piece_count - 1,
+                      .piece_count = 1};
+    return add_job(f, &job, err);
+}
+
+/* Which blocks of a chunk do its targets need? */
+static uint8_t *needed_blocks(const struct load_plan_chunk *chunk, uint64_t blocks)
+{
+    uint8_t *needed = memory_new(blocks, 1);
+
+    for (size_t t = 0; needed != NULL && t < chunk->target_count; t++)
+        box_mark_blocks(&chunk->box, &chunk->targets[t]->box,
+                        sidestep_dtype_size(chunk->entry->dtype), HASH_BLOCK_BYTES, needed);
+    return needed;
+}
+
+static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sidestep_error *err)
+{
+    const struct reader_item *item = &f->items[c];
+    uint64_t blocks = hash_block_count(item->data_bytes), most = FETCH_READ_BYTES / HASH_BLOCK_BYTES;
+    OWNED uint8_t *needed = needed_blocks(&f->plan->chunks[c], blocks);
+
+    if (needed == NULL)
+        return FAIL_NOMEM(err, blocks);
+    for (uint64_t b = 0; b < blocks;) {
+        uint64_t end = b;
+        while (end < blocks && needed[end] && end - b < most)
+            end++;
+        if (end == b) {
+            b++;
+            continue;
+        }
+        struct piece piece = {.chunk = c,
+                              .begin = b * HASH_BLOCK_BYTES,
+                              .end = min_u64(end * HASH_BLOCK_BYTES, item->data_bytes)};
+        TRY(add_piece(f, &piece, err));
+        b = end;
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *err)
+{
+    for (size_t c = 0; c < f->plan->count; c++) {
+        const struct load_plan_chunk *chunk = &f->plan->chunks[c];
+        struct reader_item *item = &f->items[c];
+
+        TRY(reader_item(f->reader, chunk->entry, chunk->storage, &chunk->box, item, err));
+        if (item->blocks != NULL && item->ranged && !chunk->entry->is_object) {
+            TRY(add_blocks(f, c, err));
+            continue;
+        }
+        struct job job = {.whole_item = true, .chunk = c, .file = item->file};
+        TRY(add_job(f, &job, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* If a piece's bytes lie in one target exactly as they are stored: where.  Else NULL. */
+static uint8_t *direct_target(const struct load_plan_chunk *chunk, const struct piece *piece)
+{
+    const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
+
+    if (target == NULL || !box_equal(&target->box, &chunk->box) ||
+        !box_is_row_major(target->ndim, target->box.lengths, target->strides))
+        return NULL;
+    return (uint8_t *)target->data + piece->begin;
+}
+
+static enum sidestep_status place_piece(struct fetch *f, const struct piece *piece, uint8_t *bytes,
+                                        struct sidestep_error *err)
+{
+    const struct load_plan_chunk *chunk = &f->plan->chunks[piece->chunk];
+    const struct reader_item *item = &f->items[piece->chunk];
+    uint64_t length = piece->end - piece->begin;
+
+    TRY(reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes, length, err));
+    if (bytes == direct_target(chunk, piece))
+        return SIDESTEP_OK;
+    for (size_t t = 0; t < chunk->target_count; t++) {
+        struct box_memory memory = state_entry_memory(chunk->targets[t]);
+        (void)box_transfer(&chunk->box, piece->begin, length, bytes, &memory, BOX_SCATTER);
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status run_read(struct fetch *f, const struct job *job, uint8_t *buffer,
+                                     struct sidestep_error *err)
+{
+    const struct piece *pieces = &f->pieces[job->first_piece];
+    uint8_t *to = buffer;
+
+    if (job->piece_count == 1) {
+        uint8_t *direct = direct_target(&f->plan->chunks[pieces[0].chunk], &pieces[0]);
+        to = direct != NULL ? direct : buffer;
+    }
+    enum sidestep_status status =
+        source_read(&job->file->source, to, job->end - job->begin, job->begin, err);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "file '%s'", job->file->name);
+        return status;
+    }
+    atomic_fetch_add(&f->bytes_read, job->end - job->begin);
+    for (size_t p = 0; p < job->piece_count; p++) {
+        uint64_t at = f->items[pieces[p].chunk].data_offset + pieces[p].begin - job->begin;
+        TRY(place_piece(f, &pieces[p], to + at, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status run_item(struct fetch *f, const struct job *job,
+                                     struct sidestep_error *err)
+{
+    const struct load_plan_chunk *chunk = &f->plan->chunks[job->chunk];
+    const struct reader_item *item = &f->items[job->chunk];
+    enum sidestep_status status = fetch_item(item, chunk, err);
+
+    atomic_fetch_add(&f->bytes_read, item->bytes);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "'%s' in file '%s'", chunk->entry->name, item->file->name);
+    return status;
+}
+
+static void run_jobs(void *context)
+{
+    struct fetch *f = context;
+    uint8_t *buffer = f->pool.bytes + atomic_fetch_add(&f->next_slot, 1u) * FETCH_READ_BYTES;
+
+    while (!atomic_load(&f->failed)) {
+        size_t i = atomic_fetch_add(&f->next_job, 1);
+        struct sidestep_error why = {0};
+        if (i >= f->job_count)
+            return;
+        enum sidestep_status status = f->jobs[i].whole_item ? run_item(f, &f->jobs[i], &why)
+                                                            : run_read(f, &f->jobs[i], buffer, &why);
+        if (status == SIDESTEP_OK)
+            continue;
+        pthread_mutex_lock(&f->shared.lock);
+        if (!atomic_exchange(&f->failed, true))
+            f->shared.err = why;
+        pthread_mutex_unlock(&f->shared.lock);
+    }
+}
+
+static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
+                                       struct sidestep_error *err)
+{
+    f->items = memory_new(f->plan->count, sizeof(*f->items));
+    if (f->items == NULL)
+        return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
+    TRY(make_jobs(f, err));
+    unsigned threads = (unsigned)min_u64(workers_count(workers) + 1, f->job_count + 1);
+    TRY(pool_reserve(&f->pool, threads * FETCH_READ_BYTES, workers, err));
+    struct workers_job job = {.run = run_jobs, .context = f};
+    workers_start(workers, &job, threads - 1);
+    run_jobs(f);
+    workers_wait(workers, &job);
+    if (!atomic_load(&f->failed))
+        return SIDESTEP_OK;
+    if (err != NULL)
+        *err = f->shared.err;
+    return (enum sidestep_status)f->shared.err.status;
+}
+
+enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
+                               struct workers *workers, uint64_t *bytes_read,
+                               struct sidestep_error *err)
+{
+    struct fetch f = {.reader = reader, .plan = plan};
+
+    pthread_mutex_init(&f.shared.lock, NULL);
+    enum sidestep_status status = fetch_with(&f, workers, err);
+    *bytes_read = atomic_load(&f.bytes_read);
+    pthread_mutex_destroy(&f.shared.lock);
+    pool_release(&f.pool);
+    free(f.items);
+    free(f.jobs);
+    free(f.pieces);
+    return status;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fetch.h -- the bytes of a load plan, from storage into the caller's tensors: large reads in file
+ * order by several threads, each byte once, hashes checked on the way.
+ */
+#ifndef ENGINE_FETCH_H
+#define ENGINE_FETCH_H
+
+#include "base/workers.h"
+#include "commit/reader.h"
+#include "plan/load_plan.h"
+
+#define FETCH_READ_BYTES ((uint64_t)8 << 20) /* one request */
+#define FETCH_GAP_BYTES ((uint64_t)64 << 10) /* neighbours this near are read as one */
+
+/* Fill the targets of ${plan}.  On failure their contents are unspecified. */
+enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
+                               struct workers *workers, uint64_t *bytes_read,
+                               struct sidestep_error *err);
+
+#endif

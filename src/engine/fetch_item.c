@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fetch_item.c -- see fetch_item.h. */
+#include "engine/fetch_item.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+
+#define STREAM_BYTES ((uint64_t)4 << 20)
+
+static enum sidestep_status fetch_object(const struct reader_item *item, struct state_entry *entry,
+                                         struct sidestep_error *err)
+{
+    OWNED void *bytes = NULL;
+    struct sidestep_value *value = NULL;
+    size_t length = 0;
+
+    TRY(reader_item_bytes(item, &bytes, &length, err));
+    if (item->footer == NULL) {
+        struct source source = source_over_memory(bytes, length);
+        TRY(archive_check(&source, 0, length, err));
+    }
+    /* Bytes that are no archive are legal: sidestep_state_dict_add_bytes() takes any. */
+    if (archive_object_read(bytes, length, &value, NULL) != SIDESTEP_OK)
+        value = NULL;
+    state_entry_set_object(entry, value, TAKE(bytes), length);
+    return SIDESTEP_OK;
+}
+
+static void place(const struct load_plan_chunk *chunk, uint64_t begin, uint64_t length, void *bytes)
+{
+    for (size_t t = 0; t < chunk->target_count; t++) {
+        struct box_memory memory = state_entry_memory(chunk->targets[t]);
+        (void)box_transfer(&chunk->box, begin, length, bytes, &memory, BOX_SCATTER);
+    }
+}
+
+static enum sidestep_status check_crc(const struct archive_tensor *tensor, uint32_t crc,
+                                      struct sidestep_error *err)
+{
+    if (tensor->has_crc && crc != tensor->data_crc)
+        return FAIL(err, SIDESTEP_ECORRUPT, "the data has CRC32 %08x, the archive says %08x", crc,
+                    tensor->data_crc);
+    return SIDESTEP_OK;
+}
+
+/* A plain tensor: in pieces, with its CRC over all of them. */
+static enum sidestep_status stream_tensor(const struct reader_item *item,
+                                          const struct load_plan_chunk *chunk,
+                                          struct sidestep_error *err)
+{
+    uint64_t most = min_u64(STREAM_BYTES, item->data_bytes);
+    OWNED uint8_t *buffer = memory_new(most, 1);
+    uint32_t crc = 0;
+
+    if (buffer == NULL)
+        return FAIL_NOMEM(err, most);
+    for (uint64_t at = 0; at < item->data_bytes; at += most) {
+        uint64_t length = min_u64(most, item->data_bytes - at);
+        TRY(source_read(&item->file->source, buffer, length, item->data_offset + at, err));
+        crc = hash_crc32(crc, buffer, length);
+        place(chunk, at, length, buffer);
+    }
+    return check_crc(&item->tensor, crc, err);
+}
+
+/* Strided, swapped, lazily conjugated ...: make it plain in memory, then place it. */
+static enum sidestep_status place_odd(const struct archive_tensor *tensor, uint8_t *storage,
+                                      const struct load_plan_chunk *chunk,
+                                      struct sidestep_error *err)
+{
+    size_t size = sidestep_dtype_size(tensor->dtype);
+    struct box_memory from = {.box = chunk->box,
+                              .strides = tensor->strides,
+                              .data = storage + tensor->storage_offset * size,
+                              .item_bytes = size};
+
+    TRY(check_crc(tensor, hash_crc32(0, storage, tensor->data_bytes), err));
+    archive_tensor_resolve(tensor, storage, tensor->data_bytes / size);
+    for (size_t t = 0; t < chunk->target_count; t++) {
+        struct box_memory to = state_entry_memory(chunk->targets[t]);
+        box_copy(&from, &to);
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status whole_tensor(const struct reader_item *item,
+                                         const struct load_plan_chunk *chunk,
+                                         struct sidestep_error *err)
+{
+    OWNED uint8_t *storage = memory_new(item->data_bytes, 1);
+
+    if (storage == NULL)
+        return FAIL_NOMEM(err, item->data_bytes);
+    if (item->data_bytes != 0)
+        TRY(source_read(&item->file->source, storage, item->data_bytes, item->data_offset, err));
+    return place_odd(&item->tensor, storage, chunk, err);
+}
+
+static enum sidestep_status transformed_tensor(const struct reader_item *item,
+                                               const struct load_plan_chunk *chunk,
+                                               struct sidestep_error *err)
+{
+    OWNED uint8_t *bytes = NULL;
+    void *decoded = NULL;
+    size_t length = 0;
+    struct archive_tensor tensor;
+
+    TRY(reader_item_bytes(item, &decoded, &length, err));
+    bytes = decoded;
+    struct source source = source_over_memory(bytes, length);
+    TRY(archive_tensor_read(&source, 0, length, &tensor, err));
+    TRY(reader_check_tensor(&tensor, chunk->entry, &chunk->box, err));
+    return place_odd(&tensor, bytes + tensor.data_offset, chunk, err);
+}
+
+enum sidestep_status fetch_item(const struct reader_item *item, const struct load_plan_chunk *chunk,
+                                struct sidestep_error *err)
+{
+    if (chunk->entry->is_object)
+        return fetch_object(item, chunk->targets[0], err);
+    if (item->transform != NULL)
+        return transformed_tensor(item, chunk, err);
+    return item->ranged ? stream_tensor(item, chunk, err) : whole_tensor(item, chunk, err);
+}

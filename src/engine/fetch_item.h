@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fetch_item.h -- a stored item that has to be seen whole: objects, and whatever torch wrote. */
+#ifndef ENGINE_FETCH_ITEM_H
+#define ENGINE_FETCH_ITEM_H
+
+#include "commit/reader.h"
+#include "plan/load_plan.h"
+
+/* Read, check and place ${item} into the targets of ${chunk}. */
+enum sidestep_status fetch_item(const struct reader_item *item, const struct load_plan_chunk *chunk,
+                                struct sidestep_error *err);
+
+#endif

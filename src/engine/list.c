@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* list.c -- see list.h.  A listing looks at names, sizes and manifests; it reads no data. */
+#include "engine/list.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/name_list.h"
+#include "engine/verify.h"
+#include "format/dcp_metadata.h"
+
+static const char *const presence_names[] = {
+    [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving", [SIDESTEP_TRASH] = "trash",
+    [SIDESTEP_BAD] = "bad",             [SIDESTEP_FOREIGN] = "foreign",
+};
+
+struct listing {
+    struct arena arena;
+    struct store *store;
+    struct store_dir *root_dir;
+    const char *root;
+    struct sidestep_listed *entries;
+    size_t count;
+};
+
+int64_t list_step_of(const char *name)
+{
+    size_t end = strlen(name);
+    int64_t step = 0;
+
+    while (end > 0 && !isdigit((unsigned char)name[end - 1]))
+        end--;
+    size_t begin = end;
+    while (begin > 0 && isdigit((unsigned char)name[begin - 1]))
+        begin--;
+    if (begin == end)
+        return -1;
+    for (size_t i = begin; i < end; i++)
+        if (__builtin_mul_overflow(step, 10, &step) ||
+            __builtin_add_overflow(step, name[i] - '0', &step))
+            return -1;
+    return step;
+}
+
+/* What the names in a directory tell. */
+struct contents {
+    bool has_metadata;
+    bool has_rank_metadata; /* of a save without collectives */
+    bool has_mark;
+    char save_id[SAVE_ID_HEX]; /* of the only manifest */
+    size_t manifests;
+    uint32_t ranks;
+};
+
+static void note_name(struct contents *c, const char *name)
+{
+    struct names_parsed parsed = names_parse(name);
+
+    if (strcmp(name, NAMES_METADATA) == 0)
+        c->has_metadata = true;
+    else if (strcmp(name, "__0.metadata") == 0)
+        c->has_rank_metadata = true;
+    else if (parsed.kind == NAMES_PENDING)
+        c->has_mark = true;
+    else if (parsed.kind == NAMES_MANIFEST) {
+        memcpy(c->save_id, parsed.save_id, sizeof(c->save_id));
+        c->manifests++;
+    } else if (parsed.kind == NAMES_SHARD && parsed.rank >= c->ranks)
+        c->ranks = parsed.rank + 1;
+}
+
+/* More than one manifest: a replacement was cut short, and .metadata says which one counts. */
+static bool resolve_manifest(struct store_dir *dir, struct contents *c)
+{
+    OWNED_BUFFER bytes = {0};
+    OWNED_METADATA metadata = {0};
+
+    if (c->manifests <= 1)
+        return c->manifests == 1;
+    if (commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL) !=
+            SIDESTEP_OK ||
+        dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL) != SIDESTEP_OK ||
+        metadata.save_id == NULL || strlen(metadata.save_id) != SAVE_ID_HEX - 1)
+        return false;
+    memcpy(c->save_id, metadata.save_id, SAVE_ID_HEX);
+    return true;
+}
+
+static void take_manifest(struct listing *l, struct store_dir *dir, struct contents *c,
+                          struct sidestep_listed *entry)
+{
+    OWNED_BUFFER bytes = {0};
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+    char name[NAMES_MAX];
+
+    if (!resolve_manifest(dir, c))
+        return;
+    names_format(NAMES_MANIFEST, c->save_id, 0, 0, name);
+    if (commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) != SIDESTEP_OK ||
+        manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK)
+        return;
+    entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
+    entry->ranks = manifest.world_size;
+    entry->saved_at = manifest.saved_at;
+    if (manifest.step >= 0)
+        entry->step = manifest.step;
+}
+
+static enum sidestep_presence classify(const char *name, const struct contents *c)
+{
+    switch (names_parse(name).kind) {
+    case NAMES_SAVING:
+        return SIDESTEP_SAVING;
+    case NAMES_TRASH:
+        return SIDESTEP_TRASH;
+    case NAMES_BAD:
+        return SIDESTEP_BAD;
+    default:
+        if (c->has_metadata || c->has_rank_metadata)
+            return SIDESTEP_COMMITTED;
+        return c->has_mark ? SIDESTEP_SAVING : SIDESTEP_FOREIGN;
+    }
+}
+
+static enum sidestep_status read_contents(struct store_dir *dir, struct contents *c,
+                                          struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    struct store_stat stat;
+
+    TRY(name_list_read(dir, &names, err));
+    for (size_t i = 0; i < names.count; i++) {
+        note_name(c, names.names[i]);
+        if (store_stat(dir, names.names[i], &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_FILE)
+            continue;
+        entry->files++;
+        entry->bytes += stat.size;
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_entry(struct listing *l, const char *name,
+                                      struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+    struct contents contents = {0};
+    struct store_stat stat;
+    struct sidestep_listed *entry = &l->entries[l->count];
+
+    if (strcmp(name, NAMES_SERIES_DIR) == 0 ||
+        store_stat(l->root_dir, name, &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_DIRECTORY ||
+        store_dir_open(l->store, l->root_dir, name, &dir, NULL) != SIDESTEP_OK)
+        return SIDESTEP_OK; /* not ours to judge, or gone meanwhile */
+    *entry = (struct sidestep_listed){.step = list_step_of(name), .saved_at = stat.modified};
+    if (read_contents(dir, &contents, entry, NULL) != SIDESTEP_OK)
+        return SIDESTEP_OK;
+    entry->state = classify(name, &contents);
+    entry->state_name = presence_names[entry->state];
+    entry->ranks = contents.ranks;
+    if (names_parse(name).kind != NAMES_NONE)
+        entry->step = -1;
+    take_manifest(l, dir, &contents, entry);
+    entry->name = arena_strndup(&l->arena, name, strlen(name));
+    entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
+    if (entry->name == NULL || entry->path == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    l->count++;
+    return SIDESTEP_OK;
+}
+
+static int compare_listed(const void *a, const void *b)
+{
+    const struct sidestep_listed *x = a, *y = b;
+
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    if (x->step < 0 && x->saved_at != y->saved_at)
+        return x->saved_at < y->saved_at ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static enum sidestep_status fill_listing(struct listing *l, struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+
+    TRY(name_list_read(l->root_dir, &names, err));
+    l->entries = arena_new(&l->arena, names.count, sizeof(*l->entries));
+    if (l->entries == NULL)
+        return FAIL_NOMEM(err, names.count * sizeof(*l->entries));
+    for (size_t i = 0; i < names.count; i++)
+        TRY(add_entry(l, names.names[i], err));
+    if (l->count != 0)
+        qsort(l->entries, l->count, sizeof(*l->entries), compare_listed);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
+                               struct sidestep_error *err)
+{
+    struct listing *l = memory_new(1, sizeof(*l));
+
+    *list = (struct sidestep_list){0};
+    if (l == NULL)
+        return FAIL_NOMEM(err, sizeof(*l));
+    l->store = store;
+    l->root = root;
+    enum sidestep_status status = store_dir_open(store, NULL, root, &l->root_dir, err);
+    if (status == SIDESTEP_OK)
+        status = fill_listing(l, err);
+    store_dir_close(TAKE(l->root_dir));
+    *list = (struct sidestep_list){.count = l->count, .entries = l->entries, .owner = l};
+    if (status != SIDESTEP_OK) {
+        sidestep_list_release(list);
+        error_wrap(err, "list '%s'", root);
+    }
+    return status;
+}
+
+void sidestep_list_release(struct sidestep_list *list)
+{
+    struct listing *l = list->owner;
+
+    if (l != NULL)
+        arena_release(&l->arena);
+    free(l);
+    *list = (struct sidestep_list){0};
+}
+
+enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *list,
+                                        struct sidestep_error *err)
+{
+    if (root == NULL || list == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
+    return list_root(store_posix(), root, list, err);
+}
+
+enum sidestep_status list_choose(struct store *store, const struct sidestep_list *list,
+                                 enum sidestep_verify_mode mode, struct workers *workers,
+                                 enum sidestep_status (*reject)(void *context,
+                                                                const struct sidestep_listed *entry,
+                                                                const struct sidestep_error *why,
+                                                                struct sidestep_error *err),
+                                 void *context, size_t *chosen, struct sidestep_error *err)
+{
+    struct sidestep_error why = {0};
+    char rejected[512] = "";
+    size_t seen = 0;
+
+    for (size_t i = list->count; i-- > 0;) {
+        const struct sidestep_listed *entry = &list->entries[i];
+        if (entry->state != SIDESTEP_COMMITTED)
+            continue;
+        seen++;
+        *chosen = i;
+        enum sidestep_status status = verify_path(store, entry->path, mode, 0, workers, &why);
+        if (status != SIDESTEP_OK && status != SIDESTEP_ENOMEM)
+            status = verify_path(store, entry->path, mode, STORE_UNCACHED, workers, &why);
+        if (status == SIDESTEP_OK)
+            return SIDESTEP_OK;
+        if (status == SIDESTEP_ENOMEM) {
+            if (err != NULL)
+                *err = why;
+            return status;
+        }
+        size_t used = strlen(rejected);
+        snprintf(rejected + used, sizeof(rejected) - used, "%s%s", used != 0 ? "; " : "",
+                 why.message);
+        if (reject != NULL)
+            TRY(reject(context, entry, &why, err));
+    }
+    if (seen == 0)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint yet");
+    return FAIL(err, SIDESTEP_ECORRUPT, "none of %zu checkpoints is valid: %s", seen, rejected);
+}
+
+enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify, char **path,
+                                     struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    struct workers *workers = NULL;
+    size_t chosen = 0;
+
+    if (root == NULL || path == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "root or path is NULL");
+    TRY(sidestep_list_root(root, &list, err));
+    TRY(workers_new(3, "sidestep-verify", &workers, err));
+    enum sidestep_status status =
+        list_choose(store_posix(), &list, verify, workers, NULL, NULL, &chosen, err);
+    workers_free(&workers);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "'%s'", root);
+        return status;
+    }
+    *path = memory_strdup(list.entries[chosen].path);
+    return *path != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(list.entries[chosen].path));
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* list.h -- the checkpoints under a root, and choosing the newest valid one. */
+#ifndef ENGINE_LIST_H
+#define ENGINE_LIST_H
+
+#include "base/memory.h"
+#include "base/workers.h"
+#include "store/store.h"
+
+/* sidestep_list_root() on any store. */
+enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
+                               struct sidestep_error *err);
+
+/* Step in a checkpoint's name: its last number ("step-42", "iter_0000042"); -1: none. */
+int64_t list_step_of(const char *name);
+
+/*
+ * Walk the committed checkpoints of ${list}, newest first, and return the index of the first that
+ * passes ${mode}; those before it go through ${reject}(context, entry, why), which returns a failure to
+ * stop.  ENOTFOUND: there is no committed checkpoint.  ECORRUPT: none is valid; ${err} lists them.
+ */
+enum sidestep_status list_choose(struct store *store, const struct sidestep_list *list,
+                                 enum sidestep_verify_mode mode, struct workers *workers,
+                                 enum sidestep_status (*reject)(void *context,
+                                                                const struct sidestep_listed *entry,
+                                                                const struct sidestep_error *why,
+                                                                struct sidestep_error *err),
+                                 void *context, size_t *chosen, struct sidestep_error *err);
+
+#endif

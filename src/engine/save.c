@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * save.c -- the way of a save, on the thread that calls: what is done by each rank alone, the one
+ * agreement, planning together if a layout has changed, and the copy that the trainer waits for.
+ *
+ * Everything that can fail on one rank is done before the agreement and brought into it; after the
+ * agreement a rank that fails says no on storage, and the save aborts everywhere.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/buffer.h"
+#include "base/checked.h"
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/random.h"
+#include "base/thread.h"
+#include "base/trace.h"
+#include "engine/engine.h"
+
+_Static_assert(sizeof(struct sidestep_save_options) == 32, "a field was added: apply it below");
+
+/* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
+ * brought the same x. */
+enum agreement {
+    AGREE_FAILED,         /* 1: a rank cannot go on */
+    AGREE_CHANGED,        /* 1: a rank's layout is not the one of the plan */
+    AGREE_REQUEST,        /* digest of path, step, flags, counter ... */
+    AGREE_REQUEST_NOT,
+    AGREE_PLAN,           /* digest of the plan */
+    AGREE_PLAN_NOT,
+    AGREE_ID_0,           /* save id: rank 0's, zero elsewhere */
+    AGREE_ID_1,
+    AGREE_IN_PLACE,       /* rank 0's */
+    AGREE_PREVIOUS,       /* rank 0's */
+    AGREE_VERDICT,        /* rank 0's word on the save before, plus 1 */
+    AGREE_COUNT,
+};
+
+/* One call of save_start_all() on one rank. */
+struct starting {
+    struct sidestep_engine *engine;
+    const struct sidestep_state_dict *state;
+    const struct save_series *series;
+    struct sidestep_save *save;
+    struct sidestep_save_info *info;
+    bool blocking;
+    bool has_begun; /* C: directory and mark are there */
+    uint64_t digest;
+    uint64_t began_ns;
+};
+
+static uint64_t since(const struct starting *s, uint64_t from_ns)
+{
+    return clock_now(s->engine->clock) - from_ns;
+}
+
+/* Wait for the save before, or refuse; its error, if nobody was told, is this call's. */
+static enum sidestep_status settle_last(struct starting *s, uint32_t flags,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_save *last = s->engine->last;
+
+    if (last == NULL)
+        return SIDESTEP_OK;
+    pthread_mutex_lock(&last->shared.lock);
+    bool busy = last->has_runner && !last->shared.ran;
+    pthread_mutex_unlock(&last->shared.lock);
+    if (busy && (flags & SIDESTEP_SAVE_NOWAIT) != 0)
+        return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is still being written",
+                    last->commit.path);
+    uint64_t from = clock_now(s->engine->clock);
+    save_join(last);
+    s->info->wait_ns = since(s, from);
+    if (s->engine->comm.rank == 0)
+        commit_forget_outcome(&last->commit);
+    return save_take_sticky(last, err);
+}
+
+static enum sidestep_status make_save_id(struct starting *s, const char *name,
+                                         uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
+{
+    OWNED_BUFFER text = {0};
+
+    if (s->series == NULL)
+        return random_bytes(id, SAVE_ID_BYTES, err);
+    buffer_printf(&text, "%s %llu %llu %s", s->series->run_id,
+                  (unsigned long long)s->series->incarnation,
+                  (unsigned long long)s->engine->save_counter, name);
+    TRY(buffer_check(&text, err));
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(text.bytes, text.length));
+    memcpy(id, canonical.digest, SAVE_ID_BYTES);
+    return SIDESTEP_OK;
+}
+
+static void set_commit(struct starting *s, const struct sidestep_save_options *options)
+{
+    struct commit *commit = &s->save->commit;
+    uint64_t timeout_ms =
+        options->deadline_ms != 0 ? options->deadline_ms : s->engine->timeout_ms;
+
+    *commit = (struct commit){
+        .store = s->engine->store,
+        .clock = s->engine->clock,
+        .rank = (uint32_t)s->engine->comm.rank,
+        .world_size = (uint32_t)s->engine->comm.size,
+        .timeout_ns = timeout_ms * 1000000u,
+        .step = options->has_step != 0 ? (int64_t)options->step : -1,
+        .no_replace = (options->flags & SIDESTEP_SAVE_NO_REPLACE) != 0,
+    };
+    if (s->series != NULL) {
+        memcpy(commit->run_id, s->series->run_id, sizeof(commit->run_id));
+        commit->incarnation = s->series->incarnation;
+        commit->guard = s->series->guard;
+    }
+}
+
+/* Addresses and objects of this save into the image; the pool for it. */
+static enum sidestep_status bind_image(struct starting *s, struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = s->engine;
+
+    TRY(image_bind(&engine->image, &engine->plan, s->state, err));
+    uint64_t wanted = pipeline_wanted_bytes(&engine->image);
+    if (engine->pool_cap != 0 && wanted > engine->pool_cap)
+        wanted = engine->pool_cap;
+    uint64_t from = clock_now(engine->clock);
+    TRY(pool_reserve(&engine->pool, wanted, engine->stagers, err));
+    s->info->pool_ns += since(s, from);
+    pipeline_release(&s->save->pipeline);
+    return pipeline_init(&s->save->pipeline, &engine->image, &engine->pool, err);
+}
+
+/* All that this rank can do and find out alone. */
+static enum sidestep_status start_local(struct starting *s, const char *path,
+                                        const struct sidestep_save_options *theirs,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_save *save = s->save;
+    uint8_t id[SAVE_ID_BYTES];
+
+    if (path == NULL || s->state == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
+    TRY(options_copy(&save->options, sizeof(save->options), theirs, "save options", err));
+    if ((save->options.flags & ~(SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE)) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown flags 0x%x",
+                    save->options.flags);
+    if (save->options.has_step != 0 && save->options.step > INT64_MAX)
+        return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
+                    (unsigned long long)save->options.step);
+    TRY(settle_last(s, save->options.flags, err));
+    set_commit(s, &save->options);
+    TRY(commit_open(&save->commit, path, err));
+    s->digest = save_plan_digest(s->state);
+    if (s->digest == s->engine->layout_digest)
+        TRY(bind_image(s, err));
+    TRY(thread_start(&save->runner, "sidestep-save", save_runner_main, save, err));
+    save->has_runner = true;
+    if (save->commit.rank != 0)
+        return SIDESTEP_OK;
+    TRY(make_save_id(s, save->commit.name, id, err));
+    TRY(commit_begin(&save->commit, id, err));
+    s->has_begun = true;
+    return SIDESTEP_OK;
+}
+
+static void fill_agreement(struct starting *s, enum sidestep_status mine,
+                           uint64_t words[AGREE_COUNT])
+{
+    const struct commit *commit = &s->save->commit;
+    struct sidestep_engine *engine = s->engine;
+    uint64_t request[] = {XXH3_64bits(commit->path, strlen(commit->path)), (uint64_t)commit->step,
+                          engine->save_counter, s->blocking, commit->incarnation,
+                          SIDESTEP_VERSION_MAJOR << 16 | SIDESTEP_VERSION_MINOR};
+
+    memset(words, 0, AGREE_COUNT * sizeof(*words));
+    words[AGREE_FAILED] = mine != SIDESTEP_OK;
+    words[AGREE_CHANGED] = s->digest != engine->layout_digest;
+    words[AGREE_REQUEST] = XXH3_64bits(request, sizeof(request));
+    words[AGREE_REQUEST_NOT] = ~words[AGREE_REQUEST];
+    words[AGREE_PLAN] = engine->plan.global_digest;
+    words[AGREE_PLAN_NOT] = ~words[AGREE_PLAN];
+    if (engine->comm.rank == 0) {
+        memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
+        words[AGREE_IN_PLACE] = commit->in_place;
+        words[AGREE_PREVIOUS] = commit->previous;
+        words[AGREE_VERDICT] = engine->last != NULL ? (uint64_t)save_state(engine->last) + 1 : 0;
+    }
+}
+
+static void take_agreement(struct starting *s, const uint64_t words[AGREE_COUNT])
+{
+    struct commit *commit = &s->save->commit;
+    uint8_t id[SAVE_ID_BYTES];
+
+    if (s->engine->last != NULL && words[AGREE_VERDICT] != 0)
+        save_settle(s->engine->last, (enum sidestep_save_state)(words[AGREE_VERDICT] - 1));
+    if (commit->rank == 0)
+        return;
+    memcpy(id, &words[AGREE_ID_0], SAVE_ID_BYTES);
+    commit_set_save_id(commit, id);
+    commit->in_place = words[AGREE_IN_PLACE] != 0;
+    commit->previous = words[AGREE_PREVIOUS];
+}
+
+/* Plan together, then prepare again; every rank leaves with the same answer. */
+static enum sidestep_status plan_anew_all(struct starting *s, struct sidestep_error *err)
+{
+    enum sidestep_status status = save_plan_all(s->engine, s->state, err);
+
+    if (status != SIDESTEP_OK) /* on all ranks */
+        return status;
+    status = image_build(&s->engine->image, &s->engine->plan, s->state, err);
+    if (status == SIDESTEP_OK)
+        status = bind_image(s, err);
+    if (status == SIDESTEP_OK)
+        s->engine->layout_digest = s->digest;
+    status = comm_vote_all(&s->engine->comm, status, err);
+    if (status != SIDESTEP_OK)
+        s->engine->layout_digest = 0; /* plan again next time, on all ranks */
+    return status;
+}
+
+static enum sidestep_status agree_all(struct starting *s, enum sidestep_status mine,
+                                      struct sidestep_error *err)
+{
+    uint64_t words[AGREE_COUNT];
+
+    fill_agreement(s, mine, words);
+    TRY(comm_max_all(&s->engine->comm, words, AGREE_COUNT, err));
+    take_agreement(s, words);
+    if (words[AGREE_FAILED] != 0)
+        return comm_vote_all(&s->engine->comm, mine, err);
+    if (words[AGREE_REQUEST] != ~words[AGREE_REQUEST_NOT])
+        return FAIL(err, SIDESTEP_EDISAGREE,
+                    "the ranks do not save the same thing: path, step, order of calls and library "
+                    "version must be equal (here: '%s', step %lld)",
+                    s->save->commit.path, (long long)s->save->commit.step);
+    if (words[AGREE_CHANGED] != 0 || words[AGREE_PLAN] != ~words[AGREE_PLAN_NOT])
+        TRY(plan_anew_all(s, err));
+    else
+        s->info->flags |= SIDESTEP_SAVE_PLAN_REUSED;
+    s->save->commit.layout_digest = s->engine->plan.global_digest;
+    return SIDESTEP_OK;
+}
+
+/* Nothing was made that others could have seen, but for C's directory. */
+static void undo_start(struct starting *s, const struct sidestep_error *why)
+{
+    save_release_runner(s->save, true);
+    save_join(s->save);
+    if (s->has_begun)
+        commit_abort(&s->save->commit, why);
+    if (s->has_begun)
+        commit_forget_outcome(&s->save->commit); /* all ranks know already */
+    save_release(s->save);
+    s->save = NULL;
+}
+
+/* Copy.  With the whole file in the pool nothing is written meanwhile, unless the caller waits for the
+ * end anyway; with a smaller one, writing has to free it. */
+static void stage(struct starting *s)
+{
+    struct sidestep_save *save = s->save;
+    bool streamed = save->pipeline.slots != 0;
+    uint64_t from = clock_now(s->engine->clock);
+
+    if (streamed || s->blocking)
+        save_release_runner(save, false);
+    pipeline_stage(&save->pipeline, s->engine->stagers);
+    pthread_mutex_lock(&save->shared.lock);
+    s->info->stage_ns = since(s, from);
+    s->info->call_ns = since(s, s->began_ns);
+    if (streamed)
+        s->info->flags |= SIDESTEP_SAVE_STREAMED;
+    pthread_mutex_unlock(&save->shared.lock);
+    save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
+    save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
+    if (!streamed && !s->blocking)
+        save_release_runner(save, false);
+}
+
+static void keep_as_last(struct starting *s)
+{
+    struct sidestep_engine *engine = s->engine;
+
+    if (engine->last != NULL)
+        save_release(engine->last);
+    save_retain(s->save);
+    engine->last = s->save;
+}
+
+enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *path,
+                                    const struct sidestep_state_dict *state,
+                                    const struct sidestep_save_options *options,
+                                    const struct save_series *series, bool blocking,
+                                    struct sidestep_save **out, struct sidestep_error *err)
+{
+    struct starting s = {.engine = engine, .state = state, .series = series, .blocking = blocking};
+    struct sidestep_error why = {0};
+
+    *out = NULL;
+    s.began_ns = clock_now(engine->clock);
+    engine->save_counter++;
+    enum sidestep_status mine = save_new(engine, &s.save, &why);
+    if (mine != SIDESTEP_OK) { /* not even that: still meet the others */
+        uint64_t words[AGREE_COUNT] = {[AGREE_FAILED] = 1};
+        (void)comm_max_all(&engine->comm, words, AGREE_COUNT, NULL);
+        if (err != NULL)
+            *err = why;
+        return comm_vote_all(&engine->comm, mine, err);
+    }
+    s.info = &s.save->shared.info;
+    mine = start_local(&s, path, options, &why);
+    uint64_t planning = clock_now(engine->clock);
+    enum sidestep_status status = agree_all(&s, mine, &why);
+    s.info->plan_ns = since(&s, planning);
+    if (status != SIDESTEP_OK) {
+        undo_start(&s, &why);
+        error_wrap(&why, "save '%s'", path != NULL ? path : "");
+        if (err != NULL)
+            *err = why;
+        return status;
+    }
+    s.info->bytes_total = engine->image.body_bytes;
+    if (s.save->commit.is_volatile)
+        s.info->flags |= SIDESTEP_SAVE_VOLATILE;
+    keep_as_last(&s);
+    stage(&s);
+    TRACE(save, "rank %d: '%s' staged %llu bytes", engine->comm.rank, s.save->commit.path,
+          (unsigned long long)s.info->bytes_total);
+    *out = s.save;
+    return SIDESTEP_OK;
+}
+
+/* C's word to all, on the caller's thread. */
+struct verdict {
+    uint32_t state;
+    uint32_t reserved;
+    struct sidestep_error err;
+};
+
+enum sidestep_status save_finish_all(struct sidestep_save **out, struct sidestep_save_info *info,
+                                     struct sidestep_error *err)
+{
+    struct sidestep_save *save = *out;
+    struct comm *comm = &save->engine->comm;
+    struct verdict verdict = {0};
+
+    save_join(save);
+    if (comm->rank == 0) {
+        verdict.state = save_state(save);
+        verdict.err = save->shared.err;
+    }
+    enum sidestep_status status = comm_broadcast_all(comm, &verdict, sizeof(verdict), 0, NULL);
+    if (status == SIDESTEP_OK && save_state(save) == SIDESTEP_SAVE_WRITTEN &&
+        save_has_ended(verdict.state)) {
+        if (verdict.state != SIDESTEP_SAVE_COMMITTED && verdict.err.rank < 0)
+            verdict.err.rank = 0;
+        save_advance(save, (enum sidestep_save_state)verdict.state, &verdict.err);
+    }
+    return sidestep_save_finish(out, info, err);
+}
+
+enum sidestep_status sidestep_save_async(struct sidestep_engine *engine, const char *path,
+                                         const struct sidestep_state_dict *state,
+                                         const struct sidestep_save_options *options,
+                                         struct sidestep_save **save, struct sidestep_error *err)
+{
+    TRY(engine_check(engine, err));
+    if (save == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "save is NULL");
+    return save_start_all(engine, path, state, options, NULL, false, save, err);
+}
+
+enum sidestep_status sidestep_save(struct sidestep_engine *engine, const char *path,
+                                   const struct sidestep_state_dict *state,
+                                   const struct sidestep_save_options *options,
+                                   struct sidestep_save_info *info, struct sidestep_error *err)
+{
+    struct sidestep_save *save = NULL;
+
+    TRY(engine_check(engine, err));
+    TRY(save_start_all(engine, path, state, options, NULL, true, &save, err));
+    return save_finish_all(&save, info, err);
+}

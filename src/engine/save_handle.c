@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_handle.c -- the life of a save as its caller sees it: states, waiting, learning, errors that
+ * stick until somebody was told. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+
+/* A rank that asks gives C, which counts its own deadline from the last progress, this much longer. */
+#define LEARN_PATIENCE 2u
+#define WAIT_SLICE_MS 200u
+
+enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_save **out,
+                              struct sidestep_error *err)
+{
+    struct sidestep_save *save = memory_new(1, sizeof(*save));
+    pthread_condattr_t monotonic;
+
+    *out = NULL;
+    if (save == NULL)
+        return FAIL_NOMEM(err, sizeof(*save));
+    save->engine = engine;
+    pthread_mutex_init(&save->shared.lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&save->shared.changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    save->shared.references = 1;
+    *out = save;
+    return SIDESTEP_OK;
+}
+
+void save_retain(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.references++;
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+void save_release(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    bool last = --save->shared.references == 0;
+    pthread_mutex_unlock(&save->shared.lock);
+    if (!last)
+        return;
+    save_join(save);
+    commit_close(&save->commit);
+    pipeline_release(&save->pipeline);
+    pthread_cond_destroy(&save->shared.changed);
+    pthread_mutex_destroy(&save->shared.lock);
+    free(save);
+}
+
+bool save_has_ended(enum sidestep_save_state state)
+{
+    return state >= SIDESTEP_SAVE_COMMITTED;
+}
+
+static const char *const state_events[] = {
+    [SIDESTEP_SAVE_STAGING] = "staging",     [SIDESTEP_SAVE_STAGED] = "staged",
+    [SIDESTEP_SAVE_RELEASED] = "released",   [SIDESTEP_SAVE_WRITTEN] = "written",
+    [SIDESTEP_SAVE_COMMITTED] = "committed", [SIDESTEP_SAVE_ABORTED] = "aborted",
+    [SIDESTEP_SAVE_UNKNOWN] = "unknown",
+};
+
+static void emit_state(struct sidestep_save *save, enum sidestep_save_state state,
+                       const struct sidestep_save_info *info, const struct sidestep_error *err)
+{
+    if (!events_wanted(&save->engine->events))
+        return;
+    json_t *fields = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "save_id",
+                               save->commit.save_id, "path", save->commit.path, "step",
+                               (json_int_t)save->commit.step, "bytes",
+                               (json_int_t)info->bytes_total, "call_ns", (json_int_t)info->call_ns,
+                               "stage_ns", (json_int_t)info->stage_ns, "write_ns",
+                               (json_int_t)info->write_ns, "commit_ns", (json_int_t)info->commit_ns);
+    if (fields != NULL && err != NULL)
+        (void)json_object_set_new(fields, "message", json_string(err->message));
+    events_emit(&save->engine->events, state_events[state], fields);
+}
+
+void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
+                  const struct sidestep_error *err)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    bool forward = state > save->shared.state && !save_has_ended(save->shared.state);
+    if (forward) {
+        save->shared.state = state;
+        if (err != NULL)
+            save->shared.err = *err;
+        pthread_cond_broadcast(&save->shared.changed);
+    }
+    struct sidestep_save_info info = save->shared.info;
+    pthread_mutex_unlock(&save->shared.lock);
+    if (forward)
+        emit_state(save, state, &info, err);
+}
+
+enum sidestep_save_state save_state(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    enum sidestep_save_state state = save->shared.state;
+    pthread_mutex_unlock(&save->shared.lock);
+    return state;
+}
+
+void save_release_runner(struct sidestep_save *save, bool cancel)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.go = true;
+    save->shared.cancel = cancel;
+    pthread_cond_broadcast(&save->shared.changed);
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+void save_join(struct sidestep_save *save)
+{
+    bool mine;
+
+    pthread_mutex_lock(&save->shared.lock);
+    while (save->has_runner && !save->shared.ran)
+        pthread_cond_wait(&save->shared.changed, &save->shared.lock);
+    mine = save->has_runner;
+    save->has_runner = false;
+    pthread_mutex_unlock(&save->shared.lock);
+    if (mine)
+        pthread_join(save->runner, NULL);
+}
+
+void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict)
+{
+    struct sidestep_error err = {0};
+
+    if (verdict == SIDESTEP_SAVE_ABORTED)
+        (void)FAIL(&err, SIDESTEP_EABORTED, "save '%s': rank 0 gave it up", save->commit.path);
+    else if (verdict == SIDESTEP_SAVE_UNKNOWN)
+        (void)FAIL(&err, SIDESTEP_EUNKNOWN, "save '%s': rank 0 cannot tell what became of it",
+                   save->commit.path);
+    if (save_has_ended(verdict) && save_state(save) == SIDESTEP_SAVE_WRITTEN)
+        save_advance(save, verdict, err.status != SIDESTEP_OK ? &err : NULL);
+}
+
+/* Ask storage once what became of a save that C decides; ${waited_ns} since it was WRITTEN here. */
+static void learn(struct sidestep_save *save, uint64_t waited_ns)
+{
+    struct sidestep_error err = {0};
+
+    switch (commit_learn(&save->commit, &err)) {
+    case COMMIT_COMMITTED:
+        save_advance(save, SIDESTEP_SAVE_COMMITTED, NULL);
+        break;
+    case COMMIT_ABORTED:
+        save_advance(save, SIDESTEP_SAVE_ABORTED, &err);
+        break;
+    case COMMIT_UNKNOWN:
+        save_advance(save, SIDESTEP_SAVE_UNKNOWN, &err);
+        break;
+    case COMMIT_UNDECIDED:
+        if (waited_ns <= save->commit.timeout_ns * LEARN_PATIENCE)
+            break;
+        (void)FAIL(&err, SIDESTEP_EUNKNOWN,
+                   "save '%s': no word from rank 0 for %.0f s; storage will tell whether it exists",
+                   save->commit.path, (double)waited_ns / 1e9);
+        save_advance(save, SIDESTEP_SAVE_UNKNOWN, &err);
+        break;
+    }
+}
+
+static void timed_wait(struct sidestep_save *save, uint64_t ms)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(ms / 1000);
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    (void)pthread_cond_timedwait(&save->shared.changed, &save->shared.lock, &until);
+}
+
+/* Locked.  One turn of waiting: ask storage if this rank has nothing else to wait for. */
+static void wait_turn(struct sidestep_save *save, uint64_t since, uint64_t *slice_ms,
+                      uint64_t left_ms)
+{
+    bool ask = save->commit.rank != 0 && save->shared.ran && !save->shared.learning &&
+               save->shared.state == SIDESTEP_SAVE_WRITTEN;
+
+    if (ask) {
+        save->shared.learning = true;
+        pthread_mutex_unlock(&save->shared.lock);
+        learn(save, clock_now(save->engine->clock) - since);
+        pthread_mutex_lock(&save->shared.lock);
+        save->shared.learning = false;
+        pthread_cond_broadcast(&save->shared.changed);
+        if (save_has_ended(save->shared.state))
+            return;
+    }
+    timed_wait(save, *slice_ms < left_ms ? *slice_ms : left_ms);
+    *slice_ms = *slice_ms * 2 < WAIT_SLICE_MS ? *slice_ms * 2 : WAIT_SLICE_MS;
+}
+
+enum sidestep_status sidestep_save_wait(struct sidestep_save *save, enum sidestep_save_state state,
+                                        int64_t timeout_ms, struct sidestep_error *err)
+{
+    if (save == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "save is NULL");
+    TRY(engine_check(save->engine, err));
+    uint64_t since = clock_now(save->engine->clock), slice_ms = 1;
+    enum sidestep_status status = SIDESTEP_OK;
+
+    pthread_mutex_lock(&save->shared.lock);
+    while (save->shared.state < state && !save_has_ended(save->shared.state)) {
+        uint64_t waited = (clock_now(save->engine->clock) - since) / 1000000;
+        if (timeout_ms >= 0 && waited >= (uint64_t)timeout_ms) {
+            status = FAIL(err, SIDESTEP_ETIMEDOUT, "save '%s' is %s after %lld ms",
+                          save->commit.path, state_events[save->shared.state],
+                          (long long)timeout_ms);
+            break;
+        }
+        wait_turn(save, since, &slice_ms,
+                  timeout_ms < 0 ? WAIT_SLICE_MS : (uint64_t)timeout_ms - waited);
+    }
+    if (save->shared.state > SIDESTEP_SAVE_COMMITTED && save->shared.state != state) {
+        save->shared.asked = true;
+        if (err != NULL)
+            *err = save->shared.err;
+        status = (enum sidestep_status)save->shared.err.status;
+    }
+    pthread_mutex_unlock(&save->shared.lock);
+    return status;
+}
+
+enum sidestep_status sidestep_save_poll(struct sidestep_save *save, struct sidestep_save_info *info)
+{
+    if (save == NULL || info == NULL || info->struct_size < sizeof(size_t) ||
+        save->engine->pid != getpid())
+        return SIDESTEP_EINVAL;
+    size_t size = info->struct_size;
+    pthread_mutex_lock(&save->shared.lock);
+    struct sidestep_save_info now = save->shared.info;
+    now.state = save->shared.state;
+    pthread_mutex_unlock(&save->shared.lock);
+    if (save->pipeline.shared.states != NULL)
+        pipeline_progress(&save->pipeline, &now.bytes_staged, &now.bytes_written);
+    if (now.state >= SIDESTEP_SAVE_WRITTEN && now.state <= SIDESTEP_SAVE_COMMITTED)
+        now.bytes_written = now.bytes_total; /* the footer too */
+    memcpy(now.save_id, save->commit.save_id, sizeof(save->commit.save_id));
+    now.struct_size = size;
+    memcpy(info, &now, size < sizeof(now) ? size : sizeof(now));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_save_finish(struct sidestep_save **out, struct sidestep_save_info *info,
+                                          struct sidestep_error *err)
+{
+    struct sidestep_save *save = out != NULL ? *out : NULL;
+
+    if (save == NULL)
+        return SIDESTEP_OK;
+    TRY(engine_check(save->engine, err));
+    *out = NULL;
+    enum sidestep_status status =
+        sidestep_save_wait(save, SIDESTEP_SAVE_COMMITTED, -1, err);
+    if (info != NULL && status == SIDESTEP_OK)
+        status = sidestep_save_poll(save, info);
+    else if (info != NULL)
+        (void)sidestep_save_poll(save, info);
+    save_release(save);
+    return status;
+}
+
+enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    pthread_mutex_lock(&save->shared.lock);
+    if (save->shared.state > SIDESTEP_SAVE_COMMITTED && !save->shared.asked) {
+        save->shared.asked = true;
+        status = (enum sidestep_status)save->shared.err.status;
+        if (err != NULL)
+            *err = save->shared.err;
+    }
+    pthread_mutex_unlock(&save->shared.lock);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "the save before this one failed");
+    return status;
+}
+
+enum sidestep_status save_settle_all(struct sidestep_engine *engine, struct sidestep_error *err)
+{
+    struct sidestep_save *last = engine->last;
+    uint64_t verdict = 0;
+
+    if (last != NULL)
+        save_join(last);
+    if (engine->comm.rank == 0 && last != NULL)
+        verdict = (uint64_t)save_state(last) + 1;
+    enum sidestep_status status = comm_max_all(&engine->comm, &verdict, 1, err);
+    if (last == NULL)
+        return status;
+    if (status == SIDESTEP_OK && verdict != 0)
+        save_settle(last, (enum sidestep_save_state)(verdict - 1));
+    if (engine->comm.rank == 0)
+        commit_forget_outcome(&last->commit);
+    enum sidestep_status sticky = save_take_sticky(last, status == SIDESTEP_OK ? err : NULL);
+    return status != SIDESTEP_OK ? status : sticky;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_plan_all.c -- planning together: tables to rank 0, plans back. */
+#include <stdlib.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "engine/engine.h"
+
+static enum sidestep_status build(struct comm *comm, const struct comm_parts *tables,
+                                  struct buffer *plans, struct comm_parts *out,
+                                  struct sidestep_error *err)
+{
+    OWNED const void **starts = memory_new((size_t)comm->size, sizeof(*starts));
+
+    out->sizes = memory_new((size_t)comm->size, sizeof(*out->sizes));
+    out->offsets = memory_new((size_t)comm->size, sizeof(*out->offsets));
+    if (starts == NULL || out->sizes == NULL || out->offsets == NULL)
+        return FAIL_NOMEM(err, (size_t)comm->size * sizeof(*starts));
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        starts[rank] = tables->bytes + tables->offsets[rank];
+    TRY(save_plan_build(starts, tables->sizes, (uint32_t)comm->size, plans, out->sizes, err));
+    for (int32_t rank = 1; rank < comm->size; rank++)
+        out->offsets[rank] = out->offsets[rank - 1] + out->sizes[rank - 1];
+    out->bytes = TAKE(plans->bytes);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status save_plan_all(struct sidestep_engine *engine,
+                                   const struct sidestep_state_dict *state,
+                                   struct sidestep_error *err)
+{
+    struct comm *comm = &engine->comm;
+    OWNED_BUFFER table = {0};
+    OWNED_BUFFER plans = {0};
+    OWNED_BY(comm_parts_release) struct comm_parts tables = {0};
+    OWNED_BY(comm_parts_release) struct comm_parts parts = {0};
+    OWNED void *mine = NULL;
+    size_t bytes = 0;
+
+    engine->layout_digest = 0;
+    save_plan_release(&engine->plan);
+    enum sidestep_status status = save_plan_table_encode(state, &table, err);
+    status = comm_vote_all(comm, status, err);
+    if (status == SIDESTEP_OK)
+        status = comm_gather_all(comm, table.bytes, table.length, &tables, err);
+    if (status == SIDESTEP_OK) {
+        if (comm->rank == 0)
+            status = build(comm, &tables, &plans, &parts, err);
+        status = comm_vote_all(comm, status, err);
+    }
+    if (status == SIDESTEP_OK)
+        status = comm_scatter_all(comm, &parts, &mine, &bytes, err);
+    if (status == SIDESTEP_OK) {
+        status = save_plan_decode(mine, bytes, state, &engine->plan, err);
+        status = comm_vote_all(comm, status, err);
+    }
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "plan");
+    return status;
+}

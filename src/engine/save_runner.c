@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * save_runner.c -- what happens in the background: write this rank's shard, seal it, vote; and on
+ * rank 0 count, publish and commit.  No collectives here: storage is the vote.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "base/trace.h"
+#include "engine/engine.h"
+
+/* Wait for the word of the thread that started us; false: end at once. */
+static bool wait_for_go(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    while (!save->shared.go)
+        pthread_cond_wait(&save->shared.changed, &save->shared.lock);
+    bool go = !save->shared.cancel;
+    pthread_mutex_unlock(&save->shared.lock);
+    return go;
+}
+
+static struct footer make_footer(const struct sidestep_save *save, struct footer_item *items)
+{
+    const struct commit *commit = &save->commit;
+    const struct image *image = save->pipeline.image;
+    struct footer footer = {
+        .rank = commit->rank,
+        .shard_count = 1,
+        .world_size = commit->world_size,
+        .layout_digest = commit->layout_digest,
+        .count = image->count,
+        .items = items,
+    };
+
+    memcpy(footer.save_id, commit->save_id_bytes, SAVE_ID_BYTES);
+    for (size_t i = 0; i < image->count; i++)
+        items[i] = image->items[i].footer;
+    return footer;
+}
+
+static enum sidestep_status write_footer(struct sidestep_save *save, struct footer_item *items,
+                                         struct store_file *file, struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    struct footer footer = make_footer(save, items);
+    uint64_t at = save->pipeline.image->body_bytes;
+
+    TRY(footer_encode(&footer, at, &bytes, err));
+    return store_file_write_at(file, bytes.bytes, bytes.length, at, err);
+}
+
+static void set_direct(struct sidestep_save *save, struct store_file *file)
+{
+    if (store_file_alignment(file) == 0)
+        return;
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.flags |= SIDESTEP_SAVE_DIRECT_IO;
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+static enum sidestep_status write_shard(struct sidestep_save *save, struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = save->engine;
+    struct image *image = save->pipeline.image;
+    OWNED struct footer_item *items = memory_new(image->count, sizeof(*items));
+    OWNED_FILE *file = NULL;
+    uint32_t flags = (engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) != 0 ? 0 : STORE_DIRECT;
+
+    if (items == NULL)
+        return FAIL_NOMEM(err, image->count * sizeof(*items));
+    struct footer footer = make_footer(save, items);
+    uint64_t total = image->body_bytes + footer_encoded_bytes(&footer);
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.bytes_total = total;
+    pthread_mutex_unlock(&save->shared.lock);
+    TRY(commit_shard_create(&save->commit, 0, flags, &file, err));
+    TRY(store_file_allocate(file, total, err));
+    TRY(pipeline_write(&save->pipeline, file, engine->writers, err));
+    set_direct(save, file);
+    TRY(write_footer(save, items, file, err));
+    TRY(commit_check_aborted(&save->commit, err));
+    return commit_shard_seal(&save->commit, 0, TAKE(file), err);
+}
+
+static enum sidestep_status write_and_vote(struct sidestep_save *save, struct sidestep_error *err)
+{
+    TRY(commit_join(&save->commit, err));
+    TRY(write_shard(save, err));
+    return commit_vote_yes(&save->commit, err);
+}
+
+/* What this rank may have left in a directory that stays. */
+static void unlink_own(struct sidestep_save *save)
+{
+    struct commit *commit = &save->commit;
+    char name[NAMES_MAX];
+
+    if (!commit->in_place || !commit->shards_made)
+        return;
+    names_format(NAMES_PART, commit->save_id, commit->rank, 0, name);
+    (void)store_unlink(commit->dir, name, NULL);
+    names_format(NAMES_SHARD, commit->save_id, commit->rank, 0, name);
+    (void)store_unlink(commit->dir, name, NULL);
+}
+
+static void fail(struct sidestep_save *save, enum sidestep_save_state state,
+                 struct sidestep_error *why)
+{
+    error_wrap(why, "save '%s'", save->commit.path);
+    TRACE(save, "rank %u: %s", save->commit.rank, why->message);
+    pipeline_fail(&save->pipeline, why); /* staging may still be under way */
+    if (state == SIDESTEP_SAVE_ABORTED && save->commit.rank == 0)
+        commit_abort(&save->commit, why);
+    else if (state == SIDESTEP_SAVE_ABORTED) {
+        commit_vote_no(&save->commit, why);
+        unlink_own(save);
+    }
+    save_advance(save, state, why);
+}
+
+static enum sidestep_status decide(struct sidestep_save *save, enum commit_outcome *outcome,
+                                   struct sidestep_error *err)
+{
+    struct commit_count count = {0};
+
+    *outcome = COMMIT_ABORTED;
+    enum sidestep_status status = commit_count_votes(&save->commit, &count, err);
+    if (status == SIDESTEP_OK)
+        status = commit_publish(&save->commit, &count, outcome, err);
+    commit_count_release(&count);
+    return status;
+}
+
+static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_ns)
+{
+    uint64_t now = clock_now(save->engine->clock);
+
+    pthread_mutex_lock(&save->shared.lock);
+    *field = now - from_ns;
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+static void run(struct sidestep_save *save)
+{
+    struct sidestep_error why = {0};
+    enum commit_outcome outcome;
+    uint64_t began = clock_now(save->engine->clock);
+
+    if (write_and_vote(save, &why) != SIDESTEP_OK) {
+        fail(save, SIDESTEP_SAVE_ABORTED, &why);
+        return;
+    }
+    set_time(save, &save->shared.info.write_ns, began);
+    save_advance(save, SIDESTEP_SAVE_WRITTEN, NULL);
+    if (save->commit.rank != 0)
+        return;
+    began = clock_now(save->engine->clock);
+    enum sidestep_status status = decide(save, &outcome, &why);
+    set_time(save, &save->shared.info.commit_ns, began);
+    if (status == SIDESTEP_OK)
+        save_advance(save, SIDESTEP_SAVE_COMMITTED, NULL);
+    else
+        fail(save, outcome == COMMIT_UNKNOWN ? SIDESTEP_SAVE_UNKNOWN : SIDESTEP_SAVE_ABORTED, &why);
+}
+
+void *save_runner_main(void *argument)
+{
+    struct sidestep_save *save = argument;
+
+    if (wait_for_go(save))
+        run(save);
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.ran = true;
+    pthread_cond_broadcast(&save->shared.changed);
+    pthread_mutex_unlock(&save->shared.lock);
+    return NULL;
+}

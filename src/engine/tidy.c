@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tidy.c -- the two functions outside a save that write: gc, and rebuilding lost metadata. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/name_list.h"
+#include "commit/reader.h"
+#include "commit/sweep.h"
+#include "engine/list.h"
+#include "format/dcp_metadata.h"
+
+/* ---- gc ---- */
+
+struct collecting {
+    struct arena arena;
+    const char *parent;
+    const char **removed;
+    size_t removed_count, removed_room;
+    const char **kept;
+    size_t kept_count, kept_room;
+    uint64_t bytes;
+    bool failed;
+};
+
+static void add_text(struct collecting *c, const char ***texts, size_t *count, size_t *room,
+                     const char *text)
+{
+    if (*count == *room) {
+        size_t more = *room != 0 ? *room * 2 : 16;
+        const char **grown = memory_resize(*texts, more, sizeof(*grown));
+        if (grown == NULL) {
+            c->failed = true;
+            return;
+        }
+        *texts = grown;
+        *room = more;
+    }
+    if (text == NULL)
+        c->failed = true;
+    else
+        (*texts)[(*count)++] = text;
+}
+
+static void collect_removed(void *context, const char *name, uint64_t bytes)
+{
+    struct collecting *c = context;
+
+    c->bytes += bytes;
+    add_text(c, &c->removed, &c->removed_count, &c->removed_room,
+             arena_printf(&c->arena, "%s/%s", c->parent, name));
+}
+
+static void collect_kept(void *context, const char *name, const char *reason)
+{
+    struct collecting *c = context;
+
+    add_text(c, &c->kept, &c->kept_count, &c->kept_room,
+             arena_printf(&c->arena, "%s/%s: %s", c->parent, name, reason));
+}
+
+/* Leftovers of in-place saves, inside the directories themselves. */
+static enum sidestep_status gc_in_place(struct store *store, struct store_dir *parent,
+                                        struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+
+    TRY(name_list_read(parent, &names, err));
+    for (size_t i = 0; i < names.count; i++) {
+        OWNED_DIR *dir = NULL;
+        struct store_stat stat;
+        if (names_parse(names.names[i]).kind == NAMES_NONE &&
+            store_stat(parent, names.names[i], &stat, NULL) == SIDESTEP_OK &&
+            stat.kind == STORE_DIRECTORY &&
+            store_dir_open(store, parent, names.names[i], &dir, NULL) == SIDESTEP_OK)
+            sweep_in_place(dir);
+    }
+    return SIDESTEP_OK;
+}
+
+static void collecting_free(struct collecting *c)
+{
+    arena_release(&c->arena);
+    free(c->removed);
+    free(c->kept);
+    free(c);
+}
+
+enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
+                                 struct sidestep_gc_report *report, struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    if (parent == NULL || report == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "parent or report is NULL");
+    *report = (struct sidestep_gc_report){0};
+    if ((flags & ~SIDESTEP_GC_DRY_RUN) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "gc: unknown flags 0x%x", flags);
+    TRY(store_dir_open(store_posix(), NULL, parent, &dir, err));
+    struct collecting *c = memory_new(1, sizeof(*c));
+    if (c == NULL)
+        return FAIL_NOMEM(err, sizeof(*c));
+    c->parent = parent;
+    struct sweep sweep = {.store = store_posix(),
+                          .parent = dir,
+                          .mode = SWEEP_ALL,
+                          .dry_run = (flags & SIDESTEP_GC_DRY_RUN) != 0,
+                          .removed = collect_removed,
+                          .kept = collect_kept,
+                          .context = c};
+    enum sidestep_status status = sweep_parent(&sweep, err);
+    if (status == SIDESTEP_OK && !sweep.dry_run)
+        status = gc_in_place(store_posix(), dir, err);
+    if (status == SIDESTEP_OK && c->failed)
+        status = FAIL_NOMEM(err, sizeof(*report));
+    if (status != SIDESTEP_OK) {
+        collecting_free(c);
+        error_wrap(err, "gc '%s'", parent);
+        return status;
+    }
+    *report = (struct sidestep_gc_report){.removed_count = c->removed_count,
+                                          .removed = c->removed,
+                                          .kept_count = c->kept_count,
+                                          .kept = c->kept,
+                                          .bytes = c->bytes,
+                                          .owner = c};
+    return SIDESTEP_OK;
+}
+
+void sidestep_gc_report_release(struct sidestep_gc_report *report)
+{
+    if (report->owner != NULL)
+        collecting_free(report->owner);
+    *report = (struct sidestep_gc_report){0};
+}
+
+/* ---- rebuild ---- */
+
+struct rebuilding {
+    struct store_dir *dir;
+    struct arena arena;
+    struct footer *footers;
+    const char **names;
+    struct manifest manifest;
+};
+
+static enum sidestep_status read_shard(struct rebuilding *r, const char *name,
+                                       struct sidestep_error *err)
+{
+    size_t i = r->manifest.file_count;
+    struct manifest_file *row = &r->manifest.files[i];
+    OWNED_FILE *file = NULL;
+    struct store_stat stat;
+
+    TRY(store_file_open(r->dir, name, 0, &file, err));
+    TRY(store_file_stat(file, &stat, err));
+    struct source source = commit_file_source(file, stat.size);
+    enum sidestep_status status =
+        footer_read(&source, &r->arena, &r->footers[i], row->footer_sha256, err);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "'%s'", name);
+        return status == SIDESTEP_ENOTFOUND ? SIDESTEP_EUNSUPPORTED : status;
+    }
+    row->name = r->names[i] = arena_strndup(&r->arena, name, strlen(name));
+    row->bytes = stat.size;
+    hash_to_hex(r->footers[i].save_id, SAVE_ID_BYTES, row->origin);
+    if (row->name == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    r->manifest.file_count++;
+    return SIDESTEP_OK;
+}
+
+/* All shards are of one save, and all shards of that save are there. */
+static enum sidestep_status check_complete(struct rebuilding *r, struct sidestep_error *err)
+{
+    const struct footer *first = &r->footers[0];
+    uint64_t expected = 0;
+
+    if (r->manifest.file_count == 0)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "there are no shards of ours");
+    for (size_t i = 0; i < r->manifest.file_count; i++) {
+        const struct footer *f = &r->footers[i];
+        if (memcmp(f->save_id, first->save_id, SAVE_ID_BYTES) != 0 ||
+            f->layout_digest != first->layout_digest || f->world_size != first->world_size)
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' and '%s' are of different saves", r->names[0],
+                        r->names[i]);
+        for (size_t k = 0; k < i; k++)
+            if (r->footers[k].rank == f->rank && r->footers[k].shard == f->shard)
+                return FAIL(err, SIDESTEP_ECORRUPT, "'%s' and '%s' are the same shard", r->names[k],
+                            r->names[i]);
+        if (f->shard == 0)
+            expected += f->shard_count;
+        if (f->rank >= f->world_size)
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is of rank %u of %u", r->names[i], f->rank,
+                        f->world_size);
+    }
+    if (expected != r->manifest.file_count || expected < first->world_size)
+        return FAIL(err, SIDESTEP_EUNCOMMITTED, "only %zu shards of %u ranks are there",
+                    r->manifest.file_count, first->world_size);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata *metadata,
+                                          struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    OWNED_BUFFER manifest = {0};
+    char name[NAMES_MAX], tmp[NAMES_MAX];
+
+    TRY(dcp_metadata_write(&bytes, metadata, err));
+    r->manifest.metadata_bytes = bytes.length;
+    hash_sha256(bytes.bytes, bytes.length, r->manifest.metadata_sha256);
+    TRY(manifest_encode(&r->manifest, &manifest, err));
+    names_format(NAMES_MANIFEST, r->manifest.save_id, 0, 0, name);
+    names_format(NAMES_META_TMP, r->manifest.save_id, 0, 0, tmp);
+    (void)store_unlink(r->dir, name, NULL);
+    (void)store_unlink(r->dir, tmp, NULL);
+    TRY(commit_write_file(r->dir, name, manifest.bytes, manifest.length, err));
+    TRY(commit_write_file(r->dir, tmp, bytes.bytes, bytes.length, err));
+    TRY(store_dir_sync(r->dir, err));
+    TRY(store_rename(r->dir, tmp, r->dir, NAMES_METADATA, STORE_REPLACE, err));
+    return store_dir_sync(r->dir, err);
+}
+
+static enum sidestep_status rebuild(struct rebuilding *r, const char *path,
+                                    struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_METADATA metadata = {0};
+
+    TRY(name_list_read(r->dir, &names, err));
+    r->footers = arena_new(&r->arena, names.count, sizeof(*r->footers));
+    r->names = arena_new(&r->arena, names.count, sizeof(*r->names));
+    r->manifest.files = arena_new(&r->arena, names.count, sizeof(*r->manifest.files));
+    if (r->footers == NULL || r->names == NULL || r->manifest.files == NULL)
+        return FAIL_NOMEM(err, names.count * sizeof(*r->footers));
+    for (size_t i = 0; i < names.count; i++)
+        if (names_parse(names.names[i]).kind == NAMES_SHARD)
+            TRY(read_shard(r, names.names[i], err));
+    TRY(check_complete(r, err));
+    TRY(commit_metadata_build(r->footers, r->names, r->manifest.file_count, &metadata, err));
+    memcpy(r->manifest.save_id, r->manifest.files[0].origin, SAVE_ID_HEX);
+    const char *slash = strrchr(path, '/');
+    r->manifest.step = list_step_of(slash != NULL ? slash + 1 : path);
+    r->manifest.world_size = r->footers[0].world_size;
+    r->manifest.saved_at = (int64_t)time(NULL);
+    metadata.save_id = r->manifest.save_id;
+    metadata.checkpoint_id = path;
+    return write_rebuilt(r, &metadata, err);
+}
+
+enum sidestep_status sidestep_rebuild(const char *path, struct sidestep_error *err)
+{
+    struct rebuilding r = {0};
+    struct reader *reader = NULL;
+
+    if (path == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
+    if (reader_open(store_posix(), path, 0, &reader, NULL) == SIDESTEP_OK) {
+        reader_close(&reader);
+        return FAIL(err, SIDESTEP_EEXISTS, "rebuild '%s': it is a whole checkpoint already", path);
+    }
+    enum sidestep_status status = store_dir_open(store_posix(), NULL, path, &r.dir, err);
+    if (status == SIDESTEP_OK)
+        status = rebuild(&r, path, err);
+    store_dir_close(r.dir);
+    arena_release(&r.arena);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "rebuild '%s'", path);
+    return status;
+}

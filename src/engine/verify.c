@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * verify.c -- see verify.h.
+ *
+ * A file of ours is read in stretches of some MiB that are cut where items start and between hash
+ * blocks, like the windows in which it was written.  Every byte is accounted for: data by block
+ * hashes, heads and tails by the envelope hash, gaps must be zero, footers and small files were
+ * checked when the checkpoint was opened.
+ */
+#include "engine/verify.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "engine/verify_stock.h"
+#include "plan/tiling.h"
+#include "snapshot/pool.h"
+
+struct stretch {
+    size_t file;
+    bool stock; /* an item of a stock file: entry ${entry}, chunk ${item} */
+    size_t entry;
+    size_t item; /* the first with a byte in it */
+    uint64_t begin;
+    uint64_t end;
+};
+
+struct verify {
+    struct reader *reader;
+    const struct verify_options *options;
+    struct verify_findings *findings;
+    struct stretch *stretches;
+    size_t count, room;
+    uint64_t total_bytes;
+    struct pool pool;
+    _Atomic size_t next;
+    _Atomic unsigned next_slot;
+    _Atomic uint64_t done_bytes;
+    _Atomic bool stop;
+    struct {
+        pthread_mutex_t lock;
+        enum sidestep_status status; /* of adding findings */
+        struct sidestep_error err;
+    } shared;
+};
+
+void verify_findings_release(struct verify_findings *findings)
+{
+    free(findings->problems);
+    arena_release(&findings->arena);
+    *findings = (struct verify_findings){0};
+}
+
+enum sidestep_status verify_add(struct verify_findings *findings, const char *file, const char *name,
+                                const char *kind, const char *message, struct sidestep_error *err)
+{
+    if (findings->count >= VERIFY_MAX_PROBLEMS)
+        return SIDESTEP_OK;
+    if (findings->count == findings->room) {
+        size_t room = findings->room != 0 ? findings->room * 2 : 16;
+        struct sidestep_problem *problems =
+            memory_resize(findings->problems, room, sizeof(*problems));
+        if (problems == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*problems));
+        findings->problems = problems;
+        findings->room = room;
+    }
+    struct sidestep_problem *problem = &findings->problems[findings->count];
+    *problem = (struct sidestep_problem){
+        .file = file != NULL ? arena_strndup(&findings->arena, file, strlen(file)) : NULL,
+        .name = name != NULL ? arena_strndup(&findings->arena, name, strlen(name)) : NULL,
+        .kind = kind,
+        .message = arena_strndup(&findings->arena, message, strlen(message)),
+    };
+    if (problem->message == NULL || (file != NULL && problem->file == NULL) ||
+        (name != NULL && problem->name == NULL))
+        return FAIL_NOMEM(err, strlen(message));
+    findings->count++;
+    return SIDESTEP_OK;
+}
+
+static void report(struct verify *v, const char *file, const char *name,
+                   enum sidestep_status status, const struct sidestep_error *why)
+{
+    const char *kind = status == SIDESTEP_ECORRUPT ? "hash"
+                       : status == SIDESTEP_EIO    ? "io"
+                                                   : "format";
+
+    pthread_mutex_lock(&v->shared.lock);
+    if (v->shared.status == SIDESTEP_OK)
+        v->shared.status =
+            verify_add(v->findings, file, name, kind, why->message, &v->shared.err);
+    pthread_mutex_unlock(&v->shared.lock);
+}
+
+static enum sidestep_status add_stretch(struct verify *v, const struct stretch *stretch,
+                                        struct sidestep_error *err)
+{
+    if (v->count == v->room) {
+        size_t room = v->room != 0 ? v->room * 2 : 64;
+        struct stretch *stretches = memory_resize(v->stretches, room, sizeof(*stretches));
+        if (stretches == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*stretches));
+        v->stretches = stretches;
+        v->room = room;
+    }
+    v->stretches[v->count++] = *stretch;
+    v->total_bytes += stretch->end - stretch->begin;
+    return SIDESTEP_OK;
+}
+
+/* Cut after the stretch has its size: at the first item or block that starts beyond it. */
+static enum sidestep_status cut_file(struct verify *v, size_t file, struct sidestep_error *err)
+{
+    const struct reader_file *f = &v->reader->files[file];
+    const uint64_t want = VERIFY_READ_BYTES - 2 * HASH_BLOCK_BYTES;
+    struct stretch s = {.file = file};
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < f->footer.count; i++) {
+        const struct footer_item *item = &f->footer.items[i];
+        uint64_t data = item->offset + item->data_offset;
+        if (at - s.begin >= want) {
+            s.end = at;
+            TRY(add_stretch(v, &s, err));
+            s = (struct stretch){.file = file, .item = i, .begin = at};
+        }
+        for (uint64_t b = 0; b < item->block_count; b++) {
+            uint64_t block = data + b * HASH_BLOCK_BYTES;
+            if (block - s.begin < want)
+                continue;
+            s.end = block;
+            TRY(add_stretch(v, &s, err));
+            s = (struct stretch){.file = file, .item = i, .begin = block};
+        }
+        at = item->offset + item->bytes;
+    }
+    s.end = f->footer_offset;
+    return s.end > s.begin ? add_stretch(v, &s, err) : SIDESTEP_OK;
+}
+
+static enum sidestep_status make_stretches(struct verify *v, struct sidestep_error *err)
+{
+    struct reader *r = v->reader;
+
+    for (size_t i = 0; i < r->file_count; i++)
+        if (r->files[i].ours)
+            TRY(cut_file(v, i, err));
+    for (size_t e = 0; !r->has_manifest && e < r->metadata.count; e++) {
+        const struct metadata_entry *entry = &r->metadata.entries[e];
+        for (size_t c = 0; c < (entry->is_object ? 1 : entry->chunk_count); c++) {
+            struct stretch s = {.stock = true, .entry = e, .item = c};
+            s.end = (entry->is_object ? &entry->storage : &entry->chunks[c].storage)->length;
+            TRY(add_stretch(v, &s, err));
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+static bool is_zero(const uint8_t *bytes, uint64_t length)
+{
+    return length == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, length - 1) == 0);
+}
+
+/* Head and tail of an item that ends in this stretch; a head before it is read again. */
+static enum sidestep_status check_envelope(const struct reader_file *file,
+                                           const struct footer_item *item, const struct stretch *s,
+                                           const uint8_t *bytes, struct sidestep_error *err)
+{
+    uint64_t tail = item->data_offset + item->data_bytes;
+    uint64_t length = item->bytes - item->data_bytes;
+    OWNED uint8_t *envelope = memory_new(length, 1);
+
+    if (item->is_object)
+        return SIDESTEP_OK;
+    if (envelope == NULL)
+        return FAIL_NOMEM(err, length);
+    if (item->offset >= s->begin)
+        memcpy(envelope, bytes + (item->offset - s->begin), item->data_offset);
+    else
+        TRY(source_read(&file->source, envelope, item->data_offset, item->offset, err));
+    memcpy(envelope + item->data_offset, bytes + (item->offset + tail - s->begin),
+           item->bytes - tail);
+    if (hash_block(envelope, length) != item->envelope_hash)
+        return FAIL(err, SIDESTEP_ECORRUPT, "the archive around the data does not match its hash");
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_item(struct reader_file *file, const struct footer_item *item,
+                                       const struct stretch *s, const uint8_t *bytes,
+                                       struct sidestep_error *err)
+{
+    uint64_t data = item->offset + item->data_offset;
+    uint64_t first = max_u64(s->begin, data), last = min_u64(s->end, data + item->data_bytes);
+    struct reader_item whole = {.file = file,
+                                .footer = item,
+                                .data_offset = data,
+                                .data_bytes = item->data_bytes,
+                                .blocks = item->blocks};
+
+    if (first < last)
+        TRY(reader_check_blocks(&whole, (first - data) / HASH_BLOCK_BYTES, bytes + (first - s->begin),
+                                last - first, err));
+    if (item->offset + item->bytes > s->end)
+        return SIDESTEP_OK; /* it ends in a later stretch */
+    if (hash_list(item->blocks, item->block_count).low != item->raw_hash.low ||
+        hash_list(item->blocks, item->block_count).high != item->raw_hash.high)
+        return FAIL(err, SIDESTEP_ECORRUPT, "its block hashes do not match its hash");
+    return check_envelope(file, item, s, bytes, err);
+}
+
+static void check_gap(struct verify *v, const struct reader_file *file, const struct stretch *s,
+                      const uint8_t *bytes, uint64_t from, uint64_t to)
+{
+    struct sidestep_error why;
+    uint64_t first = max_u64(from, s->begin), last = min_u64(to, s->end);
+
+    if (first >= last || is_zero(bytes + (first - s->begin), last - first))
+        return;
+    (void)FAIL(&why, SIDESTEP_ECORRUPT, "bytes %llu to %llu lie between items and are not zero",
+               (unsigned long long)first, (unsigned long long)last);
+    report(v, file->name, NULL, SIDESTEP_ECORRUPT, &why);
+}
+
+static void check_stretch(struct verify *v, const struct stretch *s, uint8_t *buffer)
+{
+    struct reader_file *file = &v->reader->files[s->file];
+    struct sidestep_error why = {0};
+    uint64_t at = s->begin;
+    enum sidestep_status status =
+        source_read(&file->source, buffer, s->end - s->begin, s->begin, &why);
+
+    if (status != SIDESTEP_OK) {
+        report(v, file->name, NULL, status, &why);
+        return;
+    }
+    for (size_t i = s->item; i < file->footer.count; i++) {
+        const struct footer_item *item = &file->footer.items[i];
+        if (item->offset >= s->end)
+            break;
+        check_gap(v, file, s, buffer, at, item->offset);
+        status = check_item(file, item, s, buffer, &why);
+        if (status != SIDESTEP_OK)
+            report(v, file->name, item->name, status, &why);
+        at = item->offset + item->bytes;
+    }
+    check_gap(v, file, s, buffer, at, s->end);
+}
+
+static void check_stock(struct verify *v, const struct stretch *s)
+{
+    const struct metadata_entry *entry = &v->reader->metadata.entries[s->entry];
+    const struct metadata_chunk *chunk = entry->is_object ? NULL : &entry->chunks[s->item];
+    const struct metadata_storage *storage = chunk != NULL ? &chunk->storage : &entry->storage;
+    struct sidestep_error why = {0};
+    enum sidestep_status status =
+        verify_stock_item(v->reader, entry, storage, chunk != NULL ? &chunk->box : NULL, &why);
+
+    if (status != SIDESTEP_OK)
+        report(v, storage->file, entry->name, status, &why);
+}
+
+static void run_stretches(void *context)
+{
+    struct verify *v = context;
+    uint8_t *buffer = v->pool.bytes + atomic_fetch_add(&v->next_slot, 1u) * VERIFY_READ_BYTES;
+
+    while (!atomic_load(&v->stop)) {
+        size_t i = atomic_fetch_add(&v->next, 1);
+        if (i >= v->count)
+            return;
+        const struct stretch *s = &v->stretches[i];
+        if (s->stock)
+            check_stock(v, s);
+        else
+            check_stretch(v, s, buffer);
+        uint64_t done = atomic_fetch_add(&v->done_bytes, s->end - s->begin) + (s->end - s->begin);
+        if (v->options != NULL && v->options->on_progress != NULL) {
+            pthread_mutex_lock(&v->shared.lock);
+            v->options->on_progress(v->options->context, done, v->total_bytes);
+            pthread_mutex_unlock(&v->shared.lock);
+        }
+        if (v->options != NULL && v->options->cancel != NULL && *v->options->cancel)
+            atomic_store(&v->stop, true);
+    }
+}
+
+/* Do the chunks of a tensor cover it? */
+static enum sidestep_status check_coverage(struct reader *reader, struct verify_findings *findings,
+                                           struct sidestep_error *err)
+{
+    for (size_t e = 0; e < reader->metadata.count; e++) {
+        const struct metadata_entry *entry = &reader->metadata.entries[e];
+        OWNED struct box *boxes = memory_new(entry->chunk_count, sizeof(*boxes));
+        enum tiling_result result;
+
+        if (entry->is_object)
+            continue;
+        if (boxes == NULL)
+            return FAIL_NOMEM(err, entry->chunk_count * sizeof(*boxes));
+        for (size_t c = 0; c < entry->chunk_count; c++)
+            boxes[c] = entry->chunks[c].box;
+        TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
+        if (result != TILING_EXACT)
+            TRY(verify_add(findings, NULL, entry->name, "coverage",
+                           result == TILING_GAP ? "its chunks do not cover it"
+                                                : "its chunks overlap",
+                           err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status verify_with(struct verify *v, struct workers *workers,
+                                        struct sidestep_error *err)
+{
+    TRY(check_coverage(v->reader, v->findings, err));
+    TRY(make_stretches(v, err));
+    unsigned threads = (unsigned)min_u64(workers_count(workers) + 1, v->count + 1);
+    TRY(pool_reserve(&v->pool, threads * VERIFY_READ_BYTES, workers, err));
+    struct workers_job job = {.run = run_stretches, .context = v};
+    workers_start(workers, &job, threads - 1);
+    run_stretches(v);
+    workers_wait(workers, &job);
+    v->findings->checked_bytes += atomic_load(&v->done_bytes);
+    if (atomic_load(&v->stop))
+        return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
+    if (v->shared.status != SIDESTEP_OK && err != NULL)
+        *err = v->shared.err;
+    return v->shared.status;
+}
+
+enum sidestep_status verify_reader(struct reader *reader, struct workers *workers,
+                                   const struct verify_options *options,
+                                   struct verify_findings *findings, struct sidestep_error *err)
+{
+    struct verify v = {.reader = reader, .options = options, .findings = findings};
+
+    pthread_mutex_init(&v.shared.lock, NULL);
+    enum sidestep_status status = verify_with(&v, workers, err);
+    pthread_mutex_destroy(&v.shared.lock);
+    pool_release(&v.pool);
+    free(v.stretches);
+    return status;
+}
+
+enum sidestep_status verify_path(struct store *store, const char *path,
+                                 enum sidestep_verify_mode mode, uint32_t flags,
+                                 struct workers *workers, struct sidestep_error *err)
+{
+    struct verify_findings findings = {0};
+    struct reader *reader = NULL;
+
+    TRY(reader_open(store, path, flags, &reader, err));
+    enum sidestep_status status = SIDESTEP_OK;
+    if (mode != SIDESTEP_VERIFY_STRUCTURE)
+        status = verify_reader(reader, workers, NULL, &findings, err);
+    if (status == SIDESTEP_OK && findings.count != 0) {
+        const struct sidestep_problem *p = &findings.problems[0];
+        status = FAIL(err, SIDESTEP_ECORRUPT, "checkpoint '%s': %s%s%s%s%s", path,
+                      p->file != NULL ? p->file : "", p->file != NULL ? ": " : "",
+                      p->name != NULL ? p->name : "", p->name != NULL ? ": " : "", p->message);
+    }
+    verify_findings_release(&findings);
+    reader_close(&reader);
+    return status;
+}

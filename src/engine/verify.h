@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* verify.h -- read everything, and check every byte against its hash. */
+#ifndef ENGINE_VERIFY_H
+#define ENGINE_VERIFY_H
+
+#include "base/workers.h"
+#include "commit/reader.h"
+
+#define VERIFY_READ_BYTES ((uint64_t)8 << 20)
+#define VERIFY_MAX_PROBLEMS 1000u /* listed; the rest are counted in the last one */
+
+struct verify_options {
+    void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
+    const bool volatile *cancel;
+};
+
+/* What was found wrong.  Strings live in ${arena}. */
+struct verify_findings {
+    struct arena arena;
+    struct sidestep_problem *problems;
+    size_t count;
+    size_t room;
+    uint64_t checked_bytes;
+};
+void verify_findings_release(struct verify_findings *findings);
+/* ${file} and ${name} may be NULL. */
+enum sidestep_status verify_add(struct verify_findings *findings, const char *file, const char *name,
+                                const char *kind, const char *message, struct sidestep_error *err);
+
+/* All data of an opened checkpoint.  OK: it was checked, see the findings. */
+enum sidestep_status verify_reader(struct reader *reader, struct workers *workers,
+                                   const struct verify_options *options,
+                                   struct verify_findings *findings, struct sidestep_error *err);
+
+/* Open and check ${path} according to ${mode}; a problem is a failure that names the first one. */
+enum sidestep_status verify_path(struct store *store, const char *path,
+                                 enum sidestep_verify_mode mode, uint32_t flags,
+                                 struct workers *workers, struct sidestep_error *err);
+
+#endif

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pickle_value.c -- from nodes to value trees.  A call of one of a few well-known symbols is
+ * replaced by what it is known to make; every other symbol ends up as a text that names it.
+ *
+ * A graph with shared parts may be exponentially larger as a tree, so the number of values is
+ * bounded, and so are the bytes of text below shared nodes (all other text is met once).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "format/pickle.h"
+#include "model/shown.h"
+#include "model/value_keys.h"
+
+#define MAX_SHOWN_BIGINT 32u /* bytes */
+
+struct conversion {
+    size_t values;
+    size_t shared_bytes;
+    struct sidestep_error *err;
+};
+
+/* Recursion: no deeper than the graph, PICKLE_MAX_DEPTH. */
+static enum sidestep_status convert(struct conversion *c, const struct pickle_node *node,
+                                    bool shared, struct sidestep_value **out);
+
+static enum sidestep_status made(struct conversion *c, struct sidestep_value *value,
+                                 struct sidestep_value **out)
+{
+    *out = value;
+    return value != NULL ? SIDESTEP_OK : FAIL_NOMEM(c->err, sizeof(*value));
+}
+
+static enum sidestep_status charge(struct conversion *c, size_t bytes, bool shared)
+{
+    if (++c->values > PICKLE_MAX_VALUES)
+        return FAIL(c->err, SIDESTEP_ECORRUPT, "pickle: more than %u values", PICKLE_MAX_VALUES);
+    if (shared && bytes > PICKLE_MAX_SHARED_BYTES - c->shared_bytes)
+        return FAIL(c->err, SIDESTEP_ECORRUPT, "pickle: more than %zu bytes by repeating texts",
+                    PICKLE_MAX_SHARED_BYTES);
+    if (shared)
+        c->shared_bytes += bytes;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status make_text(struct conversion *c, enum sidestep_value_kind kind,
+                                      const struct pickle_node *node, bool shared,
+                                      struct sidestep_value **out)
+{
+    TRY(charge(c, node->as.text.length, shared || node->shared));
+    return made(c, value_text(kind, node->as.text.bytes, node->as.text.length), out);
+}
+
+/* "before module.name after" */
+static enum sidestep_status make_opaque(struct conversion *c, const char *before,
+                                        const struct pickle_node *global, const char *after,
+                                        struct sidestep_value **out)
+{
+    struct shown name = {"?"};
+    char text[sizeof(name.text) + 64];
+
+    TRY(charge(c, 0, false));
+    if (global != NULL && global->kind == PICKLE_GLOBAL) {
+        name = shown_name(global->as.text.bytes);
+        char *space = strchr(name.text, ' ');
+        if (space != NULL)
+            *space = '.';
+    }
+    int length = snprintf(text, sizeof(text), "%s%s%s", before, name.text, after);
+    return made(c, value_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)length), out);
+}
+
+static enum sidestep_status make_bigint(struct conversion *c, const struct pickle_node *node,
+                                        struct sidestep_value **out)
+{
+    const unsigned char *bytes = (const unsigned char *)node->as.text.bytes;
+    size_t length = node->as.text.length;
+    char text[2 * MAX_SHOWN_BIGINT + 64];
+    int used;
+
+    TRY(charge(c, 0, false));
+    if (length > MAX_SHOWN_BIGINT) {
+        used = snprintf(text, sizeof(text), "int of %zu bytes", length);
+    } else {
+        used = snprintf(text, sizeof(text), "int, two's complement 0x");
+        for (size_t i = length; i-- > 0;)
+            used += snprintf(text + used, sizeof(text) - (size_t)used, "%02x", bytes[i]);
+    }
+    return made(c, value_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)used), out);
+}
+
+static enum sidestep_status make_sequence(struct conversion *c, enum sidestep_value_kind kind,
+                                          const struct pickle_node *node, bool shared,
+                                          struct sidestep_value **out)
+{
+    OWNED_BY(sidestep_value_free) struct sidestep_value *seq = NULL;
+
+    TRY(charge(c, 0, false));
+    TRY(made(c, kind == SIDESTEP_VALUE_LIST ? sidestep_value_list() : sidestep_value_tuple(),
+             &seq));
+    for (size_t i = 0; i < node->as.seq.count; i++) {
+        struct sidestep_value *item;
+        TRY(convert(c, node->as.seq.items[i], shared || node->shared, &item));
+        TRY(sidestep_value_append(seq, item, c->err));
+    }
+    *out = TAKE(seq);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status set_pair(struct conversion *c, struct sidestep_value *dict,
+                                     const struct pickle_node *key, const struct pickle_node *item,
+                                     bool shared)
+{
+    OWNED_BY(sidestep_value_free) struct sidestep_value *key_value = NULL;
+    struct sidestep_value *item_value;
+
+    TRY(convert(c, key, shared, &key_value));
+    if (!value_keys_hashable(key_value))
+        return FAIL(c->err, SIDESTEP_ECORRUPT, "pickle: a key that Python cannot hash");
+    TRY(convert(c, item, shared, &item_value));
+    return sidestep_value_set(dict, TAKE(key_value), item_value, c->err);
+}
+
+/* A DICT, a LIST of pairs, or NULL. */
+static enum sidestep_status make_dict(struct conversion *c, const struct pickle_node *node,
+                                      bool shared, struct sidestep_value **out)
+{
+    OWNED_BY(sidestep_value_free) struct sidestep_value *dict = NULL;
+    struct pickle_node **items = node != NULL ? node->as.seq.items : NULL;
+    size_t count = node != NULL ? node->as.seq.count : 0;
+
+    TRY(charge(c, 0, false));
+    TRY(made(c, sidestep_value_dict(), &dict));
+    shared = shared || (node != NULL && node->shared);
+    if (node != NULL && node->kind == PICKLE_DICT)
+        for (size_t i = 0; i < count; i += 2)
+            TRY(set_pair(c, dict, items[i], items[i + 1], shared));
+    if (node != NULL && node->kind == PICKLE_LIST)
+        for (size_t i = 0; i < count; i++)
+            TRY(set_pair(c, dict, items[i]->as.seq.items[0], items[i]->as.seq.items[1],
+                         shared || items[i]->shared));
+    *out = TAKE(dict);
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- well-known calls */
+
+static const struct pickle_node *argument(const struct pickle_node *call, size_t i)
+{
+    const struct pickle_node *args = call->as.call.args;
+
+    return args->kind == PICKLE_TUPLE && i < args->as.seq.count ? args->as.seq.items[i] : NULL;
+}
+
+static bool is_kind(const struct pickle_node *node, enum pickle_kind kind)
+{
+    return node != NULL && node->kind == kind;
+}
+
+/* Looking at them is charged too: a shared list may be looked at often. */
+static bool is_list_of_pairs(struct conversion *c, const struct pickle_node *node)
+{
+    if (!is_kind(node, PICKLE_LIST))
+        return false;
+    for (size_t i = 0; i < node->as.seq.count; i++, c->values++) {
+        const struct pickle_node *pair = node->as.seq.items[i];
+        if ((pair->kind != PICKLE_LIST && pair->kind != PICKLE_TUPLE) || pair->as.seq.count != 2 ||
+            !pair->as.seq.items[0]->hashable)
+            return false;
+    }
+    return true;
+}
+
+/* The functions below leave ${*out} NULL if the call is not of the shape that they know. */
+
+/* OrderedDict(), OrderedDict([[key, value], ...]), defaultdict(factory), each with items set
+ * afterwards; Counter({...}). */
+static enum sidestep_status call_dict(struct conversion *c, const struct pickle_node *call,
+                                      bool shared, struct sidestep_value **out)
+{
+    const struct pickle_node *first = argument(call, 0), *items = call->as.call.items;
+
+    if (is_kind(items, PICKLE_DICT) || first == NULL || first->kind == PICKLE_GLOBAL)
+        return items == NULL || items->kind == PICKLE_DICT ? make_dict(c, items, shared, out)
+                                                           : SIDESTEP_OK;
+    if (first->kind == PICKLE_DICT || is_list_of_pairs(c, first))
+        return make_dict(c, first, shared, out);
+    return SIDESTEP_OK;
+}
+
+/* set([...]), frozenset([...]), torch.Size((...)) */
+static enum sidestep_status call_sequence(struct conversion *c, const struct pickle_node *call,
+                                          bool shared, struct sidestep_value **out)
+{
+    const struct pickle_node *first = argument(call, 0);
+    bool is_set = pickle_is_global(call->as.call.callable, "builtins set") ||
+                  pickle_is_global(call->as.call.callable, "__builtin__ set");
+
+    if (!is_kind(first, PICKLE_LIST) && !is_kind(first, PICKLE_TUPLE))
+        return SIDESTEP_OK;
+    return make_sequence(c, is_set ? SIDESTEP_VALUE_LIST : SIDESTEP_VALUE_TUPLE, first, shared,
+                         out);
+}
+
+/* UTF-8 of characters below 256, one byte each; false if there are others. */
+static bool to_latin1(struct sidestep_value *text)
+{
+    unsigned char *bytes = (unsigned char *)text->as.text.bytes;
+    size_t used = 0;
+
+    for (size_t i = 0; i < text->as.text.length; i++) {
+        unsigned char b = bytes[i];
+        if (b >= 0x80) {
+            unsigned char next = i + 1 < text->as.text.length ? bytes[++i] : 0;
+            if ((b & 0xfe) != 0xc2 || (next & 0xc0) != 0x80)
+                return false;
+            b = (unsigned char)(b << 6 | (next & 0x3f));
+        }
+        bytes[used++] = b;
+    }
+    bytes[used] = '\0';
+    text->as.text.length = used;
+    text->kind = SIDESTEP_VALUE_BYTES;
+    return true;
+}
+
+static bool is_latin1(const struct pickle_node *name)
+{
+    return is_kind(name, PICKLE_STR) && (strcmp(name->as.text.bytes, "latin1") == 0 ||
+                                         strcmp(name->as.text.bytes, "latin-1") == 0);
+}
+
+/* _codecs.encode(str, 'latin1'), bytes(), bytearray(), bytearray(bytes),
+ * bytearray(str, 'latin-1') */
+static enum sidestep_status call_bytes(struct conversion *c, const struct pickle_node *call,
+                                       bool shared, struct sidestep_value **out)
+{
+    OWNED_BY(sidestep_value_free) struct sidestep_value *text = NULL;
+    const struct pickle_node *first = argument(call, 0);
+
+    if (first == NULL && !pickle_is_global(call->as.call.callable, "_codecs encode")) {
+        TRY(charge(c, 0, false));
+        return made(c, value_text(SIDESTEP_VALUE_BYTES, "", 0), out);
+    }
+    if (is_kind(first, PICKLE_BYTES) && argument(call, 1) == NULL)
+        return make_text(c, SIDESTEP_VALUE_BYTES, first, shared, out);
+    if (!is_kind(first, PICKLE_STR) || !is_latin1(argument(call, 1)))
+        return SIDESTEP_OK;
+    TRY(make_text(c, SIDESTEP_VALUE_STR, first, shared, &text));
+    if (to_latin1(text))
+        *out = TAKE(text);
+    return SIDESTEP_OK;
+}
+
+/* torch.serialization._get_layout('torch.strided') */
+static enum sidestep_status call_layout(struct conversion *c, const struct pickle_node *call,
+                                        bool shared, struct sidestep_value **out)
+{
+    if (!is_kind(argument(call, 0), PICKLE_STR))
+        return SIDESTEP_OK;
+    return make_text(c, SIDESTEP_VALUE_OPAQUE, argument(call, 0), shared, out);
+}
+
+static const struct {
+    const char *global;
+    enum sidestep_status (*make)(struct conversion *c, const struct pickle_node *call, bool shared,
+                                 struct sidestep_value **out);
+} known_calls[] = {
+    {"collections OrderedDict", call_dict}, {"collections defaultdict", call_dict},
+    {"collections Counter", call_dict},     {"torch Size", call_sequence},
+    {"builtins set", call_sequence},        {"__builtin__ set", call_sequence},
+    {"builtins frozenset", call_sequence},  {"__builtin__ frozenset", call_sequence},
+    {"_codecs encode", call_bytes},         {"builtins bytes", call_bytes},
+    {"__builtin__ bytes", call_bytes},      {"builtins bytearray", call_bytes},
+    {"__builtin__ bytearray", call_bytes},  {"torch.serialization _get_layout", call_layout},
+};
+
+static enum sidestep_status convert_call(struct conversion *c, const struct pickle_node *node,
+                                         bool shared, struct sidestep_value **out)
+{
+    *out = NULL;
+    shared = shared || node->shared || node->as.call.args->shared;
+    for (size_t i = 0; i < ARRAY_LENGTH(known_calls); i++) {
+        if (!pickle_is_global(node->as.call.callable, known_calls[i].global))
+            continue;
+        TRY(known_calls[i].make(c, node, shared, out));
+        if (*out != NULL)
+            return SIDESTEP_OK;
+    }
+    return make_opaque(c, "", node->as.call.callable,
+                       node->kind == PICKLE_OBJECT ? " object" : "(...)", out);
+}
+
+static enum sidestep_status convert(struct conversion *c, const struct pickle_node *node,
+                                    bool shared, struct sidestep_value **out)
+{
+    *out = NULL;
+    switch (node->kind) {
+    case PICKLE_NONE:
+        TRY(charge(c, 0, false));
+        return made(c, sidestep_value_none(), out);
+    case PICKLE_BOOL:
+        TRY(charge(c, 0, false));
+        return made(c, sidestep_value_bool(node->as.boolean), out);
+    case PICKLE_INT:
+        TRY(charge(c, 0, false));
+        return made(c, sidestep_value_int(node->as.integer), out);
+    case PICKLE_FLOAT:
+        TRY(charge(c, 0, false));
+        return made(c, sidestep_value_float(node->as.real), out);
+    case PICKLE_BIGINT:
+        return make_bigint(c, node, out);
+    case PICKLE_STR:
+        return make_text(c, SIDESTEP_VALUE_STR, node, shared, out);
+    case PICKLE_BYTES:
+        return make_text(c, SIDESTEP_VALUE_BYTES, node, shared, out);
+    case PICKLE_LIST:
+        return make_sequence(c, SIDESTEP_VALUE_LIST, node, shared, out);
+    case PICKLE_TUPLE:
+        return make_sequence(c, SIDESTEP_VALUE_TUPLE, node, shared, out);
+    case PICKLE_SET: /* a frozenset may be a key, and so may a tuple */
+        return make_sequence(c, node->hashable ? SIDESTEP_VALUE_TUPLE : SIDESTEP_VALUE_LIST, node,
+                             shared, out);
+    case PICKLE_DICT:
+        return make_dict(c, node, shared, out);
+    case PICKLE_GLOBAL:
+        return make_opaque(c, "", node, "", out);
+    case PICKLE_REDUCE:
+    case PICKLE_OBJECT:
+        return convert_call(c, node, shared, out);
+    case PICKLE_PERSID:
+        break;
+    }
+    return make_opaque(c, "persistent id ", NULL, "", out);
+}
+
+enum sidestep_status pickle_to_value(const struct pickle_node *node, struct sidestep_value **out,
+                                     struct sidestep_error *err)
+{
+    struct conversion c = {.err = err};
+
+    return convert(&c, node, false, out);
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pickle_write.c -- values as Python's own pickler writes them with protocol 2, byte for byte
+ * where no object is met twice: the same opcodes, batches and memo numbers.  torch.load() with
+ * weights_only=True accepts nothing newer.
+ */
+#include <string.h>
+
+#include "base/owned.h"
+#include "format/pickle.h"
+
+#define BATCH 1000u
+#define NOT_YET UINT32_MAX
+
+struct writer {
+    struct buffer *out;
+    struct sidestep_error *err;
+    uint32_t memo;      /* next number */
+    uint32_t encode_at; /* memo numbers of _codecs.encode and of its second argument */
+    uint32_t latin1_at;
+};
+
+/* Recursion: no deeper than VALUE_MAX_DEPTH. */
+static enum sidestep_status put_value(struct writer *w, const struct sidestep_value *value);
+
+static uint32_t put_memo(struct writer *w)
+{
+    uint32_t index = w->memo++;
+
+    buffer_put_u8(w->out, index < 256 ? 'q' : 'r'); /* BINPUT, LONG_BINPUT */
+    if (index < 256)
+        buffer_put_u8(w->out, (uint8_t)index);
+    else
+        buffer_put_u32le(w->out, index);
+    return index;
+}
+
+static void put_get(struct writer *w, uint32_t index)
+{
+    buffer_put_u8(w->out, index < 256 ? 'h' : 'j'); /* BINGET, LONG_BINGET */
+    if (index < 256)
+        buffer_put_u8(w->out, (uint8_t)index);
+    else
+        buffer_put_u32le(w->out, index);
+}
+
+static void put_int(struct writer *w, int64_t value)
+{
+    if (value >= 0 && value < 1 << 8) {
+        buffer_put_u8(w->out, 'K'); /* BININT1 */
+        buffer_put_u8(w->out, (uint8_t)value);
+    } else if (value >= 0 && value < 1 << 16) {
+        buffer_put_u8(w->out, 'M'); /* BININT2 */
+        buffer_put_u16le(w->out, (uint16_t)value);
+    } else if (value >= INT32_MIN && value <= INT32_MAX) {
+        buffer_put_u8(w->out, 'J'); /* BININT */
+        buffer_put_u32le(w->out, (uint32_t)value);
+    } else {
+        /* LONG1: the fewest bytes that hold the number and its sign. */
+        unsigned bits = 65 - (unsigned)__builtin_clzll((uint64_t)(value ^ value >> 63));
+        unsigned bytes = (bits + 7) / 8;
+        buffer_put_u8(w->out, 0x8a);
+        buffer_put_u8(w->out, (uint8_t)bytes);
+        for (unsigned i = 0; i < bytes; i++)
+            buffer_put_u8(w->out, (uint8_t)((uint64_t)value >> (8 * i)));
+    }
+}
+
+static void put_float(struct writer *w, double value)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    buffer_put_u8(w->out, 'G'); /* BINFLOAT: big-endian */
+    buffer_put_u64le(w->out, __builtin_bswap64(bits));
+}
+
+/* Bytes of one character of UTF-8, surrogates included; 0: not one. */
+static size_t character(const unsigned char *p, size_t left)
+{
+    size_t bytes = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+
+    if (bytes > left || p[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < bytes; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) ||
+        (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0;
+    return bytes;
+}
+
+static enum sidestep_status put_str(struct writer *w, const struct sidestep_value *value)
+{
+    const unsigned char *text = (const unsigned char *)value->as.text.bytes;
+    size_t length = value->as.text.length;
+
+    if (length > UINT32_MAX)
+        return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "a str of %zu bytes", length);
+    for (size_t i = 0, step; i < length; i += step) {
+        step = character(text + i, length - i);
+        if (step == 0)
+            return FAIL(w->err, SIDESTEP_EINVAL, "a str is not UTF-8 at byte %zu", i);
+    }
+    buffer_put_u8(w->out, 'X'); /* BINUNICODE */
+    buffer_put_u32le(w->out, (uint32_t)length);
+    buffer_put(w->out, text, length);
+    put_memo(w);
+    return SIDESTEP_OK;
+}
+
+static void put_latin1(struct writer *w, const unsigned char *bytes, size_t length, size_t high)
+{
+    uint8_t *to;
+
+    buffer_put_u8(w->out, 'X');
+    buffer_put_u32le(w->out, (uint32_t)(length + high));
+    to = buffer_extend(w->out, length + high);
+    for (size_t i = 0; to != NULL && i < length; i++) {
+        if (bytes[i] >= 0x80)
+            *to++ = (uint8_t)(0xc0 | bytes[i] >> 6);
+        *to++ = bytes[i] < 0x80 ? bytes[i] : (uint8_t)(0x80 | (bytes[i] & 0x3f));
+    }
+    put_memo(w);
+}
+
+/* Protocol 2 has no bytes: _codecs.encode('...', 'latin1').  (For b'' Python writes a call of
+ * `bytes`, which weights_only refuses.) */
+static enum sidestep_status put_bytes(struct writer *w, const struct sidestep_value *value)
+{
+    const unsigned char *bytes = (const unsigned char *)value->as.text.bytes;
+    size_t length = value->as.text.length, high = 0;
+
+    for (size_t i = 0; i < length; i++)
+        high += bytes[i] >> 7;
+    if (length > UINT32_MAX || length + high > UINT32_MAX)
+        return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "%zu bytes in one object", length);
+    if (w->encode_at == NOT_YET) {
+        buffer_put_text(w->out, "c_codecs\nencode\n");
+        w->encode_at = put_memo(w);
+    } else {
+        put_get(w, w->encode_at);
+    }
+    put_latin1(w, bytes, length, high);
+    if (w->latin1_at == NOT_YET) {
+        buffer_put(w->out, "X\6\0\0\0latin1", 11);
+        w->latin1_at = put_memo(w);
+    } else {
+        put_get(w, w->latin1_at);
+    }
+    buffer_put_u8(w->out, 0x86); /* TUPLE2 */
+    put_memo(w);
+    buffer_put_u8(w->out, 'R'); /* REDUCE */
+    put_memo(w);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_tuple(struct writer *w, const struct sidestep_value *value)
+{
+    static const uint8_t closing[] = {')', 0x85, 0x86, 0x87}; /* EMPTY_TUPLE, TUPLE1 ... TUPLE3 */
+    size_t count = value->as.seq.count;
+
+    if (count >= ARRAY_LENGTH(closing))
+        buffer_put_u8(w->out, '('); /* MARK */
+    for (size_t i = 0; i < count; i++)
+        TRY(put_value(w, value->as.seq.items[i]));
+    buffer_put_u8(w->out, count < ARRAY_LENGTH(closing) ? closing[count] : 't');
+    if (count != 0)
+        put_memo(w);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_list(struct writer *w, const struct sidestep_value *value)
+{
+    size_t count = value->as.seq.count;
+
+    buffer_put_u8(w->out, ']'); /* EMPTY_LIST */
+    put_memo(w);
+    if (count == 1) {
+        TRY(put_value(w, value->as.seq.items[0]));
+        buffer_put_u8(w->out, 'a'); /* APPEND */
+        return SIDESTEP_OK;
+    }
+    for (size_t i = 0; i < count;) {
+        size_t end = count - i > BATCH ? i + BATCH : count;
+        buffer_put_u8(w->out, '(');
+        for (; i < end; i++)
+            TRY(put_value(w, value->as.seq.items[i]));
+        buffer_put_u8(w->out, 'e'); /* APPENDS */
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_pairs(struct writer *w, struct sidestep_value **items, size_t pairs)
+{
+    for (size_t i = 0; i < 2 * pairs; i++)
+        TRY(put_value(w, items[i]));
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_dict(struct writer *w, const struct sidestep_value *value)
+{
+    struct sidestep_value **items = value->as.seq.items;
+    size_t pairs = value->as.seq.count / 2, batch;
+
+    buffer_put_u8(w->out, '}'); /* EMPTY_DICT */
+    put_memo(w);
+    if (pairs == 0)
+        return SIDESTEP_OK;
+    if (pairs == 1) {
+        TRY(put_pairs(w, items, 1));
+        buffer_put_u8(w->out, 's'); /* SETITEM */
+        return SIDESTEP_OK;
+    }
+    /* Python looks for more after every full batch: an empty one may be the last. */
+    do {
+        batch = pairs > BATCH ? BATCH : pairs;
+        buffer_put_u8(w->out, '(');
+        TRY(put_pairs(w, items, batch));
+        buffer_put_u8(w->out, 'u'); /* SETITEMS */
+        items += 2 * batch;
+        pairs -= batch;
+    } while (batch == BATCH);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_value(struct writer *w, const struct sidestep_value *value)
+{
+    switch (value->kind) {
+    case SIDESTEP_VALUE_NONE:
+        buffer_put_u8(w->out, 'N');
+        return SIDESTEP_OK;
+    case SIDESTEP_VALUE_BOOL:
+        buffer_put_u8(w->out, value->as.boolean ? 0x88 : 0x89); /* NEWTRUE, NEWFALSE */
+        return SIDESTEP_OK;
+    case SIDESTEP_VALUE_INT:
+        put_int(w, value->as.integer);
+        return SIDESTEP_OK;
+    case SIDESTEP_VALUE_FLOAT:
+        put_float(w, value->as.real);
+        return SIDESTEP_OK;
+    case SIDESTEP_VALUE_STR:
+        return put_str(w, value);
+    case SIDESTEP_VALUE_BYTES:
+        return put_bytes(w, value);
+    case SIDESTEP_VALUE_LIST:
+        return put_list(w, value);
+    case SIDESTEP_VALUE_TUPLE:
+        return put_tuple(w, value);
+    case SIDESTEP_VALUE_DICT:
+        return put_dict(w, value);
+    case SIDESTEP_VALUE_OPAQUE:
+        break;
+    }
+    return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "an opaque object (%.200s) cannot be written",
+                value->as.text.bytes);
+}
+
+enum sidestep_status pickle_write_value(struct buffer *out, const struct sidestep_value *value,
+                                        struct sidestep_error *err)
+{
+    struct writer w = {.out = out, .err = err, .encode_at = NOT_YET, .latin1_at = NOT_YET};
+    size_t before = out->length;
+
+    buffer_put(out, "\x80\x02", 2); /* PROTO 2 */
+    enum sidestep_status status = put_value(&w, value);
+    buffer_put_u8(out, '.'); /* STOP */
+    if (status == SIDESTEP_OK)
+        status = buffer_check(out, err);
+    if (status != SIDESTEP_OK)
+        out->length = before;
+    return status;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* scratch.h -- a directory for a test's files, removed with all that is in it. */
+#ifndef SUPPORT_SCRATCH_H
+#define SUPPORT_SCRATCH_H
+
+#include <ftw.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct scratch {
+    char path[64];
+};
+
+/* Under ${parent}, or, NULL, under build/ if there is one here, else under /tmp. */
+static inline bool scratch_make(struct scratch *scratch, const char *parent)
+{
+    if (parent == NULL)
+        parent = access("build", W_OK | X_OK) == 0 ? "build" : "/tmp";
+    snprintf(scratch->path, sizeof(scratch->path), "%s/sidestep-test-XXXXXX", parent);
+    return mkdtemp(scratch->path) != NULL;
+}
+
+static inline int scratch_remove_one(const char *path, const struct stat *st, int flag,
+                                     struct FTW *ftw)
+{
+    (void)st, (void)flag, (void)ftw;
+    return remove(path);
+}
+
+static inline void scratch_remove(struct scratch *scratch)
+{
+    if (scratch->path[0] != '\0')
+        (void)nftw(scratch->path, scratch_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    scratch->path[0] = '\0';
+}
+
+#endif

@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_posix_test.c -- the POSIX store against what hosts do: links, signals, limits, refusals. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "store/store.h"
+#include "support/scratch.h"
+
+struct bench {
+    struct scratch scratch;
+    struct store_dir *root;
+    int root_fd; /* the test's own, to do what a store does not */
+    int open_fds;
+    struct sidestep_error err;
+};
+
+#define assert_ok(call) assert_int_equal((call), SIDESTEP_OK)
+
+static int count_fds(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) != -1;
+    return count;
+}
+
+static int setup(void **state)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+
+    *state = b;
+    b->open_fds = count_fds();
+    if (!scratch_make(&b->scratch, NULL))
+        return -1;
+    b->root_fd = open(b->scratch.path, O_RDONLY | O_DIRECTORY);
+    return (int)store_dir_open(store_posix(), NULL, b->scratch.path, &b->root, NULL);
+}
+
+static int teardown(void **state)
+{
+    struct bench *b = *state;
+
+    fault_arm("", 0, false, 0);
+    store_dir_close(b->root);
+    close(b->root_fd);
+    scratch_remove(&b->scratch);
+    assert_int_equal(count_fds(), b->open_fds);
+    free(b);
+    return 0;
+}
+
+static void put(struct bench *b, const char *path, const char *text)
+{
+    OWNED_FD fd = openat(b->root_fd, path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+}
+
+/* ---- strangers among the names */
+
+/* Everything that is no plain file or directory, beside a file and a directory. */
+static void plant_strangers(struct bench *b)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    OWNED_FD fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    put(b, "file", "inside");
+    assert_int_equal(mkdirat(b->root_fd, "dir", 0777), 0);
+    put(b, "dir/file", "inside");
+    assert_int_equal(symlinkat("file", b->root_fd, "link"), 0);
+    assert_int_equal(symlinkat("dir", b->root_fd, "dirlink"), 0);
+    assert_int_equal(symlinkat("../dir", b->root_fd, "dir/dirlink"), 0);
+    assert_int_equal(symlinkat("file", b->root_fd, "dir/link"), 0);
+    assert_int_equal(symlinkat("/", b->root_fd, "rootlink"), 0);
+    assert_int_equal(symlinkat("/etc/passwd", b->root_fd, "outlink"), 0);
+    assert_int_equal(symlinkat("/proc/self/fd/0", b->root_fd, "magic"), 0);
+    assert_int_equal(symlinkat("nowhere", b->root_fd, "dangling"), 0);
+    assert_int_equal(symlinkat("loop", b->root_fd, "loop"), 0);
+    assert_int_equal(mkfifoat(b->root_fd, "fifo", 0666), 0);
+    assert_int_equal(mkfifoat(b->root_fd, "dir/fifo", 0666), 0);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", b->scratch.path);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    (void)mknodat(b->root_fd, "device", S_IFCHR | 0666, makedev(1, 5)); /* /dev/zero, as root */
+}
+
+static const char *const strangers[] = {
+    "link",
+    "dirlink",
+    "rootlink",
+    "outlink",
+    "magic",
+    "dangling",
+    "loop",
+    "fifo",
+    "socket",
+    "device",
+    "dir",
+    "dir/dirlink",
+    "dir/link",
+    "dir/fifo",
+    "dirlink/file",
+    "dir/dirlink/file",
+    "rootlink/etc/passwd",
+    "link/file",
+    "loop/file",
+    "magic/file",
+    "dangling/file",
+    "outlink/x",
+    "dir/link/x",
+    "dirlink/fifo",
+    "rootlink/dev/zero",
+    "dirlink/dirlink/file",
+};
+/* Where a stranger's path starts. */
+static const char *const prefixes[] = {"", "./", "../", "/", "dir/../", "dirlink/../"};
+
+static void refuse_strangers(struct bench *b, size_t *vectors)
+{
+    for (size_t p = 0; p < ARRAY_LENGTH(prefixes); p++)
+        for (size_t i = 0; i < ARRAY_LENGTH(strangers); i++)
+            for (uint32_t flags = 0; flags <= STORE_WRITE; flags++, ++*vectors) {
+                struct store_file *file = NULL;
+                char path[128];
+                snprintf(path, sizeof(path), "%s%s", prefixes[p], strangers[i]);
+                struct stat st;
+                if (fstatat(b->root_fd, "device", &st, AT_SYMLINK_NOFOLLOW) != 0 &&
+                    strcmp(path, "device") == 0)
+                    continue; /* only root makes devices */
+                enum sidestep_status status = store_file_open(b->root, path, flags, &file, &b->err);
+                if (status != SIDESTEP_EUNSAFE)
+                    fail_msg("'%s': %s", path, status != 0 ? b->err.message : "was opened");
+            }
+}
+
+static void links_fifos_and_devices_are_refused(void **state)
+{
+    struct bench *b = *state;
+    size_t vectors = 0;
+
+    plant_strangers(b);
+    refuse_strangers(b, &vectors);
+    fault_arm("posix.openat2", 1, true, ENOSYS);
+    refuse_strangers(b, &vectors);
+    assert_true(fault_hits() >= ARRAY_LENGTH(strangers));
+    fault_arm("posix.openat2", 1, true, EPERM);
+    refuse_strangers(b, &vectors);
+    fault_arm("", 0, false, 0);
+    assert_true(vectors >= 150);
+}
+
+static void plain_paths_open_without_openat2(void **state)
+{
+    static const int refusals[] = {0, ENOSYS, EPERM};
+    struct bench *b = *state;
+    char text[6], deep[4200];
+
+    plant_strangers(b);
+    memset(deep, 'x', sizeof(deep));
+    memcpy(deep, "dir/", 4);
+    deep[sizeof(deep) - 1] = '\0';
+    for (size_t i = 0; i < ARRAY_LENGTH(refusals); i++) {
+        OWNED_FILE *file = NULL;
+        fault_arm("posix.openat2", refusals[i] != 0, true, refusals[i]);
+        assert_ok(store_file_open(b->root, "dir/file", 0, &file, &b->err));
+        assert_ok(store_file_read_at(file, text, 6, 0, &b->err));
+        assert_memory_equal(text, "inside", 6);
+        assert_int_equal(store_file_open(b->root, "dir/no", 0, &file, &b->err), SIDESTEP_ENOTFOUND);
+        assert_int_equal(store_file_open(b->root, "file/no", 0, &file, &b->err),
+                         SIDESTEP_ENOTFOUND);
+        deep[300] = 'x';
+        assert_int_equal(store_file_open(b->root, deep, 0, &file, &b->err), SIDESTEP_EINVAL);
+        deep[300] = '/';
+        assert_int_equal(store_file_open(b->root, deep, 0, &file, &b->err), SIDESTEP_EINVAL);
+        assert_int_equal(b->err.sys_errno, ENAMETOOLONG);
+    }
+}
+
+static void names_of_links_mean_the_links(void **state)
+{
+    struct bench *b = *state;
+    struct store_dir *dir = NULL;
+    struct store_file *file = NULL;
+    struct store_stat st;
+
+    plant_strangers(b);
+    assert_int_equal(store_dir_open(store_posix(), b->root, "dirlink", &dir, &b->err),
+                     SIDESTEP_EUNSAFE);
+    assert_non_null(strstr(b->err.message, "'dirlink' is a symbolic link"));
+    assert_int_equal(store_file_create(b->root, "dangling", 0, &file, &b->err), SIDESTEP_EEXISTS);
+    assert_int_equal(store_link(b->root, "link", b->root, "new", &b->err), SIDESTEP_EUNSAFE);
+    assert_non_null(strstr(b->err.message, "not a regular file"));
+    assert_ok(store_stat(b->root, "link", &st, &b->err));
+    assert_int_equal(st.kind, STORE_OTHER);
+    assert_ok(store_stat(b->root, "fifo", &st, &b->err));
+    assert_int_equal(st.kind, STORE_OTHER);
+    assert_ok(store_unlink(b->root, "link", &b->err));
+    assert_ok(store_stat(b->root, "file", &st, &b->err));
+    assert_int_equal(st.kind, STORE_FILE);
+    /* A hard link is a file like any other. */
+    assert_ok(store_link(b->root, "file", b->root, "hard", &b->err));
+    assert_ok(store_file_open(b->root, "hard", 0, &file, &b->err));
+    store_file_discard(file);
+    /* Paths of directories are the user's word, and may hold links. */
+    char path[128];
+    snprintf(path, sizeof(path), "%s/dirlink", b->scratch.path);
+    assert_ok(store_dir_open(store_posix(), NULL, path, &dir, &b->err));
+    store_dir_close(dir);
+}
+
+struct race {
+    struct bench *bench;
+    atomic_bool stop;
+};
+
+/* Make "dir" by turns a directory and a link to "outside". */
+static void *swap_link(void *argument)
+{
+    struct race *race = argument;
+
+    while (!race->stop)
+        (void)renameat2(race->bench->root_fd, "dir", race->bench->root_fd, "other",
+                        RENAME_EXCHANGE);
+    return NULL;
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void a_racing_link_is_never_followed(void **state)
+{
+    struct bench *b = *state;
+    struct race race = {.bench = b};
+    pthread_t thread;
+
+    assert_int_equal(mkdirat(b->root_fd, "dir", 0777), 0);
+    assert_int_equal(mkdirat(b->root_fd, "outside", 0777), 0);
+    put(b, "dir/file", "inside");
+    put(b, "outside/file", "secret");
+    assert_int_equal(symlinkat("outside", b->root_fd, "other"), 0);
+    assert_int_equal(pthread_create(&thread, NULL, swap_link, &race), 0);
+    for (int by_components = 0; by_components < 2; by_components++) {
+        size_t opened = 0, refused = 0;
+        fault_arm("posix.openat2", (unsigned long)by_components, true, ENOSYS);
+        for (double end = seconds_now() + 0.1; seconds_now() < end || opened * refused == 0;) {
+            OWNED_FILE *file = NULL;
+            char text[7] = "";
+            enum sidestep_status status = store_file_open(b->root, "dir/file", 0, &file, &b->err);
+            opened += status == SIDESTEP_OK;
+            refused += status == SIDESTEP_EUNSAFE;
+            if (status == SIDESTEP_OK) {
+                assert_ok(store_file_read_at(file, text, 6, 0, &b->err));
+                assert_string_equal(text, "inside");
+            } else if (!by_components) {
+                assert_int_equal(status, SIDESTEP_EUNSAFE);
+            }
+        }
+    }
+    race.stop = true;
+    pthread_join(thread, NULL);
+}
+
+/* ---- signals and limits */
+
+static volatile sig_atomic_t alarms;
+
+static void on_alarm(int signal_number)
+{
+    (void)signal_number;
+    alarms++;
+}
+
+static void a_storm_of_signals_loses_no_byte(void **state)
+{
+    enum { BYTES = 1 << 20, PIECES = 24 };
+    struct bench *b = *state;
+    struct sigaction action = {.sa_handler = on_alarm}, before; /* no SA_RESTART */
+    struct itimerval storm = {{0, 1000}, {0, 1000}}, calm = {{0, 0}, {0, 0}};
+    OWNED unsigned char *piece = malloc(BYTES), *seen = malloc(BYTES);
+    OWNED_FILE *file = NULL;
+
+    alarms = 0;
+    sigaction(SIGALRM, &action, &before);
+    setitimer(ITIMER_REAL, &storm, NULL);
+    assert_ok(store_file_create(b->root, "f", 0, &file, &b->err));
+    assert_ok(store_file_allocate(file, (uint64_t)BYTES * PIECES, &b->err));
+    for (int i = 0; i < PIECES || alarms < 20; i++) {
+        memset(piece, i, BYTES);
+        assert_ok(store_file_write_at(file, piece, BYTES, (uint64_t)(i % PIECES) * BYTES, &b->err));
+        assert_ok(store_file_read_at(file, seen, BYTES, (uint64_t)(i % PIECES) * BYTES, &b->err));
+        assert_memory_equal(piece, seen, BYTES);
+    }
+    assert_ok(store_file_sync(file, &b->err));
+    assert_ok(store_dir_sync(b->root, &b->err));
+    assert_ok(store_file_close(TAKE(file), &b->err));
+    setitimer(ITIMER_REAL, &calm, NULL);
+    sigaction(SIGALRM, &before, NULL);
+}
+
+static void the_size_limit_is_an_error_and_no_signal(void **state)
+{
+    struct bench *b = *state;
+    struct rlimit before, limit;
+    OWNED_FILE *file = NULL;
+    sigset_t pending, mask;
+    struct store_stat st;
+    char bytes[8192] = "";
+
+    assert_ok(store_file_create(b->root, "f", 0, &file, &b->err));
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before;
+    limit.rlim_cur = 6000;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    enum sidestep_status wrote = store_file_write_at(file, bytes, sizeof(bytes), 0, &b->err);
+    enum sidestep_status cut = store_file_truncate(file, 7000, NULL);
+    (void)store_file_allocate(file, 7000, NULL);
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(wrote, SIDESTEP_ENOSPC);
+    assert_int_equal(b->err.sys_errno, EFBIG);
+    assert_non_null(strstr(b->err.message, "of 'f': File too large"));
+    assert_int_equal(cut, SIDESTEP_ENOSPC);
+    sigpending(&pending);
+    assert_int_equal(sigismember(&pending, SIGXFSZ), 0);
+    pthread_sigmask(SIG_BLOCK, NULL, &mask);
+    assert_int_equal(sigismember(&mask, SIGXFSZ), 0);
+    assert_ok(store_file_stat(file, &st, &b->err));
+    assert_int_equal(st.size, 6000);
+}
+
+static void no_descriptors_left_is_an_error(void **state)
+{
+    struct bench *b = *state;
+    struct rlimit before, limit;
+    struct store_file *file = NULL, *direct = NULL;
+    struct store_dir *dir = NULL;
+    int lowest_free = dup(b->root_fd);
+
+    close(lowest_free);
+    put(b, "f", "text");
+    getrlimit(RLIMIT_NOFILE, &before);
+    limit = before;
+    limit.rlim_cur = (rlim_t)lowest_free;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    enum sidestep_status create = store_file_create(b->root, "g", 0, &file, NULL);
+    enum sidestep_status list = store_dir_list(b->root, NULL, NULL, NULL);
+    enum sidestep_status descend = store_dir_open(store_posix(), NULL, "/", &dir, NULL);
+    enum sidestep_status open = store_file_open(b->root, "f", 0, &file, &b->err);
+    limit.rlim_cur++;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    /* One is enough: O_DIRECT is not worth a failure. */
+    enum sidestep_status open_direct = store_file_open(b->root, "f", STORE_DIRECT, &direct, NULL);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(create, SIDESTEP_EIO);
+    assert_int_equal(list, SIDESTEP_EIO);
+    assert_int_equal(descend, SIDESTEP_EIO);
+    assert_int_equal(open, SIDESTEP_EIO);
+    assert_non_null(strstr(b->err.message, "open 'f': Too many open files"));
+    assert_ok(open_direct);
+    assert_int_equal(store_file_alignment(direct), 0);
+    store_file_discard(direct);
+}
+
+/* 2.2 GiB of addresses that are all the same 2 MiB of memory. */
+static unsigned char *map_repeatedly(size_t bytes, size_t piece)
+{
+    OWNED_FD fd = memfd_create("piece", 0);
+    unsigned char *all = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(fd >= 0 && all != MAP_FAILED);
+    assert_int_equal(ftruncate(fd, (off_t)piece), 0);
+    for (size_t at = 0; at < bytes; at += piece)
+        assert_true(mmap(all + at, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) !=
+                    MAP_FAILED);
+    return all;
+}
+
+static void one_read_may_exceed_two_gigabytes(void **state)
+{
+    const size_t piece = (size_t)2 << 20, bytes = piece * 1100;
+    struct bench *b = *state;
+    OWNED_FILE *file = NULL;
+    OWNED_DIR *shm = NULL;
+    char name[64];
+
+    snprintf(name, sizeof(name), "sidestep-test-%d", (int)getpid());
+    assert_ok(store_dir_open(store_posix(), NULL, "/dev/shm", &shm, &b->err));
+    assert_ok(store_file_create(shm, name, 0, &file, &b->err));
+    assert_ok(store_unlink(shm, name, &b->err));
+    assert_ok(store_file_write_at(file, "end", 3, bytes - 3, &b->err));
+    unsigned char *all = map_repeatedly(bytes, piece);
+    assert_ok(store_file_read_at(file, all, bytes, 0, &b->err));
+    assert_memory_equal(all + bytes - 3, "end", 3);
+    assert_int_equal(store_file_read_at(file, all, bytes, 1, &b->err), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(b->err.message, "file ends at 2306867200"));
+    munmap(all, bytes);
+}
+
+/* In a child with its own mounts: 0, or the line that failed; -1: not allowed here. */
+static int fill_small_tmpfs(const char *path)
+{
+    static const char bytes[200 * 1024];
+    struct sidestep_error err = {0};
+    struct store_dir *dir = NULL;
+    struct store_file *file = NULL;
+
+    if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", path, "tmpfs", 0, "size=128k") != 0)
+        return -1;
+#define CHECK(condition)                                                                           \
+    if (!(condition))                                                                              \
+    return __LINE__
+    CHECK(store_dir_open(store_posix(), NULL, path, &dir, &err) == SIDESTEP_OK);
+    CHECK(store_file_create(dir, "f", 0, &file, &err) == SIDESTEP_OK);
+    CHECK(store_file_allocate(file, sizeof(bytes), &err) == SIDESTEP_ENOSPC);
+    CHECK(err.sys_errno == ENOSPC && strstr(err.message, "reserve 204800 bytes for 'f'") != NULL);
+    CHECK(store_file_write_at(file, bytes, sizeof(bytes), 0, &err) == SIDESTEP_ENOSPC);
+    CHECK(strstr(err.message, "of 'f': No space left on device") != NULL);
+    CHECK(store_file_truncate(file, 0, &err) == SIDESTEP_OK);
+    CHECK(store_file_write_at(file, bytes, 64 * 1024, 0, &err) == SIDESTEP_OK);
+    CHECK(store_file_close(file, &err) == SIDESTEP_OK);
+#undef CHECK
+    store_dir_close(dir);
+    return 0;
+}
+
+static int wait_for(pid_t child)
+{
+    int status = -1;
+
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status;
+}
+
+static void a_full_disk_says_so(void **state)
+{
+    struct bench *b = *state;
+    int pipe_fds[2], result = -2;
+
+    assert_int_equal(pipe(pipe_fds), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        result = fill_small_tmpfs(b->scratch.path);
+        _exit(write(pipe_fds[1], &result, sizeof(result)) != sizeof(result));
+    }
+    close(pipe_fds[1]);
+    ssize_t got = read(pipe_fds[0], &result, sizeof(result));
+    close(pipe_fds[0]);
+    wait_for(child);
+    assert_int_equal(got, sizeof(result));
+    if (result == -1) {
+        print_message("skipped: this user may not mount a tmpfs\n");
+        skip();
+    }
+    assert_int_equal(result, 0); /* else: the line of fill_small_tmpfs() */
+}
+
+/* ---- other processes */
+
+static void a_lock_dies_with_its_process(void **state)
+{
+    struct bench *b = *state;
+    OWNED_FILE *file = NULL;
+    int ready[2];
+    char byte;
+
+    put(b, "f", "");
+    assert_ok(store_file_open(b->root, "f", STORE_WRITE, &file, &b->err));
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct store_file *own = NULL;
+        if (store_file_open(b->root, "f", STORE_WRITE, &own, NULL) == SIDESTEP_OK &&
+            store_file_lock(own, true, NULL) == SIDESTEP_OK)
+            (void)!write(ready[1], "x", 1);
+        close(ready[1]);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    ssize_t got = read(ready[0], &byte, 1);
+    close(ready[0]);
+    enum sidestep_status while_held = store_file_lock(file, true, &b->err);
+    enum sidestep_status shared_while_held = store_file_lock(file, false, NULL);
+    kill(child, SIGKILL);
+    wait_for(child);
+    assert_int_equal(got, 1);
+    assert_int_equal(while_held, SIDESTEP_ELOCKED);
+    assert_int_equal(shared_while_held, SIDESTEP_ELOCKED);
+    assert_ok(store_file_lock(file, true, &b->err));
+}
+
+static void nothing_is_left_open_by_exec(void **state)
+{
+    struct bench *b = *state;
+    OWNED_DIR *dir = NULL;
+    OWNED_FILE *created = NULL, *opened = NULL;
+
+    bool was_open[1024];
+    for (int fd = 0; fd < 1024; fd++)
+        was_open[fd] = fcntl(fd, F_GETFD) != -1;
+    assert_ok(store_dir_open(store_posix(), NULL, b->scratch.path, &dir, &b->err));
+    assert_ok(store_file_create(b->root, "f", STORE_DIRECT, &created, &b->err));
+    assert_ok(store_file_open(b->root, "f", STORE_DIRECT, &opened, &b->err));
+    int seen = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+        if (was_open[fd] || flags == -1)
+            continue;
+        seen++;
+        assert_true((flags & FD_CLOEXEC) != 0);
+    }
+    assert_true(seen >= 3);
+}
+
+static void modes_are_up_to_the_umask(void **state)
+{
+    struct bench *b = *state;
+    OWNED_FILE *file = NULL;
+    struct stat st;
+    mode_t before = umask(0);
+
+    assert_ok(store_file_create(b->root, "f", 0, &file, &b->err));
+    assert_ok(store_dir_make(b->root, "d", &b->err));
+    umask(077);
+    assert_ok(store_dir_make(b->root, "e", &b->err));
+    umask(before);
+    assert_int_equal(fstatat(b->root_fd, "f", &st, 0), 0);
+    assert_int_equal(st.st_mode & 07777, 0666);
+    assert_int_equal(fstatat(b->root_fd, "d", &st, 0), 0);
+    assert_int_equal(st.st_mode & 0777, 0777);
+    assert_int_equal(fstatat(b->root_fd, "e", &st, 0), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+}
+
+static void traits_tell_tmpfs_from_disk(void **state)
+{
+    struct bench *b = *state;
+    OWNED_DIR *shm = NULL, *proc = NULL;
+    struct store_traits traits;
+
+    assert_ok(store_dir_open(store_posix(), NULL, "/dev/shm", &shm, &b->err));
+    assert_ok(store_dir_traits(shm, &traits, &b->err));
+    assert_string_equal(traits.type_name, "tmpfs");
+    assert_true(traits.is_volatile);
+    assert_ok(store_dir_open(store_posix(), NULL, "/proc", &proc, &b->err));
+    assert_ok(store_dir_traits(proc, &traits, &b->err));
+    assert_string_equal(traits.type_name, "0x9fa0");
+}
+
+int main(void)
+{
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(links_fifos_and_devices_are_refused),
+        TEST(plain_paths_open_without_openat2),
+        TEST(names_of_links_mean_the_links),
+        TEST(a_racing_link_is_never_followed),
+        TEST(a_storm_of_signals_loses_no_byte),
+        TEST(the_size_limit_is_an_error_and_no_signal),
+        TEST(no_descriptors_left_is_an_error),
+        TEST(one_read_may_exceed_two_gigabytes),
+        TEST(a_full_disk_says_so),
+        TEST(a_lock_dies_with_its_process),
+        TEST(nothing_is_left_open_by_exec),
+        TEST(modes_are_up_to_the_umask),
+        TEST(traits_tell_tmpfs_from_disk),
+    };
+
+    return cmocka_run_group_tests_name("store_posix", tests, NULL, NULL);
+}
