@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROWS = 1024, COLUMNS = 1024, STEP = 100 };
+enum { ROWS = 1024, COLUMNS = 1024, COUNT = ROWS * COLUMNS, STEP = 100 };
 
 /* What to save, or where to load it to; for loading, the number is only named. */
 static enum sidestep_status describe(struct sidestep_state_dict **state, float *weight,
@@ -75,34 +75,42 @@ static enum sidestep_status save_and_load(const char *path, float *weight, float
     return status ? status : closed;
 }
 
-int main(int argc, char **argv)
+/* Exit status of the program. */
+static int run(const char *path, float *weight, float *loaded)
 {
-    float *weight = calloc((size_t)ROWS * COLUMNS, sizeof *weight);
-    float *loaded = calloc((size_t)ROWS * COLUMNS, sizeof *loaded);
     struct sidestep_error err = {0};
-    enum sidestep_status status = SIDESTEP_ENOMEM;
     int64_t step = 0;
     size_t same = 0;
 
-    if (argc != 2) {
-        fprintf(stderr, "usage: save_load DIRECTORY\n");
-        status = SIDESTEP_EINVAL;
-    } else if (!weight || !loaded) {
-        fprintf(stderr, "save_load: out of memory\n");
-    } else {
-        for (size_t i = 0; i < (size_t)ROWS * COLUMNS; i++)
-            weight[i] = (float)i;
-        status = save_and_load(argv[1], weight, loaded, &step, &err);
-        while (same < (size_t)ROWS * COLUMNS && loaded[same] == weight[same])
-            same++;
-        if (status)
-            fprintf(stderr, "save_load: %s\n", err.message);
-        else if (step != STEP || same != (size_t)ROWS * COLUMNS)
-            fprintf(stderr, "save_load: what was loaded differs\n"), status = SIDESTEP_ECORRUPT;
-        else
-            printf("saved and loaded %s: step %d, %d x %d floats\n", argv[1], STEP, ROWS, COLUMNS);
+    for (size_t i = 0; i < COUNT; i++)
+        weight[i] = (float)i;
+    if (save_and_load(path, weight, loaded, &step, &err)) {
+        fprintf(stderr, "save_load: %s\n", err.message);
+        return sidestep_status_exit((enum sidestep_status)err.status);
     }
+    while (same < COUNT && loaded[same] == weight[same])
+        same++;
+    if (step != STEP || same != COUNT) {
+        fprintf(stderr, "save_load: what was loaded is not what was saved\n");
+        return 1;
+    }
+    printf("saved and loaded %s: step %d, %d x %d floats\n", path, STEP, ROWS, COLUMNS);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    float *weight = calloc(COUNT, sizeof *weight);
+    float *loaded = calloc(COUNT, sizeof *loaded);
+    int status = 2;
+
+    if (argc != 2)
+        fprintf(stderr, "usage: save_load DIRECTORY\n");
+    else if (weight && loaded)
+        status = run(argv[1], weight, loaded);
+    else
+        fprintf(stderr, "save_load: out of memory\n");
     free(weight);
     free(loaded);
-    return sidestep_status_exit(status);
+    return status;
 }

@@ -328,6 +328,20 @@ sidestep_state_dict_add_bytes(struct sidestep_state_dict *state, const char *nam
                               const struct sidestep_path_item *path, uint32_t path_length,
                               const void *bytes, size_t length, struct sidestep_error *err);
 
+/**
+ * sidestep_state_dict_set_value(state, name, value, err):
+ * Give an object that was added before another value (taken on success): the step counter of this
+ * step, say.  Objects are no part of the layout, so the next save need not plan again.
+ * Errors: SIDESTEP_ENOTFOUND if there is no object of this name.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_set_value(struct sidestep_state_dict *state, const char *name,
+                              struct sidestep_value *value, struct sidestep_error *err);
+/** sidestep_state_dict_set_bytes(...): the same with stored bytes, which are copied. */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_set_bytes(struct sidestep_state_dict *state, const char *name,
+                              const void *bytes, size_t length, struct sidestep_error *err);
+
 /** sidestep_state_dict_value(state, name): a loaded object, decoded; NULL if there is none. */
 SIDESTEP_API const struct sidestep_value *
 sidestep_state_dict_value(const struct sidestep_state_dict *state, const char *name);

@@ -161,6 +161,26 @@ static enum sidestep_status check_footer(struct reader *r, struct reader_file *f
     return SIDESTEP_OK;
 }
 
+/* A file with a trailer of ours cannot be torch's: then it is .metadata that was changed. */
+static enum sidestep_status check_stock_file(struct reader_file *file, struct sidestep_error *err)
+{
+    struct footer_trailer trailer;
+    struct sidestep_error why = {0};
+    char origin[SAVE_ID_HEX];
+    enum sidestep_status status = footer_trailer_read(&file->source, &trailer, &why);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    if (status == SIDESTEP_OK) {
+        hash_to_hex(trailer.save_id, SAVE_ID_BYTES, origin);
+        return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, which %s does not name", origin,
+                    NAMES_METADATA);
+    }
+    if (err != NULL)
+        *err = why;
+    return status;
+}
+
 static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags,
                                       struct sidestep_error *err)
 {
@@ -175,8 +195,8 @@ static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags
     if (status == SIDESTEP_OK) {
         file->source = commit_file_source(file->file, stat.size);
         r->bytes += stat.size;
-        if (r->has_manifest)
-            status = check_footer(r, file, &r->manifest.files[i], err);
+        status = r->has_manifest ? check_footer(r, file, &r->manifest.files[i], err)
+                                 : check_stock_file(file, err);
     }
     if (status != SIDESTEP_OK)
         error_wrap(err, "file '%s'", file->name);

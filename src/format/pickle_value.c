@@ -233,7 +233,7 @@ static bool is_latin1(const struct pickle_node *name)
 }
 
 /* _codecs.encode(str, 'latin1'), bytes(), bytearray(), bytearray(bytes),
- * bytearray(str, 'latin-1') */
+ * bytearray(_codecs.encode(...)), bytearray(str, 'latin-1') */
 static enum sidestep_status call_bytes(struct conversion *c, const struct pickle_node *call,
                                        bool shared, struct sidestep_value **out)
 {
@@ -246,10 +246,15 @@ static enum sidestep_status call_bytes(struct conversion *c, const struct pickle
     }
     if (is_kind(first, PICKLE_BYTES) && argument(call, 1) == NULL)
         return make_text(c, SIDESTEP_VALUE_BYTES, first, shared, out);
-    if (!is_kind(first, PICKLE_STR) || !is_latin1(argument(call, 1)))
-        return SIDESTEP_OK;
-    TRY(make_text(c, SIDESTEP_VALUE_STR, first, shared, &text));
-    if (to_latin1(text))
+    if (is_kind(first, PICKLE_REDUCE) && argument(call, 1) == NULL &&
+        pickle_is_global(first->as.call.callable, "_codecs encode")) {
+        TRY(convert(c, first, shared, &text));
+    } else if (is_kind(first, PICKLE_STR) && is_latin1(argument(call, 1))) {
+        TRY(make_text(c, SIDESTEP_VALUE_STR, first, shared, &text));
+        if (!to_latin1(text))
+            return SIDESTEP_OK;
+    }
+    if (text != NULL && text->kind == SIDESTEP_VALUE_BYTES)
         *out = TAKE(text);
     return SIDESTEP_OK;
 }

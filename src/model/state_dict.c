@@ -15,6 +15,7 @@
 #include "base/owned.h"
 #include "base/utf8.h"
 #include "model/shown.h"
+#include "model/value.h"
 
 #define MIN_CAPACITY 64u
 #define TENSOR_FLAGS (SIDESTEP_TENSOR_REPLICATED | SIDESTEP_TENSOR_REQUIRES_GRAD)
@@ -436,4 +437,45 @@ const void *sidestep_state_dict_bytes(const struct sidestep_state_dict *state, c
     if (length != NULL)
         *length = entry != NULL && entry->bytes != NULL ? entry->length : 0;
     return entry != NULL ? entry->bytes : NULL;
+}
+
+static enum sidestep_status find_object(struct sidestep_state_dict *state, const char *name,
+                                        struct state_entry **entry, struct sidestep_error *err)
+{
+    *entry = state != NULL && name != NULL ? state_dict_find(state, name) : NULL;
+    if (*entry == NULL || !(*entry)->is_object)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "the state has no object '%s'",
+                    name != NULL ? shown_name(name).text : "");
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_state_dict_set_value(struct sidestep_state_dict *state,
+                                                   const char *name, struct sidestep_value *value,
+                                                   struct sidestep_error *err)
+{
+    struct state_entry *entry;
+
+    TRY(find_object(state, name, &entry, err));
+    if (value == NULL)
+        return FAIL_NOMEM(err, sizeof(*value));
+    state_entry_set_object(entry, value, NULL, 0);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_state_dict_set_bytes(struct sidestep_state_dict *state,
+                                                   const char *name, const void *bytes,
+                                                   size_t length, struct sidestep_error *err)
+{
+    struct state_entry *entry;
+
+    TRY(find_object(state, name, &entry, err));
+    if (bytes == NULL && length != 0)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': %zu bytes at NULL", shown_name(name).text, length);
+    void *copy = memory_resize(NULL, length, 1);
+    if (copy == NULL)
+        return FAIL_NOMEM(err, length);
+    if (length != 0)
+        memcpy(copy, bytes, length);
+    state_entry_set_object(entry, NULL, copy, length);
+    return SIDESTEP_OK;
 }

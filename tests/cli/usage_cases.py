@@ -25,7 +25,7 @@ def test_unknown_command(sidestep):
     refused(sidestep, ["verfiy", "x"], "unknown command 'verfiy'; did you mean 'verify'?")
     refused(sidestep, ["lates"], "unknown command 'lates'; did you mean 'latest'?")
     refused(sidestep, ["frobnicate"], "unknown command 'frobnicate'")
-    refused(sidestep, ["x" * 5000], "unknown command '" + "x" * 703)
+    refused(sidestep, ["x" * 5000], "unknown command '" + "x" * 686)
     refused(sidestep, [""], "unknown command ''")
 
 

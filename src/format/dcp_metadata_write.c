@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * dcp_metadata_write.c -- `.metadata` as torch 2.4 and later load it: protocol 4, in one frame.
+ * Names are spelled once; a chunk's offsets are one object in both places.  A MetadataIndex is
+ * built before the dict hashes it.
+ */
+#include "format/dcp_metadata.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "format/dcp_writer.h"
+#include "model/shown.h"
+
+#define BATCH 1000u
+#define NOT_YET UINT32_MAX
+
+/* ---------------------------------------------------------------- state_dict_metadata */
+
+/* The state of a TensorProperties: (dtype, layout, requires_grad, memory format, pin_memory). */
+static enum sidestep_status put_properties(struct dcp_writer *w, const struct metadata_entry *entry)
+{
+    const char *name = sidestep_dtype_name(entry->dtype);
+    uint32_t *state = name != NULL ? &w->states[entry->dtype][entry->requires_grad] : NULL;
+
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_get(w, K_PROPERTIES_CLASS);
+    dcp_writer_op(w, OP_EMPTY_TUPLE);
+    dcp_writer_op(w, OP_NEWOBJ);
+    if (state != NULL && *state != NOT_YET) {
+        dcp_writer_get_memo(w, *state);
+        dcp_writer_op(w, OP_BUILD);
+        return SIDESTEP_OK;
+    }
+    name = name != NULL ? name : entry->dtype_name;
+    dcp_writer_op(w, OP_MARK);
+    dcp_writer_get(w, K_TORCH);
+    TRY(dcp_writer_text(w, name, strlen(name)));
+    dcp_writer_op(w, OP_STACK_GLOBAL);
+    dcp_writer_get(w, K_STRIDED);
+    dcp_writer_op(w, entry->requires_grad ? OP_NEWTRUE : OP_NEWFALSE);
+    dcp_writer_get(w, K_CONTIGUOUS);
+    dcp_writer_op(w, OP_NEWFALSE);
+    dcp_writer_op(w, OP_TUPLE);
+    if (state != NULL)
+        *state = dcp_writer_memoize(w);
+    dcp_writer_op(w, OP_BUILD);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_chunks(struct dcp_writer *w, const struct metadata_entry *entry,
+                                       uint32_t *offsets)
+{
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_op(w, OP_EMPTY_LIST);
+    for (size_t c = 0; c < entry->chunk_count; c++) {
+        const struct box *box = &entry->chunks[c].box;
+        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL + 2 * dcp_writer_size_bytes(box->ndim)));
+        if (c % BATCH == 0)
+            dcp_writer_op(w, OP_MARK);
+        dcp_writer_begin(w, K_CHUNK);
+        dcp_writer_get(w, K_OFFSETS);
+        dcp_writer_size(w, box->ndim, box->offsets);
+        offsets[c] = dcp_writer_memoize(w);
+        dcp_writer_get(w, K_SIZES);
+        dcp_writer_size(w, box->ndim, box->lengths);
+        dcp_writer_end(w);
+        if (c % BATCH == BATCH - 1 || c + 1 == entry->chunk_count)
+            dcp_writer_op(w, OP_APPENDS);
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_tensor(struct dcp_writer *w, const struct metadata_entry *entry,
+                                       uint32_t *offsets)
+{
+    dcp_writer_begin(w, K_TENSOR);
+    dcp_writer_get(w, K_PROPERTIES);
+    TRY(put_properties(w, entry));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL + dcp_writer_size_bytes(entry->ndim)));
+    dcp_writer_get(w, K_SIZE);
+    dcp_writer_size(w, entry->ndim, entry->shape);
+    dcp_writer_get(w, K_CHUNKS);
+    TRY(put_chunks(w, entry, offsets));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_end(w);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_entries(struct dcp_writer *w, const struct metadata *metadata)
+{
+    size_t chunk = 0;
+
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_get(w, K_STATE_DICT_METADATA);
+    dcp_writer_op(w, OP_EMPTY_DICT);
+    for (size_t i = 0; i < metadata->count; i++) {
+        const struct metadata_entry *entry = &metadata->entries[i];
+        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        if (i % BATCH == 0)
+            dcp_writer_op(w, OP_MARK);
+        TRY(dcp_writer_text(w, entry->name, strlen(entry->name)));
+        w->names[i] = dcp_writer_memoize(w);
+        if (entry->is_object) {
+            dcp_writer_get(w, K_OBJECT);
+            dcp_writer_op(w, OP_EMPTY_TUPLE);
+            dcp_writer_op(w, OP_NEWOBJ);
+        } else {
+            TRY(put_tensor(w, entry, w->offsets + chunk));
+            chunk += entry->chunk_count;
+        }
+        if (i % BATCH == BATCH - 1 || i + 1 == metadata->count)
+            dcp_writer_op(w, OP_SETITEMS);
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- planner_data */
+
+static enum sidestep_status put_path(struct dcp_writer *w, const struct metadata *metadata,
+                                     size_t i)
+{
+    const struct metadata_entry *entry = &metadata->entries[i];
+
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    if (entry->path_length == 0) {
+        dcp_writer_get_memo(w, w->names[i]);
+        dcp_writer_op(w, OP_TUPLE1);
+        return SIDESTEP_OK;
+    }
+    dcp_writer_op(w, OP_MARK);
+    for (uint32_t k = 0; k < entry->path_length; k++) {
+        const struct sidestep_path_item *item = &entry->path[k];
+        if (item->key != NULL) {
+            TRY(dcp_writer_word(w, item->key));
+            continue;
+        }
+        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        if (item->index >= 0) {
+            dcp_writer_int(w, (uint64_t)item->index);
+        } else {
+            dcp_writer_op(w, OP_LONG1);
+            dcp_writer_op(w, 8);
+            dcp_writer_le(w, (uint64_t)item->index, 8);
+        }
+    }
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_op(w, OP_TUPLE);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_planner_data(struct dcp_writer *w, const struct metadata *metadata)
+{
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_get(w, K_PLANNER_DATA);
+    dcp_writer_op(w, OP_EMPTY_DICT);
+    for (size_t i = 0; i < metadata->count; i++) {
+        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        if (i % BATCH == 0)
+            dcp_writer_op(w, OP_MARK);
+        dcp_writer_get_memo(w, w->names[i]);
+        TRY(put_path(w, metadata, i));
+        if (i % BATCH == BATCH - 1 || i + 1 == metadata->count)
+            dcp_writer_op(w, OP_SETITEMS);
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- storage_data */
+
+static enum sidestep_status put_transforms(struct dcp_writer *w, const char *names)
+{
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_get(w, K_TRANSFORMS);
+    dcp_writer_op(w, OP_EMPTY_LIST);
+    dcp_writer_op(w, OP_MARK);
+    for (size_t length; *names != '\0'; names += length + (names[length] == ',')) {
+        length = strcspn(names, ",");
+        TRY(dcp_writer_text(w, names, length));
+    }
+    dcp_writer_op(w, OP_APPENDS);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_storage(struct dcp_writer *w, const struct metadata_entry *entry,
+                                        const struct metadata_storage *storage)
+{
+    if (storage->file == NULL)
+        return FAIL(w->err, SIDESTEP_EINVAL, "'%s' is not stored anywhere",
+                    shown_name(entry->name).text);
+    dcp_writer_begin(w, K_STORAGE_INFO);
+    dcp_writer_get(w, K_RELATIVE_PATH);
+    TRY(dcp_writer_word(w, storage->file));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_get(w, K_OFFSET);
+    dcp_writer_int(w, storage->offset);
+    dcp_writer_get(w, K_LENGTH);
+    dcp_writer_int(w, storage->length);
+    if (storage->transform != NULL)
+        TRY(put_transforms(w, storage->transform));
+    dcp_writer_end(w);
+    return SIDESTEP_OK;
+}
+
+struct batch {
+    size_t total;
+    size_t done;
+};
+
+static void begin_pair(struct dcp_writer *w, struct batch *batch)
+{
+    if (batch->done % BATCH == 0)
+        dcp_writer_op(w, OP_MARK);
+}
+
+static void end_pair(struct dcp_writer *w, struct batch *batch)
+{
+    if (++batch->done % BATCH == 0 || batch->done == batch->total)
+        dcp_writer_op(w, OP_SETITEMS);
+}
+
+static enum sidestep_status put_object_storage(struct dcp_writer *w,
+                                               const struct metadata *metadata, size_t i,
+                                               struct batch *batch)
+{
+    const struct metadata_entry *entry = &metadata->entries[i];
+
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    begin_pair(w, batch);
+    dcp_writer_begin(w, K_INDEX_CLASS);
+    dcp_writer_get(w, K_FQN);
+    dcp_writer_get_memo(w, w->names[i]);
+    dcp_writer_get(w, K_INDEX);
+    dcp_writer_op(w, OP_NONE);
+    dcp_writer_end(w);
+    TRY(put_storage(w, entry, &entry->storage));
+    end_pair(w, batch);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_tensor_storage(struct dcp_writer *w,
+                                               const struct metadata *metadata, size_t i,
+                                               const uint32_t *offsets, struct batch *batch)
+{
+    const struct metadata_entry *entry = &metadata->entries[i];
+
+    for (size_t c = 0; c < entry->chunk_count; c++) {
+        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        begin_pair(w, batch);
+        dcp_writer_begin(w, K_INDEX_CLASS);
+        dcp_writer_get(w, K_FQN);
+        dcp_writer_get_memo(w, w->names[i]);
+        dcp_writer_get(w, K_INDEX);
+        dcp_writer_int(w, c);
+        dcp_writer_get(w, K_OFFSET);
+        dcp_writer_get_memo(w, offsets[c]);
+        dcp_writer_end(w);
+        TRY(put_storage(w, entry, &entry->chunks[c].storage));
+        end_pair(w, batch);
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_storage_data(struct dcp_writer *w, const struct metadata *metadata,
+                                             size_t items)
+{
+    struct batch batch = {.total = items};
+    size_t chunk = 0;
+
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_get(w, K_STORAGE_DATA);
+    dcp_writer_op(w, OP_EMPTY_DICT);
+    for (size_t i = 0; i < metadata->count; i++) {
+        if (metadata->entries[i].is_object) {
+            TRY(put_object_storage(w, metadata, i, &batch));
+            continue;
+        }
+        TRY(put_tensor_storage(w, metadata, i, w->offsets + chunk, &batch));
+        chunk += metadata->entries[i].chunk_count;
+    }
+    assert(batch.done == items);
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static enum sidestep_status put_storage_meta(struct dcp_writer *w, const struct metadata *metadata)
+{
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_get(w, K_STORAGE_META);
+    dcp_writer_begin(w, K_STORAGE_META_CLASS);
+    dcp_writer_constant(w, "checkpoint_id");
+    TRY(dcp_writer_text_or_none(w, metadata->checkpoint_id));
+    dcp_writer_constant(w, "save_id");
+    TRY(dcp_writer_text_or_none(w, metadata->save_id));
+    dcp_writer_constant(w, "load_id");
+    dcp_writer_op(w, OP_NONE);
+    dcp_writer_constant(w, "modules");
+    dcp_writer_op(w, OP_EMPTY_LIST);
+    dcp_writer_end(w);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status put_metadata(struct dcp_writer *w, const struct metadata *metadata,
+                                         size_t items)
+{
+    size_t start = w->out->length, frame_bytes;
+
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_op(w, OP_PROTO);
+    dcp_writer_op(w, 4);
+    dcp_writer_op(w, OP_FRAME); /* its length comes last */
+    dcp_writer_le(w, 0, 8);
+    TRY(dcp_writer_constants(w));
+    dcp_writer_begin(w, K_METADATA);
+    TRY(put_entries(w, metadata));
+    TRY(put_planner_data(w, metadata));
+    TRY(put_storage_data(w, metadata, items));
+    TRY(put_storage_meta(w, metadata));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    dcp_writer_constant(w, "version");
+    dcp_writer_constant(w, "1.0.0");
+    dcp_writer_end(w);
+    dcp_writer_op(w, OP_STOP);
+    w->out->length = (size_t)(w->at - w->out->bytes);
+    frame_bytes = w->out->length - start - 11;
+    for (unsigned i = 0; i < 8; i++)
+        w->out->bytes[start + 3 + i] = (uint8_t)(frame_bytes >> (8 * i));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status dcp_metadata_write(struct buffer *out, const struct metadata *metadata,
+                                        struct sidestep_error *err)
+{
+    struct dcp_writer w = {.out = out, .err = err};
+    size_t before = out->length, chunks = 0, objects = 0;
+
+    for (size_t i = 0; i < metadata->count; i++) {
+        objects += metadata->entries[i].is_object;
+        chunks += metadata->entries[i].is_object ? 0 : metadata->entries[i].chunk_count;
+    }
+    OWNED uint32_t *memo = memory_new(metadata->count + chunks, sizeof(*memo));
+    OWNED struct dcp_word *words = memory_new(DCP_WRITER_WORDS, sizeof(*words));
+    if (memo == NULL || words == NULL)
+        return FAIL_NOMEM(err, (metadata->count + chunks) * sizeof(*memo));
+    w.names = memo;
+    w.offsets = memo + metadata->count;
+    w.words = words;
+    memset(w.states, 0xff, sizeof(w.states)); /* NOT_YET */
+    enum sidestep_status status = put_metadata(&w, metadata, objects + chunks);
+    if (status != SIDESTEP_OK)
+        out->length = before;
+    return status;
+}

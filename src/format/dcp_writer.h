@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * dcp_writer.h -- opcodes of a `.metadata` into a buffer, fast: room is reserved for a group of
+ * them, and each is then a store or two.
+ *
+ * The pickle starts with all symbols and words that it will use, each pushed, memoised and popped
+ * again: so they have the first memo numbers, and two bytes refer to them wherever they stand.
+ */
+#ifndef FORMAT_DCP_WRITER_H
+#define FORMAT_DCP_WRITER_H
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+#define DCP_MODULE "torch.distributed.checkpoint.metadata"
+#define DCP_WRITER_INT 11u    /* LONG1 of 9 bytes */
+#define DCP_WRITER_SMALL 256u /* more than any group of opcodes without texts and sizes takes */
+
+enum dcp_opcode {
+    OP_MARK = '(',
+    OP_STOP = '.',
+    OP_POP = '0',
+    OP_BININT = 'J',
+    OP_BININT1 = 'K',
+    OP_BININT2 = 'M',
+    OP_NONE = 'N',
+    OP_REDUCE = 'R',
+    OP_BINUNICODE = 'X',
+    OP_EMPTY_LIST = ']',
+    OP_APPENDS = 'e',
+    OP_BUILD = 'b',
+    OP_BINGET = 'h',
+    OP_LONG_BINGET = 'j',
+    OP_TUPLE = 't',
+    OP_SETITEMS = 'u',
+    OP_EMPTY_DICT = '}',
+    OP_EMPTY_TUPLE = ')',
+    OP_PROTO = 0x80,
+    OP_NEWOBJ = 0x81,
+    OP_TUPLE1 = 0x85,
+    OP_TUPLE2 = 0x86,
+    OP_TUPLE3 = 0x87,
+    OP_NEWTRUE = 0x88,
+    OP_NEWFALSE = 0x89,
+    OP_LONG1 = 0x8a,
+    OP_SHORT_BINUNICODE = 0x8c,
+    OP_BINUNICODE8 = 0x8d,
+    OP_STACK_GLOBAL = 0x93,
+    OP_MEMOIZE = 0x94,
+    OP_FRAME = 0x95,
+};
+
+/* What stands at the start, in the order of memo numbers: X(name, module or NULL, text). */
+#define DCP_CONSTANTS(X)                                                                           \
+    X(METADATA, DCP_MODULE, "Metadata")                                                            \
+    X(TENSOR, DCP_MODULE, "TensorStorageMetadata")                                                 \
+    X(OBJECT, DCP_MODULE, "BytesStorageMetadata")                                                  \
+    X(CHUNK, DCP_MODULE, "ChunkStorageMetadata")                                                   \
+    X(PROPERTIES_CLASS, DCP_MODULE, "TensorProperties")                                            \
+    X(MEM_FORMAT, DCP_MODULE, "_MEM_FORMAT_ENCODING")                                              \
+    X(STORAGE_META_CLASS, DCP_MODULE, "StorageMeta")                                               \
+    X(INDEX_CLASS, DCP_MODULE, "MetadataIndex")                                                    \
+    X(STORAGE_INFO, "torch.distributed.checkpoint.filesystem", "_StorageInfo")                     \
+    X(SIZE_CLASS, "torch", "Size")                                                                 \
+    X(GET_LAYOUT, "torch.serialization", "_get_layout")                                            \
+    X(STATE_DICT_METADATA, NULL, "state_dict_metadata")                                            \
+    X(PLANNER_DATA, NULL, "planner_data")                                                          \
+    X(STORAGE_DATA, NULL, "storage_data")                                                          \
+    X(STORAGE_META, NULL, "storage_meta")                                                          \
+    X(PROPERTIES, NULL, "properties")                                                              \
+    X(SIZE, NULL, "size")                                                                          \
+    X(CHUNKS, NULL, "chunks")                                                                      \
+    X(OFFSETS, NULL, "offsets")                                                                    \
+    X(SIZES, NULL, "sizes")                                                                        \
+    X(FQN, NULL, "fqn")                                                                            \
+    X(INDEX, NULL, "index")                                                                        \
+    X(OFFSET, NULL, "offset")                                                                      \
+    X(LENGTH, NULL, "length")                                                                      \
+    X(RELATIVE_PATH, NULL, "relative_path")                                                        \
+    X(TRANSFORMS, NULL, "transform_descriptors")                                                   \
+    X(TORCH, NULL, "torch")
+
+enum dcp_constant {
+#define CONSTANT_ENUM(name, module, text) K_##name,
+    DCP_CONSTANTS(CONSTANT_ENUM)
+#undef CONSTANT_ENUM
+    /* Made by calls: a layout and a memory format. */
+    K_STRIDED,
+    K_CONTIGUOUS,
+    K_END
+};
+_Static_assert(K_END <= 256, "BINGET has one byte");
+
+/* Texts that may be met again: a direct-mapped cache, in which the last one wins. */
+#define DCP_WRITER_WORDS 4096u
+struct dcp_word {
+    const char *text;
+    size_t length;
+    uint32_t memo;
+};
+
+struct dcp_writer {
+    struct buffer *out;
+    uint8_t *at; /* inside ${out}, where dcp_writer_reserve() has made room */
+    struct sidestep_error *err;
+    uint32_t memo;                          /* next number */
+    uint32_t states[SIDESTEP_DTYPE_END][2]; /* of TensorProperties, by requires_grad */
+    uint32_t *names;                        /* memo numbers, by entry */
+    uint32_t *offsets;                      /* ... and by chunk, all entries in a row */
+    struct dcp_word *words;                 /* DCP_WRITER_WORDS of them, zeroed */
+};
+
+/* Room for ${bytes} at w->at, which the caller then moves. */
+enum sidestep_status dcp_writer_reserve(struct dcp_writer *w, size_t bytes);
+/* A str of ${length} bytes; EINVAL if it is not UTF-8.  Leaves room for DCP_WRITER_SMALL more. */
+enum sidestep_status dcp_writer_text(struct dcp_writer *w, const char *text, size_t length);
+/* A str that may be met again, as file names and keys of paths are. */
+enum sidestep_status dcp_writer_word(struct dcp_writer *w, const char *text);
+enum sidestep_status dcp_writer_text_or_none(struct dcp_writer *w, const char *text);
+/* A short str, into reserved room. */
+void dcp_writer_constant(struct dcp_writer *w, const char *text);
+/* The start. */
+enum sidestep_status dcp_writer_constants(struct dcp_writer *w);
+
+/* ---------------------------------------------------------------- into reserved room */
+
+static inline void dcp_writer_op(struct dcp_writer *w, uint8_t opcode)
+{
+    *w->at++ = opcode;
+}
+
+static inline void dcp_writer_le(struct dcp_writer *w, uint64_t value, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        *w->at++ = (uint8_t)(value >> (8 * i));
+}
+
+/* A constant. */
+static inline void dcp_writer_get(struct dcp_writer *w, enum dcp_constant k)
+{
+    dcp_writer_op(w, OP_BINGET);
+    dcp_writer_op(w, (uint8_t)k);
+}
+
+static inline void dcp_writer_get_memo(struct dcp_writer *w, uint32_t memo)
+{
+    dcp_writer_op(w, memo < 256 ? OP_BINGET : OP_LONG_BINGET);
+    dcp_writer_le(w, memo, memo < 256 ? 1 : 4);
+}
+
+static inline uint32_t dcp_writer_memoize(struct dcp_writer *w)
+{
+    dcp_writer_op(w, OP_MEMOIZE);
+    return w->memo++;
+}
+
+static inline void dcp_writer_int(struct dcp_writer *w, uint64_t value)
+{
+    if (value < 1u << 8) {
+        dcp_writer_op(w, OP_BININT1);
+        dcp_writer_le(w, value, 1);
+    } else if (value < 1u << 16) {
+        dcp_writer_op(w, OP_BININT2);
+        dcp_writer_le(w, value, 2);
+    } else if (value < 1u << 31) {
+        dcp_writer_op(w, OP_BININT);
+        dcp_writer_le(w, value, 4);
+    } else {
+        /* LONG1, with a bit for the sign. */
+        unsigned bytes = (64 - (unsigned)__builtin_clzll(value)) / 8 + 1;
+        dcp_writer_op(w, OP_LONG1);
+        dcp_writer_op(w, (uint8_t)bytes);
+        dcp_writer_le(w, value, bytes < 8 ? bytes : 8);
+        dcp_writer_le(w, 0, bytes - (bytes < 8 ? bytes : 8));
+    }
+}
+
+/* torch.Size */
+static inline void dcp_writer_size(struct dcp_writer *w, uint32_t ndim, const int64_t *lengths)
+{
+    static const uint8_t closing[] = {OP_EMPTY_TUPLE, OP_TUPLE1, OP_TUPLE2, OP_TUPLE3};
+
+    dcp_writer_get(w, K_SIZE_CLASS);
+    if (ndim > 3)
+        dcp_writer_op(w, OP_MARK);
+    for (uint32_t d = 0; d < ndim; d++)
+        dcp_writer_int(w, (uint64_t)lengths[d]);
+    dcp_writer_op(w, ndim > 3 ? OP_TUPLE : closing[ndim]);
+    dcp_writer_op(w, OP_TUPLE1);
+    dcp_writer_op(w, OP_REDUCE);
+}
+
+/* An object of class ${k}, and the start of its fields. */
+static inline void dcp_writer_begin(struct dcp_writer *w, enum dcp_constant k)
+{
+    dcp_writer_get(w, k);
+    dcp_writer_op(w, OP_EMPTY_TUPLE);
+    dcp_writer_op(w, OP_NEWOBJ);
+    dcp_writer_op(w, OP_EMPTY_DICT);
+    dcp_writer_op(w, OP_MARK);
+}
+
+static inline void dcp_writer_end(struct dcp_writer *w)
+{
+    dcp_writer_op(w, OP_SETITEMS);
+    dcp_writer_op(w, OP_BUILD);
+}
+
+static inline size_t dcp_writer_size_bytes(uint32_t ndim)
+{
+    return 8 + ndim * DCP_WRITER_INT;
+}
+
+#endif

@@ -1,0 +1,170 @@
+"""Checkpoints that are damaged, unfinished, or made to hurt: one line, the right status, soon."""
+import os
+import re
+import signal
+import subprocess
+import time
+
+SHARD = "__0_0.distcp"
+
+
+def flip(path, offset):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+def data_offset(path, bytes_of_tensor):
+    with open(path, "rb") as file:
+        return file.read().index(bytes_of_tensor)
+
+
+def damaged(sidestep, checkpoint, kinds):
+    """verify has status 3 and reports problems of these kinds; returns them."""
+    report = sidestep.json("verify", checkpoint, status=3)
+    assert list(report) == ["ok", "checked_bytes", "problems"] and report["ok"] is False, report
+    assert report["problems"], report
+    for problem in report["problems"]:
+        assert list(problem) == ["file", "name", "kind", "message"], problem
+    assert {problem["kind"] for problem in report["problems"]} <= kinds, report
+    result = sidestep.run("verify", checkpoint)
+    assert result.status == 3, result.describe()
+    assert re.match(rf"DAMAGED  {checkpoint}  .* checked, \d+ problems?\n  ", result.stdout), \
+        result.describe()
+    return report["problems"]
+
+
+def test_flipped_bit(sidestep):
+    """a flipped bit in a tensor: verify and cat have status 3, and name it"""
+    checkpoint = sidestep.copy("torch-2.14.1/nested")
+    shard = f"{checkpoint}/{SHARD}"
+    flip(shard, data_offset(shard, bytes.fromhex("000000000000803f00000040")) + 5)
+    problem, = damaged(sidestep, checkpoint, {"hash"})
+    assert problem["file"] == SHARD and problem["name"] == "w", problem
+    result = sidestep.run("cat", checkpoint, "w", binary=True)
+    assert result.status == 3 and result.stdout == b"" and "'w'" in result.stderr, result.describe()
+    assert sidestep.run("cat", checkpoint, "s", binary=True).status == 0
+
+
+def test_flipped_bit_in_root(sidestep):
+    """of many checkpoints, the damaged one is named and the others are checked"""
+    for step in (1, 2, 3):
+        sidestep.copy("torch-2.14.1/nested", f"step-{step}")
+    shard = sidestep.path(f"step-2/{SHARD}")
+    flip(shard, data_offset(shard, bytes.fromhex("000000000000803f00000040")))
+    report = sidestep.json("verify", sidestep.folder, status=3)
+    assert [entry["ok"] for entry in report["checkpoints"]] == [True, False, True], report
+    result = sidestep.run("verify", sidestep.folder)
+    assert result.status == 3, result.describe()
+    assert "2 ok, 1 damaged, 0 not checked" in result.stdout.splitlines()[-1], result.describe()
+    sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-3") + "\n")
+
+
+def test_shard_cut(sidestep):
+    """a shard that is too short, empty, or gone"""
+    for size in (9774, 100, 0):
+        checkpoint = sidestep.copy("torch-2.14.1/nested", f"cut-{size}")
+        os.truncate(f"{checkpoint}/{SHARD}", size)
+        damaged(sidestep, checkpoint, {"size", "format", "missing", "hash"})
+    checkpoint = sidestep.copy("torch-2.14.1/nested", "gone")
+    os.remove(f"{checkpoint}/{SHARD}")
+    damaged(sidestep, checkpoint, {"missing"})
+
+
+def test_metadata_gone(sidestep):
+    """without .metadata there is no checkpoint: status 4"""
+    checkpoint = sidestep.copy("torch-2.14.1/nested")
+    os.remove(f"{checkpoint}/.metadata")
+    for command in ("show", "verify"):
+        assert sidestep.json_error(command, checkpoint, status=4)["status"] == "EUNCOMMITTED"
+    assert sidestep.json_error("cat", checkpoint, "w", status=4)["status"] == "EUNCOMMITTED"
+
+
+def test_metadata_cut(sidestep):
+    """.metadata that is cut anywhere is damage, never a crash"""
+    checkpoint = sidestep.copy("torch-2.14.1/nested")
+    with open(f"{checkpoint}/.metadata", "rb") as file:
+        whole = file.read()
+    for size in range(0, len(whole), 97):
+        with open(f"{checkpoint}/.metadata", "wb") as file:
+            file.write(whole[:size])
+        result = sidestep.run("show", checkpoint)
+        assert result.status in (3, 4, 5) and result.stderr.count("\n") == 1, result.describe()
+
+
+def test_metadata_executes_nothing(sidestep):
+    """.metadata that asks for os.system is refused, and nothing is run"""
+    checkpoint = sidestep.copy("torch-2.14.1/nested")
+    witness = sidestep.path("witness")
+    with open(f"{checkpoint}/.metadata", "wb") as file:
+        file.write(b"\x80\x02cposix\nsystem\nX" + len(f"touch {witness}").to_bytes(4, "little") +
+                   f"touch {witness}".encode() + b"\x85R.")
+    for command in ("show", "verify"):
+        assert sidestep.run(command, checkpoint).status == 3
+    assert not os.path.exists(witness)
+
+
+def test_hostile_names(sidestep):
+    """names from .metadata are escaped wherever they are printed"""
+    checkpoint = sidestep.copy("torch-2.14.1/nested")
+    with open(f"{checkpoint}/.metadata", "rb") as file:
+        metadata = file.read()
+    hostile = b"\x1b[2J\n\r\t"  # as long as what it replaces
+    assert metadata.count(b"o.a.1.x") >= 1
+    with open(f"{checkpoint}/.metadata", "wb") as file:
+        file.write(metadata.replace(b"o.a.1.x", hostile))
+    for arguments in [["show"], ["show", "--tree"], ["show", "--chunks"], ["verify"],
+                      ["show", "--json"], ["verify", "--json"]]:
+        result = sidestep.run(*arguments, checkpoint)
+        for text in (result.stdout, result.stderr):
+            assert text.replace("\n", "").isprintable(), result.describe()
+    result = sidestep.run("show", checkpoint)
+    if result.status == 0:  # a reader may also refuse such a name
+        assert r"\x1b[2J\n\r\t" in result.stdout, result.describe()
+
+
+def test_special_files(sidestep):
+    """a pipe, a device, a directory, a sparse giant in place of a file: refused at once"""
+    def fifo(path):
+        os.mkfifo(path)
+
+    def zero(path):
+        os.symlink("/dev/zero", path)
+
+    def giant(path):
+        with open(path, "wb") as file:
+            os.truncate(file.fileno(), 1 << 42)
+
+    def loop(path):
+        os.symlink(os.path.basename(path), path)
+
+    for number, make in enumerate((fifo, zero, giant, os.mkdir, loop)):
+        for name in (".metadata", SHARD):
+            checkpoint = sidestep.copy("torch-2.14.1/nested", f"{number}{name}")
+            os.remove(f"{checkpoint}/{name}")
+            make(f"{checkpoint}/{name}")
+            started = time.monotonic()
+            for arguments in [["show", checkpoint], ["verify", checkpoint], ["cat", checkpoint, "w"]]:
+                if arguments[0] == "show" and name == SHARD:
+                    continue  # it reads .metadata, and says of each object that it cannot
+                if arguments[0] == "cat" and name == SHARD and make is giant:
+                    continue  # longer than it need be, and the tensor is in it or not
+                result = sidestep.run(*arguments, binary=True)
+                assert result.status not in (0, 2) and result.status > 0, result.describe()
+            assert time.monotonic() - started < 20, (make, name)
+
+
+def test_interrupt(sidestep):
+    """an interrupt ends verify with status 130 or its result, and leaves no half a document"""
+    checkpoint = sidestep.copy("torch-2.14.1/four_ranks")
+    process = subprocess.Popen([sidestep.program, "--json", "verify", checkpoint],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=sidestep.environment())
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    if process.returncode == 0:
+        assert stdout.endswith(b"}\n") and stderr == b"", (stdout, stderr)
+    else:
+        assert process.returncode in (130, -signal.SIGINT) and stdout == b"", (process, stdout)

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * archive_zip_test.c -- zips that say different things in different places, or that hide
+ * something: each is refused, for the right reason.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/owned.h"
+#include "format/archive.h"
+#include "format/archive_zip.h"
+#include "support/guard.h"
+#include "support/zip_build.h"
+
+#define GOLDEN "tests/golden/torch-2.14.1/tensor.pt"
+
+/* Open a copy that ends at a guard page, and check all members. */
+static enum sidestep_status check(const uint8_t *bytes, size_t length, struct sidestep_error *err)
+{
+    uint8_t *copy = guard_copy(bytes, length);
+    struct source source = source_over_memory(copy, length);
+    enum sidestep_status status = archive_check(&source, 0, length, err);
+
+    guard_free(copy);
+    return status;
+}
+
+static void refused(const char *what, const uint8_t *bytes, size_t length,
+                    enum sidestep_status status, const char *words)
+{
+    struct sidestep_error err = {0};
+
+    if (check(bytes, length, &err) != status || strstr(err.message, words) == NULL)
+        fail_msg("%s: '%s' (%d) is not '%s' (%d)", what, err.message, err.status, words, status);
+}
+
+static void accepted(const char *what, const uint8_t *bytes, size_t length)
+{
+    struct sidestep_error err = {0};
+
+    if (check(bytes, length, &err) != SIDESTEP_OK)
+        fail_msg("%s: %s", what, err.message);
+}
+
+static uint8_t golden[4096];
+static size_t golden_bytes;
+
+static int read_golden(void **unused)
+{
+    FILE *file = fopen(GOLDEN, "rb");
+
+    (void)unused;
+    if (file == NULL)
+        return -1;
+    golden_bytes = fread(golden, 1, sizeof(golden), file);
+    return fclose(file);
+}
+
+/* ---------------------------------------------------------------- one field falsified */
+
+#define CORRUPT SIDESTEP_ECORRUPT
+#define UNSUPPORTED SIDESTEP_EUNSUPPORTED
+
+/* ${change}: the field's new value, or with ADD what is added to it. */
+static const struct falsified {
+    enum zip_place place;
+    const char *name;
+    unsigned offset;
+    unsigned width;
+    bool add;
+    uint64_t change;
+    enum sidestep_status status;
+    const char *words;
+} falsified[] = {
+    {ZIP_END, NULL, 0, 4, true, 1, CORRUPT, "no end record"},
+    {ZIP_END, NULL, 4, 2, false, 1, CORRUPT, "several disks"},
+    {ZIP_END, NULL, 6, 2, false, 1, CORRUPT, "several disks"},
+    {ZIP_END, NULL, 8, 2, true, 1, CORRUPT, "several disks"},
+    {ZIP_END, NULL, 10, 2, true, 1, CORRUPT, "several disks"},
+    {ZIP_END, NULL, 12, 4, true, 1, CORRUPT, "two end records differ"},
+    {ZIP_END, NULL, 16, 4, true, 1, CORRUPT, "two end records differ"},
+    {ZIP_END, NULL, 20, 2, false, 1, CORRUPT, "no end record"},
+    {ZIP_LOCATOR, NULL, 0, 4, true, 1, CORRUPT, "does not end at the end record"},
+    {ZIP_LOCATOR, NULL, 4, 4, false, 1, CORRUPT, "zip64 locator"},
+    {ZIP_LOCATOR, NULL, 8, 8, true, 1, CORRUPT, "zip64 locator"},
+    {ZIP_LOCATOR, NULL, 8, 8, false, UINT64_MAX, CORRUPT, "zip64 locator"},
+    {ZIP_LOCATOR, NULL, 16, 4, false, 2, CORRUPT, "zip64 locator"},
+    {ZIP_END64, NULL, 0, 4, true, 1, CORRUPT, "zip64 end record is damaged"},
+    {ZIP_END64, NULL, 4, 8, true, 1, CORRUPT, "zip64 end record is damaged"},
+    {ZIP_END64, NULL, 16, 4, false, 1, CORRUPT, "zip64 end record is damaged"},
+    {ZIP_END64, NULL, 20, 4, false, 1, CORRUPT, "zip64 end record is damaged"},
+    {ZIP_END64, NULL, 24, 8, true, 1, CORRUPT, "zip64 end record is damaged"},
+    {ZIP_END64, NULL, 32, 8, true, 1, CORRUPT, "zip64 end record is damaged"},
+    {ZIP_END64, NULL, 40, 8, true, 1, CORRUPT, "two end records differ"},
+    {ZIP_END64, NULL, 48, 8, true, 1, CORRUPT, "two end records differ"},
+    {ZIP_CENTRAL, "data/0", 0, 4, true, 1, CORRUPT, "entry 4 of the directory is damaged"},
+    {ZIP_CENTRAL, "data/0", 8, 2, false, 0x0809, UNSUPPORTED, "'archive/data/0' is encrypted"},
+    {ZIP_CENTRAL, "data/0", 8, 2, false, 0x0848, UNSUPPORTED, "is encrypted"},
+    {ZIP_CENTRAL, "data/0", 8, 2, false, 0x2808, UNSUPPORTED, "is encrypted"},
+    {ZIP_CENTRAL, "data/0", 8, 2, false, 0x080a, UNSUPPORTED, "unknown flags 0x080a"},
+    {ZIP_CENTRAL, "data/0", 8, 2, false, 0x0800, CORRUPT, "local header differs"},
+    {ZIP_CENTRAL, "data/0", 8, 2, false, 0x0008, CORRUPT, "local header differs"},
+    {ZIP_CENTRAL, "data/0", 10, 2, false, 8, UNSUPPORTED, "compressed (method 8)"},
+    {ZIP_CENTRAL, "data/0", 10, 2, false, 99, UNSUPPORTED, "compressed (method 99)"},
+    {ZIP_CENTRAL, "data/0", 16, 4, true, 1, CORRUPT, "data descriptor differs"},
+    {ZIP_CENTRAL, "data/0", 20, 4, true, 1, CORRUPT, "takes 25 bytes for its 24"},
+    {ZIP_CENTRAL, "data/0", 24, 4, true, 1, CORRUPT, "takes 24 bytes for its 25"},
+    {ZIP_CENTRAL, "data/0", 24, 4, false, UINT32_MAX, CORRUPT, "zip64 sizes do not fit"},
+    {ZIP_CENTRAL, "data/0", 42, 4, false, UINT32_MAX, CORRUPT, "zip64 sizes do not fit"},
+    {ZIP_CENTRAL, "data/0", 28, 2, true, -1, CORRUPT, "local header differs"},
+    {ZIP_CENTRAL, "data/0", 28, 2, false, UINT16_MAX, CORRUPT, "directory is damaged"},
+    {ZIP_CENTRAL, "data/0", 30, 2, false, 4, CORRUPT, "directory"},
+    {ZIP_CENTRAL, "data/0", 30, 2, false, UINT16_MAX, CORRUPT, "directory is damaged"},
+    {ZIP_CENTRAL, "data/0", 32, 2, false, 1, CORRUPT, "directory is damaged"},
+    {ZIP_CENTRAL, "data/0", 34, 2, false, 1, CORRUPT, "directory is damaged"},
+    {ZIP_CENTRAL, "data/0", 42, 4, true, 1, CORRUPT, "starts at 599, but what is in front"},
+    {ZIP_CENTRAL, "data/0", 42, 4, false, 0, CORRUPT, "starts at 0, but what is in front"},
+    {ZIP_CENTRAL, "data.pkl", 42, 4, false, 1, CORRUPT, "starts at 1, but what is in front"},
+    {ZIP_CENTRAL_NAME, "data/0", 0, 1, false, 'A', CORRUPT, "the archive's one folder"},
+    {ZIP_CENTRAL_NAME, "data/0", 8, 1, false, 'D', CORRUPT, "another name in its local header"},
+    {ZIP_CENTRAL_NAME, "data/0", 9, 1, false, 0, CORRUPT, "member 4 has the control byte 0x00"},
+    {ZIP_CENTRAL_NAME, "data/0", 9, 1, false, 0x1b, CORRUPT, "has the control byte 0x1b"},
+    {ZIP_CENTRAL_NAME, "data/0", 9, 1, false, 0x7f, CORRUPT, "has the control byte 0x7f"},
+    {ZIP_LOCAL, "data/0", 0, 4, true, 1, CORRUPT, "local header differs"},
+    {ZIP_LOCAL, "data/0", 6, 2, false, 0x0800, CORRUPT, "local header differs"},
+    {ZIP_LOCAL, "data/0", 8, 2, false, 8, CORRUPT, "local header differs"},
+    {ZIP_LOCAL, "data/0", 14, 4, false, 1, CORRUPT, "local header differs"},
+    {ZIP_LOCAL, "data/0", 18, 4, false, 23, CORRUPT, "sizes in its local header differ"},
+    {ZIP_LOCAL, "data/0", 18, 4, false, UINT32_MAX, CORRUPT, "sizes in its local header differ"},
+    {ZIP_LOCAL, "data/0", 22, 4, false, 25, CORRUPT, "sizes in its local header differ"},
+    {ZIP_LOCAL, "data/0", 22, 4, false, UINT32_MAX, CORRUPT, "sizes in its local header differ"},
+    {ZIP_LOCAL, "data/0", 26, 2, true, 1, CORRUPT, "local header differs"},
+    {ZIP_LOCAL, "data/0", 28, 2, true, 1, CORRUPT, "damaged extra field in its local header"},
+    {ZIP_LOCAL, "data/0", 28, 2, false, 0, CORRUPT, "data descriptor differs"},
+    {ZIP_LOCAL, "data/0", 28, 2, false, UINT16_MAX, CORRUPT, "lie outside"},
+    {ZIP_LOCAL_NAME, "data/0", 13, 1, false, '1', CORRUPT, "another name in its local header"},
+    {ZIP_LOCAL_EXTRA, "data/0", 0, 2, false, 1, CORRUPT, "sizes in its local header differ"},
+    {ZIP_LOCAL_EXTRA, "data/0", 2, 2, true, 1, CORRUPT, "damaged extra field"},
+    {ZIP_LOCAL_EXTRA, "data/0", 2, 2, true, -1, CORRUPT, "damaged extra field"},
+    {ZIP_DESCRIPTOR, "data/0", 0, 4, true, 1, CORRUPT, "data descriptor differs"},
+    {ZIP_DESCRIPTOR, "data/0", 4, 4, true, 1, CORRUPT, "data descriptor differs"},
+    {ZIP_DESCRIPTOR, "data/0", 8, 4, true, 1, CORRUPT, "data descriptor differs"},
+    {ZIP_DESCRIPTOR, "data/0", 12, 4, true, 1, CORRUPT, "data descriptor differs"},
+    {ZIP_DATA, "data/0", 5, 1, true, 1, CORRUPT, "'data/0' has CRC"},
+    {ZIP_DATA, "data.pkl", 100, 1, true, 1, CORRUPT, "'data.pkl' has CRC"},
+    {ZIP_DATA, ".data/serialization_id", 3, 1, true, 1, CORRUPT, "serialization_id' has CRC"},
+    {ZIP_DATA, "version", 0, 1, true, 1, CORRUPT, "'version' has CRC"},
+};
+
+static void test_falsified_fields(void **unused)
+{
+    (void)unused;
+    accepted("golden", golden, golden_bytes);
+    for (size_t i = 0; i < ARRAY_LENGTH(falsified); i++) {
+        const struct falsified *row = &falsified[i];
+        uint8_t zip[sizeof(golden)];
+        char what[64];
+
+        memcpy(zip, golden, golden_bytes);
+        uint8_t *at = zip + zip_find(zip, golden_bytes, row->place, row->name) + row->offset;
+        uint64_t value = row->add ? zip_get(at, row->width) + row->change : row->change;
+        zip_set(at, row->width, value);
+        snprintf(what, sizeof(what), "row %zu", i);
+        refused(what, zip, golden_bytes, row->status, row->words);
+    }
+}
+
+/* Fields that say "see the zip64 record" agree with every value. */
+static void test_saturated_end_record(void **unused)
+{
+    uint8_t zip[sizeof(golden)];
+
+    (void)unused;
+    memcpy(zip, golden, golden_bytes);
+    uint8_t *end = zip + golden_bytes - 22;
+    zip_set(end + 8, 4, UINT32_MAX);
+    zip_set(end + 12, 8, UINT64_MAX);
+    accepted("saturated", zip, golden_bytes);
+    /* ... but there must be one. */
+    zip_set(end - 20, 4, 0);
+    refused("saturated", zip, golden_bytes, CORRUPT, "zip64 end record is missing");
+}
+
+static void test_crc_left_out(void **unused)
+{
+    uint8_t zip[sizeof(golden)];
+
+    (void)unused;
+    memcpy(zip, golden, golden_bytes);
+    zip_set(zip + zip_find(zip, golden_bytes, ZIP_CENTRAL, "data/0") + 16, 4, 0);
+    zip_set(zip + zip_find(zip, golden_bytes, ZIP_DESCRIPTOR, "data/0") + 4, 4, 0);
+    zip[zip_find(zip, golden_bytes, ZIP_DATA, "data/0")] ^= 1;
+    accepted("no CRC", zip, golden_bytes);
+}
+
+/* ---------------------------------------------------------------- bytes that belong to nothing */
+
+static void test_truncated(void **unused)
+{
+    (void)unused;
+    for (size_t length = 0; length < golden_bytes; length++)
+        refused("truncated", golden, length, CORRUPT, "zip: ");
+    for (size_t cut = 1; cut < golden_bytes; cut++)
+        refused("without its start", golden + cut, golden_bytes - cut, CORRUPT, "zip: ");
+}
+
+static void test_prefix_and_suffix(void **unused)
+{
+    uint8_t zip[2 * sizeof(golden)] = {0};
+
+    (void)unused;
+    memcpy(zip + 8, golden, golden_bytes);
+    refused("prefix", zip, golden_bytes + 8, CORRUPT, "zip64 locator points at");
+    memcpy(zip, golden, golden_bytes);
+    refused("suffix", zip, golden_bytes + 1, CORRUPT, "or something follows");
+    memcpy(zip + golden_bytes, golden, golden_bytes);
+    refused("two", zip, 2 * golden_bytes, CORRUPT, "zip64 locator points at");
+    /* A comment that is an end record of its own. */
+    memcpy(zip + golden_bytes, golden + golden_bytes - 22, 22);
+    zip_set(zip + golden_bytes - 2, 2, 22);
+    refused("comment", zip, golden_bytes + 22, CORRUPT, "does not end at the end record");
+}
+
+static void put_sound(struct zip_build *zip)
+{
+    zip_build_text(zip, "a/data.pkl", "\x80\x02N.");
+    zip_build_text(zip, "a/version", "3\n");
+}
+
+static void test_ordinary(void **unused)
+{
+    OWNED_ZIP_BUILD zip = {0};
+
+    (void)unused;
+    put_sound(&zip);
+    zip_build_text(&zip, "a/empty", "");
+    zip_build_text(&zip, "a/folder/file", "x");
+    zip_build_end(&zip);
+    accepted("ordinary", zip.bytes.bytes, zip.bytes.length);
+
+    /* Sizes in the local header are not for a descriptor to say here. */
+    uint8_t *bytes = zip.bytes.bytes;
+    size_t local = zip_find(bytes, zip.bytes.length, ZIP_LOCAL, "version");
+    for (unsigned offset = 14; offset < 26; offset += 4) {
+        uint32_t value = (uint32_t)zip_get(bytes + local + offset, 4);
+        zip_set(bytes + local + offset, 4, 0);
+        refused("sizes", bytes, zip.bytes.length, CORRUPT, "local header");
+        zip_set(bytes + local + offset, 4, value);
+    }
+    accepted("ordinary", bytes, zip.bytes.length);
+}
+
+static void test_names(void **unused)
+{
+    static const struct {
+        const char *name;
+        const char *words;
+    } rows[] = {
+        {"a/version", "'version' is there twice"},
+        {"a/DATA.pkl", "'DATA.pkl' is there twice"},
+        {"b/other", "'b/other' does not lie in the archive's one folder"},
+        {"other", "'other' does not lie"},
+        {"a/", "'a/' does not lie"},
+        {"/other", "'/other' does not lie"},
+        {"", "does not lie"},
+        {"a/new\nline", "control byte 0x0a"},
+    };
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        OWNED_ZIP_BUILD zip = {0};
+
+        put_sound(&zip);
+        zip_build_text(&zip, rows[i].name, "x");
+        zip_build_end(&zip);
+        refused(rows[i].name, zip.bytes.bytes, zip.bytes.length, CORRUPT, rows[i].words);
+    }
+    for (size_t i = 2; i < ARRAY_LENGTH(rows) - 1; i++) {
+        OWNED_ZIP_BUILD zip = {0};
+
+        zip_build_text(&zip, rows[i].name, "x"); /* as the first, that names the folder */
+        put_sound(&zip);
+        zip_build_end(&zip);
+        refused(rows[i].name, zip.bytes.bytes, zip.bytes.length, CORRUPT, "does not lie");
+    }
+}
+
+/* Members that share bytes, in the wrong order, or with something between them. */
+static void test_tiling(void **unused)
+{
+    static const struct {
+        int moved; /* member whose entry moves */
+        int32_t by;
+        const char *words;
+    } rows[] = {
+        {1, -1, "'a/version' starts at"},
+        {1, 1, "'a/version' starts at"},
+        {0, 1, "'a/data.pkl' starts at 1, but what is in front of it ends at 0"},
+    };
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        OWNED_ZIP_BUILD zip = {0};
+
+        put_sound(&zip);
+        zip.members[rows[i].moved].offset += (uint32_t)rows[i].by;
+        zip_build_end(&zip);
+        refused("moved", zip.bytes.bytes, zip.bytes.length, CORRUPT, rows[i].words);
+    }
+
+    OWNED_ZIP_BUILD swapped = {0};
+    put_sound(&swapped);
+    __typeof__(swapped.members[0]) first = swapped.members[0];
+    swapped.members[0] = swapped.members[1];
+    swapped.members[1] = first;
+    zip_build_end(&swapped);
+    refused("swapped", swapped.bytes.bytes, swapped.bytes.length, CORRUPT, "but what is in front");
+
+    OWNED_ZIP_BUILD gap = {0};
+    put_sound(&gap);
+    buffer_put_u8(&gap.bytes, 0);
+    zip_build_text(&gap, "a/other", "x");
+    zip_build_end(&gap);
+    refused("gap", gap.bytes.bytes, gap.bytes.length, CORRUPT, "'a/other' starts at");
+
+    OWNED_ZIP_BUILD hidden = {0};
+    put_sound(&hidden);
+    zip_build_text(&hidden, "a/hidden", "x");
+    hidden.count--;
+    zip_build_end(&hidden);
+    refused("hidden", hidden.bytes.bytes, hidden.bytes.length, CORRUPT, "belong to no member");
+}
+
+static void test_reaches_into_directory(void **unused)
+{
+    OWNED_ZIP_BUILD zip = {0};
+
+    (void)unused;
+    put_sound(&zip);
+    zip_build_text(&zip, "a/last", "four");
+    uint32_t local = zip.members[2].offset;
+    zip_set(zip.bytes.bytes + local + 18, 4, 5);
+    zip_set(zip.bytes.bytes + local + 22, 4, 5);
+    zip.members[2].size = 5;
+    zip_build_end(&zip);
+    refused("long", zip.bytes.bytes, zip.bytes.length, CORRUPT, "'a/last' reaches into the dir");
+}
+
+static void test_limits(void **unused)
+{
+    struct zip_build *zip = calloc(1, sizeof(*zip));
+    char names[ZIP_BUILD_MEMBERS][16];
+
+    (void)unused;
+    assert_non_null(zip);
+    put_sound(zip);
+    while (zip->count < ARCHIVE_MAX_RECORDS) {
+        snprintf(names[zip->count], sizeof(names[0]), "a/data/%u", zip->count);
+        zip_build_text(zip, names[zip->count], "x");
+    }
+    size_t before = zip->bytes.length;
+    zip_build_end(zip);
+    accepted("as many as may be", zip->bytes.bytes, zip->bytes.length);
+    zip->bytes.length = before;
+    zip_build_text(zip, "a/one more", "x");
+    zip_build_end(zip);
+    refused("one more", zip->bytes.bytes, zip->bytes.length, UNSUPPORTED,
+            "1025 members are more than 1024");
+    zip_build_release(zip);
+    free(zip);
+
+    OWNED_ZIP_BUILD none = {0};
+    zip_build_end(&none);
+    refused("none", none.bytes.bytes, none.bytes.length, CORRUPT, "it is empty");
+}
+
+static void test_directory_bytes(void **unused)
+{
+    struct zip_build *zip = calloc(1, sizeof(*zip));
+    char *names = malloc(20 * 60000);
+
+    (void)unused;
+    assert_non_null(zip);
+    assert_non_null(names);
+    put_sound(zip);
+    for (size_t i = 0; i < 20; i++) {
+        memset(names + i * 60000, 'n', 59999);
+        memcpy(names + i * 60000, "a/", 2);
+        names[i * 60000 + 59998] = (char)('a' + i);
+        names[i * 60000 + 59999] = '\0';
+        zip_build_text(zip, names + i * 60000, "");
+    }
+    zip_build_end(zip);
+    refused("names", zip->bytes.bytes, zip->bytes.length, UNSUPPORTED, "is larger than 1048576");
+    free(names);
+    zip_build_release(zip);
+    free(zip);
+}
+
+static void test_slice_of_a_file(void **unused)
+{
+    uint8_t file[sizeof(golden) + 20] = {0};
+    struct sidestep_error err = {0};
+
+    (void)unused;
+    memcpy(file + 10, golden, golden_bytes);
+    struct source source = source_over_memory(file, golden_bytes + 20);
+    assert_int_equal(archive_check(&source, 10, golden_bytes, &err), SIDESTEP_OK);
+    assert_int_equal(archive_check(&source, 21, golden_bytes, &err), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "outside the file's"));
+    assert_int_equal(archive_check(&source, 10, UINT64_MAX, &err), SIDESTEP_ECORRUPT);
+    assert_int_equal(archive_check(&source, UINT64_MAX, 10, &err), SIDESTEP_ECORRUPT);
+}
+
+static void test_load(void **unused)
+{
+    OWNED_ARCHIVE_ZIP zip = {0};
+    struct source source = source_over_memory(golden, golden_bytes);
+    struct sidestep_error err = {0};
+    const uint8_t *bytes = NULL;
+
+    (void)unused;
+    assert_int_equal(archive_zip_open(&zip, &source, 0, golden_bytes, &err), SIDESTEP_OK);
+    assert_int_equal(zip.count, 7);
+    assert_null(archive_zip_find(&zip, "data"));
+    assert_null(archive_zip_find(&zip, "data/00"));
+    const struct archive_member *member = archive_zip_find(&zip, "byteorder");
+    assert_int_equal(archive_zip_load(&zip, member, 5, &bytes, &err), SIDESTEP_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "'byteorder' has 6 bytes, more than 5"));
+    assert_int_equal(archive_zip_load(&zip, member, 6, &bytes, &err), SIDESTEP_OK);
+    assert_string_equal((const char *)bytes, "little");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_falsified_fields),
+        cmocka_unit_test(test_saturated_end_record),
+        cmocka_unit_test(test_crc_left_out),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_prefix_and_suffix),
+        cmocka_unit_test(test_ordinary),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_tiling),
+        cmocka_unit_test(test_reaches_into_directory),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_directory_bytes),
+        cmocka_unit_test(test_slice_of_a_file),
+        cmocka_unit_test(test_load),
+    };
+
+    return cmocka_run_group_tests(tests, read_golden, NULL);
+}

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* engine_test.c -- whole saves and loads on the host's file system, on one rank and on several. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "sidestep/sidestep.h"
+#include "support/comm_threads.h"
+#include "support/scratch.h"
+#include "support/world.h"
+
+static struct scratch scratch;
+
+static int setup(void **state)
+{
+    (void)state;
+    return scratch_make(&scratch, NULL) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    scratch_remove(&scratch);
+    return 0;
+}
+
+static const char *at(char *buffer, const char *name)
+{
+    snprintf(buffer, 256, "%s/%s", scratch.path, name);
+    return buffer;
+}
+
+static bool exists(const char *directory, const char *name)
+{
+    char path[512];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    return lstat(path, &st) == 0;
+}
+
+static void put_file(const char *directory, const char *name, const char *text)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Names in a directory that are neither "." nor "..". */
+static int count_names(const char *directory)
+{
+    char command[600];
+    int count = -1;
+
+    snprintf(command, sizeof(command), "ls -A '%s' | wc -l", directory);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    assert_int_equal(fscanf(pipe, "%d", &count), 1);
+    pclose(pipe);
+    return count;
+}
+
+#define ASSERT_OK(call, err)                                                                       \
+    do {                                                                                           \
+        enum sidestep_status status_ = (call);                                                     \
+        if (status_ != SIDESTEP_OK)                                                                \
+            print_message("# %s\n", (err).message);                                                \
+        assert_int_equal(status_, SIDESTEP_OK);                                                    \
+    } while (0)
+
+/* ---- one rank ---- */
+
+static void save_one(struct sidestep_engine *engine, const char *path, struct world *world,
+                     uint64_t seed, struct sidestep_save_info *info)
+{
+    struct sidestep_error err = {0};
+
+    world_fill(world, seed);
+    ASSERT_OK(sidestep_save(engine, path, world->state, NULL, info, &err), err);
+}
+
+static void check_load(struct sidestep_engine *engine, const char *path, uint64_t seed,
+                       enum world_layout layout, int64_t scale)
+{
+    struct sidestep_error err = {0};
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, layout, scale, true);
+    ASSERT_OK(sidestep_load(engine, path, loaded.state, NULL, NULL, &err), err);
+    assert_int_equal(world_check(&loaded, seed), 0);
+    world_free(&loaded);
+}
+
+static void a_saved_state_is_loaded_bit_for_bit(void **state)
+{
+    (void)state;
+    char path[256];
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+    struct world world;
+
+    ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 20, false);
+    save_one(engine, at(path, "step-1"), &world, 1, &info);
+    assert_int_equal(info.state, SIDESTEP_SAVE_COMMITTED);
+    assert_int_equal(info.bytes_written, info.bytes_total);
+    assert_int_equal(strlen(info.save_id), 32);
+    assert_int_equal(info.flags & SIDESTEP_SAVE_PLAN_REUSED, 0);
+    check_load(engine, path, 1, WORLD_BY_COLUMNS, 20);
+    save_one(engine, at(path, "step-2"), &world, 2, &info);
+    assert_int_equal(info.flags & SIDESTEP_SAVE_PLAN_REUSED, SIDESTEP_SAVE_PLAN_REUSED);
+    check_load(engine, path, 2, WORLD_BY_ROWS, 20);
+    check_load(engine, at(path, "step-1"), 1, WORLD_BY_ROWS, 20);
+    assert_int_equal(count_names(scratch.path), 2); /* nothing of ours is left beside them */
+    world_free(&world);
+    ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+}
+
+static void a_checkpoint_is_replaced_and_foreign_files_stay(void **state)
+{
+    (void)state;
+    char path[256];
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+
+    ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 2, false);
+    assert_int_equal(mkdir(at(path, "ckpt"), 0777), 0);
+    put_file(path, "config.json", "{}");
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        save_one(engine, path, &world, seed, NULL);
+        check_load(engine, path, seed, WORLD_BY_ROWS, 2);
+        assert_true(exists(path, "config.json"));
+        assert_int_equal(count_names(path), 4); /* config.json, .metadata, manifest, one shard */
+    }
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    options.flags = SIDESTEP_SAVE_NO_REPLACE;
+    assert_int_equal(sidestep_save(engine, path, world.state, &options, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    assert_non_null(strstr(err.message, "holds a checkpoint already"));
+    check_load(engine, path, 3, WORLD_BY_ROWS, 2);
+    world_free(&world);
+    ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+}
+
+static void a_small_pool_streams(void **state)
+{
+    (void)state;
+    char path[256];
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_error err = {0};
+    struct sidestep_save *save = NULL;
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+    struct world world;
+
+    options.pool_bytes = 16u << 20;
+    ASSERT_OK(sidestep_engine_open(&engine, &options, &err), err);
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 400, false); /* 70 MB */
+    world_fill(&world, 9);
+    ASSERT_OK(sidestep_save_async(engine, at(path, "big"), world.state, NULL, &save, &err), err);
+    world_fill(&world, 10); /* the call has returned: the trainer goes on */
+    ASSERT_OK(sidestep_save_finish(&save, &info, &err), err);
+    assert_null(save);
+    assert_true((info.flags & SIDESTEP_SAVE_STREAMED) != 0);
+    check_load(engine, path, 9, WORLD_BY_ROWS, 400);
+    options.pool_bytes = 1;
+    struct sidestep_engine *none = NULL;
+    assert_int_equal(sidestep_engine_open(&none, &options, &err), SIDESTEP_EINVAL);
+    world_free(&world);
+    ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+}
+
+static void an_async_save_holds_the_state_of_the_call(void **state)
+{
+    (void)state;
+    char path[256];
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct sidestep_save *save = NULL, *second = NULL;
+    struct sidestep_save_options nowait = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct world world;
+
+    nowait.flags = SIDESTEP_SAVE_NOWAIT;
+    ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 200, false);
+    ASSERT_OK(sidestep_engine_prepare(engine, world.state, &err), err);
+    world_fill(&world, 5);
+    ASSERT_OK(sidestep_save_async(engine, at(path, "a"), world.state, NULL, &save, &err), err);
+    ASSERT_OK(sidestep_save_wait(save, SIDESTEP_SAVE_RELEASED, 0, &err), err);
+    enum sidestep_status status =
+        sidestep_save_async(engine, at(path, "b"), world.state, &nowait, &second, &err);
+    assert_true(status == SIDESTEP_EBUSY || status == SIDESTEP_OK); /* a fast disk may be done */
+    if (status == SIDESTEP_OK)
+        ASSERT_OK(sidestep_save_finish(&second, NULL, &err), err);
+    world_fill(&world, 6);
+    ASSERT_OK(sidestep_save_finish(&save, NULL, &err), err);
+    check_load(engine, at(path, "a"), 5, WORLD_BY_ROWS, 200);
+    world_free(&world);
+    ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+}
+
+static void what_cannot_be_saved_says_why(void **state)
+{
+    (void)state;
+    char path[256];
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+
+    ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    world_fill(&world, 1);
+    assert_int_equal(sidestep_save(engine, at(path, "no/such/parent"), world.state, NULL, NULL, &err),
+                     SIDESTEP_ENOTFOUND);
+    assert_non_null(strstr(err.message, "open the parent directory"));
+    put_file(scratch.path, "file", "x");
+    assert_int_equal(sidestep_save(engine, at(path, "file"), world.state, NULL, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    assert_non_null(strstr(err.message, "is a file"));
+    assert_int_equal(symlink("nowhere", at(path, "dangling")), 0);
+    assert_int_equal(sidestep_save(engine, path, world.state, NULL, NULL, &err), SIDESTEP_EEXISTS);
+    assert_int_equal(sidestep_save(engine, NULL, world.state, NULL, NULL, &err), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_save(engine, at(path, ".sidestep"), world.state, NULL, NULL, &err),
+                     SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_load(engine, at(path, "absent"), world.state, NULL, NULL, &err),
+                     SIDESTEP_ENOTFOUND);
+    assert_int_equal(mkdir(at(path, "hollow"), 0777), 0);
+    assert_int_equal(sidestep_load(engine, path, world.state, NULL, NULL, &err),
+                     SIDESTEP_EUNCOMMITTED);
+    world_free(&world);
+    ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+}
+
+static void a_link_to_a_directory_is_saved_in_place(void **state)
+{
+    (void)state;
+    char path[256], link[256];
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+
+    ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    assert_int_equal(mkdir(at(path, "real"), 0777), 0);
+    assert_int_equal(symlink("real", at(link, "link")), 0);
+    save_one(engine, link, &world, 4, NULL);
+    check_load(engine, at(path, "real"), 4, WORLD_BY_ROWS, 1);
+    world_free(&world);
+    ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+}
+
+/* ---- several ranks ---- */
+
+struct job {
+    char path[256];
+    uint64_t seed;
+    enum world_layout layout;
+    bool async;
+    int failing_rank; /* -1: none; else it brings another shape */
+};
+
+static int run_save(struct sidestep_comm *comm, void *context)
+{
+    const struct job *job = context;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_save *save = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+    enum sidestep_status status;
+
+    options.comm = comm;
+    options.threads = 2;
+    status = sidestep_engine_open(&engine, &options, &err);
+    if (status != SIDESTEP_OK)
+        return 1;
+    world_make(&world, comm->rank, comm->size, job->layout, comm->rank == job->failing_rank ? 3 : 4,
+               false);
+    world_fill(&world, job->seed);
+    if (job->async) {
+        status = sidestep_save_async(engine, job->path, world.state, NULL, &save, &err);
+        if (status == SIDESTEP_OK) {
+            world_fill(&world, 999);
+            status = sidestep_save_finish(&save, NULL, &err);
+        }
+    } else {
+        status = sidestep_save(engine, job->path, world.state, NULL, NULL, &err);
+    }
+    if (status != SIDESTEP_OK && job->failing_rank < 0)
+        fprintf(stderr, "rank %d: %s\n", comm->rank, err.message);
+    world_free(&world);
+    (void)sidestep_engine_close(&engine, NULL);
+    return status != SIDESTEP_OK;
+}
+
+static int run_load(struct sidestep_comm *comm, void *context)
+{
+    const struct job *job = context;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_load_report report = SIDESTEP_LOAD_REPORT_INIT;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+    int bad;
+
+    options.comm = comm;
+    options.threads = 2;
+    if (sidestep_engine_open(&engine, &options, &err) != SIDESTEP_OK)
+        return 1;
+    world_make(&world, comm->rank, comm->size, job->layout, 4, true);
+    bad = sidestep_load(engine, job->path, world.state, NULL, &report, &err) != SIDESTEP_OK;
+    if (bad)
+        fprintf(stderr, "rank %d: %s\n", comm->rank, err.message);
+    bad |= world_check(&world, job->seed) != 0;
+    bad |= report.missing_count != 0 || report.unexpected_count != 0;
+    sidestep_load_report_release(&report);
+    world_free(&world);
+    bad |= sidestep_engine_close(&engine, NULL) != SIDESTEP_OK;
+    return bad;
+}
+
+static void any_sharding_is_loaded_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 5};
+
+    for (size_t s = 0; s < 4; s++) {
+        struct job job = {.seed = 10 + s, .layout = s % 2 == 0 ? WORLD_BY_ROWS : WORLD_BY_COLUMNS,
+                          .async = s % 2 == 1, .failing_rank = -1};
+        char name[32];
+        snprintf(name, sizeof(name), "ranks-%d", sizes[s]);
+        at(job.path, name);
+        assert_int_equal(comm_threads_run(sizes[s], run_save, &job), 0);
+        for (size_t l = 0; l < 4; l++) {
+            job.layout = l % 2 == 0 ? WORLD_BY_COLUMNS : WORLD_BY_ROWS;
+            assert_int_equal(comm_threads_run(sizes[l], run_load, &job), 0);
+        }
+        struct sidestep_verify_report report;
+        struct sidestep_error err = {0};
+        ASSERT_OK(sidestep_verify(job.path, NULL, &report, &err), err);
+        assert_true(report.ok);
+        sidestep_verify_report_release(&report);
+    }
+}
+
+static void ranks_that_disagree_save_nothing(void **state)
+{
+    (void)state;
+    struct job job = {.seed = 1, .failing_rank = 2};
+
+    at(job.path, "disagree");
+    assert_int_equal(comm_threads_run(4, run_save, &job), 4); /* an error on every rank */
+    assert_int_equal(count_names(scratch.path), 0);
+}
+
+/* ---- damage ---- */
+
+static void every_flipped_byte_is_found(void **state)
+{
+    (void)state;
+    char path[256], file[300];
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+    static const char *const names[] = {"__0_0.distcp", ".metadata"};
+
+    ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    save_one(engine, at(path, "flip"), &world, 7, NULL);
+    for (size_t n = 0; n < 2; n++) {
+        snprintf(file, sizeof(file), "%s/%s", path, names[n]);
+        FILE *f = fopen(file, "r+");
+        struct stat st;
+        assert_non_null(f);
+        assert_int_equal(stat(file, &st), 0);
+        long stride = st.st_size > 20000 ? st.st_size / 400 : 37;
+        for (long offset = 0; offset < st.st_size; offset += stride) {
+            struct sidestep_verify_report report;
+            fseek(f, offset, SEEK_SET);
+            int byte = fgetc(f);
+            fseek(f, offset, SEEK_SET);
+            fputc(byte ^ 1 << offset % 8, f);
+            fflush(f);
+            ASSERT_OK(sidestep_verify(path, NULL, &report, &err), err);
+            if (report.ok)
+                print_message("# %s: flipped byte %ld was not found\n", names[n], offset);
+            assert_false(report.ok);
+            assert_true(report.problem_count > 0);
+            sidestep_verify_report_release(&report);
+            fseek(f, offset, SEEK_SET);
+            fputc(byte, f);
+            fflush(f);
+        }
+        fclose(f);
+    }
+    check_load(engine, path, 7, WORLD_BY_ROWS, 1);
+    world_free(&world);
+    ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+        CASE(a_saved_state_is_loaded_bit_for_bit),
+        CASE(a_checkpoint_is_replaced_and_foreign_files_stay),
+        CASE(a_small_pool_streams),
+        CASE(an_async_save_holds_the_state_of_the_call),
+        CASE(what_cannot_be_saved_says_why),
+        CASE(a_link_to_a_directory_is_saved_in_place),
+        CASE(any_sharding_is_loaded_on_any_number_of_ranks),
+        CASE(ranks_that_disagree_save_nothing),
+        CASE(every_flipped_byte_is_found),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* utf8_test.c -- every code point is accepted in its one form, every other short sequence refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/utf8.h"
+#include "support/guard.h"
+
+static size_t encode(uint32_t c, unsigned char *out)
+{
+    if (c < 0x80)
+        return out[0] = (unsigned char)c, 1;
+    size_t size = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = size; i-- > 1; c >>= 6)
+        out[i] = (unsigned char)(0x80 | (c & 0x3f));
+    out[0] = (unsigned char)(0xf00u >> size | c);
+    return size;
+}
+
+static void every_code_point_is_accepted(void **state)
+{
+    unsigned char bytes[4];
+
+    (void)state;
+    assert_false(utf8_is_valid("a\0b", 3));
+    for (uint32_t c = 1; c <= 0x10ffff; c++) {
+        size_t size = encode(c, bytes);
+
+        if (utf8_is_valid((char *)bytes, size) != (c < 0xd800 || c > 0xdfff))
+            fail_msg("U+%04X", c);
+    }
+}
+
+/* All strings of three bytes: as many are valid as code points make them up. */
+static void nothing_else_is_accepted(void **state)
+{
+    const uint64_t ones = 0x7f, twos = 0x800 - 0x80, threes = 0x10000 - 0x800 - 0x800;
+    uint64_t valid = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 1u << 24; i++) {
+        char bytes[3] = {(char)(i >> 16), (char)(i >> 8), (char)i};
+
+        valid += utf8_is_valid(bytes, 3);
+    }
+    assert_int_equal(valid, ones * ones * ones + 2 * ones * twos + threes);
+}
+
+static void nothing_behind_the_end_is_read(void **state)
+{
+    static const char *const cut[] = {"\xc3", "\xe2\x82", "\xf0\x9f\x92", "ab\xf0"};
+
+    (void)state;
+    assert_true(utf8_is_valid("", 0));
+    for (size_t i = 0; i < sizeof(cut) / sizeof(cut[0]); i++) {
+        char *copy = guard_copy(cut[i], strlen(cut[i]));
+
+        assert_false(utf8_is_valid(copy, strlen(cut[i])));
+        guard_free(copy);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_code_point_is_accepted),
+        cmocka_unit_test(nothing_else_is_accepted),
+        cmocka_unit_test(nothing_behind_the_end_is_read),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
