@@ -156,7 +156,8 @@ const struct cli_command cli_commands[] = {
              "there it checks structure, coverage, and CRC32 where it was written.",
              "Each problem is one line: file, name, kind, message. A kind is one of: missing, "
              "size, "
-             "hash, format, id, coverage, io. Nothing is changed. An interrupt stops it soon."},
+             "hash, format, unsafe, id, coverage, io. Nothing is changed. An interrupt stops it "
+             "soon."},
         .json = "{\"ok\",\"checked_bytes\",\"problems\":[{\"file\",\"name\",\"kind\",\"message\"}]}"
                 "; for a directory of checkpoints {\"ok\",\"checked_bytes\",\"checkpoints\":"
                 "[{\"path\",\"ok\",\"checked_bytes\",\"problems\"}]}, with \"error\" where one "

@@ -53,7 +53,7 @@ static void print_report(const struct cli *cli, const struct sidestep_gc_report 
     cli_units_size(size, report->bytes);
     if (report->removed_count == 0)
         cli_output_note(cli, "nothing to remove");
-    else
+    else if (report->bytes > 0)
         cli_output_note(cli, "%s %s", size, dry_run ? "would be freed" : "freed");
 }
 
@@ -68,7 +68,7 @@ static enum sidestep_status ask(const struct cli *cli, bool *go, struct sidestep
 {
     struct sidestep_gc_report report = {0};
     enum sidestep_status status;
-    char size[CLI_UNITS_ROOM], answer[16] = "";
+    char answer[16] = "";
 
     status = sidestep_gc(cli->operands[0], SIDESTEP_GC_DRY_RUN, &report, err);
     if (status != SIDESTEP_OK)
@@ -76,8 +76,7 @@ static enum sidestep_status ask(const struct cli *cli, bool *go, struct sidestep
     *go = report.removed_count == 0;
     if (!*go) {
         print_lines(stderr, "would remove", report.removed, report.removed_count);
-        cli_units_size(size, report.bytes);
-        fprintf(stderr, "Remove these %zu and free %s? [y/N] ", report.removed_count, size);
+        fprintf(stderr, "Remove %s? [y/N] ", report.removed_count == 1 ? "it" : "them");
         fflush(stderr);
         *go = fgets(answer, sizeof(answer), stdin) != NULL &&
               (strcasecmp(answer, "y\n") == 0 || strcasecmp(answer, "yes\n") == 0);

@@ -180,7 +180,8 @@ SIDESTEP_API enum sidestep_dtype sidestep_dtype_from_name(const char *name);
 /**
  * struct sidestep_path_item: one step from the root of a nested state dict to a value: a
  * key of a dict (${key} not NULL) or an index of a list (${key} NULL).
- * {"optim", 0, "exp_avg"} is what Python calls state["optim"][0]["exp_avg"].
+ * {"optim", 0, "exp_avg"} is what Python calls state["optim"][0]["exp_avg"]; its name is
+ * "optim.0.exp_avg", and a path that spells another name than its entry's is refused.
  */
 struct sidestep_path_item {
     const char *key;

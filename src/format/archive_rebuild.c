@@ -133,7 +133,8 @@ static enum sidestep_status read_dtype(const struct pickle_node *class,
         *out = archive_dtype_from_storage(class->as.text.bytes);
     else if (!pickle_is_global(class, ARCHIVE_UNTYPED_STORAGE))
         return FAIL(err, SIDESTEP_ECORRUPT, "archive: _rebuild_tensor_v3 without UntypedStorage");
-    else if (strncmp(dtype->as.text.bytes, "torch ", 6) == 0)
+    else if (strncmp(dtype->as.text.bytes, "torch ", 6) == 0 &&
+             strchr(dtype->as.text.bytes, '.') == NULL)
         *out = sidestep_dtype_from_name(dtype->as.text.bytes + 6);
     if (*out == SIDESTEP_DTYPE_NONE)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "archive: '%s' is no type that can be read",

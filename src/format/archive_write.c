@@ -336,6 +336,7 @@ enum sidestep_status archive_tensor_end(enum sidestep_dtype dtype, uint32_t ndim
     TRY(check_tensor(dtype, ndim, lengths, &tensor, err));
     put_tensor_head(&w, &tensor, layout->head_crcs);
     assert(w.position == layout->head_bytes && tensor.bytes == layout->data_bytes);
+    assert(tensor.bytes != 0 || data_crc == 0);
     fold_data_quirk(&w, tensor.bytes, first_bytes);
     w.out = tail;
     w.position += tensor.bytes;

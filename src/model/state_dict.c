@@ -6,6 +6,7 @@
  */
 #include "model/state_dict.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -86,6 +87,23 @@ static enum sidestep_status check_name(const char *name, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
+/* Torch's rule: a fully qualified name is its path joined by '.', list indices in decimal. */
+static bool path_spells(const char *name, const struct sidestep_path_item *path,
+                        uint32_t path_length)
+{
+    char digits[24];
+
+    for (uint32_t i = 0; i < path_length; i++) {
+        snprintf(digits, sizeof(digits), "%lld", (long long)path[i].index);
+        const char *part = path[i].key != NULL ? path[i].key : digits;
+        size_t length = strlen(part);
+        if ((i != 0 && *name++ != '.') || strncmp(name, part, length) != 0)
+            return false;
+        name += length;
+    }
+    return *name == '\0';
+}
+
 static enum sidestep_status check_path(const char *name, const struct sidestep_path_item *path,
                                        uint32_t path_length, struct sidestep_error *err)
 {
@@ -109,6 +127,10 @@ static enum sidestep_status check_path(const char *name, const struct sidestep_p
             return FAIL(err, SIDESTEP_EINVAL, "'%s': the key path[%u] is not UTF-8",
                         shown_name(name).text, i);
     }
+    if (path_length != 0 && !path_spells(name, path, path_length))
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "'%s': its path spells another name; joined by '.', it must be the name",
+                    shown_name(name).text);
     return SIDESTEP_OK;
 }
 

@@ -191,7 +191,7 @@ static enum sidestep_status check_child(const struct sidestep_value *seq,
 {
     size_t depth = 0;
 
-    if (item == NULL)
+    if (seq == NULL || item == NULL)
         return FAIL(err, SIDESTEP_ENOMEM, "no value: memory was short when it was made");
     if (is_around(seq, item))
         return FAIL(err, SIDESTEP_EINVAL, "a value cannot contain itself");
@@ -221,7 +221,7 @@ enum sidestep_status sidestep_value_append(struct sidestep_value *seq, struct si
     OWNED_BY(sidestep_value_free)
     struct sidestep_value *taken = is_around(seq, item) ? NULL : item;
 
-    if (seq == NULL || !is_sequence(seq))
+    if (seq != NULL && !is_sequence(seq))
         return FAIL(err, SIDESTEP_EINVAL, "append to what is not a list or tuple");
     TRY(check_child(seq, item, err));
     TRY(reserve(seq, 1, err));
@@ -238,7 +238,7 @@ enum sidestep_status sidestep_value_set(struct sidestep_value *dict, struct side
     OWNED_BY(sidestep_value_free)
     struct sidestep_value *taken = item == key || is_around(dict, item) ? NULL : item;
 
-    if (dict == NULL || !is_dict(dict))
+    if (dict != NULL && !is_dict(dict))
         return FAIL(err, SIDESTEP_EINVAL, "set a key of what is not a dict");
     TRY(check_child(dict, key, err));
     TRY(check_child(dict, item, err));

@@ -70,37 +70,40 @@ static enum sidestep_status tiling_init(struct tiling *t, uint32_t ndim, const i
 
 static int compare_corners(const void *a, const void *b)
 {
-    uint128 x = *(const uint128 *)a, y = *(const uint128 *)b;
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
     return x < y ? -1 : x > y;
 }
 
 /*
- * The corners of one box, as 2 * position + (1 if negative).  A position is the corner's number in
- * a grid of (shape[d] + 1) points a dimension.  It fits: the product of the shape is under 2^62,
- * and sharded dimensions have at least 2 elements, so + 1 makes it at most 1.5 times as large for
- * each; with 64 dimensions of 2 the product is 3^62 < 2^99.
+ * The corners of one box, as 2 * position + (1 if negative).  A corner's position is the number of
+ * the cell there.  Corners on the far edges have no cell, and share the number of another corner,
+ * but nothing is lost: with x^position for each corner, those of a box are the polynomial of its
+ * cells times the product of (1 - x^step) over the dimensions, the same for all boxes, and a
+ * product with a polynomial that is not 0 can be undone.
+ * It fits: there are under 2^62 cells, and since each dimension has 2 at least, the farthest
+ * corner's position is under 2^62 * (1 + 1/2 + 1/4 ...).
  */
 static void put_corners(const struct tiling *t, const int64_t *offsets, const int64_t *lengths,
-                        unsigned negative, uint128 *out)
+                        unsigned negative, uint64_t *out)
 {
-    uint128 radix = 1, steps[SIDESTEP_MAX_NDIM], origin = 0;
+    uint64_t step = 1, edges[SIDESTEP_MAX_NDIM], origin = 0;
     size_t corners = (size_t)1 << t->ndim;
 
     for (uint32_t i = 0; i < t->ndim; i++) {
         uint32_t d = t->dimensions[i];
 
-        origin += radix * (uint64_t)(offsets != NULL ? offsets[d] : 0);
-        steps[i] = radix * (uint64_t)lengths[d];
-        radix *= (uint64_t)t->shape[d] + 1;
+        origin += step * (uint64_t)(offsets != NULL ? offsets[d] : 0);
+        edges[i] = step * (uint64_t)lengths[d];
+        step *= (uint64_t)t->shape[d];
     }
     for (size_t corner = 0; corner < corners; corner++) {
         unsigned ends = (unsigned)__builtin_popcountl(corner);
-        uint128 position = origin;
+        uint64_t position = origin;
 
         for (uint32_t i = 0; i < t->ndim; i++)
             if (corner & (size_t)1 << i)
-                position += steps[i];
+                position += edges[i];
         out[corner] = position << 1 | ((ends + negative) & 1);
     }
 }
@@ -110,7 +113,7 @@ static enum sidestep_status corners_cancel(const struct tiling *t, bool *cancel,
                                            struct sidestep_error *err)
 {
     size_t total = (t->count + 1) << t->ndim;
-    OWNED uint128 *corners = memory_new(total, sizeof(*corners));
+    OWNED uint64_t *corners = memory_new(total, sizeof(*corners));
 
     if (corners == NULL)
         return FAIL_NOMEM(err, total * sizeof(*corners));
@@ -225,10 +228,9 @@ static enum sidestep_status find_overlap(const struct tiling *t, size_t *culprit
 /* More, as many, or fewer elements in the boxes than in the tensor: 1, 0, -1. */
 static int compare_volumes(const struct tiling *t, uint32_t ndim)
 {
-    uint128 sum = 0, volume = 1;
+    uint64_t volume = box_volume(&(struct box){ndim, t->shape, t->shape});
+    uint128 sum = 0;
 
-    for (uint32_t d = 0; d < ndim; d++)
-        volume *= (uint64_t)t->shape[d];
     for (size_t i = 0; i < t->count; i++)
         sum += box_volume(&t->boxes[t->used[i]]);
     return sum < volume ? -1 : sum > volume;

@@ -32,7 +32,7 @@ struct image_item {
     const uint8_t *object;     /* bytes of an object */
     uint64_t *blocks;          /* = footer.blocks */
     uint32_t *crcs;            /* of each block */
-    uint8_t first_bytes[4];    /* of the data, for the tail */
+    uint8_t first_bytes[8];    /* of the data, for the tail */
 };
 
 struct image_window {

@@ -70,7 +70,8 @@ def test_shard_cut(sidestep):
         damaged(sidestep, checkpoint, {"size", "format", "missing", "hash"})
     checkpoint = sidestep.copy("torch-2.14.1/nested", "gone")
     os.remove(f"{checkpoint}/{SHARD}")
-    damaged(sidestep, checkpoint, {"missing"})
+    problem, = damaged(sidestep, checkpoint, {"missing", "format"})
+    assert f"'{SHARD}': it is missing" in problem["message"], problem
 
 
 def test_metadata_gone(sidestep):

@@ -79,7 +79,8 @@ void world_make(struct world *world, int rank, int size, enum world_layout layou
         else if (t->ndim > 0)
             shard(t, rank, size, layout == WORLD_BY_COLUMNS && t->ndim > 1 ? 1 : 0);
         allocate(t, blueprint[i].strided);
-        const struct sidestep_path_item path[] = {{"state", 0}, {NULL, (int64_t)i}, {t->name, 0}};
+        const char *tail = strncmp(t->name, "model.", 6) == 0 ? t->name + 6 : NULL;
+        const struct sidestep_path_item path[] = {{"model", 0}, {tail, 0}};
         struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
                                          .name = t->name,
                                          .dtype = t->dtype,
@@ -90,7 +91,7 @@ void world_make(struct world *world, int rank, int size, enum world_layout layou
                                          .strides = t->strides,
                                          .data = t->data,
                                          .flags = t->flags,
-                                         .path_length = i % 2 == 0 ? 3 : 0,
+                                         .path_length = tail != NULL ? 2 : 0,
                                          .path = path};
         status = sidestep_state_dict_add_tensor(world->state, &tensor, &err);
         if (status != SIDESTEP_OK)

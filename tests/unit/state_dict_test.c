@@ -42,7 +42,7 @@ static struct sidestep_tensor tensor(const char *name, uint32_t ndim, const int6
 static void everything_is_copied(void **test)
 {
     struct sidestep_state_dict *state = new_state();
-    char name[] = "model.w", key[] = "model";
+    char name[] = "model.7", key[] = "model";
     int64_t shape[] = {4, 6}, offsets[] = {2, 0}, lengths[] = {2, 6}, strides[] = {1, 2};
     struct sidestep_path_item path[] = {{key, 0}, {NULL, 7}};
     struct sidestep_tensor t = tensor(name, 2, shape);
@@ -56,10 +56,10 @@ static void everything_is_copied(void **test)
     memset(key, 'x', sizeof(key) - 1);
     shape[0] = offsets[0] = lengths[0] = strides[0] = path[1].index = -1;
 
-    const struct state_entry *entry = state_dict_find(state, "model.w");
+    const struct state_entry *entry = state_dict_find(state, "model.7");
     assert_non_null(entry);
     assert_ptr_equal(entry, &state->entries[0]);
-    assert_string_equal(entry->name, "model.w");
+    assert_string_equal(entry->name, "model.7");
     assert_int_equal(entry->dtype, SIDESTEP_FLOAT32);
     assert_int_equal(entry->flags, 3);
     assert_memory_equal(entry->shape, ((int64_t[]){4, 6}), 16);
@@ -186,6 +186,12 @@ static void bad_tensors_are_refused(void **test)
         {TENSOR(.name = "w", .path_length = 2, .path = negative),
          .words = "path[1] is the index -1"},
         {TENSOR(.name = "w", .path_length = 1, .path = raw), .words = "path[0] is not UTF-8"},
+        {TENSOR(.name = "a.3", .path_length = 2,
+                .path = (struct sidestep_path_item[]){{"a", 0}, {NULL, 4}}),
+         .words = "its path spells another name"},
+        {TENSOR(.name = "a.4.", .path_length = 2,
+                .path = (struct sidestep_path_item[]){{"a", 0}, {NULL, 4}}),
+         .words = "its path spells another name"},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(-3)), .words = "'w': shape[0] is -3"},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(4), .offsets = DIMS(2), .lengths = DIMS(3)),
          .words = "'w': in dimension 0, 3 elements at offset 2 lie outside 4"},
@@ -299,7 +305,14 @@ static void limits_hold_one_past(void **test)
     assert_int_equal(sidestep_state_dict_add_tensor(state, &t, &err), SIDESTEP_EINVAL);
     assert_non_null(strstr(err.message, "the key path[0] has more than 4096 bytes"));
     name[SIDESTEP_MAX_NAME] = '\0';
-    t.name = name, t.path_length = SIDESTEP_MAX_PATH_ITEMS;
+    t.name = name, t.path_length = 1;
+    assert_int_equal(sidestep_state_dict_add_tensor(state, &t, &err), SIDESTEP_OK);
+    char spelled[2 * SIDESTEP_MAX_PATH_ITEMS + 1] = "";
+    for (size_t i = 0; i < SIDESTEP_MAX_PATH_ITEMS; i++) {
+        path[i] = (struct sidestep_path_item){.index = 1};
+        strcat(spelled, i == 0 ? "1" : ".1");
+    }
+    t.name = spelled, t.path_length = SIDESTEP_MAX_PATH_ITEMS;
     assert_int_equal(sidestep_state_dict_add_tensor(state, &t, &err), SIDESTEP_OK);
     for (size_t i = 0; i < SIDESTEP_MAX_NDIM; i++)
         ones[i] = 1;
@@ -415,10 +428,27 @@ static void many_shards_of_one_name(void **test)
     sidestep_state_dict_free(&state);
 }
 
+static void many_names_with_the_same_boxes(void **test)
+{
+    struct sidestep_state_dict *state = new_state();
+
+    (void)test;
+    for (int64_t round = 0; round < 3; round++) /* two halves, and the first again */
+        for (int i = 0; i < 5000; i++) {
+            char name[16];
+            struct sidestep_tensor t = tensor(name, 1, DIMS(4));
+
+            snprintf(name, sizeof(name), "w%d", i);
+            t.offsets = DIMS(round % 2 * 2), t.lengths = DIMS(2);
+            assert_int_equal(sidestep_state_dict_add_tensor(state, &t, NULL),
+                             round < 2 ? SIDESTEP_OK : SIDESTEP_EINVAL);
+        }
+    sidestep_state_dict_free(&state);
+}
+
 static enum sidestep_status build_everything(struct sidestep_error *err)
 {
     struct sidestep_state_dict *state = NULL;
-    const struct sidestep_path_item path[] = {{"a", 0}, {NULL, 3}, {"b", 0}};
     enum sidestep_status status = sidestep_state_dict_new(&state, err);
 
     for (int64_t i = 0; status == SIDESTEP_OK && i < 150; i++) {
@@ -426,7 +456,8 @@ static enum sidestep_status build_everything(struct sidestep_error *err)
         struct sidestep_tensor t = tensor(name, 1, DIMS(150));
         size_t count = state->count;
 
-        snprintf(name, sizeof(name), "w%d", (int)i / 2);
+        const struct sidestep_path_item path[] = {{"a", 0}, {NULL, i / 2}, {"b", 0}};
+        snprintf(name, sizeof(name), "a.%d.b", (int)i / 2);
         t.offsets = &i, t.lengths = DIMS(1), t.path = path, t.path_length = 3;
         status = sidestep_state_dict_add_tensor(state, &t, err);
         if (status == SIDESTEP_OK)
@@ -474,6 +505,7 @@ int main(void)
         cmocka_unit_test(objects_are_taken_on_success_only),
         cmocka_unit_test(objects_can_be_given_another_content),
         cmocka_unit_test(many_shards_of_one_name),
+        cmocka_unit_test(many_names_with_the_same_boxes),
         cmocka_unit_test(every_allocation_may_fail),
     };
 

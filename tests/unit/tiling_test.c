@@ -52,7 +52,7 @@ static void mutate(struct prng *p, struct random_tiling *t)
     size_t i = prng_below(p, t->count), k = prng_below(p, t->count);
     uint32_t d = t->ndim != 0 ? (uint32_t)prng_below(p, t->ndim) : 0;
 
-    switch (prng_below(p, 4)) {
+    switch (prng_below(p, 6)) {
     case 0:
         t->count--;
         memcpy(t->offsets[i], t->offsets[t->count], sizeof(t->offsets[i]));
@@ -67,6 +67,11 @@ static void mutate(struct prng *p, struct random_tiling *t)
         for (d = 0; d < t->ndim; d++) /* may be moved out of the shape: back in */
             if (t->offsets[t->count - 1][d] + t->lengths[t->count - 1][d] > t->shape[d])
                 t->lengths[t->count - 1][d] = t->shape[d] - t->offsets[t->count - 1][d];
+        break;
+    case 2:
+    case 3: /* elsewhere, of the same volume */
+        if (t->ndim != 0)
+            t->offsets[i][d] = prng_between(p, 0, t->shape[d] - t->lengths[i][d]);
         break;
     default:
         if (t->ndim == 0)

@@ -1,0 +1,228 @@
+"""Checkpoints that sidestep wrote: steps, footers, big tensors, rebuild, gc."""
+import array
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+
+from saver import FLOAT32, Saver
+
+W = struct.pack("<6f", 0, 1, 2, 3, 4, 5)
+
+
+def saved(sidestep, *steps, make=Saver.small):
+    """Save step-N for each step."""
+    saver = Saver(os.path.dirname(sidestep.program))
+    for step in steps:
+        make(saver, sidestep.path(f"step-{step}"), step)
+    saver.close()
+    return sidestep.path(f"step-{steps[-1]}")
+
+
+def shard_of(checkpoint):
+    name, = [name for name in os.listdir(checkpoint) if name.endswith(".distcp")]
+    return name
+
+
+def test_ls(sidestep):
+    """ls knows step, ranks, time and size of what sidestep wrote"""
+    saved(sidestep, 100, 9)
+    first, second = sidestep.json("ls", sidestep.folder)["checkpoints"]
+    assert (first["name"], first["step"], second["step"]) == ("step-9", 9, 100), first
+    for entry in (first, second):
+        assert entry["state"] == "committed" and entry["ranks"] == 1, entry
+        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", entry["saved_at"]), entry
+        sizes = [os.path.getsize(os.path.join(entry["path"], name))
+                 for name in os.listdir(entry["path"])]
+        assert entry["bytes"] == sum(sizes) and entry["files"] == len(sizes), (entry, sizes)
+    sidestep.expect("ls", sidestep.folder, stdout=re.compile(
+        r"STEP  STATE +SIZE  FILES  RANKS +AGE  NAME\n"
+        r"   9  committed +[\d.]+ KiB +3 +1 +\d+ (s|min)  step-9\n"
+        r" 100  committed +[\d.]+ KiB +3 +1 +\d+ (s|min)  step-100\n"))
+    assert re.search(r"  20\d\d-\S+Z  step-9\n", sidestep.run("ls", "-v", sidestep.folder).stdout)
+
+
+def test_show(sidestep):
+    """show says by whom, when in the run, and what"""
+    checkpoint = saved(sidestep, 100)
+    result = sidestep.run("show", checkpoint)
+    assert re.fullmatch(
+        rf"path        {checkpoint}\nformat      sidestep\nsave id     [0-9a-f]{{32}}\n"
+        r"step        100\nranks       1\nsize        [\d.]+ KiB\ntensors     2\nobjects     1\n\n"
+        r"TENSOR        DTYPE    SHAPE   SIZE  CHUNKS\n"
+        r"count         int64    \[\]       8 B       1\n"
+        r"model.weight  float32  \[2, 3\]  24 B       1\n\n"
+        r"OBJECT +SIZE  VALUE\nepoch   +[\d.]+ K?i?B  3\n", result.stdout), result.describe()
+    shown = sidestep.json("show", checkpoint)
+    assert (shown["format"], shown["step"], shown["world_size"]) == ("sidestep", 100, 1), shown
+    assert re.fullmatch("[0-9a-f]{32}", shown["save_id"]), shown
+    assert [entry["value"] for entry in shown["objects"]] == [3], shown
+
+
+def test_verify(sidestep):
+    """verify checks what sidestep wrote, one and many"""
+    checkpoint = saved(sidestep, 1, 2)
+    report = sidestep.json("verify", checkpoint)
+    assert report["ok"] and report["problems"] == [] and report["checked_bytes"] > 32, report
+    assert sidestep.run("verify", sidestep.folder).stdout.count("\nok       ") == 1
+    sidestep.expect("latest", "--verify", sidestep.folder, stdout=checkpoint + "\n")
+
+
+def test_damage(sidestep):
+    """a flipped bit is found, named, and passed over; nothing damaged reaches standard output"""
+    checkpoint = saved(sidestep, 1, 2)
+    shard = os.path.join(checkpoint, shard_of(checkpoint))
+    with open(shard, "r+b") as file:
+        data = file.read()
+        file.seek(data.index(W) + 9)
+        file.write(b"\x77")
+    report = sidestep.json("verify", checkpoint, status=3)
+    problem, = report["problems"]
+    assert problem["file"] == os.path.basename(shard) and problem["name"] == "model.weight", problem
+    assert problem["kind"] == "hash", problem
+    result = sidestep.run("cat", checkpoint, "model.weight", binary=True)
+    assert result.status == 3 and result.stdout == b"", result.describe()
+    sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+
+
+def test_cut_shard(sidestep):
+    """latest passes over a checkpoint whose shard is cut or gone"""
+    checkpoint = saved(sidestep, 1, 2)
+    shard = os.path.join(checkpoint, shard_of(checkpoint))
+    os.truncate(shard, os.path.getsize(shard) - 1)
+    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    os.remove(shard)
+    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    assert sidestep.run("verify", sidestep.folder).status == 3
+
+
+def test_cat(sidestep):
+    """cat gives back what was saved"""
+    checkpoint = saved(sidestep, 1)
+    sidestep.expect("cat", checkpoint, "model.weight", binary=True, stdout=W)
+    sidestep.expect("cat", checkpoint, "count", binary=True, stdout=struct.pack("<q", -7))
+    sidestep.expect("cat", "--value", checkpoint, "epoch", stdout="3\n")
+
+
+def test_cat_big(sidestep):
+    """cat of a tensor larger than its memory comes in pieces, in order"""
+    shape = [3, 5, 2500, 1000]
+    numbers = array.array("f", range(2500000)) * 15
+    checkpoint = saved(sidestep, 1, make=lambda saver, path, step: saver.save(
+        path, step, [(b"big", FLOAT32, shape, numbers)], []))
+    with open(sidestep.path("out"), "wb") as out:
+        result = sidestep.run("cat", checkpoint, "big", stdout=out)
+    assert result.status == 0 and result.stderr == "", result.describe()
+    with open(sidestep.path("out"), "rb") as file:
+        assert file.read() == numbers.tobytes()
+    with open("/dev/full", "wb") as full:
+        result = sidestep.run("cat", checkpoint, "big", stdout=full)
+    assert result.status == 28, result.describe()
+
+
+def test_cat_memory(sidestep):
+    """cat writes a tensor of 300 MB where there is room for less than half of it"""
+    numbers = array.array("f", bytes(300000000))
+    checkpoint = saved(sidestep, 1, make=lambda saver, path, step: saver.save(
+        path, step, [(b"big", FLOAT32, [75000000], numbers)], []))
+    limited = 'ulimit -v 140000; exec "$0" cat "$1" big | wc -c'
+    done = subprocess.run(["sh", "-c", limited, sidestep.program, checkpoint], capture_output=True,
+                          text=True, env=sidestep.environment(), check=False)
+    assert done.stdout.strip() == "300000000" and done.stderr == "", done
+
+
+def test_hostile_names(sidestep):
+    """names with control characters are saved, escaped in tables, and exact in JSON"""
+    name = "layer\x1b[31m\n\u202e.w"
+    checkpoint = saved(sidestep, 1, make=lambda saver, path, step: saver.save(
+        path, step, [(name.encode(), FLOAT32, [1], array.array("f", [1]))], []))
+    assert r"layer\x1b[31m\n\u202e.w  float32  [1]" in sidestep.run("show", checkpoint).stdout
+    tree = sidestep.run("show", "--tree", checkpoint).stdout
+    assert tree.endswith("layer\\x1b[31m\\n\\u202e  (1, 4 B)\n  w  float32 [1]  4 B\n"), tree
+    assert sidestep.json("show", checkpoint)["tensors"][0]["name"] == name
+    sidestep.expect("cat", checkpoint, name, binary=True, stdout=struct.pack("<f", 1))
+
+
+def test_rebuild(sidestep):
+    """rebuild makes a lost .metadata anew, and refuses a readable one"""
+    checkpoint = saved(sidestep, 100)
+    before = sidestep.json("show", checkpoint)
+    result = sidestep.run("rebuild", checkpoint)
+    assert result.status not in (0, 2) and result.stderr.count("\n") == 1, result.describe()
+    os.remove(os.path.join(checkpoint, ".metadata"))
+    assert sidestep.run("show", checkpoint).status == 4
+    sidestep.expect("rebuild", checkpoint, stdout=f"rebuilt {checkpoint}\n")
+    after = sidestep.json("show", checkpoint)
+    assert after["tensors"] == before["tensors"] and after["objects"] == before["objects"], after
+    assert sidestep.json("verify", checkpoint)["ok"]
+    os.remove(os.path.join(checkpoint, ".metadata"))
+    assert sidestep.json("rebuild", checkpoint) == {"path": checkpoint, "rebuilt": True}
+
+
+def leave_unfinished(sidestep):
+    """What a killed save leaves: a directory under its hidden name, with a mark that nobody locks."""
+    checkpoint = saved(sidestep, 1, 2)
+    name = ".sidestep." + "ab" * 16
+    left = sidestep.path(name + ".saving")
+    shutil.move(checkpoint, left)
+    os.remove(os.path.join(left, ".metadata"))
+    with open(os.path.join(left, name + ".pending"), "w", encoding="utf-8") as mark:
+        mark.write(f"target step-2\nowner 1\nhost {socket.gethostname()}\nrun \n")
+    return left
+
+
+def test_unfinished(sidestep):
+    """what a killed save left is listed as saving, and is no checkpoint"""
+    left = leave_unfinished(sidestep)
+    states = {entry["path"]: entry["state"]
+              for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]}
+    assert states == {left: "saving", sidestep.path("step-1"): "committed"}, states
+    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    result = sidestep.run("verify", sidestep.folder)
+    assert result.status == 0 and "1 unfinished" in result.stderr, result.describe()
+    assert sidestep.run("verify", left).status == 4
+
+
+def test_gc(sidestep):
+    """gc says with --dry-run what it would remove, and removes that"""
+    left = leave_unfinished(sidestep)
+    would = sidestep.json("gc", "--dry-run", sidestep.folder)
+    assert would["dry_run"] is True and os.path.isdir(left), would
+    assert would["removed"] == [left], would
+    result = sidestep.run("gc", sidestep.folder)
+    # It is renamed before it is emptied.
+    name = re.escape(left.removesuffix("saving"))
+    assert result.status == 0, result.describe()
+    assert re.fullmatch(rf"removed {name}(saving|trash)\n", result.stdout), result.describe()
+    assert re.fullmatch(r"sidestep: [\d.]+ KiB freed\n", result.stderr), result.describe()
+    assert os.listdir(sidestep.folder) == ["step-1"]
+    assert sidestep.json("verify", sidestep.path("step-1"))["ok"]
+
+
+def test_gc_keeps(sidestep):
+    """gc keeps what has no owner that it could ask, and says why"""
+    left = leave_unfinished(sidestep)
+    os.remove(os.path.join(left, os.path.basename(left).replace(".saving", ".pending")))
+    result = sidestep.run("gc", sidestep.folder)
+    assert result.status == 0 and re.fullmatch(f"kept {left}: .+\n", result.stdout), result.describe()
+    assert result.stderr == "sidestep: nothing to remove\n" and os.path.isdir(left)
+
+
+def test_gc_asks(sidestep):
+    """gc asks on a terminal, and takes anything but yes for no"""
+    left = leave_unfinished(sidestep)
+    for typed in (b"n\n", b"\n", b"yep\n", b"\x04"):
+        status, shown = sidestep.on_terminal("gc", sidestep.folder, typed=typed)
+        assert status == 1 and "Remove it? [y/N] " in shown, shown
+        assert "nothing was removed" in shown and os.path.isdir(left), shown
+    status, shown = sidestep.on_terminal("gc", sidestep.folder, typed=b"yes\n")
+    assert status == 0 and " removed " + left.removesuffix("saving") in shown and not os.path.exists(left), shown
+
+
+def test_colors(sidestep):
+    """states have colours on a terminal"""
+    saved(sidestep, 1)
+    status, shown = sidestep.on_terminal("ls", sidestep.folder)
+    assert status == 0 and "\x1b[32mcommitted\x1b[0m" in shown and "\x1b[1mSTEP\x1b[0m" in shown, shown

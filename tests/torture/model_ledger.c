@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* model_ledger.c -- what was promised, and whether a disk keeps it; see model.h. */
+#include "model.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/owned.h"
+#include "commit/reader.h"
+#include "support/store_sim_disk.h"
+
+struct model_save *ledger_new_save(struct ledger *ledger, const char *name, uint32_t ranks)
+{
+    assert(ledger->save_count < MODEL_MAX_SAVES);
+    struct model_save *save = &ledger->saves[ledger->save_count++];
+
+    *save = (struct model_save){.ranks = ranks, .began = ++ledger->tick};
+    snprintf(save->name, sizeof(save->name), "%s", name);
+    memset(save->id, 0xa0 + (int)ledger->save_count, sizeof(save->id));
+    return save;
+}
+
+void ledger_tell(struct ledger *ledger, struct model_save *save, enum commit_outcome outcome)
+{
+    bool *told = outcome == COMMIT_COMMITTED ? &save->committed
+                 : outcome == COMMIT_ABORTED ? &save->aborted
+                                             : NULL;
+    if (told == NULL || *told)
+        return;
+    *told = true;
+    ledger->tick++;
+}
+
+void ledger_end(struct ledger *ledger, struct model_save *save)
+{
+    if (save->ended == 0)
+        save->ended = ++ledger->tick;
+}
+
+uint64_t ledger_hash(const struct ledger *ledger)
+{
+    return XXH3_64bits(ledger, sizeof(*ledger));
+}
+
+static bool broken(struct problem *problem, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static bool broken(struct problem *problem, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(problem->text, sizeof(problem->text), fmt, args);
+    va_end(args);
+    return false;
+}
+
+static int find_by_id(const struct ledger *ledger, const char *hex)
+{
+    uint8_t id[SAVE_ID_BYTES];
+
+    if (hex != NULL && strlen(hex) == SAVE_ID_HEX - 1 && hash_from_hex(hex, sizeof(id), id))
+        for (uint32_t i = 0; i < ledger->save_count; i++)
+            if (memcmp(ledger->saves[i].id, id, sizeof(id)) == 0)
+                return (int)i;
+    return MODEL_NOTHING;
+}
+
+bool ledger_look(struct store *store, const struct ledger *ledger, const char *name, int *save,
+                 struct problem *problem)
+{
+    OWNED_BY(reader_close) struct reader *reader = NULL;
+    struct sidestep_error err = {0};
+    char path[64];
+
+    *save = MODEL_NOTHING;
+    snprintf(path, sizeof(path), MODEL_PARENT "/%s", name);
+    enum sidestep_status status = reader_open(store, path, 0, &reader, &err);
+    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNCOMMITTED)
+        return true;
+    if (status != SIDESTEP_OK)
+        return broken(problem, "'%s' is torn: %s", name, err.message);
+    *save = find_by_id(ledger, reader->metadata.save_id);
+    if (*save == MODEL_NOTHING)
+        return broken(problem, "'%s' holds a save that nobody made", name);
+    const struct model_save *found = &ledger->saves[*save];
+    if (strcmp(found->name, name) != 0)
+        return broken(problem, "'%s' holds the save of '%s'", name, found->name);
+    return shard_check_all(reader, found, problem);
+}
+
+static bool judge_found(const struct ledger *ledger, int number, struct problem *problem)
+{
+    const struct model_save *found = &ledger->saves[number];
+
+    if (found->aborted)
+        return broken(problem, "save %d of '%s' is there, but somebody was told that it is not",
+                      number, found->name);
+    if (found->gone)
+        return broken(problem, "save %d of '%s' is there, but was deleted", number, found->name);
+    if (found->fenced)
+        return broken(problem, "save %d of '%s' is there, but a later incarnation chose without it",
+                      number, found->name);
+    for (uint32_t i = 0; i < ledger->save_count; i++) {
+        const struct model_save *later = &ledger->saves[i];
+        if (later->committed && strcmp(later->name, found->name) == 0 && found->ended != 0 &&
+            found->ended < later->began)
+            return broken(problem, "'%s' holds save %d, which was replaced by save %u: %s",
+                          found->name, number, i, "somebody was told that that is committed");
+    }
+    return true;
+}
+
+static bool judge_absent(const struct ledger *ledger, const char *name, struct problem *problem)
+{
+    for (uint32_t i = 0; i < ledger->save_count; i++) {
+        const struct model_save *save = &ledger->saves[i];
+        if (save->committed && !save->doomed && strcmp(save->name, name) == 0)
+            return broken(problem,
+                          "'%s' holds nothing, but somebody was told that save %u is committed",
+                          name, i);
+    }
+    return true;
+}
+
+/* ---- files of users: by the disk itself, since a reader does not look at them */
+
+static uint32_t find_path(const struct sim *sim, const char *path)
+{
+    uint32_t inode = SIM_NONE;
+
+    return sim_walk(sim, SIM_ROOT, path, true, &inode) == 0 ? inode : SIM_NONE;
+}
+
+static bool judge_file(const struct sim *sim, const struct model_file *file,
+                       struct problem *problem)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "%s/%s", file->dir, file->name);
+    uint32_t inode = find_path(sim, path);
+    if (inode == SIM_NONE)
+        return broken(problem, "the user's file '%s' is gone", path);
+    const struct sim_blob *blob = sim->inodes[inode].now;
+    size_t size = blob != NULL ? blob->size : 0;
+    if (size != strlen(path) || memcmp(blob->bytes, path, size) != 0)
+        return broken(problem, "the user's file '%s' has changed", path);
+    return true;
+}
+
+bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
+                  struct problem *problem)
+{
+    struct store *store = sim_store(sim, MODEL_SETUP);
+
+    for (uint32_t i = 0; i < ledger->save_count; i++) {
+        const char *name = ledger->saves[i].name;
+        bool is_first = true;
+        int found;
+        for (uint32_t k = 0; k < i; k++)
+            is_first &= strcmp(ledger->saves[k].name, name) != 0;
+        if (!is_first)
+            continue;
+        if (!ledger_look(store, ledger, name, &found, problem) ||
+            !(found != MODEL_NOTHING ? judge_found(ledger, found, problem)
+                                     : judge_absent(ledger, name, problem)))
+            return false;
+    }
+    for (uint32_t i = 0; i < ledger->file_count; i++)
+        if ((powered || ledger->files[i].durable) &&
+            !judge_file(sim, &ledger->files[i], problem))
+            return false;
+    return true;
+}
+
+/* ---- what is left behind */
+
+/* The .metadata of the same directory names the save of this file. */
+static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entry,
+                             const struct names_parsed *parsed)
+{
+    OWNED_DIR *dir = NULL;
+    char path[64];
+    uint64_t identity = 0;
+
+    for (size_t i = 0; i < sim->now.count; i++)
+        if (sim->now.all[i].inode == entry->key.dir) {
+            snprintf(path, sizeof(path), MODEL_PARENT "/%.32s", sim->now.all[i].key.name);
+            struct store *store = sim_store((struct sim *)(uintptr_t)sim, MODEL_SETUP);
+            return store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
+                   commit_identify(dir, &identity, NULL) == SIDESTEP_OK && identity != 0 &&
+                   (parsed->save_id[0] == '\0' || identity == commit_identity(parsed->save_id));
+        }
+    return false;
+}
+
+bool ledger_judge_leftovers(struct sim *sim, const struct ledger *ledger, struct problem *problem)
+{
+    (void)ledger;
+    for (size_t i = 0; i < sim->now.count; i++) {
+        const struct sim_entry *entry = &sim->now.all[i];
+        struct names_parsed parsed = names_parse(entry->key.name);
+        bool stays = parsed.kind == NAMES_NONE;
+        if (parsed.kind == NAMES_SHARD || parsed.kind == NAMES_MANIFEST)
+            stays = is_of_checkpoint(sim, entry, &parsed);
+        if (!stays)
+            return broken(problem, "'%s' is left behind", entry->key.name);
+    }
+    return true;
+}

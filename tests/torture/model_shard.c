@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* model_shard.c -- real shards with eight bytes of data, which tell save and rank apart; see
+ * model.h. */
+#include "model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "commit/reader.h"
+
+#define TENSOR "w"
+#define DATA_BYTES 8
+
+static uint64_t expected_data(const uint8_t id[SAVE_ID_BYTES], uint32_t rank)
+{
+    return XXH3_64bits_withSeed(id, SAVE_ID_BYTES, rank);
+}
+
+/* One tensor over all ranks, of which each has DATA_BYTES. */
+struct layout {
+    int64_t shape[1], offsets[1], lengths[1];
+    struct sidestep_path_item path[1];
+    uint64_t data, block;
+    struct footer_item item;
+};
+
+static enum sidestep_status put_item(struct layout *l, const struct commit *commit,
+                                     const uint8_t id[SAVE_ID_BYTES], struct buffer *out,
+                                     struct sidestep_error *err)
+{
+    struct archive_tensor_layout archive;
+    uint8_t first_bytes[8];
+    OWNED_BUFFER envelope = {0};
+
+    *l = (struct layout){
+        .shape = {DATA_BYTES * commit->world_size},
+        .offsets = {DATA_BYTES * commit->rank},
+        .lengths = {DATA_BYTES},
+        .path = {{.key = TENSOR}},
+        .data = expected_data(id, commit->rank),
+    };
+    memcpy(first_bytes, &l->data, sizeof(first_bytes));
+    l->block = hash_block(&l->data, DATA_BYTES);
+    TRY(archive_tensor_begin(SIDESTEP_UINT8, 1, l->lengths, out, &archive, err));
+    buffer_put(&envelope, out->bytes, out->length);
+    buffer_put(out, &l->data, DATA_BYTES);
+    size_t tail = out->length;
+    TRY(archive_tensor_end(SIDESTEP_UINT8, 1, l->lengths, &archive,
+                           hash_crc32(0, &l->data, DATA_BYTES), first_bytes, out, err));
+    buffer_put(&envelope, out->bytes + tail, out->length - tail);
+    l->item = (struct footer_item){
+        .name = TENSOR,
+        .dtype = SIDESTEP_UINT8,
+        .ndim = 1,
+        .shape = l->shape,
+        .box = {.ndim = 1, .offsets = l->offsets, .lengths = l->lengths},
+        .path_length = 1,
+        .path = l->path,
+        .bytes = out->length,
+        .data_offset = archive.head_bytes,
+        .data_bytes = DATA_BYTES,
+        .raw_bytes = DATA_BYTES,
+        .envelope_hash = hash_block(envelope.bytes, envelope.length),
+        .raw_hash = hash_list(&l->block, 1),
+        .block_count = 1,
+        .blocks = &l->block,
+    };
+    return buffer_check(&envelope, err);
+}
+
+/* In two writes, as the engine does: items, then footer and trailer. */
+enum sidestep_status shard_write(struct commit *commit, struct store_file *file,
+                                 const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
+{
+    struct layout layout;
+    OWNED_BUFFER items = {0};
+    OWNED_BUFFER footer_bytes = {0};
+
+    TRY(put_item(&layout, commit, id, &items, err));
+    struct footer footer = {
+        .rank = commit->rank,
+        .shard_count = 1,
+        .world_size = commit->world_size,
+        .layout_digest = commit->layout_digest,
+        .count = 1,
+        .items = &layout.item,
+    };
+    memcpy(footer.save_id, id, SAVE_ID_BYTES);
+    TRY(footer_encode(&footer, items.length, &footer_bytes, err));
+    TRY(store_file_allocate(file, items.length + footer_bytes.length, err));
+    TRY(store_file_write_at(file, items.bytes, items.length, 0, err));
+    return store_file_write_at(file, footer_bytes.bytes, footer_bytes.length, items.length, err);
+}
+
+static bool check_chunk(struct reader *reader, const struct metadata_entry *entry,
+                        const struct metadata_chunk *chunk, const struct model_save *save,
+                        struct sidestep_error *err)
+{
+    struct reader_item item;
+    uint64_t data = 0;
+    uint64_t wanted =
+        expected_data(save->id, (uint32_t)((uint64_t)chunk->box.offsets[0] / DATA_BYTES));
+
+    if (reader_item(reader, entry, &chunk->storage, &chunk->box, &item, err) != SIDESTEP_OK)
+        return false;
+    if (!item.ranged || item.data_bytes != DATA_BYTES) {
+        (void)FAIL(err, SIDESTEP_ECORRUPT, "an item has another form than it was written in");
+        return false;
+    }
+    if (source_read(&item.file->source, &data, DATA_BYTES, item.data_offset, err) != SIDESTEP_OK ||
+        reader_check_blocks(&item, 0, &data, DATA_BYTES, err) != SIDESTEP_OK)
+        return false;
+    if (data != wanted)
+        (void)FAIL(err, SIDESTEP_ECORRUPT, "the data are of another save or rank");
+    return data == wanted;
+}
+
+/* An opened checkpoint is ${save}, and all of it. */
+bool shard_check_all(struct reader *reader, const struct model_save *save, struct problem *problem)
+{
+    struct sidestep_error err = {0};
+    const struct metadata_entry *entry = metadata_find(&reader->metadata, TENSOR);
+    bool is_whole = entry != NULL && reader->metadata.count == 1 &&
+                    entry->chunk_count == save->ranks && reader->has_manifest &&
+                    reader->manifest.file_count == save->ranks;
+
+    if (!is_whole)
+        (void)FAIL(&err, SIDESTEP_ECORRUPT, "entries, chunks or files are missing");
+    for (size_t i = 0; is_whole && i < entry->chunk_count; i++)
+        is_whole = check_chunk(reader, entry, &entry->chunks[i], save, &err);
+    if (!is_whole)
+        snprintf(problem->text, sizeof(problem->text), "a reader was told that '%s' is whole: %s",
+                 save->name, err.message);
+    return is_whole;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * model_store.c -- the simulated disk's operations, with a fault or a missing step put in between;
+ * see model.h.  Handles are the simulated disk's own; only the table of operations is another.
+ */
+#include "model.h"
+
+#include <string.h>
+
+#include "base/owned.h"
+#include "support/store_sim_disk.h"
+
+static bool is_mutant(enum mutant_kind kind)
+{
+    const struct mutant *m = model.mutant;
+
+    return m != NULL && m->kind == kind && (m->phase == PHASE_OTHER || m->phase == model.actor->phase) &&
+           (m->rank < 0 || (uint32_t)m->rank == model.actor->rank);
+}
+
+static bool is_nth(unsigned count)
+{
+    return model.mutant->nth == 0 || model.mutant->nth == count;
+}
+
+static struct sim *sim_of(struct store *store)
+{
+    return sim_client_of(store)->sim;
+}
+
+static enum sidestep_status failed(struct sidestep_error *err, const char *op)
+{
+    return error_set(err, SIDESTEP_EIO, EIO, HERE, "%s: fault of the model", op);
+}
+
+/* ${call}, unless it is this operation's turn to fail; then, with its effect or without. */
+#define WITH_FAULT(store, op, call)                                                                \
+    enum fault_kind fault = world_take_fault(sim_of(store));                                       \
+    if (fault == FAULT_BEFORE)                                                                     \
+        return failed(err, (op));                                                                  \
+    if (fault == FAULT_LOST)                                                                       \
+        sim_fail_sync(sim_of(store), 1, true);                                                     \
+    enum sidestep_status status = (call);                                                          \
+    return fault == FAULT_AFTER && status == SIDESTEP_OK ? failed(err, (op)) : status
+
+static enum sidestep_status dir_make(struct store_dir *at, const char *name,
+                                     struct sidestep_error *err)
+{
+    WITH_FAULT(at->store, "dir_make", sim_ops.dir_make(at, name, err));
+}
+
+static enum sidestep_status dir_remove(struct store_dir *at, const char *name,
+                                       struct sidestep_error *err)
+{
+    WITH_FAULT(at->store, "dir_remove", sim_ops.dir_remove(at, name, err));
+}
+
+static enum sidestep_status dir_open(struct store *store, struct store_dir *at, const char *name,
+                                     struct store_dir **out, struct sidestep_error *err)
+{
+    enum fault_kind fault = world_take_fault(sim_of(store));
+
+    return fault != FAULT_NONE ? failed(err, "dir_open")
+                               : sim_ops.dir_open(store, at, name, out, err);
+}
+
+static enum sidestep_status dir_list(struct store_dir *dir,
+                                     bool (*each)(void *context, const char *name), void *context,
+                                     struct sidestep_error *err)
+{
+    if (world_take_fault(sim_of(dir->store)) != FAULT_NONE)
+        return failed(err, "dir_list");
+    return sim_ops.dir_list(dir, each, context, err);
+}
+
+static enum sidestep_status dir_sync(struct store_dir *dir, struct sidestep_error *err)
+{
+    bool is_parent = strcmp(sim_handle_of(dir)->name, MODEL_PARENT) == 0;
+    unsigned count = is_parent ? ++model.actor->parent_syncs : ++model.actor->dir_syncs;
+
+    if (is_mutant(is_parent ? MUTANT_PARENT_SYNC : MUTANT_DIR_SYNC) && is_nth(count))
+        return SIDESTEP_OK;
+    WITH_FAULT(dir->store, "dir_sync", sim_ops.dir_sync(dir, err));
+}
+
+static enum sidestep_status name_stat(struct store_dir *at, const char *name,
+                                      struct store_stat *out, struct sidestep_error *err)
+{
+    if (is_mutant(MUTANT_HIDE_MARK) && names_parse(name).kind == NAMES_PENDING)
+        return sim_fail(err, ENOENT, "stat", name);
+    if (world_take_fault(sim_of(at->store)) != FAULT_NONE)
+        return failed(err, "stat");
+    return sim_ops.stat(at, name, out, err);
+}
+
+static enum sidestep_status name_rename(struct store_dir *from_dir, const char *from,
+                                        struct store_dir *to_dir, const char *to,
+                                        enum store_rename_mode mode, struct sidestep_error *err)
+{
+    if (is_mutant(MUTANT_PLAIN_RENAME) && mode == STORE_NOREPLACE)
+        mode = STORE_REPLACE;
+    WITH_FAULT(from_dir->store, "rename",
+               sim_ops.rename(from_dir, from, to_dir, to, mode, err));
+}
+
+static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
+                                        struct sidestep_error *err)
+{
+    WITH_FAULT(at->store, "unlink", sim_ops.unlink(at, name, err));
+}
+
+static enum sidestep_status file_create(struct store_dir *at, const char *name, uint32_t flags,
+                                        struct store_file **out, struct sidestep_error *err)
+{
+    enum fault_kind fault = world_take_fault(sim_of(at->store));
+
+    if (fault == FAULT_BEFORE || fault == FAULT_LOST)
+        return failed(err, "file_create");
+    enum sidestep_status status = sim_ops.file_create(at, name, flags, out, err);
+    if (fault != FAULT_AFTER || status != SIDESTEP_OK)
+        return status;
+    sim_ops.file_discard(TAKE(*out));
+    return failed(err, "file_create");
+}
+
+static enum sidestep_status file_open(struct store_dir *at, const char *name, uint32_t flags,
+                                      struct store_file **out, struct sidestep_error *err)
+{
+    OWNED_DIR *decoys = NULL;
+
+    if (world_take_fault(sim_of(at->store)) != FAULT_NONE)
+        return failed(err, "file_open");
+    /* C does not read what is there, but what should be. */
+    if (is_mutant(MUTANT_BLIND_COUNT) && names_parse(name).kind == NAMES_SHARD &&
+        sim_ops.dir_open(at->store, NULL, "/decoys", &decoys, NULL) == SIDESTEP_OK &&
+        sim_ops.file_open(decoys, name, flags, out, NULL) == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    return sim_ops.file_open(at, name, flags, out, err);
+}
+
+static enum sidestep_status file_write_at(struct store_file *file, const void *from, size_t bytes,
+                                          uint64_t offset, struct sidestep_error *err)
+{
+    WITH_FAULT(file->store, "file_write_at",
+               sim_ops.file_write_at(file, from, bytes, offset, err));
+}
+
+static enum sidestep_status file_read_at(struct store_file *file, void *to, size_t bytes,
+                                         uint64_t offset, struct sidestep_error *err)
+{
+    if (world_take_fault(sim_of(file->store)) != FAULT_NONE)
+        return failed(err, "file_read_at");
+    return sim_ops.file_read_at(file, to, bytes, offset, err);
+}
+
+static enum sidestep_status file_sync(struct store_file *file, struct sidestep_error *err)
+{
+    enum names_kind kind = names_parse(sim_handle_of(file)->name).kind;
+
+    if (is_mutant(MUTANT_FILE_SYNC) && kind == model.mutant->names)
+        return SIDESTEP_OK;
+    WITH_FAULT(file->store, "file_sync", sim_ops.file_sync(file, err));
+}
+
+static enum sidestep_status file_lock(struct store_file *file, bool exclusive,
+                                      struct sidestep_error *err)
+{
+    if (is_mutant(MUTANT_NO_LOCK))
+        return SIDESTEP_OK;
+    return sim_ops.file_lock(file, exclusive, err);
+}
+
+static enum sidestep_status file_close(struct store_file *file, struct sidestep_error *err)
+{
+    bool fails = world_take_fault(sim_of(file->store)) != FAULT_NONE;
+    enum sidestep_status status = sim_ops.file_close(file, err);
+
+    return fails && status == SIDESTEP_OK ? failed(err, "file_close") : status;
+}
+
+static struct store_ops model_ops;
+
+void model_store_attach(struct sim *sim)
+{
+    model_ops = sim_ops;
+    model_ops.name = "model";
+    model_ops.dir_make = dir_make;
+    model_ops.dir_remove = dir_remove;
+    model_ops.dir_open = dir_open;
+    model_ops.dir_list = dir_list;
+    model_ops.dir_sync = dir_sync;
+    model_ops.stat = name_stat;
+    model_ops.rename = name_rename;
+    model_ops.unlink = name_unlink;
+    model_ops.file_create = file_create;
+    model_ops.file_open = file_open;
+    model_ops.file_write_at = file_write_at;
+    model_ops.file_read_at = file_read_at;
+    model_ops.file_sync = file_sync;
+    model_ops.file_lock = file_lock;
+    model_ops.file_close = file_close;
+    for (int i = 0; i < SIM_MAX_CLIENTS; i++)
+        sim_store(sim, i)->ops = &model_ops;
+}
+
+bool model_store_is_change(const char *op)
+{
+    static const char *const changes[] = {
+        "dir_make", "dir_remove",  "dir_sync",      "rename",        "unlink",
+        "link",     "file_create", "file_write_at", "file_truncate", "file_sync",
+    };
+
+    for (size_t i = 0; i < ARRAY_LENGTH(changes); i++)
+        if (strcmp(op, changes[i]) == 0)
+            return true;
+    return false;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * model_world.c -- one run: tasks are coroutines that stop before every operation on the disk and
+ * whenever they sleep, and a scheduler that follows a plan; see model.h.
+ *
+ * A killed task runs on to its end without effect, so that it frees what it holds; what it is told
+ * then is told to nobody.
+ */
+#include "model.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/owned.h"
+
+#define STACK_BYTES ((size_t)512 << 10)
+
+struct model model;
+static struct world *running; /* whose scheduler is below us on the stack */
+
+void model_enter(enum phase phase)
+{
+    model.actor->phase = phase;
+    model.actor->parent_syncs = 0;
+    model.actor->dir_syncs = 0;
+}
+
+void model_trace(int client, const char *op, const char *name)
+{
+    if (model.trace_count == MODEL_MAX_TRACE)
+        return;
+    struct trace_entry *entry = &model.trace[model.trace_count++];
+    entry->client = client;
+    entry->op = op;
+    strncpy(entry->name, name, sizeof(entry->name) - 1);
+    entry->name[sizeof(entry->name) - 1] = '\0';
+}
+
+/* ---- in tasks */
+
+static void stop(struct world *world, const char *at)
+{
+    struct task *task = world->current;
+
+    task->at = at;
+    if (swapcontext(&task->context, &world->scheduler) != 0)
+        abort();
+}
+
+/* Between two operations, whoever else may go on. */
+static void before_op(void *context, int client, const char *op, const char *name)
+{
+    struct world *world = context;
+
+    if (world->current == NULL || world->current->actor.is_dead)
+        return;
+    stop(world, op);
+    if (!world->current->actor.is_dead)
+        model_trace(client, op, name);
+    world->step++;
+}
+
+static void world_sleep_ms(struct clock *clock, uint64_t ms)
+{
+    struct world *world = (struct world *)clock;
+
+    if (world->current == NULL || world->current->actor.is_dead) {
+        world->now_ms += ms;
+        return;
+    }
+    world->current->wake_ms = world->now_ms + ms;
+    stop(world, "sleep");
+}
+
+static uint64_t world_now_ns(struct clock *clock)
+{
+    return ((struct world *)clock)->now_ms * 1000000;
+}
+
+static void trampoline(unsigned high, unsigned low)
+{
+    struct task *task = (struct task *)((uintptr_t)high << 32 | low);
+
+    task->main(task);
+    task->is_done = true;
+    task->at = "end";
+}
+
+enum fault_kind world_take_fault(struct sim *sim)
+{
+    struct world *world = running;
+
+    if (world == NULL || world->sim != sim || world->current == NULL ||
+        world->current->actor.is_dead || world->plan.fault == FAULT_NONE)
+        return FAULT_NONE;
+    return ++world->faults == world->plan.fault_at ? world->plan.fault : FAULT_NONE;
+}
+
+struct store *world_store(struct task *task)
+{
+    return sim_store(task->world->sim, task->client);
+}
+
+/* ---- making them */
+
+struct saving *world_add_saving(struct world *world, const char *name, uint32_t ranks)
+{
+    struct saving *saving = &world->savings[world->saving_count++];
+
+    assert(world->saving_count <= MODEL_MAX_TASKS);
+    *saving = (struct saving){.world = world, .ledger = &world->ledger, .votes_no = -1, .cheats = -1};
+    saving->save = ledger_new_save(&world->ledger, name, ranks);
+    return saving;
+}
+
+struct task *world_add(struct world *world, void (*main)(struct task *task), struct saving *saving,
+                       uint32_t rank)
+{
+    static void *stacks[MODEL_MAX_TASKS];
+    size_t i = world->task_count++;
+    struct task *task = &world->tasks[i];
+    uintptr_t address = (uintptr_t)task;
+
+    assert(i < MODEL_MAX_TASKS);
+    if (stacks[i] == NULL)
+        stacks[i] = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert(stacks[i] != MAP_FAILED);
+    *task = (struct task){.world = world, .client = (int)i, .main = main, .saving = saving};
+    task->actor.rank = rank;
+    task->at = "start";
+    getcontext(&task->context);
+    task->context.uc_stack.ss_sp = stacks[i];
+    task->context.uc_stack.ss_size = STACK_BYTES;
+    task->context.uc_link = &world->scheduler;
+    makecontext(&task->context, (void (*)(void))(uintptr_t)trampoline, 2,
+                (unsigned)(address >> 32), (unsigned)address);
+    return task;
+}
+
+/* ---- the scheduler */
+
+static bool is_awake(const struct world *world, const struct task *task)
+{
+    return !task->is_done && task->wake_ms <= world->now_ms;
+}
+
+/* Of those that are awake the first from ${from} on; if all sleep, who wakes first. */
+static struct task *pick_plain(struct world *world, size_t from)
+{
+    struct task *first = NULL;
+
+    for (size_t i = 0; i < world->task_count; i++) {
+        struct task *task = &world->tasks[(from + i) % world->task_count];
+        if (is_awake(world, task))
+            return task;
+        if (!task->is_done && (first == NULL || task->wake_ms < first->wake_ms))
+            first = task;
+    }
+    return first;
+}
+
+static struct task *pick_random(struct world *world, struct task *last)
+{
+    bool stays = last != NULL && is_awake(world, last) && prng_below(&world->prng, 4) != 0;
+
+    if (stays)
+        return last;
+    size_t from = prng_below(&world->prng, world->task_count);
+    for (size_t i = 0; i < world->task_count; i++) {
+        struct task *task = &world->tasks[(from + i) % world->task_count];
+        if (!task->is_done && (is_awake(world, task) || prng_below(&world->prng, 3) == 0))
+            return task;
+    }
+    return pick_plain(world, from);
+}
+
+static struct task *pick(struct world *world, struct task *last)
+{
+    size_t at = last != NULL ? (size_t)(last - world->tasks) : 0;
+    struct task *task;
+
+    if (world->plan.schedule == SCHEDULE_RANDOM) {
+        task = pick_random(world, last);
+    } else {
+        for (size_t i = 0; i < ARRAY_LENGTH(world->plan.delays); i++)
+            if (world->plan.delays[i] != 0 && world->plan.delays[i] == world->step)
+                at++;
+        task = pick_plain(world, at);
+    }
+    if (task != NULL && task->wake_ms > world->now_ms)
+        world->now_ms = task->wake_ms;
+    return task;
+}
+
+static void resume(struct world *world, struct task *task)
+{
+    struct actor *before = model.actor;
+
+    world->current = task;
+    model.actor = &task->actor;
+    if (swapcontext(&world->scheduler, &task->context) != 0)
+        abort();
+    model.actor = before;
+    world->current = NULL;
+}
+
+static void kill(struct world *world, unsigned mask)
+{
+    for (size_t i = 0; i < world->task_count; i++)
+        if ((mask >> i & 1) != 0 && !world->tasks[i].is_done && !world->tasks[i].actor.is_dead) {
+            model_trace(world->tasks[i].client, "KILLED", "");
+            world->tasks[i].actor.is_dead = true;
+            sim_client_die(world->sim, world->tasks[i].client);
+            world->was_killed = true;
+        }
+}
+
+/* Let the dead free what they hold. */
+static void bury(struct world *world)
+{
+    for (size_t i = 0; i < world->task_count; i++)
+        while (world->tasks[i].actor.is_dead && !world->tasks[i].is_done)
+            resume(world, &world->tasks[i]);
+}
+
+void world_run(struct world *world)
+{
+    struct task *task = NULL;
+    uint32_t tick = world->ledger.tick;
+    struct world *outer = running;
+
+    running = world;
+    world->clock = (struct clock){.now_ns = world_now_ns, .sleep_ms = world_sleep_ms};
+    sim_set_hook(world->sim, before_op, world);
+    while ((task = pick(world, task)) != NULL) {
+        const char *op = task->at;
+        resume(world, task);
+        bool changed = model_store_is_change(op) || world->ledger.tick != tick;
+        tick = world->ledger.tick;
+        if (changed && !world->after_change(world))
+            kill(world, ~0u);
+        if (world->plan.kill_at != 0 && world->step >= world->plan.kill_at) {
+            kill(world, world->plan.kill_mask);
+            world->plan.kill_at = 0;
+        }
+        bury(world);
+    }
+    sim_set_hook(world->sim, NULL, NULL);
+    running = outer;
+}

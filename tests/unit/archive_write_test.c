@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * archive_write_test.c -- the layout of archives, up to and over the sizes that no test can write.
+ * That the bytes are torch's is tested against golden files, and against torch itself.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/owned.h"
+#include "format/archive.h"
+
+static void expect(const char *what, enum sidestep_status got, const struct sidestep_error *err,
+                   enum sidestep_status status, const char *words)
+{
+    if (got != status || (status != SIDESTEP_OK && strstr(err->message, words) == NULL))
+        fail_msg("%s: '%s' (%d) is not '%s' (%d)", what, err->message, got, words, status);
+}
+
+/* An archive whose data is a hole. */
+struct hole {
+    struct source source;
+    struct buffer head;
+    struct buffer tail;
+    uint64_t data_bytes;
+};
+
+static enum sidestep_status hole_read_at(const struct source *source, void *to, size_t bytes,
+                                         uint64_t offset, struct sidestep_error *err)
+{
+    const struct hole *hole = source->context;
+    uint64_t tail_at = hole->head.length + hole->data_bytes;
+    uint8_t *out = to;
+
+    (void)err;
+    for (size_t i = 0; i < bytes; i++) {
+        uint64_t at = offset + i;
+        out[i] = at < hole->head.length ? hole->head.bytes[at]
+                 : at >= tail_at        ? hole->tail.bytes[at - tail_at]
+                                        : 0;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Descriptors and directory entries grow where sizes or positions reach 2^32 - 1, no byte before
+ * (these numbers are torch's); all data stays aligned, and the reader finds all of it. */
+static void test_zip64(void **unused)
+{
+    static const struct {
+        uint64_t bytes;
+        uint64_t head;
+        uint64_t tail;
+    } cases[] = {
+        {0, 704, 809},
+        {1, 704, 872},
+        {24, 704, 849},
+        {63, 704, 810},
+        {64, 704, 873},
+        {65, 704, 872},
+        {UINT32_MAX - 1000, 768, 850}, /* the end of the tail's directory is over 4 GiB */
+        {UINT32_MAX - 1, 768, 907},    /* all members behind the data are */
+        {UINT32_MAX, 768, 926},        /* and the data has a size of 64 bits */
+        {(uint64_t)UINT32_MAX + 1, 768, 925},
+        {((uint64_t)1 << 62) - 64, 768, 925},
+    };
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        static const uint8_t zeroes[8];
+        int64_t lengths[1] = {(int64_t)cases[i].bytes};
+        struct archive_tensor_layout layout;
+        struct archive_tensor tensor;
+        struct sidestep_error err = {0};
+        struct hole hole = {.data_bytes = cases[i].bytes};
+        uint32_t crc = cases[i].bytes != 0 ? 0x12345678 : 0;
+
+        expect("begin", archive_tensor_begin(SIDESTEP_BITS8, 1, lengths, &hole.head, &layout, &err),
+               &err, SIDESTEP_OK, "");
+        expect(
+            "end",
+            archive_tensor_end(SIDESTEP_BITS8, 1, lengths, &layout, crc, zeroes, &hole.tail, &err),
+            &err, SIDESTEP_OK, "");
+        assert_true(layout.head_bytes == hole.head.length && layout.head_bytes % 64 == 0);
+        assert_int_equal(layout.head_bytes, cases[i].head);
+        assert_int_equal(layout.tail_bytes, cases[i].tail);
+        assert_true(layout.data_bytes == cases[i].bytes);
+        assert_true(layout.tail_bytes == hole.tail.length);
+        hole.source = (struct source){hole.head.length + cases[i].bytes + hole.tail.length,
+                                      hole_read_at, &hole};
+        expect("read", archive_tensor_read(&hole.source, 0, hole.source.length, &tensor, &err),
+               &err, SIDESTEP_OK, "");
+        assert_true(tensor.data_offset == layout.head_bytes);
+        assert_true(tensor.data_bytes == cases[i].bytes);
+        assert_true(tensor.data_crc == crc && tensor.has_crc);
+        buffer_release(&hole.head);
+        buffer_release(&hole.tail);
+    }
+}
+
+static void test_layout_without_head(void **unused)
+{
+    int64_t lengths[SIDESTEP_MAX_NDIM];
+
+    (void)unused;
+    for (uint32_t ndim = 0; ndim <= SIDESTEP_MAX_NDIM; ndim++) {
+        OWNED_BUFFER head = {0};
+        struct archive_tensor_layout with;
+        struct archive_tensor_layout without;
+
+        for (uint32_t d = 0; d < ndim; d++)
+            lengths[d] = d == 0 ? INT64_C(1) << 58 : 1;
+        buffer_put_text(&head, "what was there");
+        assert_int_equal(archive_tensor_begin(SIDESTEP_INT64, ndim, lengths, &head, &with, NULL),
+                         SIDESTEP_OK);
+        assert_int_equal(archive_tensor_begin(SIDESTEP_INT64, ndim, lengths, NULL, &without, NULL),
+                         SIDESTEP_OK);
+        assert_memory_equal(&with, &without, sizeof(with));
+        assert_int_equal(head.length, 14 + with.head_bytes);
+    }
+}
+
+static void test_what_cannot_be_written(void **unused)
+{
+    static const struct {
+        int dtype;
+        uint32_t ndim;
+        int64_t lengths[3];
+        const char *words;
+    } cases[] = {
+        {SIDESTEP_DTYPE_NONE, 1, {1}, "there is no dtype 0"},
+        {SIDESTEP_DTYPE_END, 1, {1}, "there is no dtype"},
+        {-1, 1, {1}, "there is no dtype -1"},
+        {SIDESTEP_INT8, 65, {1}, "65 dimensions are more than 64"},
+        {SIDESTEP_INT8, 2, {1, -1}, "dimension 1 has length -1"},
+        {SIDESTEP_INT8, 1, {INT64_MAX}, "more than 2^62 bytes"},
+        {SIDESTEP_INT8, 1, {(INT64_C(1) << 62) + 1}, "more than 2^62 bytes"},
+        {SIDESTEP_COMPLEX128, 1, {(INT64_C(1) << 58) + 1}, "more than 2^62 bytes"},
+        {SIDESTEP_INT8, 2, {INT64_C(1) << 32, INT64_C(1) << 32}, "more than 2^62 bytes"},
+        {SIDESTEP_INT8, 3, {INT64_MAX, INT64_MAX, 0}, "more than 2^62 bytes"},
+    };
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        OWNED_BUFFER head = {0};
+        struct archive_tensor_layout layout;
+        struct sidestep_error err = {0};
+
+        expect(cases[i].words,
+               archive_tensor_begin((enum sidestep_dtype)cases[i].dtype, cases[i].ndim,
+                                    cases[i].lengths, &head, &layout, &err),
+               &err, SIDESTEP_EINVAL, cases[i].words);
+        assert_int_equal(head.length, 0);
+    }
+}
+
+/* Data that starts like a data descriptor is hashed into the serialization id, as torch does. */
+static void test_descriptor_quirk(void **unused)
+{
+    static const struct {
+        const char *first_bytes;
+        int64_t length;
+        bool changes;
+    } cases[] = {
+        {"PK\7\10abcd", 8, true}, {"PK\7\10abcd", 9, true},     {"PK\7\10abcd", 7, false},
+        {"PK\3\4abcd", 8, false}, {"PK\7\10\0\0\0\0", 8, true},
+    };
+    static const uint8_t zeroes[8];
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        OWNED_BUFFER tail = {0};
+        OWNED_BUFFER usual = {0};
+        struct archive_tensor_layout layout;
+
+        assert_int_equal(
+            archive_tensor_begin(SIDESTEP_UINT8, 1, &cases[i].length, NULL, &layout, NULL),
+            SIDESTEP_OK);
+        assert_int_equal(archive_tensor_end(SIDESTEP_UINT8, 1, &cases[i].length, &layout, 1,
+                                            (const uint8_t *)cases[i].first_bytes, &tail, NULL),
+                         SIDESTEP_OK);
+        assert_int_equal(archive_tensor_end(SIDESTEP_UINT8, 1, &cases[i].length, &layout, 1, zeroes,
+                                            &usual, NULL),
+                         SIDESTEP_OK);
+        assert_int_equal(tail.length, usual.length);
+        assert_int_equal(memcmp(tail.bytes, usual.bytes, tail.length) != 0, cases[i].changes);
+    }
+}
+
+/* What cannot be written, and what would be too long to be read again. */
+static void test_objects(void **unused)
+{
+    struct sidestep_value *value = sidestep_value_int(7);
+    struct sidestep_value *back = NULL;
+    struct sidestep_error err = {0};
+    OWNED_BUFFER out = {0};
+
+    (void)unused;
+    assert_int_equal(archive_object_write(value, &out, &err), SIDESTEP_OK);
+    assert_int_equal(out.length, 1261);
+    assert_int_equal(archive_object_read(out.bytes, out.length, &back, &err), SIDESTEP_OK);
+    assert_int_equal(sidestep_value_get_int(back), 7);
+    sidestep_value_free(&value);
+    sidestep_value_free(&back);
+
+    OWNED char *bytes = calloc(1, ARCHIVE_MAX_PICKLE_BYTES);
+    assert_non_null(bytes);
+    memset(bytes, 'x', ARCHIVE_MAX_PICKLE_BYTES - 1);
+    value = sidestep_value_str(bytes);
+    out.length = 0;
+    expect("large", archive_object_write(value, &out, &err), &err, SIDESTEP_EINVAL,
+           "the object's pickle has 67108");
+    assert_int_equal(out.length, 0);
+    sidestep_value_free(&value);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_zip64),
+        cmocka_unit_test(test_layout_without_head),
+        cmocka_unit_test(test_what_cannot_be_written),
+        cmocka_unit_test(test_descriptor_quirk),
+        cmocka_unit_test(test_objects),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

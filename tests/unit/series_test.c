@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* series_test.c -- a run's checkpoints: resume from the newest valid one, quarantine, delete, lock. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "sidestep/sidestep.h"
+#include "support/comm_threads.h"
+#include "support/scratch.h"
+#include "support/world.h"
+
+static struct scratch scratch;
+static struct sidestep_engine *engine;
+static struct world world;
+static struct sidestep_error err;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    return scratch_make(&scratch, NULL) &&
+                   sidestep_engine_open(&engine, NULL, NULL) == SIDESTEP_OK
+               ? 0
+               : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_free(&world);
+    scratch_remove(&scratch);
+    return sidestep_engine_close(&engine, NULL) == SIDESTEP_OK ? 0 : -1;
+}
+
+#define ASSERT_OK(call)                                                                            \
+    do {                                                                                           \
+        if ((call) != SIDESTEP_OK) {                                                               \
+            print_message("# %s\n", err.message);                                                  \
+            fail();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+static struct sidestep_series *open_series(void)
+{
+    struct sidestep_series *series = NULL;
+
+    ASSERT_OK(sidestep_series_open(engine, scratch.path, NULL, &series, &err));
+    return series;
+}
+
+static void save_step(struct sidestep_series *series, uint64_t step)
+{
+    world_fill(&world, step);
+    ASSERT_OK(sidestep_series_save(series, step, world.state, NULL, NULL, &err));
+}
+
+/* Load the newest; the state must be that of ${want}. */
+static void expect_resume(struct sidestep_series *series, uint64_t want, const char *rejected_word)
+{
+    struct world loaded;
+    uint64_t step = 0;
+    char rejected[2048];
+
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    ASSERT_OK(sidestep_series_load(series, loaded.state, NULL, &step, NULL, rejected, &err));
+    assert_int_equal(step, want);
+    assert_int_equal(world_check(&loaded, want), 0);
+    if (rejected_word == NULL)
+        assert_string_equal(rejected, "");
+    else
+        assert_non_null(strstr(rejected, rejected_word));
+    world_free(&loaded);
+}
+
+static void damage(const char *name, long offset)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/%s", scratch.path, name);
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, offset, SEEK_SET), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, offset, SEEK_SET), 0);
+    assert_int_not_equal(fputc(byte ^ 0x40, file), EOF);
+    assert_int_equal(fclose(file), 0);
+}
+
+static enum sidestep_presence presence_of(const char *name)
+{
+    struct sidestep_list list;
+    enum sidestep_presence state = SIDESTEP_FOREIGN;
+
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    for (size_t i = 0; i < list.count; i++)
+        if (strcmp(list.entries[i].name, name) == 0)
+            state = list.entries[i].state;
+    sidestep_list_release(&list);
+    return state;
+}
+
+static size_t count_in(enum sidestep_presence state)
+{
+    struct sidestep_list list;
+    size_t count = 0;
+
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    for (size_t i = 0; i < list.count; i++)
+        count += list.entries[i].state == state;
+    sidestep_list_release(&list);
+    return count;
+}
+
+static void the_newest_is_resumed(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_series();
+    uint64_t step;
+
+    assert_int_equal(
+        sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
+        SIDESTEP_ENOTFOUND);
+    assert_non_null(strstr(err.message, "there is no checkpoint yet"));
+    save_step(series, 9);
+    save_step(series, 10); /* by number, not by letter */
+    expect_resume(series, 10, NULL);
+    world_fill(&world, 10);
+    assert_int_equal(sidestep_series_save(series, 10, world.state, NULL, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    series = open_series();
+    expect_resume(series, 10, NULL);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
+static void damaged_ones_are_set_aside(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_series();
+    uint64_t step;
+
+    for (uint64_t n = 1; n <= 4; n++)
+        save_step(series, n);
+    damage("step-4/.metadata", 100);      /* structure */
+    damage("step-3/__0_0.distcp", 30000); /* data: found by the load itself */
+    expect_resume(series, 2, "step-4");
+    assert_int_equal(count_in(SIDESTEP_BAD), 2);
+    assert_int_equal(presence_of("step-2"), SIDESTEP_COMMITTED);
+    damage("step-2/__0_0.distcp", 30000);
+    damage("step-1/__0_0.distcp", 30000);
+    assert_int_equal(
+        sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
+        SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "is valid"));
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
+static void delete_keeps_the_last_good_one(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_series();
+
+    save_step(series, 1);
+    save_step(series, 2);
+    save_step(series, 3);
+    ASSERT_OK(sidestep_series_delete(series, 1, &err));
+    assert_int_equal(sidestep_series_delete(series, 1, &err), SIDESTEP_ENOTFOUND);
+    assert_int_equal(sidestep_series_delete(series, 3, &err), SIDESTEP_ELOCKED);
+    assert_non_null(strstr(err.message, "newest"));
+    damage("step-3/.metadata", 100);
+    assert_int_equal(sidestep_series_delete(series, 2, &err), SIDESTEP_ELOCKED);
+    expect_resume(series, 2, NULL);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    series = open_series();
+    assert_int_equal(sidestep_series_delete(series, 2, &err), SIDESTEP_ELOCKED);
+    assert_non_null(strstr(err.message, "committed nothing yet"));
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
+static void a_series_has_one_owner(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_series(), *second = NULL;
+    char text[32];
+
+    assert_int_equal(sidestep_series_open(engine, scratch.path, NULL, &second, &err),
+                     SIDESTEP_ELOCKED);
+    snprintf(text, sizeof(text), "process %ld on", (long)getpid());
+    assert_non_null(strstr(err.message, text));
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
+/* A killed save of an earlier incarnation is fenced and cleared by the next. */
+static void leftovers_of_a_killed_run_are_cleared(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_series();
+    char command[1200];
+
+    save_step(series, 1);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) { /* its own engine: handles do not survive fork() */
+        struct sidestep_engine *own = NULL;
+        struct sidestep_series *killed = NULL;
+        struct sidestep_save *save = NULL;
+        if (sidestep_engine_open(&own, NULL, NULL) == SIDESTEP_OK &&
+            sidestep_series_open(own, scratch.path, NULL, &killed, NULL) == SIDESTEP_OK &&
+            sidestep_series_save_async(killed, 2, world.state, NULL, &save, NULL) == SIDESTEP_OK)
+            kill(getpid(), SIGKILL);
+        _exit(1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    /* Whatever the kill left: as if it had come in the middle. */
+    snprintf(command, sizeof(command),
+             "mkdir -p %s/.sidestep.%032d.saving && touch %s/.sidestep.%032d.saving/__0_0.distcp.part",
+             scratch.path, 7, scratch.path, 7);
+    assert_int_equal(system(command), 0);
+    series = open_series();
+    assert_int_equal(count_in(SIDESTEP_SAVING) + count_in(SIDESTEP_TRASH), 0);
+    assert_int_equal(presence_of("step-1"), SIDESTEP_COMMITTED);
+    save_step(series, 5);
+    expect_resume(series, 5, NULL);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
+static void a_child_of_fork_is_refused(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_series();
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+            bool refused = sidestep_series_save(series, 1, world.state, NULL, NULL, &err) ==
+                           SIDESTEP_EFORKED &&
+                       sidestep_series_close(&series, &err) == SIDESTEP_EFORKED;
+        _exit(refused ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    save_step(series, 1); /* the parent is none the worse */
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
+
+static int run_series(struct sidestep_comm *comm, void *context)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    struct sidestep_save *save = NULL;
+    struct world mine, loaded;
+    uint64_t step = 0;
+    int bad = 0;
+
+    (void)context;
+    options.comm = comm;
+    options.threads = 1;
+    if (sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK)
+        return 1;
+    bad |= sidestep_series_open(own, scratch.path, NULL, &series, NULL) != SIDESTEP_OK;
+    world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 2, false);
+    for (uint64_t n = 1; n <= 3 && bad == 0; n++) {
+        world_fill(&mine, n);
+        bad |= sidestep_series_save_async(series, n, mine.state, NULL, &save, NULL) != SIDESTEP_OK;
+        world_fill(&mine, 77);
+        bad |= sidestep_save_finish(&save, NULL, NULL) != SIDESTEP_OK;
+    }
+    bad |= sidestep_series_delete(series, 1, NULL) != SIDESTEP_OK;
+    world_make(&loaded, comm->rank, comm->size, WORLD_BY_COLUMNS, 2, true);
+    bad |= sidestep_series_load(series, loaded.state, NULL, &step, NULL, NULL, NULL) != SIDESTEP_OK;
+    bad |= step != 3 || world_check(&loaded, 3) != 0;
+    world_free(&mine);
+    world_free(&loaded);
+    bad |= sidestep_series_close(&series, NULL) != SIDESTEP_OK;
+    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK;
+    return bad;
+}
+
+static void several_ranks_share_a_series(void **state)
+{
+    (void)state;
+    assert_int_equal(comm_threads_run(4, run_series, NULL), 0);
+    assert_int_equal(count_in(SIDESTEP_COMMITTED), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+        CASE(the_newest_is_resumed),
+        CASE(damaged_ones_are_set_aside),
+        CASE(delete_keeps_the_last_good_one),
+        CASE(a_series_has_one_owner),
+        CASE(leftovers_of_a_killed_run_are_cleared),
+        CASE(a_child_of_fork_is_refused),
+        CASE(several_ranks_share_a_series),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("series", tests, NULL, NULL);
+}
