@@ -35,7 +35,7 @@ check-source:
 
 demo: all
 	@tools/setup demo
-	@examples/demo
+	@tools/demo
 
 bench: all
 	@tools/setup bench python

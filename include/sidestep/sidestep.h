@@ -37,8 +37,8 @@
  *    or flag that this library does not know is refused, never ignored.
  *  - Destructors take a pointer to the handle, set it to NULL, and accept NULL.
  *  - "Collective" functions must be called by every rank of the engine's
- *    communicator in the same order.  They return the same status on every rank
- *    (SIDESTEP_EPEER where the reason lies on another rank).
+ *    communicator in the same order.  They return the same status on every rank;
+ *    err->rank says on which rank the reason lies (-1: on this one).
  *  - A handle may be used by one thread at a time.  sidestep_save_poll() and
  *    sidestep_save_wait() may be called from any thread.
  *  - No function may be called in a child after fork() on handles made before it.

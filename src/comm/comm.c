@@ -230,10 +230,11 @@ static enum sidestep_status peer_failed(struct sidestep_error *heard, int32_t ra
         error_wrap(heard, "rank %d", rank);
         heard->rank = rank;
     }
-    heard->status = SIDESTEP_EPEER;
+    if (heard->status <= SIDESTEP_OK || heard->status > SIDESTEP_ECANCELLED)
+        heard->status = SIDESTEP_EPEER; /* a newer library's, perhaps */
     if (err != NULL)
         *err = *heard;
-    return SIDESTEP_EPEER;
+    return (enum sidestep_status)heard->status;
 }
 
 /* ${failed}: 0, or a number that is the larger the lower the rank.  ${said} comes back as what
@@ -249,6 +250,8 @@ static enum sidestep_status hear_all(struct comm *comm, uint64_t failed,
                     "collective 'all_reduce_max' gave a number nobody brought");
     int32_t lowest = comm->size - (int32_t)failed;
     TRY(comm_broadcast_all(comm, said, sizeof(*said), lowest, err));
+    if (lowest == comm->rank)
+        return (enum sidestep_status)said->status; /* the caller has the reason already */
     return peer_failed(said, lowest, err);
 }
 
@@ -260,7 +263,5 @@ enum sidestep_status comm_vote_all(struct comm *comm, enum sidestep_status mine,
     if (mine == SIDESTEP_OK)
         return hear_all(comm, 0, &said, err);
     own_error(mine, err, &said);
-    /* A rank that failed has its reason, whatever it hears. */
-    (void)hear_all(comm, (uint64_t)(comm->size - comm->rank), &said, NULL);
-    return mine;
+    return hear_all(comm, (uint64_t)(comm->size - comm->rank), &said, err);
 }

@@ -39,9 +39,9 @@ enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts
                                       void **received, size_t *bytes, struct sidestep_error *err);
 
 /*
- * Everybody brings its status; everybody leaves with success, or with a failure: a rank that
- * failed keeps its own status and error, the others get SIDESTEP_EPEER with the message and
- * number of the lowest rank that failed.  One all-reduce, and one broadcast on failure.
+ * Everybody brings its status; everybody leaves with success, or with the status and the message of
+ * the lowest rank that failed (err->rank says which), so that programs that branch on the status do
+ * the same thing on every rank.  One all-reduce, and one broadcast on failure.
  */
 enum sidestep_status comm_vote_all(struct comm *comm, enum sidestep_status mine,
                                    struct sidestep_error *err);

@@ -12,9 +12,9 @@
  *   3 seal     R   fsync(file), close, rename .part -> final, fsync(directory), then the yes
  *   4 count    C   every yes, then every shard: size, ids, footer, digest, tiling of all tensors
  *   5 publish  C   manifest, .metadata, fsync(directory), fsync(PARENT)
- *   6 commit   C   rename to NAME (swap), or exchange of .metadata (in place); fsync(PARENT); unmark
- *   7 learn    R   what became of it, from names and ids
- *     abort    C   to the trash, outcome with the reason
+ *   6 commit   C   rename to NAME (swap), or exchange of .metadata (in place); fsync(PARENT);
+ * unmark 7 learn    R   what became of it, from names and ids abort    C   to the trash, outcome
+ * with the reason
  *
  * Invariants; tests/torture checks each, and that removing the step that keeps it is noticed:
  *   I1  NAME/.metadata names only files that are whole, durable and of one save.
@@ -82,9 +82,9 @@ struct commit {
     uint64_t layout_digest; /* set before commit_seal() and commit_count() */
     struct store_dir *dir;  /* the saving directory, or NAME */
     struct store_stat dir_identity;
-    bool shards_made;       /* this rank may have left files in ${dir} */
+    bool shards_made;        /* this rank may have left files in ${dir} */
     struct store_file *mark; /* C: held, locked */
-    bool published;          /* C: manifest and .metadata are there, under their last or temporary names */
+    bool published; /* C: manifest and .metadata are there, under their last or temporary names */
     bool is_volatile;
 };
 
@@ -123,7 +123,7 @@ enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep
 /* C: wait for all votes, check all shards, and say what the checkpoint is. */
 struct commit_count {
     struct arena arena;
-    struct footer *footers;  /* one per file */
+    struct footer *footers; /* one per file */
     struct manifest manifest;
     struct metadata metadata; /* of its own arena */
 };
@@ -151,7 +151,7 @@ void commit_close(struct commit *commit);
 struct commit_mark {
     char target[NAMES_MAX];
     char run_id[SAVE_ID_HEX];
-    char owner[64];  /* process id */
+    char owner[64]; /* process id */
     char host[64];
 };
 enum sidestep_status commit_mark_write(struct store_file *file, const struct commit *commit,

@@ -35,8 +35,8 @@ static bool tally_name(void *context, const char *name)
         !tally->voted[parsed.rank]) {
         tally->voted[parsed.rank] = 1;
         tally->yes_count++;
-    } else if (parsed.kind == NAMES_FAILED && (tally->failed_rank < 0 ||
-                                               parsed.rank < tally->failed_rank)) {
+    } else if (parsed.kind == NAMES_FAILED &&
+               (tally->failed_rank < 0 || parsed.rank < tally->failed_rank)) {
         tally->failed_rank = parsed.rank;
     } else if (parsed.kind == NAMES_PART &&
                store_stat(tally->commit->dir, name, &stat, NULL) == SIDESTEP_OK) {
@@ -70,12 +70,11 @@ static enum sidestep_status report_silent(struct commit *commit, const struct ta
 
     while (rank < commit->world_size && tally->voted[rank])
         rank++;
-    enum sidestep_status status =
-        FAIL(err, SIDESTEP_ETIMEDOUT,
-             "no word from rank %u for %.1f s (%u of %u ranks have written their shards); if nothing "
-             "of it was ever seen: is '%s' on storage that all hosts share?",
-             rank, (double)commit->timeout_ns / 1e9, tally->yes_count, commit->world_size,
-             commit->path);
+    enum sidestep_status status = FAIL(
+        err, SIDESTEP_ETIMEDOUT,
+        "no word from rank %u for %.1f s (%u of %u ranks have written their shards); if nothing "
+        "of it was ever seen: is '%s' on storage that all hosts share?",
+        rank, (double)commit->timeout_ns / 1e9, tally->yes_count, commit->world_size, commit->path);
     if (err != NULL)
         err->rank = (int32_t)rank;
     return status;
@@ -124,7 +123,8 @@ static enum sidestep_status check_shard(struct commit *commit, struct arena *are
     enum sidestep_status status = footer_read(&source, arena, footer, row->footer_sha256, err);
     if (status == SIDESTEP_OK &&
         (memcmp(footer->save_id, commit->save_id_bytes, SAVE_ID_BYTES) != 0 ||
-         footer->rank != rank || footer->shard != shard || footer->world_size != commit->world_size))
+         footer->rank != rank || footer->shard != shard ||
+         footer->world_size != commit->world_size))
         status = FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");
     if (status == SIDESTEP_OK && footer->layout_digest != commit->layout_digest)
         status = FAIL(err, SIDESTEP_EDISAGREE, "rank %u saved another layout than rank 0", rank);
@@ -203,8 +203,8 @@ enum sidestep_status commit_count_votes(struct commit *commit, struct commit_cou
     manifest->step = commit->step;
     manifest->world_size = commit->world_size;
     manifest->saved_at = (int64_t)time(NULL);
-    count->metadata.save_id = arena_strndup(&count->metadata.arena, commit->save_id,
-                                            strlen(commit->save_id));
+    count->metadata.save_id =
+        arena_strndup(&count->metadata.arena, commit->save_id, strlen(commit->save_id));
     count->metadata.checkpoint_id =
         arena_strndup(&count->metadata.arena, commit->path, strlen(commit->path));
     if (count->metadata.save_id == NULL || count->metadata.checkpoint_id == NULL)

@@ -21,8 +21,8 @@ enum sidestep_status commit_read_file(struct store_dir *dir, const char *name, u
     TRY(store_file_open(dir, name, flags, &file, err));
     TRY(store_file_stat(file, &stat, err));
     if (stat.size > max)
-        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has %llu bytes, more than the limit of %llu", name,
-                    (unsigned long long)stat.size, (unsigned long long)max);
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has %llu bytes, more than the limit of %llu",
+                    name, (unsigned long long)stat.size, (unsigned long long)max);
     uint8_t *to = buffer_extend(out, stat.size);
     TRY(buffer_check(out, err));
     return stat.size != 0 ? store_file_read_at(file, to, stat.size, 0, err) : SIDESTEP_OK;

@@ -30,7 +30,8 @@ static const int64_t *copy_dims(struct arena *arena, const int64_t *dims, uint32
 static enum sidestep_status copy_path(struct arena *arena, const struct footer_item *item,
                                       struct metadata_entry *entry, struct sidestep_error *err)
 {
-    struct sidestep_path_item *path = arena_copy(arena, item->path, item->path_length * sizeof(*path));
+    struct sidestep_path_item *path =
+        arena_copy(arena, item->path, item->path_length * sizeof(*path));
 
     if (path == NULL)
         return copy_failed(err);
@@ -80,8 +81,8 @@ static enum sidestep_status count_item(struct gather *g, const struct footer_ite
             return FAIL(err, SIDESTEP_EDISAGREE, "'%s' was saved twice", item->name);
         if (entry->dtype != item->dtype || entry->ndim != item->ndim ||
             memcmp(entry->shape, item->shape, item->ndim * sizeof(*item->shape)) != 0)
-            return FAIL(err, SIDESTEP_EDISAGREE, "tensor '%s': ranks saved different shapes or dtypes",
-                        item->name);
+            return FAIL(err, SIDESTEP_EDISAGREE,
+                        "tensor '%s': ranks saved different shapes or dtypes", item->name);
     }
     g->chunk_room[at]++;
     return SIDESTEP_OK;
@@ -126,7 +127,8 @@ static enum sidestep_status check_tiling(const struct metadata_entry *entry, str
 static enum sidestep_status for_each_item(struct gather *g, bool fill, struct sidestep_error *err)
 {
     for (size_t f = 0; f < g->count; f++) {
-        const char *file = fill ? arena_strndup(&g->out->arena, g->names[f], strlen(g->names[f])) : "";
+        const char *file =
+            fill ? arena_strndup(&g->out->arena, g->names[f], strlen(g->names[f])) : "";
         if (file == NULL)
             return copy_failed(err);
         for (size_t i = 0; i < g->footers[f].count; i++)

@@ -62,8 +62,7 @@ static enum sidestep_status take_lock(struct lease *lease, const char *root,
                                       struct sidestep_error *err)
 {
     char text[160], host[64] = "?";
-    enum sidestep_status status =
-        store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
+    enum sidestep_status status = store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
 
     if (status == SIDESTEP_EEXISTS)
         status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
@@ -102,7 +101,8 @@ static enum sidestep_status next_incarnation(struct lease *lease, struct sideste
     uint8_t id[SAVE_ID_BYTES];
     char text[128];
 
-    /* A lost state is a new run: save ids differ, and what the old run left is fenced all the same. */
+    /* A lost state is a new run: save ids differ, and what the old run left is fenced all the same.
+     */
     if (!read_state(lease->dir, lease->run_id, &lease->incarnation)) {
         TRY(random_bytes(id, sizeof(id), err));
         hash_to_hex(id, sizeof(id), lease->run_id);

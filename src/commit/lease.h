@@ -17,8 +17,8 @@ struct lease {
     uint64_t incarnation;
 };
 
-/* Make ${root} if it is missing, take the lock, start a new incarnation (durable).  ELOCKED names the
- * holder. */
+/* Make ${root} if it is missing, take the lock, start a new incarnation (durable).  ELOCKED names
+ * the holder. */
 enum sidestep_status lease_take(struct lease *lease, struct store *store, const char *root,
                                 struct sidestep_error *err);
 /* Is it still ours?  EABORTED if a later incarnation has taken over.  Any thread. */

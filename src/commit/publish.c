@@ -77,11 +77,11 @@ static enum sidestep_status guard(struct commit *commit, struct sidestep_error *
 static enum sidestep_status rename_to_name(struct commit *commit, const char *saving,
                                            struct sidestep_error *err)
 {
-    enum sidestep_status status = store_rename(commit->parent, saving, commit->parent, commit->name,
-                                               STORE_NOREPLACE, err);
+    enum sidestep_status status =
+        store_rename(commit->parent, saving, commit->parent, commit->name, STORE_NOREPLACE, err);
     if (status == SIDESTEP_EUNSUPPORTED) /* never replaces a directory that is not empty */
-        status = store_rename(commit->parent, saving, commit->parent, commit->name, STORE_REPLACE,
-                              err);
+        status =
+            store_rename(commit->parent, saving, commit->parent, commit->name, STORE_REPLACE, err);
     return status;
 }
 
@@ -223,15 +223,14 @@ static enum sidestep_status rename_in_metadata(struct commit *commit, struct com
                                                struct sidestep_error *err)
 {
     struct metadata metadata = {0};
-    const char **names =
-        arena_new(&count->arena, count->manifest.file_count, sizeof(*names));
+    const char **names = arena_new(&count->arena, count->manifest.file_count, sizeof(*names));
 
     if (names == NULL)
         return FAIL_NOMEM(err, count->manifest.file_count * sizeof(*names));
     for (size_t i = 0; i < count->manifest.file_count; i++)
         names[i] = count->manifest.files[i].name;
-    enum sidestep_status status = commit_metadata_build(count->footers, names,
-                                                        count->manifest.file_count, &metadata, err);
+    enum sidestep_status status =
+        commit_metadata_build(count->footers, names, count->manifest.file_count, &metadata, err);
     if (status != SIDESTEP_OK) {
         metadata_release(&metadata);
         return status;
@@ -272,8 +271,7 @@ static enum sidestep_status discard_saving(struct commit *commit)
  * name, so that the other ranks see it as undecided.
  */
 static enum sidestep_status finish_in_name(struct commit *commit, struct commit_count *count,
-                                           enum commit_outcome *outcome,
-                                           struct sidestep_error *err)
+                                           enum commit_outcome *outcome, struct sidestep_error *err)
 {
     struct commit in_name = *commit;
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/checked.h"
 #include "base/owned.h"
 #include "commit/commit.h"
 #include "commit/name_list.h"
@@ -88,8 +89,8 @@ static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
     if (status == SIDESTEP_OK &&
         (r->manifest.metadata_bytes != metadata_bytes ||
          memcmp(r->manifest.metadata_sha256, r->manifest_sha256, HASH_SHA256_BYTES) != 0))
-        status = FAIL(err, SIDESTEP_ECORRUPT, "%s is not the one that it was made with",
-                      NAMES_METADATA);
+        status =
+            FAIL(err, SIDESTEP_ECORRUPT, "%s is not the one that it was made with", NAMES_METADATA);
     if (status != SIDESTEP_OK) {
         error_wrap(err, "manifest '%s'", name);
         return status;
@@ -130,8 +131,9 @@ static enum sidestep_status list_files(struct reader *r, struct sidestep_error *
             TRY(add_file(r, entry->chunks[c].storage.file, err));
     }
     if (r->has_manifest && r->file_count != r->manifest.file_count)
-        return FAIL(err, SIDESTEP_ECORRUPT, "%s names the file '%s', which the manifest does not list",
-                    NAMES_METADATA, r->files[r->manifest.file_count].name);
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "%s names the file '%s', which the manifest does not list", NAMES_METADATA,
+                    r->files[r->manifest.file_count].name);
     return SIDESTEP_OK;
 }
 
@@ -146,8 +148,7 @@ static enum sidestep_status check_footer(struct reader *r, struct reader_file *f
     if (file->source.length != row->bytes)
         return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",
                     (unsigned long long)file->source.length, (unsigned long long)row->bytes);
-    enum sidestep_status status =
-        footer_read(&file->source, &r->arena, &file->footer, sha256, err);
+    enum sidestep_status status = footer_read(&file->source, &r->arena, &file->footer, sha256, err);
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_ECORRUPT, "its trailer is missing");
     TRY(status);
@@ -222,6 +223,33 @@ static enum sidestep_status check_chunk(struct reader *r, const struct metadata_
                 NAMES_METADATA, file->name);
 }
 
+/* A stock item lies inside its file: torch leaves files short when it is killed. */
+static enum sidestep_status check_extent(struct reader *r, const struct metadata_entry *entry,
+                                         const struct metadata_storage *storage,
+                                         struct sidestep_error *err)
+{
+    const struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
+    uint64_t end;
+
+    if (checked_add(storage->offset, storage->length, &end) && end <= file->source.length)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' has %llu bytes, but '%s' ends at byte %llu",
+                file->name, (unsigned long long)file->source.length, entry->name,
+                (unsigned long long)end);
+}
+
+static enum sidestep_status check_extents(struct reader *r, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->metadata.count; i++) {
+        const struct metadata_entry *entry = &r->metadata.entries[i];
+        if (entry->is_object)
+            TRY(check_extent(r, entry, &entry->storage, err));
+        for (size_t c = 0; c < entry->chunk_count; c++)
+            TRY(check_extent(r, entry, &entry->chunks[c].storage, err));
+    }
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status check_chunks(struct reader *r, struct sidestep_error *err)
 {
     for (size_t i = 0; i < r->metadata.count; i++) {
@@ -242,7 +270,7 @@ static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct 
     TRY(list_files(r, err));
     for (size_t i = 0; i < r->file_count; i++)
         TRY(open_file(r, i, flags, err));
-    return r->has_manifest ? check_chunks(r, err) : SIDESTEP_OK;
+    return r->has_manifest ? check_chunks(r, err) : check_extents(r, err);
 }
 
 void reader_close(struct reader **reader)

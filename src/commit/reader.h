@@ -43,7 +43,8 @@ struct reader {
 };
 
 /* ${flags}: STORE_UNCACHED, STORE_DIRECT.  EUNCOMMITTED: no .metadata there.  ENOTFOUND: no
- * directory.  ECORRUPT names the file.  Retries a few times if the checkpoint is replaced meanwhile. */
+ * directory.  ECORRUPT names the file.  Retries a few times if the checkpoint is replaced
+ * meanwhile. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);
@@ -61,8 +62,8 @@ struct reader_item {
     const uint64_t *blocks; /* hashes of HASH_BLOCK_BYTES each; NULL: none */
     bool has_crc;
     uint32_t data_crc;
-    const char *transform; /* decode the whole item first; NULL: none */
-    uint64_t raw_limit;    /* more than this it cannot decode to */
+    const char *transform;        /* decode the whole item first; NULL: none */
+    uint64_t raw_limit;           /* more than this it cannot decode to */
     struct archive_tensor tensor; /* stock tensors without transform */
 };
 /* The item at this offset of a file of ours, or NULL. */

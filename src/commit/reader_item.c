@@ -8,7 +8,6 @@
 #include "codec/zstd.h"
 #include "commit/reader.h"
 
-
 enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
                                          const struct metadata_entry *entry, const struct box *box,
                                          struct sidestep_error *err)
@@ -82,8 +81,9 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
                                       : box_volume(box) * sidestep_dtype_size(entry->dtype) +
                                             READER_MAX_ENVELOPE_BYTES;
     if (!checked_add(out->offset, out->bytes, &end) || end > out->file->source.length)
-        status = FAIL(err, SIDESTEP_ECORRUPT, "it ends at byte %llu, after the end of the file (%llu)",
-                      (unsigned long long)end, (unsigned long long)out->file->source.length);
+        status =
+            FAIL(err, SIDESTEP_ECORRUPT, "it ends at byte %llu, after the end of the file (%llu)",
+                 (unsigned long long)end, (unsigned long long)out->file->source.length);
     else if (out->file->ours)
         out->footer = reader_find_item(out->file, out->offset);
     if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE)

@@ -16,8 +16,7 @@ enum sidestep_status sweep_to_trash(struct store_dir *parent, const char *name, 
     char trash[NAMES_MAX];
 
     names_format(NAMES_TRASH, save_id, 0, 0, trash);
-    enum sidestep_status status =
-        store_rename(parent, name, parent, trash, STORE_NOREPLACE, err);
+    enum sidestep_status status = store_rename(parent, name, parent, trash, STORE_NOREPLACE, err);
     if (status == SIDESTEP_EUNSUPPORTED)
         status = store_rename(parent, name, parent, trash, STORE_REPLACE, err);
     TRY(status);
@@ -68,7 +67,8 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
 }
 
-/* NULL: its owner is dead, and ${*mark} holds the lock (or there was none to take).  Else why not. */
+/* NULL: its owner is dead, and ${*mark} holds the lock (or there was none to take).  Else why not.
+ */
 static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const char *save_id,
                               struct commit_mark *text, struct store_file **mark)
 {
@@ -95,8 +95,8 @@ static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const 
 }
 
 /* May it go?  NULL, or why it stays. */
-static const char *judge(struct sweep *sweep, struct store_dir *dir, const struct names_parsed *name,
-                         struct store_file **mark)
+static const char *judge(struct sweep *sweep, struct store_dir *dir,
+                         const struct names_parsed *name, struct store_file **mark)
 {
     OWNED_NAMES struct name_list content = {0};
     struct commit_mark text;
@@ -218,7 +218,8 @@ enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *er
 
 void sweep_one_off(struct store *store, struct store_dir *parent, const char *target)
 {
-    struct sweep sweep = {.store = store, .parent = parent, .mode = SWEEP_ONE_OFF, .target = target};
+    struct sweep sweep = {
+        .store = store, .parent = parent, .mode = SWEEP_ONE_OFF, .target = target};
 
     (void)sweep_parent(&sweep, NULL);
 }

@@ -30,13 +30,15 @@ struct sweep {
     void *context;
 };
 
-/* Fence and empty.  Best effort within a directory; fails if the parent cannot be listed or synced. */
+/* Fence and empty.  Best effort within a directory; fails if the parent cannot be listed or synced.
+ */
 enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err);
 
 /* Leftovers of one-off saves of NAME; errors are left for the next time. */
 void sweep_one_off(struct store *store, struct store_dir *parent, const char *target);
 
-/* In NAME itself: files of in-place saves whose owner is dead, and what an interrupted clean-up left. */
+/* In NAME itself: files of in-place saves whose owner is dead, and what an interrupted clean-up
+ * left. */
 void sweep_in_place(struct store_dir *dir);
 /* All files that carry ${save_id}, except those that .metadata names; the mark last. */
 void sweep_save_files(struct store_dir *dir, const char *save_id);

@@ -46,8 +46,8 @@ static void unlink_unless(struct store_dir *dir, const char *file, const struct 
         (void)store_unlink(dir, file, NULL);
 }
 
-/* Unlink the files that a manifest of ours lists, and itself.  It knows more than the metadata does:
- * shards without items. */
+/* Unlink the files that a manifest of ours lists, and itself.  It knows more than the metadata
+ * does: shards without items. */
 static void unlink_listed(struct store_dir *dir, const char *save_id, const struct table *keep)
 {
     OWNED_BUFFER bytes = {0};

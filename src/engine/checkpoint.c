@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects, verify. */
+/* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects, verify.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,8 @@ struct sidestep_checkpoint {
 
 static unsigned thread_count(void)
 {
-    return (unsigned)max_u64(CHECKPOINT_MIN_THREADS, min_u64(CHECKPOINT_THREADS, thread_cpu_count()));
+    return (unsigned)max_u64(CHECKPOINT_MIN_THREADS,
+                             min_u64(CHECKPOINT_THREADS, thread_cpu_count()));
 }
 
 static struct sidestep_chunk as_chunk(const struct metadata_storage *storage, const struct box *box)
@@ -39,8 +41,8 @@ static struct sidestep_chunk as_chunk(const struct metadata_storage *storage, co
 }
 
 static enum sidestep_status fill_entry(struct sidestep_checkpoint *c,
-                                       const struct metadata_entry *from,
-                                       struct sidestep_entry *to, struct sidestep_error *err)
+                                       const struct metadata_entry *from, struct sidestep_entry *to,
+                                       struct sidestep_error *err)
 {
     size_t count = from->is_object ? 1 : from->chunk_count;
     struct sidestep_chunk *chunks = arena_new(&c->arena, count, sizeof(*chunks));
@@ -69,7 +71,8 @@ static enum sidestep_status fill_entry(struct sidestep_checkpoint *c,
 
 static int compare_entries(const void *a, const void *b)
 {
-    return strcmp(((const struct sidestep_entry *)a)->name, ((const struct sidestep_entry *)b)->name);
+    return strcmp(((const struct sidestep_entry *)a)->name,
+                  ((const struct sidestep_entry *)b)->name);
 }
 
 static enum sidestep_status fill_entries(struct sidestep_checkpoint *c, struct sidestep_error *err)
@@ -197,10 +200,10 @@ static void free_state(struct sidestep_state_dict **state)
     sidestep_state_dict_free(state);
 }
 
-enum sidestep_status sidestep_checkpoint_read_tensor(struct sidestep_checkpoint *c, const char *name,
-                                                     const int64_t *offsets, const int64_t *lengths,
-                                                     void *data, size_t bytes,
-                                                     struct sidestep_error *err)
+enum sidestep_status sidestep_checkpoint_read_tensor(struct sidestep_checkpoint *c,
+                                                     const char *name, const int64_t *offsets,
+                                                     const int64_t *lengths, void *data,
+                                                     size_t bytes, struct sidestep_error *err)
 {
     OWNED_BY(free_state) struct sidestep_state_dict *state = NULL;
     const struct sidestep_entry *entry;
@@ -319,13 +322,13 @@ enum sidestep_status sidestep_verify(const char *path, const struct sidestep_ver
     *report = (struct sidestep_verify_report){0};
     TRY(options_copy(&options, sizeof(options), theirs, "verify options", err));
     if (options.flags != 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "verify options: unknown flags 0x%x", options.flags);
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "verify options: unknown flags 0x%x",
+                    options.flags);
     struct verify_findings *findings = memory_new(1, sizeof(*findings));
     if (findings == NULL)
         return FAIL_NOMEM(err, sizeof(*findings));
-    struct verify_options inner = {.on_progress = options.on_progress,
-                                   .context = options.context,
-                                   .cancel = options.cancel};
+    struct verify_options inner = {
+        .on_progress = options.on_progress, .context = options.context, .cancel = options.cancel};
     unsigned threads = options.threads != 0 ? options.threads : thread_count();
     enum sidestep_status status = verify_open(path, threads, &inner, findings, err);
     *report = (struct sidestep_verify_report){.ok = status == SIDESTEP_OK && findings->count == 0,

@@ -19,8 +19,8 @@ enum sidestep_status engine_check(const struct sidestep_engine *engine, struct s
     if (engine == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "engine is NULL");
     if (engine->pid != getpid())
-        return FAIL(err, SIDESTEP_EFORKED, "the engine belongs to process %ld, which forked this one",
-                    (long)engine->pid);
+        return FAIL(err, SIDESTEP_EFORKED,
+                    "the engine belongs to process %ld, which forked this one", (long)engine->pid);
     return SIDESTEP_OK;
 }
 
@@ -53,7 +53,8 @@ static enum sidestep_status apply_options(struct sidestep_engine *engine,
                                           struct sidestep_error *err)
 {
     if ((options->flags & ~(uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO) != 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown flags 0x%x", options->flags);
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown flags 0x%x",
+                    options->flags);
     if (options->threads > ENGINE_MAX_THREADS)
         return FAIL(err, SIDESTEP_EINVAL, "engine options: %u threads are more than %u",
                     options->threads, ENGINE_MAX_THREADS);
@@ -93,10 +94,8 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
     trace_init();
     if (engine == NULL) /* the other ranks will see the communicator fail */
         return FAIL_NOMEM(err, sizeof(*engine));
-    *engine = (struct sidestep_engine){.pid = getpid(),
-                                       .store = store_posix(),
-                                       .clock = clock_system(),
-                                       .events = {.fd = -1}};
+    *engine = (struct sidestep_engine){
+        .pid = getpid(), .store = store_posix(), .clock = clock_system(), .events = {.fd = -1}};
     enum sidestep_status status = comm_init(&engine->comm, host, err);
     if (status == SIDESTEP_OK) {
         status = engine_open_local(engine, options, err);

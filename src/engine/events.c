@@ -9,13 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum sidestep_status events_open(struct events *events, const struct sidestep_engine_options *options,
-                                 int32_t rank, struct sidestep_error *err)
+enum sidestep_status events_open(struct events *events,
+                                 const struct sidestep_engine_options *options, int32_t rank,
+                                 struct sidestep_error *err)
 {
-    *events = (struct events){.fd = -1,
-                              .rank = rank,
-                              .on_event = options->on_event,
-                              .context = options->event_context};
+    *events = (struct events){
+        .fd = -1, .rank = rank, .on_event = options->on_event, .context = options->event_context};
     if (options->event_path == NULL)
         return SIDESTEP_OK;
     events->fd = open(options->event_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);

@@ -116,7 +116,8 @@ static uint8_t *needed_blocks(const struct load_plan_chunk *chunk, uint64_t bloc
 static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sidestep_error *err)
 {
     const struct reader_item *item = &f->items[c];
-    uint64_t blocks = hash_block_count(item->data_bytes), most = FETCH_READ_BYTES / HASH_BLOCK_BYTES;
+    uint64_t blocks = hash_block_count(item->data_bytes),
+             most = FETCH_READ_BYTES / HASH_BLOCK_BYTES;
     OWNED uint8_t *needed = needed_blocks(&f->plan->chunks[c], blocks);
 
     if (needed == NULL)
@@ -230,8 +231,9 @@ static void run_jobs(void *context)
         struct sidestep_error why = {0};
         if (i >= f->job_count)
             return;
-        enum sidestep_status status = f->jobs[i].whole_item ? run_item(f, &f->jobs[i], &why)
-                                                            : run_read(f, &f->jobs[i], buffer, &why);
+        enum sidestep_status status = f->jobs[i].whole_item
+                                          ? run_item(f, &f->jobs[i], &why)
+                                          : run_read(f, &f->jobs[i], buffer, &why);
         if (status == SIDESTEP_OK)
             continue;
         pthread_mutex_lock(&f->shared.lock);

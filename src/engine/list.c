@@ -15,8 +15,9 @@
 #include "format/dcp_metadata.h"
 
 static const char *const presence_names[] = {
-    [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving", [SIDESTEP_TRASH] = "trash",
-    [SIDESTEP_BAD] = "bad",             [SIDESTEP_FOREIGN] = "foreign",
+    [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
+    [SIDESTEP_TRASH] = "trash",         [SIDESTEP_BAD] = "bad",
+    [SIDESTEP_FOREIGN] = "foreign",
 };
 
 struct listing {
@@ -279,8 +280,8 @@ enum sidestep_status list_choose(struct store *store, const struct sidestep_list
     return FAIL(err, SIDESTEP_ECORRUPT, "none of %zu checkpoints is valid: %s", seen, rejected);
 }
 
-enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify, char **path,
-                                     struct sidestep_error *err)
+enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify,
+                                     char **path, struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
     struct workers *workers = NULL;

@@ -16,8 +16,9 @@ int64_t list_step_of(const char *name);
 
 /*
  * Walk the committed checkpoints of ${list}, newest first, and return the index of the first that
- * passes ${mode}; those before it go through ${reject}(context, entry, why), which returns a failure to
- * stop.  ENOTFOUND: there is no committed checkpoint.  ECORRUPT: none is valid; ${err} lists them.
+ * passes ${mode}; those before it go through ${reject}(context, entry, why), which returns a
+ * failure to stop.  ENOTFOUND: there is no committed checkpoint.  ECORRUPT: none is valid; ${err}
+ * lists them.
  */
 enum sidestep_status list_choose(struct store *store, const struct sidestep_list *list,
                                  enum sidestep_verify_mode mode, struct workers *workers,

@@ -25,17 +25,17 @@ _Static_assert(sizeof(struct sidestep_save_options) == 32, "a field was added: a
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
  * brought the same x. */
 enum agreement {
-    AGREE_FAILED,         /* 1: a rank cannot go on */
-    AGREE_CHANGED,        /* 1: a rank's layout is not the one of the plan */
-    AGREE_REQUEST,        /* digest of path, step, flags, counter ... */
+    AGREE_FAILED,  /* 1: a rank cannot go on */
+    AGREE_CHANGED, /* 1: a rank's layout is not the one of the plan */
+    AGREE_REQUEST, /* digest of path, step, flags, counter ... */
     AGREE_REQUEST_NOT,
-    AGREE_PLAN,           /* digest of the plan */
+    AGREE_PLAN, /* digest of the plan */
     AGREE_PLAN_NOT,
-    AGREE_ID_0,           /* save id: rank 0's, zero elsewhere */
+    AGREE_ID_0, /* save id: rank 0's, zero elsewhere */
     AGREE_ID_1,
-    AGREE_IN_PLACE,       /* rank 0's */
-    AGREE_PREVIOUS,       /* rank 0's */
-    AGREE_VERDICT,        /* rank 0's word on the save before, plus 1 */
+    AGREE_IN_PLACE, /* rank 0's */
+    AGREE_PREVIOUS, /* rank 0's */
+    AGREE_VERDICT,  /* rank 0's word on the save before, plus 1 */
     AGREE_COUNT,
 };
 
@@ -99,8 +99,7 @@ static enum sidestep_status make_save_id(struct starting *s, const char *name,
 static void set_commit(struct starting *s, const struct sidestep_save_options *options)
 {
     struct commit *commit = &s->save->commit;
-    uint64_t timeout_ms =
-        options->deadline_ms != 0 ? options->deadline_ms : s->engine->timeout_ms;
+    uint64_t timeout_ms = options->deadline_ms != 0 ? options->deadline_ms : s->engine->timeout_ms;
 
     *commit = (struct commit){
         .store = s->engine->store,
@@ -172,8 +171,11 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
 {
     const struct commit *commit = &s->save->commit;
     struct sidestep_engine *engine = s->engine;
-    uint64_t request[] = {XXH3_64bits(commit->path, strlen(commit->path)), (uint64_t)commit->step,
-                          engine->save_counter, s->blocking, commit->incarnation,
+    uint64_t request[] = {XXH3_64bits(commit->path, strlen(commit->path)),
+                          (uint64_t)commit->step,
+                          engine->save_counter,
+                          s->blocking,
+                          commit->incarnation,
                           SIDESTEP_VERSION_MAJOR << 16 | SIDESTEP_VERSION_MINOR};
 
     memset(words, 0, AGREE_COUNT * sizeof(*words));
@@ -260,8 +262,8 @@ static void undo_start(struct starting *s, const struct sidestep_error *why)
     s->save = NULL;
 }
 
-/* Copy.  With the whole file in the pool nothing is written meanwhile, unless the caller waits for the
- * end anyway; with a smaller one, writing has to free it. */
+/* Copy.  With the whole file in the pool nothing is written meanwhile, unless the caller waits for
+ * the end anyway; with a smaller one, writing has to free it. */
 static void stage(struct starting *s)
 {
     struct sidestep_save *save = s->save;

@@ -9,7 +9,8 @@
 
 #include "engine/engine.h"
 
-/* A rank that asks gives C, which counts its own deadline from the last progress, this much longer. */
+/* A rank that asks gives C, which counts its own deadline from the last progress, this much longer.
+ */
 #define LEARN_PATIENCE 2u
 #define WAIT_SLICE_MS 200u
 
@@ -72,12 +73,12 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
 {
     if (!events_wanted(&save->engine->events))
         return;
-    json_t *fields = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "save_id",
-                               save->commit.save_id, "path", save->commit.path, "step",
-                               (json_int_t)save->commit.step, "bytes",
-                               (json_int_t)info->bytes_total, "call_ns", (json_int_t)info->call_ns,
-                               "stage_ns", (json_int_t)info->stage_ns, "write_ns",
-                               (json_int_t)info->write_ns, "commit_ns", (json_int_t)info->commit_ns);
+    json_t *fields =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "save_id", save->commit.save_id,
+                  "path", save->commit.path, "step", (json_int_t)save->commit.step, "bytes",
+                  (json_int_t)info->bytes_total, "call_ns", (json_int_t)info->call_ns, "stage_ns",
+                  (json_int_t)info->stage_ns, "write_ns", (json_int_t)info->write_ns, "commit_ns",
+                  (json_int_t)info->commit_ns);
     if (fields != NULL && err != NULL)
         (void)json_object_set_new(fields, "message", json_string(err->message));
     events_emit(&save->engine->events, state_events[state], fields);
@@ -218,9 +219,9 @@ enum sidestep_status sidestep_save_wait(struct sidestep_save *save, enum sideste
     while (save->shared.state < state && !save_has_ended(save->shared.state)) {
         uint64_t waited = (clock_now(save->engine->clock) - since) / 1000000;
         if (timeout_ms >= 0 && waited >= (uint64_t)timeout_ms) {
-            status = FAIL(err, SIDESTEP_ETIMEDOUT, "save '%s' is %s after %lld ms",
-                          save->commit.path, state_events[save->shared.state],
-                          (long long)timeout_ms);
+            status =
+                FAIL(err, SIDESTEP_ETIMEDOUT, "save '%s' is %s after %lld ms", save->commit.path,
+                     state_events[save->shared.state], (long long)timeout_ms);
             break;
         }
         wait_turn(save, since, &slice_ms,
@@ -256,7 +257,8 @@ enum sidestep_status sidestep_save_poll(struct sidestep_save *save, struct sides
     return SIDESTEP_OK;
 }
 
-enum sidestep_status sidestep_save_finish(struct sidestep_save **out, struct sidestep_save_info *info,
+enum sidestep_status sidestep_save_finish(struct sidestep_save **out,
+                                          struct sidestep_save_info *info,
                                           struct sidestep_error *err)
 {
     struct sidestep_save *save = out != NULL ? *out : NULL;
@@ -265,8 +267,7 @@ enum sidestep_status sidestep_save_finish(struct sidestep_save **out, struct sid
         return SIDESTEP_OK;
     TRY(engine_check(save->engine, err));
     *out = NULL;
-    enum sidestep_status status =
-        sidestep_save_wait(save, SIDESTEP_SAVE_COMMITTED, -1, err);
+    enum sidestep_status status = sidestep_save_wait(save, SIDESTEP_SAVE_COMMITTED, -1, err);
     if (info != NULL && status == SIDESTEP_OK)
         status = sidestep_save_poll(save, info);
     else if (info != NULL)

@@ -30,11 +30,11 @@ struct sidestep_series {
     char prefix[SERIES_MAX_PREFIX];
     char run_id[SAVE_ID_HEX]; /* rank 0's, on all ranks */
     uint64_t incarnation;
-    struct lease lease;       /* rank 0 */
+    struct lease lease; /* rank 0 */
     struct commit_guard guard;
     struct sidestep_save *last; /* our reference to the latest save of this series */
-    bool has_committed;       /* a save of this incarnation */
-    bool has_unknown;         /* an outcome is UNKNOWN: nothing is deleted */
+    bool has_committed;         /* a save of this incarnation */
+    bool has_unknown;           /* an outcome is UNKNOWN: nothing is deleted */
 };
 
 static enum sidestep_status guard_check(void *context, struct sidestep_error *err)
@@ -67,10 +67,11 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
         return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
     if (length == 0 || length >= sizeof(series->prefix) || strchr(prefix, '/') != NULL ||
         prefix[0] == '.' || isdigit((unsigned char)prefix[length - 1]))
-        return FAIL(err, SIDESTEP_EINVAL,
-                    "series prefix '%s': 1 to %u bytes, no slash, not starting with a dot or ending "
-                    "with a digit",
-                    prefix, SERIES_MAX_PREFIX - 1);
+        return FAIL(
+            err, SIDESTEP_EINVAL,
+            "series prefix '%s': 1 to %u bytes, no slash, not starting with a dot or ending "
+            "with a digit",
+            prefix, SERIES_MAX_PREFIX - 1);
     memcpy(series->prefix, prefix, length + 1);
     snprintf(series->root, sizeof(series->root), "%s", root);
     return SIDESTEP_OK;
@@ -129,8 +130,7 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
         return FAIL(err, SIDESTEP_EINVAL, "series is NULL");
     *out = NULL;
     struct sidestep_series *series = memory_new(1, sizeof(*series));
-    enum sidestep_status status =
-        series != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*series));
+    enum sidestep_status status = series != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*series));
     TRY(comm_vote_all(&engine->comm, status, err));
     series->engine = engine;
     status = open_all(series, root, options, err);
@@ -317,8 +317,8 @@ static enum sidestep_status choose(struct sidestep_series *series, enum sidestep
                : FAIL(err, SIDESTEP_ENOTFOUND, "'%s'", members[chosen].name);
 }
 
-/* After a load that failed: 1 if rank 0 finds, by a second look past the cache, that the checkpoint is
- * damaged; then the next older one has its turn. */
+/* After a load that failed: 1 if rank 0 finds, by a second look past the cache, that the checkpoint
+ * is damaged; then the next older one has its turn. */
 static enum sidestep_status is_damaged_all(struct sidestep_series *series, const char *path,
                                            uint64_t *damaged, struct sidestep_error *err)
 {
@@ -333,13 +333,11 @@ static enum sidestep_status is_damaged_all(struct sidestep_series *series, const
     return comm_max_all(&series->engine->comm, damaged, 1, err);
 }
 
-static enum sidestep_status load_once_all(struct sidestep_series *series,
-                                          struct sidestep_state_dict *state,
-                                          const struct sidestep_load_options *options,
-                                          enum sidestep_verify_mode choose_by,
-                                          struct choice *choice, bool *again,
-                                          struct sidestep_load_report *report,
-                                          struct sidestep_error *err)
+static enum sidestep_status
+load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
+              const struct sidestep_load_options *options, enum sidestep_verify_mode choose_by,
+              struct choice *choice, bool *again, struct sidestep_load_report *report,
+              struct sidestep_error *err)
 {
     struct comm *comm = &series->engine->comm;
     struct sidestep_error why = {0};

@@ -57,8 +57,9 @@ void verify_findings_release(struct verify_findings *findings)
     *findings = (struct verify_findings){0};
 }
 
-enum sidestep_status verify_add(struct verify_findings *findings, const char *file, const char *name,
-                                const char *kind, const char *message, struct sidestep_error *err)
+enum sidestep_status verify_add(struct verify_findings *findings, const char *file,
+                                const char *name, const char *kind, const char *message,
+                                struct sidestep_error *err)
 {
     if (findings->count >= VERIFY_MAX_PROBLEMS)
         return SIDESTEP_OK;
@@ -94,8 +95,7 @@ static void report(struct verify *v, const char *file, const char *name,
 
     pthread_mutex_lock(&v->shared.lock);
     if (v->shared.status == SIDESTEP_OK)
-        v->shared.status =
-            verify_add(v->findings, file, name, kind, why->message, &v->shared.err);
+        v->shared.status = verify_add(v->findings, file, name, kind, why->message, &v->shared.err);
     pthread_mutex_unlock(&v->shared.lock);
 }
 
@@ -205,8 +205,8 @@ static enum sidestep_status check_item(struct reader_file *file, const struct fo
                                 .blocks = item->blocks};
 
     if (first < last)
-        TRY(reader_check_blocks(&whole, (first - data) / HASH_BLOCK_BYTES, bytes + (first - s->begin),
-                                last - first, err));
+        TRY(reader_check_blocks(&whole, (first - data) / HASH_BLOCK_BYTES,
+                                bytes + (first - s->begin), last - first, err));
     if (item->offset + item->bytes > s->end)
         return SIDESTEP_OK; /* it ends in a later stretch */
     if (hash_list(item->blocks, item->block_count).low != item->raw_hash.low ||
@@ -308,10 +308,9 @@ static enum sidestep_status check_coverage(struct reader *reader, struct verify_
             boxes[c] = entry->chunks[c].box;
         TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
         if (result != TILING_EXACT)
-            TRY(verify_add(findings, NULL, entry->name, "coverage",
-                           result == TILING_GAP ? "its chunks do not cover it"
-                                                : "its chunks overlap",
-                           err));
+            TRY(verify_add(
+                findings, NULL, entry->name, "coverage",
+                result == TILING_GAP ? "its chunks do not cover it" : "its chunks overlap", err));
     }
     return SIDESTEP_OK;
 }

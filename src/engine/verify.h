@@ -25,8 +25,9 @@ struct verify_findings {
 };
 void verify_findings_release(struct verify_findings *findings);
 /* ${file} and ${name} may be NULL. */
-enum sidestep_status verify_add(struct verify_findings *findings, const char *file, const char *name,
-                                const char *kind, const char *message, struct sidestep_error *err);
+enum sidestep_status verify_add(struct verify_findings *findings, const char *file,
+                                const char *name, const char *kind, const char *message,
+                                struct sidestep_error *err);
 
 /* All data of an opened checkpoint.  OK: it was checked, see the findings. */
 enum sidestep_status verify_reader(struct reader *reader, struct workers *workers,

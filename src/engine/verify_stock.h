@@ -5,7 +5,8 @@
 
 #include "commit/reader.h"
 
-/* Structure, agreement with the metadata, and every CRC32 that was written.  ${box}: NULL for objects. */
+/* Structure, agreement with the metadata, and every CRC32 that was written.  ${box}: NULL for
+ * objects. */
 enum sidestep_status verify_stock_item(struct reader *reader, const struct metadata_entry *entry,
                                        const struct metadata_storage *storage,
                                        const struct box *box, struct sidestep_error *err);

@@ -81,8 +81,8 @@ static bool is_inside(const struct box *box, const struct box *whole)
     for (uint32_t d = 0; d < box->ndim; d++) {
         int64_t begin = box->offsets[d], whole_end = whole->offsets[d] + whole->lengths[d];
 
-        if (begin < whole->offsets[d] || begin > whole_end || box->lengths[d] < 0 ||
-            box->lengths[d] > whole_end - begin)
+        if (begin < whole->offsets[d] || box->lengths[d] < 0 ||
+            box->lengths[d] > whole_end - begin) /* negative behind the end */
             return false;
     }
     return true;

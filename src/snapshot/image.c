@@ -210,8 +210,7 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
 }
 
 enum sidestep_status image_bind(struct image *image, const struct save_plan *plan,
-                                const struct sidestep_state_dict *state,
-                                struct sidestep_error *err)
+                                const struct sidestep_state_dict *state, struct sidestep_error *err)
 {
     arena_release(&image->objects);
     image->windows = NULL;

@@ -18,27 +18,27 @@
 #include "model/state_dict.h"
 #include "plan/save_plan.h"
 
-#define IMAGE_ALIGN ((uint64_t)4096)              /* of windows, and of large items' data */
-#define IMAGE_SMALL_ALIGN ((uint64_t)64)          /* of other items */
-#define IMAGE_LARGE_BYTES ((uint64_t)1 << 20)     /* from here an item is large */
-#define IMAGE_WINDOW_BYTES ((uint64_t)4 << 20)    /* a window is cut at the first place after this */
+#define IMAGE_ALIGN ((uint64_t)4096)           /* of windows, and of large items' data */
+#define IMAGE_SMALL_ALIGN ((uint64_t)64)       /* of other items */
+#define IMAGE_LARGE_BYTES ((uint64_t)1 << 20)  /* from here an item is large */
+#define IMAGE_WINDOW_BYTES ((uint64_t)4 << 20) /* a window is cut at the first place after this */
 #define IMAGE_WINDOW_MAX_BYTES ((uint64_t)8 << 20) /* and is never larger than this */
 
 struct image_item {
     struct footer_item footer; /* place, box, hashes: all but the hashes fixed by the layout */
-    const struct state_entry *entry;   /* the tensor's memory, or the object */
+    const struct state_entry *entry; /* the tensor's memory, or the object */
     struct archive_tensor_layout layout;
-    uint8_t *head;             /* layout.head_bytes */
-    const uint8_t *object;     /* bytes of an object */
-    uint64_t *blocks;          /* = footer.blocks */
-    uint32_t *crcs;            /* of each block */
-    uint8_t first_bytes[8];    /* of the data, for the tail */
+    uint8_t *head;          /* layout.head_bytes */
+    const uint8_t *object;  /* bytes of an object */
+    uint64_t *blocks;       /* = footer.blocks */
+    uint32_t *crcs;         /* of each block */
+    uint8_t first_bytes[8]; /* of the data, for the tail */
 };
 
 struct image_window {
     uint64_t offset;
     uint64_t bytes;
-    size_t first_item;   /* the first that has a byte in it */
+    size_t first_item; /* the first that has a byte in it */
 };
 
 struct image {
@@ -46,17 +46,18 @@ struct image {
     struct arena objects; /* of this save: encoded objects, windows */
     struct image_item *items;
     size_t count;
-    size_t tensor_count;  /* tensors come first */
+    size_t tensor_count; /* tensors come first */
     struct image_window *windows;
     size_t window_count;
-    uint64_t body_bytes;  /* where the footer starts: a multiple of IMAGE_ALIGN */
+    uint64_t body_bytes; /* where the footer starts: a multiple of IMAGE_ALIGN */
 };
 
 /* Lay out the tensors of ${plan}: once per layout. */
 enum sidestep_status image_build(struct image *image, const struct save_plan *plan,
                                  const struct sidestep_state_dict *state,
                                  struct sidestep_error *err);
-/* For each save: take the addresses from ${state}, encode the objects, lay them out, cut windows. */
+/* For each save: take the addresses from ${state}, encode the objects, lay them out, cut windows.
+ */
 enum sidestep_status image_bind(struct image *image, const struct save_plan *plan,
                                 const struct sidestep_state_dict *state,
                                 struct sidestep_error *err);
@@ -66,8 +67,8 @@ void image_release(struct image *image);
 void image_stage(const struct image *image, size_t i, uint8_t *buffer);
 /* Hash the blocks of window ${i}.  Any thread, once per window. */
 void image_hash(struct image *image, size_t i, const uint8_t *buffer);
-/* Put the tails of the items that end in window ${i} into ${buffer}.  All windows up to ${i} have been
- * hashed.  In order of windows, one thread at a time. */
+/* Put the tails of the items that end in window ${i} into ${buffer}.  All windows up to ${i} have
+ * been hashed.  In order of windows, one thread at a time. */
 enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer,
                                   struct sidestep_error *err);
 

@@ -96,7 +96,8 @@ void image_hash(struct image *image, size_t i, const uint8_t *buffer)
 
         assert(part.begin % HASH_BLOCK_BYTES == 0);
         if (part.begin == 0 && part.end != 0)
-            memcpy(item->first_bytes, buffer + part.at, min_u64(sizeof(item->first_bytes), part.end));
+            memcpy(item->first_bytes, buffer + part.at,
+                   min_u64(sizeof(item->first_bytes), part.end));
         for (uint64_t at = part.begin; at < part.end; at += HASH_BLOCK_BYTES) {
             const uint8_t *bytes = buffer + part.at + (at - part.begin);
             uint64_t length = min_u64(HASH_BLOCK_BYTES, part.end - at);

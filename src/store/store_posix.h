@@ -46,6 +46,10 @@ enum sidestep_status store_posix_file_stat(struct store_file *file, struct store
 size_t store_posix_file_alignment(struct store_file *file);
 enum sidestep_status store_posix_file_lock(struct store_file *file, bool exclusive,
                                            struct sidestep_error *err);
+/* Lock ${fd}, which a child made by fork() will close; and, before it is closed, forget it. */
+enum sidestep_status store_posix_lock_take(int fd, const char *name, bool exclusive,
+                                           struct sidestep_error *err);
+void store_posix_lock_forget(int fd);
 enum sidestep_status store_posix_file_close(struct store_file *file, struct sidestep_error *err);
 void store_posix_file_discard(struct store_file *file);
 

@@ -33,6 +33,7 @@ struct posix_file {
     int direct_fd;         /* -1: none */
     size_t alignment;      /* of direct requests; constant */
     atomic_bool direct;    /* false once the kernel has refused one */
+    bool locked;           /* its descriptor is on the list of store_posix_lock.c */
     atomic_int sync_errno; /* of the first file_sync() that failed: the file is garbage */
     char name[];
 };
@@ -306,8 +307,8 @@ enum sidestep_status store_posix_file_read_at(struct store_file *base, void *to,
 /* ---- size and durability */
 
 /*
- * The size stays: others watch it grow, and a writer may need less.  No signal interrupts: tmpfs
- * gives all pages back on one and starts again, so under a fast timer it would never end.
+ * The size stays: others watch it grow, and a writer may need less.  No signal interrupts: some
+ * kernels' tmpfs then gives all pages back, and under a fast timer would never get to the end.
  */
 enum sidestep_status store_posix_file_allocate(struct store_file *base, uint64_t bytes,
                                                struct sidestep_error *err)
@@ -390,28 +391,14 @@ size_t store_posix_file_alignment(struct store_file *base)
     return file->direct_fd >= 0 && atomic_load(&file->direct) ? file->alignment : 0;
 }
 
-/* An open-file-description lock: dies with the last descriptor, whoever else opens the file. */
 enum sidestep_status store_posix_file_lock(struct store_file *base, bool exclusive,
                                            struct sidestep_error *err)
 {
     struct posix_file *file = file_of(base);
-    struct flock lock = {.l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
 
-    if (TEMP_FAILURE_RETRY(fault_hit("posix.lock") ? -1 : fcntl(file->fd, F_OFD_SETLK, &lock)) == 0)
-        return SIDESTEP_OK;
-    switch (errno) {
-    case EAGAIN:
-    case EACCES:
-        return error_set(err, SIDESTEP_ELOCKED, errno, HERE, "lock '%s': held by another",
-                         file->name);
-    case ENOLCK:
-    case ENOSYS:
-    case EOPNOTSUPP:
-    case EINVAL:
-        return error_set(err, SIDESTEP_EUNSUPPORTED, errno, HERE, "lock '%s'", file->name);
-    default:
-        return FAIL_SYS(err, "lock '%s'", file->name);
-    }
+    TRY(store_posix_lock_take(file->fd, file->name, exclusive, err));
+    file->locked = true;
+    return SIDESTEP_OK;
 }
 
 /* ---- closing */
@@ -421,6 +408,8 @@ enum sidestep_status store_posix_file_close(struct store_file *base, struct side
     OWNED struct posix_file *file = file_of(base);
     int sys_errno = fault_hit("posix.close") ? errno : 0;
 
+    if (file->locked)
+        store_posix_lock_forget(file->fd);
     if (file->direct_fd >= 0 && close(file->direct_fd) != 0)
         sys_errno = errno;
     if (close(file->fd) != 0)
@@ -436,6 +425,8 @@ void store_posix_file_discard(struct store_file *base)
 {
     struct posix_file *file = file_of(base);
 
+    if (file->locked)
+        store_posix_lock_forget(file->fd);
     if (file->direct_fd >= 0)
         (void)close(file->direct_fd);
     (void)close(file->fd);

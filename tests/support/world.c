@@ -162,8 +162,8 @@ void world_fill(struct world *world, uint64_t seed)
         (void)visit(&world->tensors[i], seed, i, true);
     assert(!world->for_load);
     struct sidestep_value *config = sidestep_value_dict();
-    enum sidestep_status status = sidestep_value_set(
-        config, sidestep_value_str("step"), sidestep_value_int((int64_t)seed), &err);
+    enum sidestep_status status = sidestep_value_set(config, sidestep_value_str("step"),
+                                                     sidestep_value_int((int64_t)seed), &err);
     assert(status == SIDESTEP_OK);
     status = sidestep_value_set(config, sidestep_value_str("lr"),
                                 sidestep_value_float(1.0 / (double)(seed + 3)), &err);

@@ -6,7 +6,7 @@
  * Reads requests from stdin until its end: one letter, a length (u32, little-endian), and so many
  * bytes, a pickle.  Answers each on stdout with a status (u32) and a length (u32) and bytes: of
  * an error its message, else
- *      v: the value, as JSON (see put_json())
+ *      v: the value, as JSON (see value_json.h)
  *      w: the value, written again
  *      m: the metadata, written again
  *      j: the metadata, as JSON
@@ -18,73 +18,7 @@
 
 #include "format/dcp_metadata.h"
 #include "format/pickle.h"
-
-static void put_hex(struct buffer *out, const void *bytes, size_t length)
-{
-    const unsigned char *p = bytes;
-
-    for (size_t i = 0; i < length; i++)
-        buffer_printf(out, "%02x", p[i]);
-}
-
-static void put_tagged_hex(struct buffer *out, const char *tag, const void *bytes, size_t length)
-{
-    buffer_printf(out, "{\"%s\":\"", tag);
-    put_hex(out, bytes, length);
-    buffer_put_text(out, "\"}");
-}
-
-/* null, true, integers and [lists] as they are; {"f": bits of a float}, {"s": UTF-8}, {"b": bytes}
- * and {"o": a description}, all in hexadecimal; {"t": [a tuple]}, {"d": [key, value, ...]}. */
-static void put_json(struct buffer *out, const struct sidestep_value *value)
-{
-    static const char *const opening[] = {[SIDESTEP_VALUE_LIST] = "[",
-                                          [SIDESTEP_VALUE_TUPLE] = "{\"t\":[",
-                                          [SIDESTEP_VALUE_DICT] = "{\"d\":["};
-    static const char *const tag[] = {
-        [SIDESTEP_VALUE_STR] = "s", [SIDESTEP_VALUE_BYTES] = "b", [SIDESTEP_VALUE_OPAQUE] = "o"};
-    uint64_t bits;
-
-    switch (value->kind) {
-    case SIDESTEP_VALUE_NONE:
-        buffer_put_text(out, "null");
-        return;
-    case SIDESTEP_VALUE_BOOL:
-        buffer_put_text(out, value->as.boolean ? "true" : "false");
-        return;
-    case SIDESTEP_VALUE_INT:
-        buffer_printf(out, "%" PRId64, value->as.integer);
-        return;
-    case SIDESTEP_VALUE_FLOAT:
-        memcpy(&bits, &value->as.real, sizeof(bits));
-        buffer_printf(out, "{\"f\":\"%016" PRIx64 "\"}", bits);
-        return;
-    case SIDESTEP_VALUE_STR:
-    case SIDESTEP_VALUE_BYTES:
-    case SIDESTEP_VALUE_OPAQUE:
-        put_tagged_hex(out, tag[value->kind], value->as.text.bytes, value->as.text.length);
-        return;
-    case SIDESTEP_VALUE_LIST:
-    case SIDESTEP_VALUE_TUPLE:
-    case SIDESTEP_VALUE_DICT:
-        break;
-    }
-    buffer_put_text(out, opening[value->kind]);
-    for (size_t i = 0; i < value->as.seq.count; i++) {
-        if (i != 0)
-            buffer_put_u8(out, ',');
-        put_json(out, value->as.seq.items[i]);
-    }
-    buffer_put_text(out, value->kind == SIDESTEP_VALUE_LIST ? "]" : "]}");
-}
-
-static void put_string(struct buffer *out, const char *text)
-{
-    if (text != NULL)
-        put_tagged_hex(out, "s", text, strlen(text));
-    else
-        buffer_put_text(out, "null");
-}
+#include "support/value_json.h"
 
 static void put_numbers(struct buffer *out, uint32_t ndim, const int64_t *numbers)
 {
@@ -98,9 +32,9 @@ static void put_numbers(struct buffer *out, uint32_t ndim, const int64_t *number
 static void put_storage(struct buffer *out, const struct metadata_storage *storage)
 {
     buffer_put_u8(out, '[');
-    put_string(out, storage->file);
+    value_json_put_text(out, storage->file);
     buffer_printf(out, ",%" PRIu64 ",%" PRIu64 ",", storage->offset, storage->length);
-    put_string(out, storage->transform);
+    value_json_put_text(out, storage->transform);
     buffer_put_u8(out, ']');
 }
 
@@ -109,12 +43,12 @@ static void put_storage(struct buffer *out, const struct metadata_storage *stora
 static void put_entry(struct buffer *out, const struct metadata_entry *entry)
 {
     buffer_put_u8(out, '[');
-    put_string(out, entry->name);
+    value_json_put_text(out, entry->name);
     buffer_put_text(out, ",[");
     for (uint32_t i = 0; i < entry->path_length; i++) {
         buffer_put_text(out, i != 0 ? "," : "");
         if (entry->path[i].key != NULL)
-            put_string(out, entry->path[i].key);
+            value_json_put_text(out, entry->path[i].key);
         else
             buffer_printf(out, "%" PRId64, entry->path[i].index);
     }
@@ -124,7 +58,7 @@ static void put_entry(struct buffer *out, const struct metadata_entry *entry)
         buffer_put_u8(out, ']');
         return;
     }
-    put_string(out, entry->dtype_name);
+    value_json_put_text(out, entry->dtype_name);
     buffer_put_text(out, entry->requires_grad ? ",true," : ",false,");
     put_numbers(out, entry->ndim, entry->shape);
     buffer_put_text(out, ",[");
@@ -145,9 +79,9 @@ static void put_entry(struct buffer *out, const struct metadata_entry *entry)
 static void put_metadata(struct buffer *out, const struct metadata *metadata)
 {
     buffer_put_u8(out, '[');
-    put_string(out, metadata->checkpoint_id);
+    value_json_put_text(out, metadata->checkpoint_id);
     buffer_put_u8(out, ',');
-    put_string(out, metadata->save_id);
+    value_json_put_text(out, metadata->save_id);
     buffer_put_text(out, ",[");
     for (size_t i = 0; i < metadata->count; i++) {
         buffer_put_text(out, i != 0 ? "," : "");
@@ -169,7 +103,7 @@ static enum sidestep_status answer_value(char request, const void *bytes, size_t
     if (request == 'w')
         status = pickle_write_value(out, value, err);
     else
-        put_json(out, value);
+        value_json_put(out, value);
     sidestep_value_free(&value);
     return status;
 }

@@ -268,6 +268,7 @@ struct world {
     unsigned step;   /* operations so far */
     unsigned faults; /* operations that could have failed so far */
     bool was_killed;
+    const struct problem *broken; /* what a task saw */
     /* Called between two operations if something has changed; false: end the run. */
     bool (*after_change)(struct world *world);
     void *context;

@@ -36,10 +36,10 @@ static enum sidestep_status failed(struct sidestep_error *err, const char *op)
 /* ${call}, unless it is this operation's turn to fail; then, with its effect or without. */
 #define WITH_FAULT(store, op, call)                                                                \
     enum fault_kind fault = world_take_fault(sim_of(store));                                       \
-    if (fault == FAULT_BEFORE)                                                                     \
-        return failed(err, (op));                                                                  \
-    if (fault == FAULT_LOST)                                                                       \
+    if (fault == FAULT_LOST && strstr((op), "_sync") != NULL)                                      \
         sim_fail_sync(sim_of(store), 1, true);                                                     \
+    else if (fault == FAULT_BEFORE || fault == FAULT_LOST)                                         \
+        return failed(err, (op));                                                                  \
     enum sidestep_status status = (call);                                                          \
     return fault == FAULT_AFTER && status == SIDESTEP_OK ? failed(err, (op)) : status
 

@@ -214,6 +214,8 @@ static void kill(struct world *world, unsigned mask)
             model_trace(world->tasks[i].client, "KILLED", "");
             world->tasks[i].actor.is_dead = true;
             sim_client_die(world->sim, world->tasks[i].client);
+            if (world->tasks[i].saving != NULL && world->tasks[i].actor.rank == 0)
+                ledger_end(&world->ledger, world->tasks[i].saving->save);
             world->was_killed = true;
         }
 }

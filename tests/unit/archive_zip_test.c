@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/fault.h"
 #include "base/owned.h"
 #include "format/archive.h"
 #include "format/archive_zip.h"
@@ -258,6 +259,84 @@ static void test_ordinary(void **unused)
     accepted("ordinary", bytes, zip.bytes.length);
 }
 
+/* Extra fields of the last entry of the directory. */
+static void test_directory_extra(void **unused)
+{
+    static const struct {
+        const char *extra;
+        uint16_t length;
+        const char *words; /* NULL: accepted */
+    } rows[] = {
+        {"", 0, NULL},
+        {"UT\5\0\3time", 9, NULL},
+        {"UT\0\0ux\1\0x", 9, NULL},
+        {"UT\5", 3, "damaged extra field in the directory"},
+        {"UT\6\0\3time", 9, "damaged extra field in the directory"},
+        {"\1\0\10\0sevenor8", 12, "zip64 sizes do not fit"},
+        {"\1\0\0\0\1\0\0\0", 8, "damaged extra field in the directory"},
+    };
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        OWNED_ZIP_BUILD zip = {0};
+
+        put_sound(&zip);
+        zip_build_end(&zip);
+        size_t entry = zip_find(zip.bytes.bytes, zip.bytes.length, ZIP_CENTRAL, "version");
+        size_t end = zip.bytes.length - 22;
+        buffer_put(&zip.bytes, rows[i].extra, rows[i].length); /* makes room */
+        assert_false(zip.bytes.failed);
+        uint8_t *bytes = zip.bytes.bytes;
+        memmove(bytes + end + rows[i].length, bytes + end, 22);
+        memcpy(bytes + end, rows[i].extra, rows[i].length);
+        zip_set(bytes + entry + 30, 2, rows[i].length);
+        uint8_t *size = bytes + end + rows[i].length + 12;
+        zip_set(size, 4, zip_get(size, 4) + rows[i].length);
+        if (rows[i].words == NULL)
+            accepted(rows[i].extra, bytes, zip.bytes.length);
+        else
+            refused(rows[i].extra, bytes, zip.bytes.length, CORRUPT, rows[i].words);
+    }
+}
+
+/* Padding as of a file system's blocks, which is more than a local header usually has. */
+static void build_padded(struct zip_build *zip)
+{
+    put_sound(zip);
+    uint16_t pad = 4000;
+    uint32_t local = zip->members[1].offset;
+    size_t name_end = local + 30 + strlen("a/version");
+    size_t rest = zip->bytes.length - name_end;
+    assert_non_null(buffer_extend(&zip->bytes, pad));
+    uint8_t *bytes = zip->bytes.bytes;
+    memmove(bytes + name_end + pad, bytes + name_end, rest);
+    memset(bytes + name_end, 'Z', pad);
+    memcpy(bytes + name_end, "FB", 2);
+    zip_set(bytes + name_end + 2, 2, pad - 4);
+    zip_set(bytes + local + 28, 2, pad);
+    zip_build_end(zip);
+}
+
+static void test_padded(void **unused)
+{
+    OWNED_ZIP_BUILD zip = {0};
+    unsigned long n = 1;
+
+    (void)unused;
+    build_padded(&zip);
+    accepted("padded", zip.bytes.bytes, zip.bytes.length);
+    for (bool has_fired = true; has_fired; n++) {
+        struct sidestep_error err = {0};
+
+        fault_arm("memory", n, false, ENOMEM);
+        enum sidestep_status status = check(zip.bytes.bytes, zip.bytes.length, &err);
+        has_fired = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        assert_int_equal(status, has_fired ? SIDESTEP_ENOMEM : SIDESTEP_OK);
+    }
+    assert_true(n >= 4); /* the directory, the long header, a piece of each member */
+}
+
 static void test_names(void **unused)
 {
     static const struct {
@@ -448,6 +527,8 @@ int main(void)
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_prefix_and_suffix),
         cmocka_unit_test(test_ordinary),
+        cmocka_unit_test(test_directory_extra),
+        cmocka_unit_test(test_padded),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_tiling),
         cmocka_unit_test(test_reaches_into_directory),

@@ -223,8 +223,9 @@ static void what_cannot_be_saved_says_why(void **state)
     ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);
     world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
     world_fill(&world, 1);
-    assert_int_equal(sidestep_save(engine, at(path, "no/such/parent"), world.state, NULL, NULL, &err),
-                     SIDESTEP_ENOTFOUND);
+    assert_int_equal(
+        sidestep_save(engine, at(path, "no/such/parent"), world.state, NULL, NULL, &err),
+        SIDESTEP_ENOTFOUND);
     assert_non_null(strstr(err.message, "open the parent directory"));
     put_file(scratch.path, "file", "x");
     assert_int_equal(sidestep_save(engine, at(path, "file"), world.state, NULL, NULL, &err),
@@ -338,8 +339,10 @@ static void any_sharding_is_loaded_on_any_number_of_ranks(void **state)
     static const int sizes[] = {1, 2, 3, 5};
 
     for (size_t s = 0; s < 4; s++) {
-        struct job job = {.seed = 10 + s, .layout = s % 2 == 0 ? WORLD_BY_ROWS : WORLD_BY_COLUMNS,
-                          .async = s % 2 == 1, .failing_rank = -1};
+        struct job job = {.seed = 10 + s,
+                          .layout = s % 2 == 0 ? WORLD_BY_ROWS : WORLD_BY_COLUMNS,
+                          .async = s % 2 == 1,
+                          .failing_rank = -1};
         char name[32];
         snprintf(name, sizeof(name), "ranks-%d", sizes[s]);
         at(job.path, name);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_test.c -- a run's checkpoints: resume from the newest valid one, quarantine, delete, lock. */
+/* series_test.c -- a run's checkpoints: resume from the newest valid one, quarantine, delete, lock.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -25,8 +26,7 @@ static int setup(void **state)
 {
     (void)state;
     world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
-    return scratch_make(&scratch, NULL) &&
-                   sidestep_engine_open(&engine, NULL, NULL) == SIDESTEP_OK
+    return scratch_make(&scratch, NULL) && sidestep_engine_open(&engine, NULL, NULL) == SIDESTEP_OK
                ? 0
                : -1;
 }
@@ -124,9 +124,8 @@ static void the_newest_is_resumed(void **state)
     struct sidestep_series *series = open_series();
     uint64_t step;
 
-    assert_int_equal(
-        sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
-        SIDESTEP_ENOTFOUND);
+    assert_int_equal(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
+                     SIDESTEP_ENOTFOUND);
     assert_non_null(strstr(err.message, "there is no checkpoint yet"));
     save_step(series, 9);
     save_step(series, 10); /* by number, not by letter */
@@ -155,9 +154,8 @@ static void damaged_ones_are_set_aside(void **state)
     assert_int_equal(presence_of("step-2"), SIDESTEP_COMMITTED);
     damage("step-2/__0_0.distcp", 30000);
     damage("step-1/__0_0.distcp", 30000);
-    assert_int_equal(
-        sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
-        SIDESTEP_ECORRUPT);
+    assert_int_equal(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
+                     SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "is valid"));
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
@@ -222,9 +220,10 @@ static void leftovers_of_a_killed_run_are_cleared(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     /* Whatever the kill left: as if it had come in the middle. */
-    snprintf(command, sizeof(command),
-             "mkdir -p %s/.sidestep.%032d.saving && touch %s/.sidestep.%032d.saving/__0_0.distcp.part",
-             scratch.path, 7, scratch.path, 7);
+    snprintf(
+        command, sizeof(command),
+        "mkdir -p %s/.sidestep.%032d.saving && touch %s/.sidestep.%032d.saving/__0_0.distcp.part",
+        scratch.path, 7, scratch.path, 7);
     assert_int_equal(system(command), 0);
     series = open_series();
     assert_int_equal(count_in(SIDESTEP_SAVING) + count_in(SIDESTEP_TRASH), 0);
@@ -242,9 +241,9 @@ static void a_child_of_fork_is_refused(void **state)
 
     assert_true(child >= 0);
     if (child == 0) {
-            bool refused = sidestep_series_save(series, 1, world.state, NULL, NULL, &err) ==
-                           SIDESTEP_EFORKED &&
-                       sidestep_series_close(&series, &err) == SIDESTEP_EFORKED;
+        bool refused =
+            sidestep_series_save(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_EFORKED &&
+            sidestep_series_close(&series, &err) == SIDESTEP_EFORKED;
         _exit(refused ? 0 : 1);
     }
     int status;
@@ -254,6 +253,31 @@ static void a_child_of_fork_is_refused(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
+/* A worker that the trainer forked, and that outlives it, does not keep the series locked. */
+static void a_forked_worker_does_not_hold_the_lock(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_series();
+    int pipe_fds[2], ready_fds[2];
+    char byte = 0;
+
+    assert_int_equal(pipe(pipe_fds), 0);
+    assert_int_equal(pipe(ready_fds), 0);
+    pid_t worker = fork();
+    assert_true(worker >= 0);
+    if (worker == 0) { /* lives until the parent closes its end */
+        close(pipe_fds[1]);
+        _exit(write(ready_fds[1], &byte, 1) == 1 && read(pipe_fds[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    assert_int_equal(read(ready_fds[0], &byte, 1), 1);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    series = open_series();
+    close(pipe_fds[1]);
+    int status;
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    assert_int_equal(status, 0);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
 
 static int run_series(struct sidestep_comm *comm, void *context)
 {
@@ -306,6 +330,7 @@ int main(void)
         CASE(a_series_has_one_owner),
         CASE(leftovers_of_a_killed_run_are_cleared),
         CASE(a_child_of_fork_is_refused),
+        CASE(a_forked_worker_does_not_hold_the_lock),
         CASE(several_ranks_share_a_series),
 #undef CASE
     };

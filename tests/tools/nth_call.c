@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * nth_call.c -- run a program, and at its N-th system call on files kill it, or let that call fail.
+ *
+ *      nth_call [-k N] [-e ERRNO] [-s] [-l LIST] PROGRAM [ARGUMENT...]
+ *
+ *      -k N      at call N (from 1); 0: at none
+ *      -e ERRNO  the call fails with this number instead; without it: SIGKILL before the call
+ *      -s        all later calls fail too
+ *      -l LIST   write the names of all counted calls, one a line, to this file; a call that was
+ *                made to fail, or was the last, has a "*" in front
+ *
+ * Calls are counted over all threads, between the two marks that saver_tool makes: this is why it
+ * is not strace, which counts per thread.  Exit status: the program's, or 128 + its signal.
+ */
+#include <elf.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <linux/ptrace.h>
+#include <unistd.h>
+
+#define FROM_HERE (-4242)
+#define TO_HERE (-4243)
+#define MAX_THREADS 64
+
+static const struct {
+    long number;
+    const char *name;
+} counted[] = {
+#define CALL(name) {SYS_##name, #name}
+    CALL(openat),    CALL(openat2),   CALL(mkdirat),    CALL(renameat2), CALL(unlinkat),
+    CALL(linkat),    CALL(fsync),     CALL(fdatasync),  CALL(write),     CALL(pwrite64),
+    CALL(read),      CALL(pread64),   CALL(fallocate),  CALL(ftruncate), CALL(close),
+    CALL(fstat),     CALL(statx),     CALL(fstatfs),    CALL(fcntl),     CALL(getdents64),
+    CALL(readlinkat), CALL(getcwd),   CALL(fadvise64),
+#ifdef SYS_open
+    CALL(open),      CALL(mkdir),     CALL(rename),     CALL(unlink),    CALL(rmdir),
+    CALL(stat),      CALL(lstat),     CALL(link),       CALL(readlink),
+#endif
+#ifdef SYS_newfstatat
+    CALL(newfstatat),
+#endif
+#ifdef SYS_renameat
+    CALL(renameat),
+#endif
+#undef CALL
+};
+
+static struct {
+    unsigned long nth;
+    int error;
+    bool sticky;
+    FILE *list;
+    bool counting;
+    unsigned long calls;
+} plan;
+
+/* Threads whose call of now is to fail. */
+static pid_t failing[MAX_THREADS];
+
+static void die(const char *what)
+{
+    perror(what);
+    exit(125);
+}
+
+static const char *name_of(uint64_t number)
+{
+    for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++)
+        if ((uint64_t)counted[i].number == number)
+            return counted[i].name;
+    return NULL;
+}
+
+static void fail_later(pid_t thread, bool fail)
+{
+    for (size_t i = 0; i < MAX_THREADS; i++) {
+        if (failing[i] != (fail ? 0 : thread))
+            continue;
+        failing[i] = fail ? thread : 0;
+        return;
+    }
+}
+
+static bool is_failing(pid_t thread)
+{
+    for (size_t i = 0; i < MAX_THREADS; i++)
+        if (failing[i] == thread)
+            return true;
+    return false;
+}
+
+/* Let the kernel make no call (at its entry), or return ${result} (at its exit). */
+static void change_call(pid_t thread, bool entry, long result)
+{
+#if defined(__x86_64__)
+    struct user_regs_struct regs;
+    if (ptrace(PTRACE_GETREGS, thread, NULL, &regs) != 0)
+        return; /* it was killed meanwhile */
+    if (entry)
+        regs.orig_rax = (unsigned long long)-1;
+    else
+        regs.rax = (unsigned long long)result;
+    (void)ptrace(PTRACE_SETREGS, thread, NULL, &regs);
+#elif defined(__aarch64__)
+    struct user_regs_struct regs;
+    int none = -1;
+    struct iovec call = {&none, sizeof(none)}, all = {&regs, sizeof(regs)};
+    if (entry) {
+        (void)ptrace(PTRACE_SETREGSET, thread, (void *)0x404 /* NT_ARM_SYSTEM_CALL */, &call);
+    } else if (ptrace(PTRACE_GETREGSET, thread, (void *)NT_PRSTATUS, &all) == 0) {
+        regs.regs[0] = (unsigned long long)result;
+        (void)ptrace(PTRACE_SETREGSET, thread, (void *)NT_PRSTATUS, &all);
+    }
+#else
+#error "no way to change a system call on this machine is known here"
+#endif
+}
+
+/* A thread is about to make a call. */
+static void at_entry(pid_t program, pid_t thread, uint64_t number, uint64_t argument)
+{
+    const char *name = name_of(number);
+
+    if (number == SYS_close && (int)argument == FROM_HERE)
+        plan.counting = true;
+    else if (number == SYS_close && (int)argument == TO_HERE)
+        plan.counting = false;
+    else if (plan.counting && name != NULL) {
+        plan.calls++;
+        bool hit = plan.calls == plan.nth || (plan.sticky && plan.nth != 0 && plan.calls > plan.nth);
+        if (plan.list != NULL)
+            fprintf(plan.list, "%s%s\n", hit ? "*" : "", name);
+        if (hit && plan.error == 0)
+            kill(program, SIGKILL);
+        else if (hit) {
+            change_call(thread, true, 0);
+            fail_later(thread, true);
+        }
+    }
+}
+
+static void at_call(pid_t program, pid_t thread)
+{
+    struct __ptrace_syscall_info info;
+
+    if (ptrace(PTRACE_GET_SYSCALL_INFO, thread, (void *)sizeof(info), &info) <= 0)
+        return; /* it was killed meanwhile */
+    if (info.op == PTRACE_SYSCALL_INFO_ENTRY) {
+        at_entry(program, thread, info.entry.nr, info.entry.args[0]);
+    } else if (is_failing(thread)) {
+        change_call(thread, false, -plan.error);
+        fail_later(thread, false);
+    }
+}
+
+/* Until the program is gone; its exit status. */
+static int follow(pid_t program)
+{
+    for (;;) {
+        int status, signal = 0;
+        pid_t thread = waitpid(-1, &status, __WALL);
+        if (thread < 0)
+            die("nth_call: wait");
+        if (WIFEXITED(status) || WIFSIGNALED(status)) {
+            if (thread != program)
+                continue;
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        }
+        if (WSTOPSIG(status) == (SIGTRAP | 0x80))
+            at_call(program, thread);
+        else if (WSTOPSIG(status) != SIGTRAP && WSTOPSIG(status) != SIGSTOP)
+            signal = WSTOPSIG(status);
+        (void)ptrace(PTRACE_SYSCALL, thread, NULL, (void *)(intptr_t)signal);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int option;
+
+    while ((option = getopt(argc, argv, "+k:e:sl:")) != -1) {
+        if (option == 'k')
+            plan.nth = strtoul(optarg, NULL, 10);
+        else if (option == 'e')
+            plan.error = atoi(optarg);
+        else if (option == 's')
+            plan.sticky = true;
+        else if (option == 'l' && (plan.list = fopen(optarg, "we")) == NULL)
+            die(optarg);
+    }
+    if (optind >= argc)
+        die("nth_call: no program is given");
+    pid_t program = fork();
+    if (program < 0)
+        die("nth_call: fork");
+    if (program == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+            die("nth_call: ptrace");
+        raise(SIGSTOP);
+        execv(argv[optind], argv + optind);
+        die(argv[optind]);
+    }
+    int status;
+    if (waitpid(program, &status, 0) != program || !WIFSTOPPED(status))
+        die("nth_call: the program does not start");
+    long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK |
+                   PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
+    if (ptrace(PTRACE_SETOPTIONS, program, NULL, (void *)options) != 0 ||
+        ptrace(PTRACE_SYSCALL, program, NULL, NULL) != 0)
+        die("nth_call: ptrace");
+    status = follow(program);
+    if (plan.list != NULL && fclose(plan.list) != 0)
+        die("nth_call: list");
+    return status;
+}

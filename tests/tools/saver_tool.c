@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * saver_tool.c -- a small training of one rank, for the rigs that kill it and break its storage.
+ *
+ *      saver_tool save PATH SEED       save the state of SEED to PATH
+ *      saver_tool series ROOT STEP     open the series, save STEP, close
+ *      saver_tool hold ROOT            open the series; close at the end of the input
+ *      saver_tool check PATH SEED...   load PATH: "seed N" if it is bit for bit that of one of the
+ *                                      SEEDs, "none" if there is no checkpoint, else status 1
+ *      saver_tool resume ROOT          load the newest of a series: "step N" or "none"
+ *      saver_tool gc PARENT            print what is kept
+ *      saver_tool careless PATH SEED   for negative controls: makes PATH name by name, .metadata
+ *                                      first, and takes no notice of errors
+ *
+ * The exit status is that of the command line for the same failure; the reason is on stderr.  The
+ * work proper is between two calls of close() with impossible numbers, so that whoever counts
+ * system calls can leave the loader's out.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sidestep/sidestep.h"
+#include "support/world.h"
+
+#define COUNT_FROM_HERE (-4242)
+#define COUNT_TO_HERE (-4243)
+
+static struct sidestep_error err = {.rank = -1};
+
+static int report(enum sidestep_status status)
+{
+    if (status != SIDESTEP_OK)
+        fprintf(stderr, "%s: %s\n", sidestep_status_text(status), err.message);
+    return sidestep_status_exit(status);
+}
+
+static struct sidestep_engine *open_engine(void)
+{
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.threads = 1;
+    options.timeout_ms = 5000;
+    enum sidestep_status status = sidestep_engine_open(&engine, &options, &err);
+    if (status != SIDESTEP_OK)
+        exit(report(status));
+    return engine;
+}
+
+/* A failure of the close is one of the whole, unless something failed before. */
+static enum sidestep_status close_engine(struct sidestep_engine **engine,
+                                         enum sidestep_status status)
+{
+    enum sidestep_status closed =
+        sidestep_engine_close(engine, status == SIDESTEP_OK ? &err : NULL);
+
+    return status != SIDESTEP_OK ? status : closed;
+}
+
+static enum sidestep_status save_state(const char *path, uint64_t seed, bool counted)
+{
+    struct sidestep_engine *engine = open_engine();
+    struct world world;
+
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    world_fill(&world, seed);
+    if (counted)
+        (void)close(COUNT_FROM_HERE);
+    enum sidestep_status status = sidestep_save(engine, path, world.state, NULL, NULL, &err);
+    status = close_engine(&engine, status);
+    if (counted)
+        (void)close(COUNT_TO_HERE);
+    world_free(&world);
+    return status;
+}
+
+static enum sidestep_status save_step(const char *root, uint64_t step)
+{
+    struct sidestep_engine *engine = open_engine();
+    struct sidestep_series *series = NULL;
+    struct world world;
+
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    world_fill(&world, step);
+    (void)close(COUNT_FROM_HERE);
+    enum sidestep_status status = sidestep_series_open(engine, root, NULL, &series, &err);
+    if (status == SIDESTEP_OK)
+        status = sidestep_series_save(series, step, world.state, NULL, NULL, &err);
+    enum sidestep_status closed =
+        sidestep_series_close(&series, status == SIDESTEP_OK ? &err : NULL);
+    status = close_engine(&engine, status != SIDESTEP_OK ? status : closed);
+    (void)close(COUNT_TO_HERE);
+    world_free(&world);
+    return status;
+}
+
+static enum sidestep_status hold_series(const char *root)
+{
+    struct sidestep_engine *engine = open_engine();
+    struct sidestep_series *series = NULL;
+    enum sidestep_status status = sidestep_series_open(engine, root, NULL, &series, &err);
+
+    if (status == SIDESTEP_OK) {
+        puts("open");
+        fflush(stdout);
+        while (getchar() != EOF)
+            ;
+        status = sidestep_series_close(&series, &err);
+    }
+    return close_engine(&engine, status);
+}
+
+static int check_path(const char *path, char *const *seeds)
+{
+    struct sidestep_engine *engine = open_engine();
+    struct world world;
+    int result = 1;
+
+    world_make(&world, 0, 1, WORLD_BY_COLUMNS, 1, true);
+    (void)close(COUNT_FROM_HERE);
+    enum sidestep_status status = sidestep_load(engine, path, world.state, NULL, NULL, &err);
+    (void)close(COUNT_TO_HERE);
+    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNCOMMITTED) {
+        puts("none");
+        result = 0;
+    } else if (status != SIDESTEP_OK) {
+        result = report(status);
+    } else {
+        for (; *seeds != NULL && result != 0; seeds++) {
+            result = world_check(&world, strtoull(*seeds, NULL, 10)) != 0;
+            if (result == 0)
+                printf("seed %s\n", *seeds);
+        }
+        if (result != 0)
+            fprintf(stderr, "'%s' was loaded, but holds none of the states asked for\n", path);
+    }
+    world_free(&world);
+    (void)sidestep_engine_close(&engine, NULL);
+    return result;
+}
+
+static int resume(const char *root)
+{
+    struct sidestep_engine *engine = open_engine();
+    struct sidestep_series *series = NULL;
+    struct world world;
+    uint64_t step = 0;
+    int result = 0;
+    char rejected[2048] = "";
+
+    world_make(&world, 0, 1, WORLD_BY_COLUMNS, 1, true);
+    enum sidestep_status status = sidestep_series_open(engine, root, NULL, &series, &err);
+    if (status == SIDESTEP_OK)
+        status = sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err);
+    if (status == SIDESTEP_ENOTFOUND) {
+        puts("none");
+    } else if (status != SIDESTEP_OK) {
+        result = report(status);
+    } else if (world_check(&world, step) != 0) {
+        fprintf(stderr, "step %llu was loaded, but is not what was saved\n",
+                (unsigned long long)step);
+        result = 1;
+    } else {
+        printf("step %llu\n", (unsigned long long)step);
+        fputs(rejected, stderr);
+    }
+    (void)sidestep_series_close(&series, NULL);
+    world_free(&world);
+    (void)sidestep_engine_close(&engine, NULL);
+    return result;
+}
+
+static int collect_garbage(const char *parent)
+{
+    struct sidestep_gc_report kept;
+    enum sidestep_status status = sidestep_gc(parent, 0, &kept, &err);
+
+    if (status != SIDESTEP_OK)
+        return report(status);
+    for (size_t i = 0; i < kept.kept_count; i++)
+        printf("kept %s\n", kept.kept[i]);
+    sidestep_gc_report_release(&kept);
+    return 0;
+}
+
+static void copy_carelessly(const char *from, const char *to, const char *name)
+{
+    static char bytes[1 << 16];
+    char path[512];
+    ssize_t length;
+
+    snprintf(path, sizeof(path), "%s/%s", from, name);
+    int in = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof(path), "%s/%s", to, name);
+    int out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    while ((length = read(in, bytes, sizeof(bytes))) > 0)
+        if (write(out, bytes, (size_t)length) != length)
+            fprintf(stderr, "who cares\n");
+    (void)close(out);
+    (void)close(in);
+}
+
+static int save_carelessly(const char *path, uint64_t seed)
+{
+    char aside[512];
+    struct dirent *entry;
+
+    snprintf(aside, sizeof(aside), "%s.aside", path);
+    enum sidestep_status status = save_state(aside, seed, false);
+    if (status != SIDESTEP_OK)
+        return report(status);
+    (void)close(COUNT_FROM_HERE);
+    (void)mkdir(path, 0777);
+    copy_carelessly(aside, path, ".metadata");
+    DIR *directory = opendir(aside);
+    while (directory != NULL && (entry = readdir(directory)) != NULL)
+        if (entry->d_type == DT_REG && strcmp(entry->d_name, ".metadata") != 0)
+            copy_carelessly(aside, path, entry->d_name);
+    if (directory != NULL)
+        closedir(directory);
+    (void)close(COUNT_TO_HERE);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *command = argc > 2 ? argv[1] : "";
+    uint64_t number = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+
+    if (strcmp(command, "save") == 0 && argc == 4)
+        return report(save_state(argv[2], number, true));
+    if (strcmp(command, "series") == 0 && argc == 4)
+        return report(save_step(argv[2], number));
+    if (strcmp(command, "hold") == 0 && argc == 3)
+        return report(hold_series(argv[2]));
+    if (strcmp(command, "check") == 0 && argc >= 4)
+        return check_path(argv[2], argv + 3);
+    if (strcmp(command, "resume") == 0 && argc == 3)
+        return resume(argv[2]);
+    if (strcmp(command, "gc") == 0 && argc == 3)
+        return collect_garbage(argv[2]);
+    if (strcmp(command, "careless") == 0 && argc == 4)
+        return save_carelessly(argv[2], number);
+    fprintf(stderr, "saver_tool: see the comment at its top\n");
+    return 2;
+}

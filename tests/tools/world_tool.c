@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * world_tool.c -- save, load and dump checkpoints from the command line, for tests that compare
+ * them with torch's.
+ *
+ *   world_tool save PATH RANKS LAYOUT SCALE SEED   the state of support/world.h; LAYOUT: rows,
+ *                                                  columns; the ranks are threads
+ *   world_tool load PATH RANKS LAYOUT SCALE SEED   load it, and compare every element
+ *   world_tool dump PATH OUTDIR                    every tensor as a file of its bytes, and
+ *                                                  OUTDIR/index.json: see dump()
+ *   world_tool sample PATH                         a state with every dtype and kind of value:
+ *                                                  see sample_state()
+ *
+ * The exit status is that of the command line for the same failure.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "base/owned.h"
+#include "sidestep/sidestep.h"
+#include "support/comm_threads.h"
+#include "support/value_json.h"
+#include "support/world.h"
+
+/* ---- save and load ---- */
+
+struct job {
+    bool load;
+    const char *path;
+    enum world_layout layout;
+    int64_t scale;
+    uint64_t seed;
+};
+
+static enum sidestep_status load(const struct job *job, struct sidestep_engine *engine,
+                                 struct world *world, struct sidestep_error *err)
+{
+    TRY(sidestep_load(engine, job->path, world->state, NULL, NULL, err));
+    int different = world_check(world, job->seed);
+    if (different == 0)
+        return SIDESTEP_OK;
+    const char *name =
+        (size_t)different <= world->count ? world->tensors[different - 1].name : "config";
+    return FAIL(err, SIDESTEP_EMISMATCH, "rank %d: '%s' is not what was saved", world->rank, name);
+}
+
+static enum sidestep_status save(const struct job *job, struct sidestep_engine *engine,
+                                 struct world *world, struct sidestep_error *err)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+
+    options.has_step = 1;
+    options.step = job->seed;
+    world_fill(world, job->seed);
+    return sidestep_save(engine, job->path, world->state, &options, NULL, err);
+}
+
+static int run_rank(struct sidestep_comm *comm, void *context)
+{
+    const struct job *job = context;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+
+    options.comm = comm;
+    options.threads = 1;
+    enum sidestep_status status = sidestep_engine_open(&engine, &options, &err);
+    if (status == SIDESTEP_OK) {
+        world_make(&world, comm->rank, comm->size, job->layout, job->scale, job->load);
+        status = (job->load ? load : save)(job, engine, &world, &err);
+        world_free(&world);
+        enum sidestep_status closed = sidestep_engine_close(&engine, &err);
+        status = status != SIDESTEP_OK ? status : closed;
+    }
+    if (status != SIDESTEP_OK)
+        fprintf(stderr, "%s\n", err.message);
+    return status != SIDESTEP_OK;
+}
+
+static enum sidestep_status run_ranks(char **argv, bool is_load, struct sidestep_error *err)
+{
+    bool columns = strcmp(argv[2], "columns") == 0;
+    struct job job = {.load = is_load,
+                      .path = argv[0],
+                      .layout = columns ? WORLD_BY_COLUMNS : WORLD_BY_ROWS,
+                      .scale = strtoll(argv[3], NULL, 10),
+                      .seed = strtoull(argv[4], NULL, 10)};
+
+    if (!columns && strcmp(argv[2], "rows") != 0)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is no layout", argv[2]);
+    if (comm_threads_run(atoi(argv[1]), run_rank, &job) != 0)
+        return FAIL(err, SIDESTEP_EIO, "%s '%s' failed", is_load ? "load" : "save", job.path);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status run_save(char **argv, struct sidestep_error *err)
+{
+    return run_ranks(argv, false, err);
+}
+
+static enum sidestep_status run_load(char **argv, struct sidestep_error *err)
+{
+    return run_ranks(argv, true, err);
+}
+
+/* ---- dump ---- */
+
+static enum sidestep_status write_file(const char *folder, const char *name, const void *bytes,
+                                       size_t length, struct sidestep_error *err)
+{
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    if (file == NULL)
+        return FAIL_SYS(err, "open '%s'", path);
+    bool written = fwrite(bytes, 1, length, file) == length;
+    if (fclose(file) != 0 || !written)
+        return FAIL_SYS(err, "write '%s'", path);
+    return SIDESTEP_OK;
+}
+
+static void put_numbers(struct buffer *out, uint32_t ndim, const int64_t *numbers)
+{
+    for (uint32_t d = 0; d < ndim; d++)
+        buffer_printf(out, "%s%" PRId64, d != 0 ? "," : "", numbers[d]);
+}
+
+static void put_chunks(struct buffer *out, const struct sidestep_entry *entry)
+{
+    for (size_t i = 0; i < entry->chunk_count; i++) {
+        buffer_put_text(out, i != 0 ? ",[[" : "[[");
+        put_numbers(out, entry->ndim, entry->chunks[i].offsets);
+        buffer_put_text(out, "],[");
+        put_numbers(out, entry->ndim, entry->chunks[i].lengths);
+        buffer_put_text(out, "]]");
+    }
+}
+
+static enum sidestep_status dump_tensor(struct sidestep_checkpoint *checkpoint,
+                                        const struct sidestep_entry *entry, const char *folder,
+                                        size_t number, struct buffer *out,
+                                        struct sidestep_error *err)
+{
+    OWNED_BUFFER data = {0};
+    char file[32];
+
+    (void)buffer_extend(&data, entry->bytes + 1); /* an empty tensor has an address, too */
+    TRY(buffer_check(&data, err));
+    TRY(sidestep_checkpoint_read_tensor(checkpoint, entry->name, NULL, NULL, data.bytes,
+                                        entry->bytes, err));
+    snprintf(file, sizeof(file), "%zu.bin", number);
+    TRY(write_file(folder, file, data.bytes, entry->bytes, err));
+    buffer_printf(out, ",\"dtype\":\"%s\",\"file\":\"%s\",\"shape\":[", entry->dtype_name, file);
+    put_numbers(out, entry->ndim, entry->shape);
+    buffer_put_text(out, "],\"chunks\":[");
+    put_chunks(out, entry);
+    buffer_put_text(out, "]");
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status dump_object(struct sidestep_checkpoint *checkpoint,
+                                        const struct sidestep_entry *entry, struct buffer *out,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_value *value = NULL;
+
+    TRY(sidestep_checkpoint_read_value(checkpoint, entry->name, &value, err));
+    buffer_put_text(out, ",\"value\":");
+    value_json_put(out, value);
+    sidestep_value_free(&value);
+    return SIDESTEP_OK;
+}
+
+/* index.json: {"format", "save_id", "entries": [{"name", "dtype", "file", "shape", "chunks":
+ * [[offsets, lengths], ...]} or {"name", "value"}, ...]}; names and values as in value_json.h. */
+static enum sidestep_status dump(struct sidestep_checkpoint *checkpoint, const char *folder,
+                                 struct sidestep_error *err)
+{
+    OWNED_BUFFER out = {0};
+    struct sidestep_checkpoint_info info = SIDESTEP_CHECKPOINT_INFO_INIT;
+
+    (void)sidestep_checkpoint_info(checkpoint, &info);
+    buffer_printf(&out, "{\"format\":\"%s\",\"save_id\":\"%s\",\"entries\":[", info.format,
+                  info.save_id);
+    for (size_t i = 0; i < sidestep_checkpoint_count(checkpoint); i++) {
+        const struct sidestep_entry *entry = sidestep_checkpoint_entry(checkpoint, i);
+        buffer_put_text(&out, i != 0 ? ",\n{\"name\":" : "\n{\"name\":");
+        value_json_put_text(&out, entry->name);
+        if (entry->is_object)
+            TRY(dump_object(checkpoint, entry, &out, err));
+        else
+            TRY(dump_tensor(checkpoint, entry, folder, i, &out, err));
+        buffer_put_u8(&out, '}');
+    }
+    buffer_put_text(&out, "]}\n");
+    TRY(buffer_check(&out, err));
+    return write_file(folder, "index.json", out.bytes, out.length, err);
+}
+
+static enum sidestep_status run_dump(char **argv, struct sidestep_error *err)
+{
+    struct sidestep_checkpoint *checkpoint = NULL;
+
+    TRY(sidestep_checkpoint_open(argv[0], &checkpoint, err));
+    enum sidestep_status status = dump(checkpoint, argv[1], err);
+    sidestep_checkpoint_close(&checkpoint);
+    return status;
+}
+
+/* ---- sample ---- */
+
+#define SAMPLE_BYTES 1024 /* of the memory behind one tensor; enough for each of the shapes */
+#define SAMPLE_TENSORS 256
+
+static const struct {
+    const char *name;
+    uint32_t ndim;
+    int64_t shape[4];
+    int64_t strides[4];
+} sample_shapes[] = {
+    {"scalar", 0, {0}, {0}},
+    {"empty", 2, {3, 0}, {1, 1}},
+    {"vector", 1, {5}, {1}},
+    {"four", 4, {2, 3, 1, 4}, {12, 4, 4, 1}},
+    {"transposed", 2, {3, 4}, {1, 3}},
+    {"gaps", 3, {2, 3, 2}, {20, 6, 2}},
+    {"channels_last", 4, {2, 3, 2, 2}, {12, 1, 6, 3}},
+};
+
+/* Byte ${i} of the elements in row-major order is 37 i + (the sum of the name's bytes), of a bool
+ * the last bit of that. */
+static void fill(const struct sidestep_tensor *tensor, unsigned char *data)
+{
+    size_t item = sidestep_dtype_size(tensor->dtype);
+    unsigned char value = 0;
+    int64_t at[4] = {0};
+    int64_t volume = 1;
+
+    for (const char *c = tensor->name; *c != '\0'; c++)
+        value = (unsigned char)(value + (unsigned char)*c);
+    for (uint32_t d = 0; d < tensor->ndim; d++)
+        volume *= tensor->shape[d];
+    for (int64_t n = 0; n < volume; n++) {
+        int64_t place = 0;
+        for (uint32_t d = 0; d < tensor->ndim; d++)
+            place += at[d] * tensor->strides[d];
+        for (size_t i = 0; i < item; i++, value = (unsigned char)(value + 37))
+            data[(size_t)place * item + i] = tensor->dtype == SIDESTEP_BOOL ? value & 1 : value;
+        for (uint32_t d = tensor->ndim; d-- > 0;) {
+            if (++at[d] < tensor->shape[d])
+                break;
+            at[d] = 0;
+        }
+    }
+}
+
+static enum sidestep_status add_dtype(struct sidestep_state_dict *state, enum sidestep_dtype dtype,
+                                      unsigned char *memory, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < sizeof(sample_shapes) / sizeof(sample_shapes[0]); i++) {
+        char name[128];
+        const char *dtype_name = sidestep_dtype_name(dtype);
+        const struct sidestep_path_item path[] = {
+            {"sample", 0}, {dtype_name, 0}, {sample_shapes[i].name, 0}};
+
+        snprintf(name, sizeof(name), "sample.%s.%s", dtype_name, sample_shapes[i].name);
+        struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                         .name = name,
+                                         .dtype = dtype,
+                                         .ndim = sample_shapes[i].ndim,
+                                         .shape = sample_shapes[i].shape,
+                                         .strides = sample_shapes[i].strides,
+                                         .data = memory + i * SAMPLE_BYTES,
+                                         .flags = i % 2 == 0 ? SIDESTEP_TENSOR_REQUIRES_GRAD : 0,
+                                         .path_length = 3,
+                                         .path = path};
+        fill(&tensor, tensor.data);
+        TRY(sidestep_state_dict_add_tensor(state, &tensor, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* In lists, at the end of a deep path, and with a name that JSON and shells find hard. */
+static enum sidestep_status add_paths(struct sidestep_state_dict *state, unsigned char *memory,
+                                      struct sidestep_error *err)
+{
+    static const int64_t shape[] = {2, 3}, strides[] = {3, 1};
+    static const struct {
+        const char *name;
+        uint32_t length;
+        struct sidestep_path_item path[5];
+    } places[] = {
+        {"optim.state.0.exp_avg", 4, {{"optim", 0}, {"state", 0}, {NULL, 0}, {"exp_avg", 0}}},
+        {"optim.state.1.exp_avg", 4, {{"optim", 0}, {"state", 0}, {NULL, 1}, {"exp_avg", 0}}},
+        {"dotted.key.here", 2, {{"dotted.key", 0}, {"here", 0}}},
+        {"top level", 0, {{NULL, 0}}},
+        {"quote\" \\ tab\t \xc3\xa9 \xf0\x9f\x98\x80", 0, {{NULL, 0}}},
+    };
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                         .name = places[i].name,
+                                         .dtype = SIDESTEP_FLOAT32,
+                                         .ndim = 2,
+                                         .shape = shape,
+                                         .strides = strides,
+                                         .data = memory + i * SAMPLE_BYTES,
+                                         .path_length = places[i].length,
+                                         .path = places[i].path};
+        fill(&tensor, tensor.data);
+        TRY(sidestep_state_dict_add_tensor(state, &tensor, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_value(struct sidestep_state_dict *state, const char *key,
+                                      struct sidestep_value *value, struct sidestep_error *err)
+{
+    char name[64];
+    const struct sidestep_path_item path[] = {{"objects", 0}, {key, 0}};
+
+    snprintf(name, sizeof(name), "objects.%s", key);
+    if (value == NULL)
+        return FAIL_NOMEM(err, sizeof(value));
+    enum sidestep_status status = sidestep_state_dict_add_value(state, name, path, 2, value, err);
+    if (status != SIDESTEP_OK)
+        sidestep_value_free(&value);
+    return status;
+}
+
+static enum sidestep_status make_nested(struct sidestep_value **nested, struct sidestep_error *err)
+{
+    struct sidestep_value *dict = sidestep_value_dict();
+    struct sidestep_value *list = sidestep_value_list();
+    struct sidestep_value *tuple = sidestep_value_tuple();
+
+    *nested = dict;
+    TRY(sidestep_value_set(dict, sidestep_value_str("list"), list, err));
+    TRY(sidestep_value_append(list, tuple, err));
+    TRY(sidestep_value_append(tuple, sidestep_value_bytes("\x00\x80\xff", 3), err));
+    TRY(sidestep_value_append(tuple, sidestep_value_none(), err));
+    TRY(sidestep_value_append(tuple, sidestep_value_tuple(), err));
+    TRY(sidestep_value_append(list, sidestep_value_bool(false), err));
+    TRY(sidestep_value_append(list, sidestep_value_dict(), err));
+    TRY(sidestep_value_set(dict, sidestep_value_int(7), sidestep_value_float(0.1), err));
+    return sidestep_value_set(dict, sidestep_value_bytes("k", 1), sidestep_value_str("v"), err);
+}
+
+static enum sidestep_status add_values(struct sidestep_state_dict *state,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_value *nested = NULL;
+
+    TRY(add_value(state, "none", sidestep_value_none(), err));
+    TRY(add_value(state, "true", sidestep_value_bool(true), err));
+    TRY(add_value(state, "false", sidestep_value_bool(false), err));
+    TRY(add_value(state, "zero", sidestep_value_int(0), err));
+    TRY(add_value(state, "least", sidestep_value_int(INT64_MIN), err));
+    TRY(add_value(state, "most", sidestep_value_int(INT64_MAX), err));
+    TRY(add_value(state, "float", sidestep_value_float(-0.0), err));
+    TRY(add_value(state, "infinity", sidestep_value_float(__builtin_inf()), err));
+    TRY(add_value(state, "str", sidestep_value_str("gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80"), err));
+    TRY(add_value(state, "bytes", sidestep_value_bytes("a\0\xff\n", 4), err));
+    TRY(add_value(state, "list", sidestep_value_list(), err));
+    TRY(add_value(state, "tuple", sidestep_value_tuple(), err));
+    TRY(add_value(state, "dict", sidestep_value_dict(), err));
+    enum sidestep_status status = make_nested(&nested, err);
+    return status != SIDESTEP_OK ? status : add_value(state, "nested", nested, err);
+}
+
+static enum sidestep_status sample_state(struct sidestep_state_dict *state, unsigned char *memory,
+                                         struct sidestep_error *err)
+{
+    for (int d = SIDESTEP_DTYPE_NONE + 1; d < SIDESTEP_DTYPE_END; d++) {
+        TRY(add_dtype(state, (enum sidestep_dtype)d, memory, err));
+        memory += sizeof(sample_shapes) / sizeof(sample_shapes[0]) * SAMPLE_BYTES;
+    }
+    TRY(add_paths(state, memory, err));
+    return add_values(state, err);
+}
+
+static enum sidestep_status run_sample(char **argv, struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_state_dict *state = NULL;
+    unsigned char *memory = calloc(SAMPLE_TENSORS, SAMPLE_BYTES);
+
+    if (memory == NULL)
+        return FAIL_NOMEM(err, (size_t)SAMPLE_TENSORS * SAMPLE_BYTES);
+    enum sidestep_status status = sidestep_engine_open(&engine, NULL, err);
+    if (status == SIDESTEP_OK)
+        status = sidestep_state_dict_new(&state, err);
+    if (status == SIDESTEP_OK)
+        status = sample_state(state, memory, err);
+    if (status == SIDESTEP_OK)
+        status = sidestep_save(engine, argv[0], state, NULL, NULL, err);
+    sidestep_state_dict_free(&state);
+    if (engine != NULL) {
+        struct sidestep_error ignored;
+        (void)sidestep_engine_close(&engine, &ignored);
+    }
+    free(memory);
+    return status;
+}
+
+/* ---- main ---- */
+
+static const struct {
+    const char *name;
+    int args;
+    enum sidestep_status (*run)(char **argv, struct sidestep_error *err);
+} commands[] = {
+    {"save", 5, run_save}, {"load", 5, run_load}, {"dump", 2, run_dump}, {"sample", 1, run_sample}};
+
+int main(int argc, char **argv)
+{
+    struct sidestep_error err = {0};
+
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (argc > 1 && strcmp(argv[1], commands[i].name) == 0 && argc - 2 == commands[i].args) {
+            enum sidestep_status status = commands[i].run(argv + 2, &err);
+            if (status != SIDESTEP_OK)
+                fprintf(stderr, "%s\n", err.message);
+            return sidestep_status_exit(status);
+        }
+    fprintf(stderr, "usage: see tests/tools/world_tool.c\n");
+    return 2;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * model_program.c -- what processes do.  A rank does what engine/save.c, save_runner.c and
+ * save_handle.c make it do, without their threads; the agreement is a variable.  See model.h.
+ */
+#include "model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "commit/lease.h"
+#include "commit/reader.h"
+#include "commit/sweep.h"
+#include "engine/list.h"
+
+/* ---- one rank of a save */
+
+struct rank {
+    struct saving *saving;
+    struct commit commit;
+    struct sidestep_error why;
+};
+
+static bool is_dead(void)
+{
+    return model.actor->is_dead;
+}
+
+static void tell(struct rank *r, enum commit_outcome outcome)
+{
+    if (!is_dead())
+        ledger_tell(r->saving->ledger, r->saving->save, outcome);
+}
+
+static enum sidestep_status guard_check(void *context, struct sidestep_error *err)
+{
+    return lease_check(context, err);
+}
+
+static void init(struct rank *r, uint32_t rank, struct store *store, struct clock *clock)
+{
+    const struct saving *s = r->saving;
+
+    r->commit = (struct commit){
+        .store = store,
+        .clock = clock,
+        .rank = rank,
+        .world_size = s->save->ranks,
+        .timeout_ns = MODEL_TIMEOUT_MS * UINT64_C(1000000),
+        .step = s->has_series ? 1 : -1,
+        .no_replace = s->no_replace,
+        .incarnation = s->incarnation,
+        .layout_digest = MODEL_LAYOUT_DIGEST,
+    };
+    if (s->has_series)
+        memcpy(r->commit.run_id, s->run_id, sizeof(r->commit.run_id));
+    if (rank == 0 && (model.mutant == NULL || model.mutant->kind != MUTANT_NO_GUARD))
+        r->commit.guard = s->guard;
+}
+
+/* The agreement: C brings what it has begun, the others take it. */
+static enum sidestep_status agree(struct rank *r)
+{
+    struct saving *s = r->saving;
+    struct commit *commit = &r->commit;
+    uint64_t patience = MODEL_TIMEOUT_MS;
+
+    if (commit->rank == 0) {
+        model_enter(PHASE_BEGIN);
+        enum sidestep_status status = commit_begin(commit, s->save->id, &r->why);
+        s->in_place = commit->in_place;
+        s->previous = commit->previous;
+        s->agreed = status == SIDESTEP_OK;
+        s->given_up = status != SIDESTEP_OK;
+        return status;
+    }
+    while (!s->agreed) {
+        if (s->given_up || is_dead() || patience-- == 0)
+            return FAIL(&r->why, SIDESTEP_EPEER, "rank 0 has failed");
+        commit->clock->sleep_ms(commit->clock, 1);
+    }
+    commit_set_save_id(commit, s->save->id);
+    commit->in_place = s->in_place;
+    commit->previous = s->previous;
+    return SIDESTEP_OK;
+}
+
+/* A whole shard where only a blind coordinator will look. */
+static void write_decoy(struct rank *r)
+{
+    OWNED_DIR *decoys = NULL;
+    OWNED_FILE *file = NULL;
+    struct store *store = r->commit.store;
+    char name[NAMES_MAX];
+
+    names_format(NAMES_SHARD, r->commit.in_place ? r->commit.save_id : "", r->commit.rank, 0, name);
+    if (store_dir_open(store, NULL, "/decoys", &decoys, NULL) == SIDESTEP_OK &&
+        store_file_create(decoys, name, 0, &file, NULL) == SIDESTEP_OK)
+        (void)shard_write(&r->commit, file, r->saving->save->id, NULL);
+}
+
+static enum sidestep_status write_and_vote(struct rank *r)
+{
+    static const uint8_t other_id[SAVE_ID_BYTES] = {0xee};
+    struct commit *commit = &r->commit;
+    struct sidestep_error *err = &r->why;
+    bool cheats = r->saving->cheats == (int32_t)commit->rank;
+    OWNED_FILE *file = NULL;
+
+    TRY(commit_join(commit, err));
+    model_enter(PHASE_SHARD);
+    TRY(commit_shard_create(commit, 0, 0, &file, err));
+    if (cheats)
+        write_decoy(r);
+    TRY(shard_write(commit, file, cheats ? other_id : r->saving->save->id, err));
+    if (r->saving->votes_no == (int32_t)commit->rank)
+        return FAIL(err, SIDESTEP_EIO, "this rank votes no");
+    TRY(commit_check_aborted(commit, err));
+    if (model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_YES)
+        TRY(commit_vote_yes(commit, err));
+    TRY(commit_shard_seal(commit, 0, TAKE(file), err));
+    model_enter(PHASE_VOTE);
+    if (model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_YES)
+        return SIDESTEP_OK;
+    return commit_vote_yes(commit, err);
+}
+
+static void unlink_own(struct commit *commit)
+{
+    char name[NAMES_MAX];
+
+    if (!commit->in_place || !commit->shards_made)
+        return;
+    names_format(NAMES_PART, commit->save_id, commit->rank, 0, name);
+    (void)store_unlink(commit->dir, name, NULL);
+    names_format(NAMES_SHARD, commit->save_id, commit->rank, 0, name);
+    (void)store_unlink(commit->dir, name, NULL);
+}
+
+static enum commit_outcome give_up(struct rank *r)
+{
+    model_enter(PHASE_ABORT);
+    if (r->commit.rank == 0) {
+        commit_abort(&r->commit, &r->why);
+    } else {
+        commit_vote_no(&r->commit, &r->why);
+        unlink_own(&r->commit);
+    }
+    tell(r, COMMIT_ABORTED);
+    return COMMIT_ABORTED;
+}
+
+static enum commit_outcome decide(struct rank *r)
+{
+    struct commit_count count = {0};
+    enum commit_outcome outcome = COMMIT_ABORTED;
+
+    model_enter(PHASE_COUNT);
+    enum sidestep_status status = commit_count_votes(&r->commit, &count, &r->why);
+    model_enter(PHASE_PUBLISH);
+    if (status == SIDESTEP_OK)
+        status = commit_publish(&r->commit, &count, &outcome, &r->why);
+    commit_count_release(&count);
+    tell(r, outcome == COMMIT_COMMITTED ? outcome : COMMIT_UNKNOWN);
+    return outcome == COMMIT_ABORTED ? give_up(r) : outcome;
+}
+
+static enum commit_outcome learn(struct rank *r)
+{
+    struct clock *clock = r->commit.clock;
+    uint64_t since = clock_now(clock);
+    struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
+    enum commit_outcome outcome;
+
+    model_enter(PHASE_LEARN);
+    while ((outcome = commit_learn(&r->commit, &r->why)) == COMMIT_UNDECIDED && !is_dead() &&
+           clock_now(clock) - since <= 2 * r->commit.timeout_ns)
+        backoff_sleep(&backoff, clock);
+    tell(r, outcome);
+    return outcome;
+}
+
+enum commit_outcome program_save(struct saving *saving, uint32_t rank, struct store *store,
+                                 struct clock *clock)
+{
+    struct rank r = {.saving = saving};
+    enum commit_outcome outcome;
+    char path[64];
+
+    init(&r, rank, store, clock);
+    model_enter(PHASE_OTHER);
+    snprintf(path, sizeof(path), MODEL_PARENT "/%s", saving->save->name);
+    enum sidestep_status status = commit_open(&r.commit, path, &r.why);
+    if (status == SIDESTEP_OK)
+        status = agree(&r);
+    else if (rank == 0)
+        saving->given_up = true;
+    if (status != SIDESTEP_OK)
+        outcome = COMMIT_ABORTED; /* on all ranks: there was no agreement */
+    else if (write_and_vote(&r) != SIDESTEP_OK)
+        outcome = give_up(&r);
+    else
+        outcome = rank == 0 ? decide(&r) : learn(&r);
+    if (rank == 0) {
+        saving->outcome = outcome;
+        if (!is_dead())
+            ledger_end(saving->ledger, saving->save);
+    }
+    commit_close(&r.commit);
+    return outcome;
+}
+
+/* ---- the owner of a series */
+
+static int find_save(const struct ledger *ledger, const char *hex)
+{
+    uint8_t id[SAVE_ID_BYTES];
+
+    if (hex != NULL && hash_from_hex(hex, sizeof(id), id))
+        for (uint32_t i = 0; i < ledger->save_count; i++)
+            if (memcmp(ledger->saves[i].id, id, sizeof(id)) == 0)
+                return (int)i;
+    return MODEL_NOTHING;
+}
+
+/* The choice, and what it promises: what is chosen stays, what is not there does not come. */
+static bool choose(struct lease *lease, struct store *store, struct ledger *ledger, int *chosen,
+                   struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    bool seen[MODEL_MAX_SAVES] = {false};
+    size_t at = 0;
+
+    *chosen = MODEL_NOTHING;
+    model_enter(PHASE_CHOOSE);
+    if (store_dir_sync(lease->root, err) != SIDESTEP_OK ||
+        list_root(store, MODEL_PARENT, &list, err) != SIDESTEP_OK)
+        return false;
+    enum sidestep_status status =
+        list_choose(store, &list, SIDESTEP_VERIFY_STRUCTURE, NULL, NULL, NULL, &at, err);
+    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+        return false;
+    for (size_t i = 0; i < list.count; i++) {
+        int save = list.entries[i].state == SIDESTEP_COMMITTED
+                       ? find_save(ledger, list.entries[i].save_id)
+                       : MODEL_NOTHING;
+        if (save != MODEL_NOTHING)
+            seen[save] = true;
+        if (status == SIDESTEP_OK && i == at)
+            *chosen = save;
+    }
+    if (is_dead())
+        return false;
+    if (*chosen != MODEL_NOTHING)
+        ledger_tell(ledger, &ledger->saves[*chosen], COMMIT_COMMITTED);
+    for (uint32_t i = 0; i < ledger->save_count; i++)
+        if (!seen[i] && !ledger->saves[i].fenced) {
+            ledger->saves[i].fenced = true;
+            ledger->tick++;
+        }
+    return true;
+}
+
+bool program_open_series(struct lease *lease, struct store *store, struct ledger *ledger,
+                         int *chosen, struct sidestep_error *err)
+{
+    model_enter(PHASE_LEASE);
+    if (lease_take(lease, store, MODEL_PARENT, err) != SIDESTEP_OK)
+        return false;
+    struct sweep sweep = {.store = store, .parent = lease->root, .mode = SWEEP_SERIES};
+    model_enter(PHASE_FENCE);
+    return sweep_parent(&sweep, err) == SIDESTEP_OK && choose(lease, store, ledger, chosen, err);
+}
+
+enum commit_outcome program_series_save(struct world *world, struct ledger *ledger,
+                                        struct lease *lease, struct store *store,
+                                        struct clock *clock, const char *name)
+{
+    struct commit_guard guard = {.check = guard_check, .context = lease};
+    struct saving saving = {
+        .world = world,
+        .ledger = ledger,
+        .save = ledger_new_save(ledger, name, 1),
+        .votes_no = -1,
+        .cheats = -1,
+        .has_series = true,
+        .no_replace = true,
+        .incarnation = lease->incarnation,
+        .guard = &guard,
+    };
+
+    memcpy(saving.run_id, lease->run_id, sizeof(saving.run_id));
+    return program_save(&saving, 0, store, clock);
+}
+
+bool program_series_delete(struct ledger *ledger, struct lease *lease, struct store *store,
+                           struct model_save *save)
+{
+    char trash[NAMES_MAX], hex[SAVE_ID_HEX];
+    uint8_t id[SAVE_ID_BYTES];
+
+    model_enter(PHASE_DELETE);
+    memset(id, 0xdd, sizeof(id));
+    hash_to_hex(id, sizeof(id), hex);
+    if (lease_check(lease, NULL) != SIDESTEP_OK)
+        return false;
+    save->doomed = true;
+    ledger->tick++;
+    if (sweep_to_trash(lease->root, save->name, hex, NULL) != SIDESTEP_OK || is_dead())
+        return false;
+    save->gone = true;
+    ledger->tick++;
+    names_format(NAMES_TRASH, hex, 0, 0, trash);
+    (void)store;
+    return sweep_empty_trash(lease->root, trash, NULL, NULL) == SIDESTEP_OK;
+}
+
+/* ---- a user, who has a directory, and maybe a file in it */
+
+void program_make_dir(struct ledger *ledger, struct store *store, const char *dir, const char *file)
+{
+    OWNED_DIR *parent = NULL;
+    OWNED_DIR *made = NULL;
+    OWNED_FILE *handle = NULL;
+    char path[64], text[64];
+
+    model_enter(PHASE_OTHER);
+    snprintf(path, sizeof(path), MODEL_PARENT "/%s", dir);
+    if (store_dir_open(store, NULL, MODEL_PARENT, &parent, NULL) != SIDESTEP_OK ||
+        (store_dir_make(parent, dir, NULL) != SIDESTEP_OK && file == NULL) ||
+        store_dir_open(store, parent, dir, &made, NULL) != SIDESTEP_OK || file == NULL)
+        return;
+    snprintf(text, sizeof(text), "%s/%s", path, file);
+    if (store_file_create(made, file, 0, &handle, NULL) != SIDESTEP_OK ||
+        store_file_write_at(handle, text, strlen(text), 0, NULL) != SIDESTEP_OK || is_dead())
+        return;
+    struct model_file *entry = &ledger->files[ledger->file_count++];
+    snprintf(entry->dir, sizeof(entry->dir), "%s", path);
+    snprintf(entry->name, sizeof(entry->name), "%s", file);
+    ledger->tick++;
+    if (store_file_sync(handle, NULL) == SIDESTEP_OK &&
+        store_dir_sync(made, NULL) == SIDESTEP_OK && store_dir_sync(parent, NULL) == SIDESTEP_OK &&
+        !is_dead()) {
+        entry->durable = true;
+        ledger->tick++;
+    }
+}

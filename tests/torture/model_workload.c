@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* model_workload.c -- what is done while the power may go; see model.h. */
+#include "model.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "commit/lease.h"
+#include "commit/reader.h"
+
+/* ---- before */
+
+static void save_before(struct world *world, const char *name, uint32_t ranks)
+{
+    (void)ranks;
+    struct saving saving = {.ledger = &world->ledger, .votes_no = -1, .cheats = -1};
+
+    saving.save = ledger_new_save(&world->ledger, name, 1);
+    enum commit_outcome outcome =
+        program_save(&saving, 0, sim_store(world->sim, MODEL_SETUP), &world->clock);
+    assert(outcome == COMMIT_COMMITTED);
+    (void)outcome;
+}
+
+static void make_dir_before(struct world *world, const char *dir, const char *file)
+{
+    program_make_dir(&world->ledger, sim_store(world->sim, MODEL_SETUP), dir, file);
+}
+
+static void old_made_by_swap(struct world *world)
+{
+    save_before(world, MODEL_TARGET, 1);
+}
+
+static void old_made_in_place(struct world *world)
+{
+    make_dir_before(world, MODEL_TARGET, NULL);
+    save_before(world, MODEL_TARGET, 1);
+}
+
+static void old_and_files(struct world *world)
+{
+    make_dir_before(world, MODEL_TARGET, "config.json");
+    save_before(world, MODEL_TARGET, 1);
+}
+
+static void empty_dir(struct world *world)
+{
+    make_dir_before(world, MODEL_TARGET, NULL);
+}
+
+static void files_of_user(struct world *world)
+{
+    make_dir_before(world, MODEL_TARGET, "config.json");
+    make_dir_before(world, MODEL_TARGET, "__0_0.txt");
+}
+
+static void decoys(struct world *world)
+{
+    OWNED_DIR *root = NULL;
+    struct store *store = sim_store(world->sim, MODEL_SETUP);
+    enum sidestep_status status = store_dir_open(store, NULL, "/", &root, NULL);
+
+    if (status == SIDESTEP_OK)
+        status = store_dir_make(root, "decoys", NULL);
+    assert(status == SIDESTEP_OK);
+}
+
+/* ---- tasks */
+
+static void rank_main(struct task *task)
+{
+    (void)program_save(task->saving, task->actor.rank, world_store(task), &task->world->clock);
+}
+
+static struct saving *add_ranks(struct world *world, const char *name)
+{
+    struct saving *saving = world_add_saving(world, name, world->workload->ranks);
+
+    for (uint32_t rank = 0; rank < world->workload->ranks; rank++)
+        (void)world_add(world, rank_main, saving, rank);
+    return saving;
+}
+
+static void start_save(struct world *world)
+{
+    (void)add_ranks(world, MODEL_TARGET);
+}
+
+static void start_no(struct world *world)
+{
+    add_ranks(world, MODEL_TARGET)->votes_no = 1;
+}
+
+static void start_cheat(struct world *world)
+{
+    add_ranks(world, MODEL_TARGET)->cheats = 1;
+}
+
+static void make_dir_main(struct task *task)
+{
+    program_make_dir(&task->world->ledger, world_store(task), MODEL_TARGET, NULL);
+}
+
+static void make_file_main(struct task *task)
+{
+    program_make_dir(&task->world->ledger, world_store(task), MODEL_TARGET, "config.json");
+}
+
+static void start_dir_appears(struct world *world)
+{
+    start_save(world);
+    (void)world_add(world, make_dir_main, NULL, 9);
+}
+
+static void start_file_appears(struct world *world)
+{
+    start_save(world);
+    (void)world_add(world, make_file_main, NULL, 9);
+}
+
+/* One process saves, and saves again. */
+static void twice_main(struct task *task)
+{
+    struct world *world = task->world;
+
+    rank_main(task);
+    if (task->actor.is_dead)
+        return;
+    struct saving again = {.ledger = &world->ledger, .votes_no = -1, .cheats = -1};
+    again.save = ledger_new_save(&world->ledger, MODEL_TARGET, 1);
+    (void)program_save(&again, 0, world_store(task), &world->clock);
+    if (task->actor.is_dead)
+        ledger_end(&world->ledger, again.save);
+}
+
+static void start_twice(struct world *world)
+{
+    (void)world_add(world, twice_main, world_add_saving(world, MODEL_TARGET, 1), 0);
+}
+
+static void start_race(struct world *world)
+{
+    (void)world_add(world, rank_main, world_add_saving(world, MODEL_TARGET, 1), 0);
+    (void)world_add(world, rank_main, world_add_saving(world, MODEL_TARGET, 1), 0);
+}
+
+/* The first process dies on the way, with the other rank of its save left; a new one saves. */
+static void start_successor(struct world *world)
+{
+    start_save(world);
+    (void)world_add(world, rank_main, world_add_saving(world, MODEL_TARGET, 1), 0);
+}
+
+/* A reader must never see anything but whole checkpoints. */
+static void reader_main(struct task *task)
+{
+    struct world *world = task->world;
+    static struct problem problem;
+    int found;
+
+    for (int i = 0; i < 3 && !task->actor.is_dead; i++)
+        if (!ledger_look(world_store(task), &world->ledger, MODEL_TARGET, &found, &problem) &&
+            !task->actor.is_dead)
+            world->broken = &problem;
+}
+
+static void start_read(struct world *world)
+{
+    start_save(world);
+    (void)world_add(world, reader_main, NULL, 9);
+}
+
+/* ---- series */
+
+static void series_main(struct task *task)
+{
+    struct world *world = task->world;
+    struct store *store = world_store(task);
+    struct lease lease = {0};
+    int chosen;
+    bool good = program_open_series(&lease, store, &world->ledger, &chosen, NULL);
+
+    for (int i = 1; i <= 2 && good && !task->actor.is_dead; i++)
+        good = program_series_save(world, &world->ledger, &lease, store, &world->clock,
+                                   i == 1 ? "step-1" : "step-2") == COMMIT_COMMITTED;
+    if (good && !task->actor.is_dead)
+        (void)program_series_delete(&world->ledger, &lease, store,
+                                    &world->ledger.saves[world->ledger.save_count - 2]);
+    lease_release(&lease);
+}
+
+static void start_series(struct world *world)
+{
+    (void)world_add(world, series_main, NULL, 0);
+}
+
+/* The old incarnation: it has the lease already, and saves step 2. */
+static void old_owner_main(struct task *task)
+{
+    struct world *world = task->world;
+    struct store *store = world_store(task);
+    struct lease lease = {0};
+    int chosen;
+
+    if (program_open_series(&lease, store, &world->ledger, &chosen, NULL) && !task->actor.is_dead)
+        (void)program_series_save(world, &world->ledger, &lease, store, &world->clock, "step-2");
+    lease_release(&lease);
+}
+
+/* The new one resumes, and saves the same step. */
+static void new_owner_main(struct task *task)
+{
+    old_owner_main(task);
+}
+
+static void series_before(struct world *world)
+{
+    struct store *store = sim_store(world->sim, MODEL_SETUP);
+    struct lease lease = {0};
+    int chosen;
+    bool good = program_open_series(&lease, store, &world->ledger, &chosen, NULL);
+
+    assert(good);
+    enum commit_outcome outcome = program_series_save(world, &world->ledger, &lease, store,
+                                                      &world->clock, "step-1");
+    assert(outcome == COMMIT_COMMITTED);
+    (void)good;
+    (void)outcome;
+    lease_release(&lease);
+}
+
+static void series_before_dir(struct world *world)
+{
+    series_before(world);
+    make_dir_before(world, "step-2", NULL);
+}
+
+static void start_zombie(struct world *world)
+{
+    (void)world_add(world, old_owner_main, NULL, 0);
+    (void)world_add(world, new_owner_main, NULL, 0);
+}
+
+const struct workload model_workloads[] = {
+    {"fresh", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
+    {"fresh-2", 0, WORKLOAD_COMMITS, MODEL_TARGET, 2, NULL, start_save},
+    {"fresh-3", 0, WORKLOAD_COMMITS, MODEL_TARGET, 3, NULL, start_save},
+    {"empty-dir", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, empty_dir, start_save},
+    {"empty-dir-2", 0, WORKLOAD_COMMITS, MODEL_TARGET, 2, empty_dir, start_save},
+    {"over-swap", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_by_swap, start_save},
+    {"over-swap-2", 0, WORKLOAD_COMMITS, MODEL_TARGET, 2, old_made_by_swap, start_save},
+    {"over-in-place", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_in_place, start_save},
+    {"over-in-place-2", 0, WORKLOAD_COMMITS, MODEL_TARGET, 2, old_made_in_place, start_save},
+    {"over-files", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, files_of_user, start_save},
+    {"over-old-and-files", 0, WORKLOAD_COMMITS, MODEL_TARGET, 2, old_and_files, start_save},
+    {"dir-appears", 0, 0, MODEL_TARGET, 1, NULL, start_dir_appears},
+    {"dir-appears-2", 0, 0, MODEL_TARGET, 2, NULL, start_dir_appears},
+    {"file-appears", 0, 0, MODEL_TARGET, 1, NULL, start_file_appears},
+    {"file-appears-2", 0, 0, MODEL_TARGET, 2, NULL, start_file_appears},
+    {"twice", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_twice},
+    {"race-fresh", 0, 0, MODEL_TARGET, 1, NULL, start_race},
+    {"race-over", 0, 0, MODEL_TARGET, 1, old_made_by_swap, start_race},
+    {"successor", 0, 0, MODEL_TARGET, 2, NULL, start_successor},
+    {"successor-over", 0, 0, MODEL_TARGET, 2, old_made_in_place, start_successor},
+    {"votes-no", 0, 0, MODEL_TARGET, 2, NULL, start_no},
+    {"votes-no-over", 0, 0, MODEL_TARGET, 2, old_made_by_swap, start_no},
+    {"foreign-shard", 0, 0, MODEL_TARGET, 2, decoys, start_cheat},
+    {"reader", 0, WORKLOAD_COMMITS | WORKLOAD_NO_FAULTS, MODEL_TARGET, 1, old_made_by_swap, start_read},
+    {"series", 0, WORKLOAD_SERIES, NULL, 1, NULL, start_series},
+    {"series-root", 0, WORKLOAD_SERIES | WORKLOAD_MAKES_PARENT, NULL, 1, NULL, start_series},
+    {"zombie", SIM_NO_LOCKS, WORKLOAD_SERIES, NULL, 1, series_before, start_zombie},
+    {"zombie-dir", SIM_NO_LOCKS, WORKLOAD_SERIES, NULL, 1, series_before_dir, start_zombie},
+    {"no-noreplace", SIM_NO_NOREPLACE, WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
+    {"no-noreplace-appears", SIM_NO_NOREPLACE, 0, MODEL_TARGET, 1, NULL, start_file_appears},
+    {"no-exchange", SIM_NO_EXCHANGE, WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_by_swap,
+     start_save},
+    {"no-flags", SIM_NO_NOREPLACE | SIM_NO_EXCHANGE, WORKLOAD_COMMITS, MODEL_TARGET, 2,
+     old_and_files, start_save},
+    {"own-sync", SIM_OWN_SYNC, WORKLOAD_COMMITS | WORKLOAD_NO_RECOVERY_SAVE | WORKLOAD_NO_FAULTS,
+     MODEL_TARGET, 2, NULL, start_save},
+    {"own-sync-over", SIM_OWN_SYNC,
+     WORKLOAD_COMMITS | WORKLOAD_NO_RECOVERY_SAVE | WORKLOAD_NO_FAULTS, MODEL_TARGET, 2,
+     old_made_by_swap, start_save},
+};
+const size_t model_workload_count = ARRAY_LENGTH(model_workloads);
