@@ -175,7 +175,7 @@ enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[S
     TRY(choose_form(commit, err));
     /* Before our mark is there, so that it is not taken for a leftover. */
     if (commit->in_place)
-        sweep_in_place(commit->dir);
+        sweep_in_place(commit->parent, commit->dir);
     if (commit->run_id[0] == '\0')
         sweep_one_off(commit->store, commit->parent, commit->name);
     enum sidestep_status status = commit->in_place ? SIDESTEP_OK : make_saving(commit, err);

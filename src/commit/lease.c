@@ -21,10 +21,7 @@ static enum sidestep_status make_dir(struct store_dir *at, const char *name,
 {
     enum sidestep_status status = store_dir_make(at, name, err);
 
-    if (status == SIDESTEP_EEXISTS)
-        return SIDESTEP_OK;
-    TRY(status);
-    return store_dir_sync(at, err);
+    return status == SIDESTEP_EEXISTS ? SIDESTEP_OK : status;
 }
 
 /* ROOT, made in its parent if it is missing. */

@@ -147,10 +147,17 @@ static bool path_is_our_dir(struct commit *commit)
 static enum sidestep_status exchange_metadata(struct commit *commit, struct sidestep_error *err)
 {
     char tmp[NAMES_MAX];
+    struct store_stat stat;
 
     names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
     enum sidestep_status status =
         store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_NOREPLACE, err);
+    if (status == SIDESTEP_EUNSUPPORTED && commit->no_replace &&
+        store_stat(commit->dir, NAMES_METADATA, &stat, NULL) != SIDESTEP_ENOTFOUND)
+        status = SIDESTEP_EEXISTS;
+    /* Whoever may not replace a checkpoint may not replace one that came since it began either. */
+    if (status == SIDESTEP_EEXISTS && commit->no_replace)
+        return FAIL(err, status, "'%s' holds a checkpoint by now", commit->path);
     if (status == SIDESTEP_EEXISTS)
         status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_EXCHANGE, err);
     if (status == SIDESTEP_EUNSUPPORTED)

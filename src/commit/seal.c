@@ -48,12 +48,16 @@ enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
 enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err)
 {
     char name[NAMES_MAX];
+    struct store_stat stat;
     OWNED_FILE *file = NULL;
 
     TRY(store_dir_sync(commit->dir, err));
     names_format(NAMES_YES, commit->save_id, commit->rank, 0, name);
-    TRY(store_file_create(commit->dir, name, 0, &file, err));
-    return store_file_close(TAKE(file), err);
+    enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, err);
+    /* I5, I7: unless it is surely not there, it may have been seen, and is a yes. */
+    if (status != SIDESTEP_OK && store_stat(commit->dir, name, &stat, NULL) == SIDESTEP_ENOTFOUND)
+        return status;
+    return SIDESTEP_OK;
 }
 
 void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
@@ -100,13 +104,16 @@ void commit_forget_outcome(struct commit *commit)
     (void)store_unlink(outcome_dir(commit), name, NULL);
 }
 
-/* Is the directory of this name, in the parent, the one that we hold? */
-static bool is_our_dir(struct commit *commit, const char *name)
+/* May the directory of this name, in the parent, be the one that we hold?  Also if storage does not
+ * answer. */
+static bool may_be_our_dir(struct commit *commit, const char *name)
 {
     struct store_stat stat;
+    enum sidestep_status status = store_stat(commit->parent, name, &stat, NULL);
 
-    return store_stat(commit->parent, name, &stat, NULL) == SIDESTEP_OK &&
-           stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
+    return status != SIDESTEP_ENOTFOUND &&
+           (status != SIDESTEP_OK || (stat.inode == commit->dir_identity.inode &&
+                                      stat.device == commit->dir_identity.device));
 }
 
 static bool has_mark(struct commit *commit, struct store_dir *dir)
@@ -152,7 +159,7 @@ enum commit_outcome commit_learn(struct commit *commit, struct sidestep_error *e
     if (commit_check_aborted(commit, err) != SIDESTEP_OK)
         return COMMIT_ABORTED;
     names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
-    if (!commit->in_place && is_our_dir(commit, saving))
+    if (!commit->in_place && may_be_our_dir(commit, saving))
         return COMMIT_UNDECIDED;
     enum commit_outcome outcome = learn_from_name(commit, err);
     if (outcome == COMMIT_ABORTED && commit_check_aborted(commit, err) != SIDESTEP_OK)

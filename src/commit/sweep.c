@@ -94,6 +94,21 @@ static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const 
     return status == SIDESTEP_OK ? NULL : "this storage has no locks";
 }
 
+/*
+ * The mark is there before any other file: without it, the directory was left by a kill before the
+ * mark, or by a power loss that took the mark.  Look again: it may have been made since.
+ */
+static bool never_had_owner(struct store_dir *dir, const char *save_id)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+    struct store_traits traits;
+
+    names_format(NAMES_PENDING, save_id, 0, 0, name);
+    return store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && !traits.is_network &&
+           store_stat(dir, name, &stat, NULL) == SIDESTEP_ENOTFOUND;
+}
+
 /* May it go?  NULL, or why it stays. */
 static const char *judge(struct sweep *sweep, struct store_dir *dir,
                          const struct names_parsed *name, struct store_file **mark)
@@ -105,7 +120,10 @@ static const char *judge(struct sweep *sweep, struct store_dir *dir,
     if (*mark == NULL && sweep->mode != SWEEP_ONE_OFF) {
         /* Killed before it was marked, or after all but the directory was removed. */
         bool empty = name_list_read(dir, &content, NULL) == SIDESTEP_OK && content.count == 0;
-        return empty || name->kind == NAMES_TRASH || sweep->mode == SWEEP_SERIES ? NULL : reason;
+        return empty || name->kind == NAMES_TRASH || sweep->mode == SWEEP_SERIES ||
+                       never_had_owner(dir, name->save_id)
+                   ? NULL
+                   : reason;
     }
     if (reason == NULL && sweep->mode == SWEEP_ONE_OFF &&
         (text.run_id[0] != '\0' || strcmp(text.target, sweep->target) != 0))

@@ -37,10 +37,14 @@ enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *er
 /* Leftovers of one-off saves of NAME; errors are left for the next time. */
 void sweep_one_off(struct store *store, struct store_dir *parent, const char *target);
 
-/* In NAME itself: files of in-place saves whose owner is dead, and what an interrupted clean-up
- * left. */
-void sweep_in_place(struct store_dir *dir);
-/* All files that carry ${save_id}, except those that .metadata names; the mark last. */
+/* In NAME itself, a directory in ${parent}: files of in-place saves whose owner is dead, and what an
+ * interrupted clean-up left. */
+void sweep_in_place(struct store_dir *parent, struct store_dir *dir);
+/* The same in every directory of ${parent}; fails only if it cannot be listed. */
+enum sidestep_status sweep_children(struct store *store, struct store_dir *parent,
+                                    struct sidestep_error *err);
+/* All files that carry ${save_id}, except those that .metadata names; the mark last.  If .metadata
+ * is of this save: only its votes. */
 void sweep_save_files(struct store_dir *dir, const char *save_id);
 /* After .metadata of ${save_id} was exchanged in: unlink what the one that came out
  * (".metadata.<save id>") names and ours does not, its manifest, and itself; sync. */

@@ -11,13 +11,29 @@
 #include "commit/sweep.h"
 #include "format/dcp_metadata.h"
 
-/* Metadata of ${name} in ${dir}; false if there is none, or it cannot be read. */
-static bool read_metadata(struct store_dir *dir, const char *name, struct metadata *out)
+/* Metadata of ${name} in ${dir}. */
+static enum sidestep_status read_metadata(struct store_dir *dir, const char *name,
+                                          struct metadata *out)
 {
     OWNED_BUFFER bytes = {0};
 
-    return commit_read_file(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL) == SIDESTEP_OK &&
-           dcp_metadata_read(bytes.bytes, bytes.length, out, NULL) == SIDESTEP_OK;
+    TRY(commit_read_file(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
+    return dcp_metadata_read(bytes.bytes, bytes.length, out, NULL);
+}
+
+/* It will never be read, however often we try. */
+static bool is_damage(enum sidestep_status status)
+{
+    return status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE ||
+           status == SIDESTEP_EUNSUPPORTED;
+}
+
+/* Gone, or it was not there. */
+static bool is_unlinked(struct store_dir *dir, const char *name)
+{
+    enum sidestep_status status = store_unlink(dir, name, NULL);
+
+    return status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND;
 }
 
 static enum sidestep_status add_file(struct table *files, const struct metadata_storage *storage)
@@ -40,15 +56,16 @@ static enum sidestep_status files_of(const struct metadata *metadata, struct tab
     return SIDESTEP_OK;
 }
 
-static void unlink_unless(struct store_dir *dir, const char *file, const struct table *keep)
+/* false: it must go, but does not. */
+static bool unlink_unless(struct store_dir *dir, const char *file, const struct table *keep)
 {
-    if (file != NULL && strchr(file, '/') == NULL && table_find(keep, file) == SIZE_MAX)
-        (void)store_unlink(dir, file, NULL);
+    return file == NULL || strchr(file, '/') != NULL || table_find(keep, file) != SIZE_MAX ||
+           is_unlinked(dir, file);
 }
 
 /* Unlink the files that a manifest of ours lists, and itself.  It knows more than the metadata
  * does: shards without items. */
-static void unlink_listed(struct store_dir *dir, const char *save_id, const struct table *keep)
+static bool unlink_listed(struct store_dir *dir, const char *save_id, const struct table *keep)
 {
     OWNED_BUFFER bytes = {0};
     OWNED_ARENA arena = {0};
@@ -56,28 +73,33 @@ static void unlink_listed(struct store_dir *dir, const char *save_id, const stru
     char name[NAMES_MAX];
 
     names_format(NAMES_MANIFEST, save_id, 0, 0, name);
-    if (commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) == SIDESTEP_OK &&
-        manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) == SIDESTEP_OK)
-        for (size_t i = 0; i < manifest.file_count; i++)
-            unlink_unless(dir, manifest.files[i].name, keep);
-    (void)store_unlink(dir, name, NULL);
+    enum sidestep_status status =
+        commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL);
+    if (status == SIDESTEP_OK)
+        status = manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL);
+    bool done = status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND || is_damage(status);
+    for (size_t i = 0; status == SIDESTEP_OK && i < manifest.file_count; i++)
+        done &= unlink_unless(dir, manifest.files[i].name, keep);
+    return done && is_unlinked(dir, name);
 }
 
-/* Unlink the files that ${old} names and ${keep} does not. */
-static void unlink_files(struct store_dir *dir, const struct metadata *old,
+/* Unlink the files that ${old} names and ${keep} does not; false: some are still there. */
+static bool unlink_files(struct store_dir *dir, const struct metadata *old,
                          const struct table *keep)
 {
     uint8_t id[SAVE_ID_BYTES];
+    bool done = true;
 
     for (size_t i = 0; i < old->count; i++) {
         const struct metadata_entry *entry = &old->entries[i];
-        unlink_unless(dir, entry->storage.file, keep);
+        done &= unlink_unless(dir, entry->storage.file, keep);
         for (size_t c = 0; c < entry->chunk_count; c++)
-            unlink_unless(dir, entry->chunks[c].storage.file, keep);
+            done &= unlink_unless(dir, entry->chunks[c].storage.file, keep);
     }
-    if (old->save_id != NULL && strlen(old->save_id) == SAVE_ID_HEX - 1 &&
+    if (done && old->save_id != NULL && strlen(old->save_id) == SAVE_ID_HEX - 1 &&
         hash_from_hex(old->save_id, SAVE_ID_BYTES, id))
-        unlink_listed(dir, old->save_id, keep);
+        done = unlink_listed(dir, old->save_id, keep);
+    return done;
 }
 
 static bool has_id(const struct metadata *metadata, const char *save_id)
@@ -95,13 +117,27 @@ void sweep_replaced(struct store_dir *dir, const char *save_id)
 
     names_format(NAMES_META_TMP, save_id, 0, 0, tmp);
     if (store_stat(dir, tmp, &stat, NULL) != SIDESTEP_OK ||
-        !read_metadata(dir, NAMES_METADATA, &current) || !has_id(&current, save_id) ||
-        files_of(&current, &keep) != SIDESTEP_OK)
+        read_metadata(dir, NAMES_METADATA, &current) != SIDESTEP_OK ||
+        !has_id(&current, save_id) || files_of(&current, &keep) != SIDESTEP_OK)
         return; /* nothing came out, or ours is not in: nothing is known to be garbage */
-    if (read_metadata(dir, tmp, &old) && !has_id(&old, save_id))
-        unlink_files(dir, &old, &keep);
+    enum sidestep_status status = read_metadata(dir, tmp, &old);
+    if (status != SIDESTEP_OK && !is_damage(status))
+        return; /* it alone knows what must go: keep it for the next sweep */
+    if (status == SIDESTEP_OK && !has_id(&old, save_id) && !unlink_files(dir, &old, &keep))
+        return;
     (void)store_unlink(dir, tmp, NULL);
     (void)store_dir_sync(dir, NULL);
+}
+
+/* Of a save that was killed between its commit and the end of its clean-up. */
+static void unlink_votes_of(struct store_dir *dir, const struct name_list *names,
+                            const char *save_id)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        struct names_parsed parsed = names_parse(names->names[i]);
+        if (parsed.kind == NAMES_YES && strcmp(parsed.save_id, save_id) == 0)
+            (void)store_unlink(dir, names->names[i], NULL);
+    }
 }
 
 void sweep_save_files(struct store_dir *dir, const char *save_id)
@@ -112,10 +148,14 @@ void sweep_save_files(struct store_dir *dir, const char *save_id)
     struct store_stat stat;
     bool found = store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
 
-    if (found && (!read_metadata(dir, NAMES_METADATA, &current) || has_id(&current, save_id)))
-        return; /* it is the checkpoint, or we cannot tell that it is not */
+    if (found && read_metadata(dir, NAMES_METADATA, &current) != SIDESTEP_OK)
+        return; /* we cannot tell that it is not the checkpoint */
     if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return;
+    if (found && has_id(&current, save_id)) {
+        unlink_votes_of(dir, &names, save_id); /* it is the checkpoint */
+        return;
+    }
     for (size_t i = 0; i < names.count; i++) {
         struct names_parsed parsed = names_parse(names.names[i]);
         if (strcmp(parsed.save_id, save_id) == 0 && parsed.kind != NAMES_PENDING &&
@@ -125,6 +165,18 @@ void sweep_save_files(struct store_dir *dir, const char *save_id)
     }
     names_format(NAMES_PENDING, save_id, 0, 0, mark);
     (void)store_unlink(dir, mark, NULL);
+}
+
+/* A vote counts only as long as C's mark is there, which is made before and removed after it.  A
+ * late one, or one that could not be unlinked, is nobody's. */
+static void unlink_vote_without_mark(struct store_dir *dir, const char *vote, const char *save_id)
+{
+    char mark[NAMES_MAX];
+    struct store_stat stat;
+
+    names_format(NAMES_PENDING, save_id, 0, 0, mark);
+    if (store_stat(dir, mark, &stat, NULL) == SIDESTEP_ENOTFOUND)
+        (void)store_unlink(dir, vote, NULL);
 }
 
 /* Take the lock of a mark in NAME: true if its owner is dead. */
@@ -142,7 +194,7 @@ static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct s
            store_file_lock(*mark, true, NULL) == SIDESTEP_OK;
 }
 
-void sweep_in_place(struct store_dir *dir)
+void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
 {
     OWNED_NAMES struct name_list names = {0};
 
@@ -153,11 +205,32 @@ void sweep_in_place(struct store_dir *dir)
         OWNED_FILE *mark = NULL;
         if (parsed.kind == NAMES_META_TMP)
             sweep_replaced(dir, parsed.save_id);
+        if (parsed.kind == NAMES_YES || parsed.kind == NAMES_FAILED)
+            unlink_vote_without_mark(dir, names.names[i], parsed.save_id);
         if (parsed.kind != NAMES_PENDING || !owner_is_dead(dir, names.names[i], &mark))
             continue;
         sweep_save_files(dir, parsed.save_id);
         /* Committed, but killed before it was said: what is seen may not be durable yet. */
-        if (store_dir_sync(dir, NULL) == SIDESTEP_OK)
+        if (store_dir_sync(dir, NULL) == SIDESTEP_OK &&
+            store_dir_sync(parent, NULL) == SIDESTEP_OK)
             (void)store_unlink(dir, names.names[i], NULL);
     }
+}
+
+enum sidestep_status sweep_children(struct store *store, struct store_dir *parent,
+                                    struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+
+    TRY(name_list_read(parent, &names, err));
+    for (size_t i = 0; i < names.count; i++) {
+        OWNED_DIR *dir = NULL;
+        struct store_stat stat;
+        if (names_parse(names.names[i]).kind == NAMES_NONE &&
+            store_stat(parent, names.names[i], &stat, NULL) == SIDESTEP_OK &&
+            stat.kind == STORE_DIRECTORY &&
+            store_dir_open(store, parent, names.names[i], &dir, NULL) == SIDESTEP_OK)
+            sweep_in_place(parent, dir);
+    }
+    return SIDESTEP_OK;
 }

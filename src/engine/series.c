@@ -50,6 +50,23 @@ static enum sidestep_status check_series(const struct sidestep_series *series,
     return engine_check(series->engine, err);
 }
 
+/*
+ * What became of the save before.  Only rank 0's answer is used.  With the first commit of this
+ * incarnation, the marks may go that a killed one left in what it had committed.
+ */
+static void note_outcome(struct sidestep_series *series)
+{
+    bool had_committed = series->has_committed;
+
+    if (series->last == NULL)
+        return;
+    enum sidestep_save_state state = save_state(series->last);
+    series->has_committed |= state == SIDESTEP_SAVE_COMMITTED;
+    series->has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
+    if (!had_committed && series->has_committed && series->lease.root != NULL)
+        (void)sweep_children(series->engine->store, series->lease.root, NULL);
+}
+
 /* ---- open and close ---- */
 
 static enum sidestep_status take_options(struct sidestep_series *series, const char *root,
@@ -157,21 +174,12 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
         status = save_settle_all(series->engine, err);
     else if (series->last != NULL)
         save_join(series->last);
+    note_outcome(series);
     series_free(series);
     return status;
 }
 
 /* ---- save ---- */
-
-/* What became of the save before.  Only rank 0's answer is used. */
-static void note_outcome(struct sidestep_series *series)
-{
-    if (series->last == NULL)
-        return;
-    enum sidestep_save_state state = save_state(series->last);
-    series->has_committed |= state == SIDESTEP_SAVE_COMMITTED;
-    series->has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
-}
 
 static enum sidestep_status start_all(struct sidestep_series *series, uint64_t step,
                                       const struct sidestep_state_dict *state,

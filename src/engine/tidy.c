@@ -63,25 +63,6 @@ static void collect_kept(void *context, const char *name, const char *reason)
              arena_printf(&c->arena, "%s/%s: %s", c->parent, name, reason));
 }
 
-/* Leftovers of in-place saves, inside the directories themselves. */
-static enum sidestep_status gc_in_place(struct store *store, struct store_dir *parent,
-                                        struct sidestep_error *err)
-{
-    OWNED_NAMES struct name_list names = {0};
-
-    TRY(name_list_read(parent, &names, err));
-    for (size_t i = 0; i < names.count; i++) {
-        OWNED_DIR *dir = NULL;
-        struct store_stat stat;
-        if (names_parse(names.names[i]).kind == NAMES_NONE &&
-            store_stat(parent, names.names[i], &stat, NULL) == SIDESTEP_OK &&
-            stat.kind == STORE_DIRECTORY &&
-            store_dir_open(store, parent, names.names[i], &dir, NULL) == SIDESTEP_OK)
-            sweep_in_place(dir);
-    }
-    return SIDESTEP_OK;
-}
-
 static void collecting_free(struct collecting *c)
 {
     arena_release(&c->arena);
@@ -114,7 +95,7 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
                           .context = c};
     enum sidestep_status status = sweep_parent(&sweep, err);
     if (status == SIDESTEP_OK && !sweep.dry_run)
-        status = gc_in_place(store_posix(), dir, err);
+        status = sweep_children(store_posix(), dir, err);
     if (status == SIDESTEP_OK && c->failed)
         status = FAIL_NOMEM(err, sizeof(*report));
     if (status != SIDESTEP_OK) {

@@ -8,7 +8,8 @@
 #include "model/metadata.h"
 
 #define DCP_METADATA_MAX_BYTES ((uint64_t)2 << 30)
-#define DCP_METADATA_MAX_CHUNKS ((size_t)1 << 26)
+#define DCP_METADATA_MIN_CHUNK_BYTES 8u     /* of the file, per chunk that it lists */
+#define DCP_METADATA_MIN_PATH_BYTES 2u      /* ... per item of a path */
 #define DCP_METADATA_MAX_FIELDS 256u        /* of one object */
 #define DCP_METADATA_MAX_TRANSFORMS 16u     /* of one item */
 #define DCP_METADATA_MAX_TRANSFORM_NAME 64u /* bytes */

@@ -17,9 +17,6 @@
 #define OLD_CLASSES "torch.distributed._shard.sharded_tensor.metadata "
 #define MAX_FILE_NAME 4095u
 
-/* A chunk takes 2 bytes in the list of chunks at least, and an entry in storage_data. */
-#define MIN_CHUNK_BYTES 8u
-#define MIN_PATH_ITEM_BYTES 2u
 /* Memory for the nodes: a multiple of the file's size, with room for small files. */
 #define NODES_SLACK ((size_t)64 << 20)
 #define NODES_FACTOR 16u
@@ -130,7 +127,7 @@ static enum sidestep_status read_chunks(struct reader *r, const struct pickle_no
         return dcp_nodes_unexpected(&r->nodes, list, "chunks", "a list");
     size_t count = list->as.seq.count;
     r->chunks += count;
-    if (r->chunks > DCP_METADATA_MAX_CHUNKS || r->chunks > r->length / MIN_CHUNK_BYTES)
+    if (r->chunks > r->length / DCP_METADATA_MIN_CHUNK_BYTES)
         return FAIL(r->err, SIDESTEP_ECORRUPT, "more chunks (%zu) than the file can describe",
                     r->chunks);
     entry->chunks = arena_new(&r->out->arena, count, sizeof(*entry->chunks));
@@ -356,7 +353,7 @@ static enum sidestep_status read_path(struct reader *r, const struct pickle_node
         return FAIL(r->err, SIDESTEP_EUNSUPPORTED, "'%s' lies %zu levels deep, the limit is %d",
                     shown_name(entry->name).text, count, SIDESTEP_MAX_PATH_ITEMS);
     r->path_items += count;
-    if (r->path_items > r->length / MIN_PATH_ITEM_BYTES)
+    if (r->path_items > r->length / DCP_METADATA_MIN_PATH_BYTES)
         return FAIL(r->err, SIDESTEP_ECORRUPT, "planner_data is longer than the file can describe");
     path = arena_new(&r->out->arena, count, sizeof(*path));
     if (path == NULL)

@@ -18,7 +18,7 @@
 #define MAX_TENSOR_BYTES (((uint64_t)1 << 62) - 1)
 /* Units a side of the tiles in which planes are copied: a tile of 8-byte units fits into L1, and
  * a transposed plane uses each cache line whole before it is evicted. */
-#define TILE_UNITS 64u
+#define TILE_UNITS 32u
 
 static enum sidestep_status check_volume(uint32_t ndim, const int64_t *shape, size_t item_bytes,
                                          struct sidestep_error *err)

@@ -34,8 +34,9 @@ void load_plan_release(struct load_plan *plan);
 /*
  * Names that are missing or mismatched are listed and left out of the chunks; whether that is an
  * error is the caller's business.  A wanted shard that the stored chunks do not cover is ECORRUPT,
- * and so are overlapping chunks of a wanted tensor.  The metadata and the state must outlive the
- * plan.
+ * and so are overlapping chunks of a wanted tensor.  EINVAL: a shard with a stride of 0 along more
+ * than one element, whose elements would be written over each other.  The metadata and the state
+ * must outlive the plan.
  */
 enum sidestep_status load_plan_build(const struct metadata *metadata,
                                      struct sidestep_state_dict *state, struct load_plan *out,

@@ -41,8 +41,10 @@ void save_plan_release(struct save_plan *plan);
  * ${out}; sizes[r] is the length of rank r's.  EINVAL names tensor and ranks: shapes, dtypes or
  * kinds that differ between ranks, boxes that overlap, gaps, a name that is a tensor here and an
  * object there. Rules: a box listed by several ranks is written once: by the lowest, or, if all of
- * them declare it REPLICATED, by the one with the fewest bytes so far (ties: lowest), split by rows
- * between them when larger than PLAN_SPLIT_BYTES.  Objects: by the lowest rank that lists them.
+ * them declare it REPLICATED, by the one with the fewest bytes so far (ties: lowest; the largest
+ * boxes are given away first), split by rows between them when larger than PLAN_SPLIT_BYTES, into
+ * parts of half of that at least.  Boxes without elements are written only where the whole tensor
+ * has none: one, by the lowest rank.  Objects: by the lowest rank that lists them.
  */
 enum sidestep_status save_plan_build(const void *const *tables, const size_t *table_bytes,
                                      uint32_t world_size, struct buffer *out, size_t *sizes,

@@ -8,8 +8,8 @@
  *   world_tool load PATH RANKS LAYOUT SCALE SEED   load it, and compare every element
  *   world_tool dump PATH OUTDIR                    every tensor as a file of its bytes, and
  *                                                  OUTDIR/index.json: see dump()
- *   world_tool sample PATH                         a state with every dtype and kind of value:
- *                                                  see sample_state()
+ *   world_tool sample PATH WITHOUT                 a state with every dtype but WITHOUT (which may
+ *                                                  be ""), and every kind of value
  *
  * The exit status is that of the command line for the same failure.
  */
@@ -374,10 +374,14 @@ static enum sidestep_status add_values(struct sidestep_state_dict *state,
     return status != SIDESTEP_OK ? status : add_value(state, "nested", nested, err);
 }
 
-static enum sidestep_status sample_state(struct sidestep_state_dict *state, unsigned char *memory,
-                                         struct sidestep_error *err)
+static enum sidestep_status sample_state(struct sidestep_state_dict *state, const char *without,
+                                         unsigned char *memory, struct sidestep_error *err)
 {
+    enum sidestep_dtype left_out = sidestep_dtype_from_name(without);
+
     for (int d = SIDESTEP_DTYPE_NONE + 1; d < SIDESTEP_DTYPE_END; d++) {
+        if (d == (int)left_out)
+            continue;
         TRY(add_dtype(state, (enum sidestep_dtype)d, memory, err));
         memory += sizeof(sample_shapes) / sizeof(sample_shapes[0]) * SAMPLE_BYTES;
     }
@@ -397,7 +401,7 @@ static enum sidestep_status run_sample(char **argv, struct sidestep_error *err)
     if (status == SIDESTEP_OK)
         status = sidestep_state_dict_new(&state, err);
     if (status == SIDESTEP_OK)
-        status = sample_state(state, memory, err);
+        status = sample_state(state, argv[1], memory, err);
     if (status == SIDESTEP_OK)
         status = sidestep_save(engine, argv[0], state, NULL, NULL, err);
     sidestep_state_dict_free(&state);
@@ -416,7 +420,7 @@ static const struct {
     int args;
     enum sidestep_status (*run)(char **argv, struct sidestep_error *err);
 } commands[] = {
-    {"save", 5, run_save}, {"load", 5, run_load}, {"dump", 2, run_dump}, {"sample", 1, run_sample}};
+    {"save", 5, run_save}, {"load", 5, run_load}, {"dump", 2, run_dump}, {"sample", 2, run_sample}};
 
 int main(int argc, char **argv)
 {

@@ -163,6 +163,7 @@ static int explore_one(const struct options *options)
         x.limit = 0; /* run 0 is only for the number of its steps */
         good = explore_run(&x, workload, 0);
         x.limit = UINT64_MAX;
+        x.is_thorough = true;
         good = good && explore_run(&x, workload, options->seed);
     } else {
         good = explore_workload(&x, workload, options->states, &run);

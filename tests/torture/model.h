@@ -45,6 +45,7 @@ struct model_save {
     uint32_t ranks;
     uint32_t began, ended; /* ticks; 0: not yet */
     bool committed;        /* somebody was told so */
+    bool uncertain;        /* but only after a sync of names had lied */
     bool aborted;          /* somebody was told so */
     bool doomed;           /* it is being deleted */
     bool gone;             /* somebody was told that it is deleted */
@@ -61,6 +62,7 @@ struct ledger {
     struct model_file files[MODEL_MAX_FILES];
     uint32_t save_count, file_count;
     uint32_t tick;
+    bool is_tainted; /* a sync of names failed, and later ones say OK and do nothing */
 };
 struct model_save *ledger_new_save(struct ledger *ledger, const char *name, uint32_t ranks);
 void ledger_tell(struct ledger *ledger, struct model_save *save, enum commit_outcome outcome);
@@ -280,7 +282,7 @@ struct task *world_add(struct world *world, void (*main)(struct task *task), str
 struct saving *world_add_saving(struct world *world, const char *name, uint32_t ranks);
 struct store *world_store(struct task *task);
 /* For model_store.c: what is to happen to this operation? */
-enum fault_kind world_take_fault(struct sim *sim);
+enum fault_kind world_take_fault(struct sim *sim, const char *op);
 
 /* ---- exploring */
 
@@ -293,6 +295,7 @@ struct explore {
     uint64_t steps;      /* of protocol and recovery, at which states were taken */
     uint64_t runs;
     unsigned plain_steps; /* of the undisturbed run of this workload */
+    bool is_thorough;     /* all states of a step, not some */
     bool failed;
     struct problem problem;
     bool quiet;

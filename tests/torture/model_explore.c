@@ -28,13 +28,12 @@ struct scene {
     const struct workload *workload;
     struct sim *sim;
     struct ledger *ledger;
-    struct prng *prng;
+    struct prng prng; /* the same for this step of this run, whatever was seen before */
     unsigned depth;
     unsigned samples;  /* of power losses per step, where all are too many */
     unsigned most_new; /* new states per step: the others have their turn in later runs */
     uint64_t enough;   /* x->states at which this step has had its share */
     const char *op;    /* the last */
-    bool is_tainted; /* a sync said OK and lied: what is told from now on promises nothing */
 };
 
 static bool visit(struct scene *scene, struct sim **image, bool powered);
@@ -190,7 +189,7 @@ static bool explore_power(struct scene *scene)
     if (!cut_power_at_corners(scene, mask, pending))
         return false;
     while (samples-- != 0)
-        if (!cut_power(scene, random_bits(scene->prng, mask), prng_next(scene->prng)))
+        if (!cut_power(scene, random_bits(&scene->prng, mask), prng_next(&scene->prng)))
             return false;
     return true;
 }
@@ -225,7 +224,7 @@ static bool explore_here(struct scene *scene, bool kills)
     if (is_over(scene->x))
         return !scene->x->failed;
     scene->x->steps++;
-    scene->enough = scene->x->states + scene->most_new;
+    scene->enough = scene->x->is_thorough ? UINT64_MAX : scene->x->states + scene->most_new;
     return explore_power(scene) && (!kills || explore_kill(scene));
 }
 
@@ -288,7 +287,7 @@ static bool collect_garbage(struct store *store, struct sidestep_error *err)
         if (names_parse(names.names[i]).kind == NAMES_NONE &&
             strcmp(names.names[i], NAMES_SERIES_DIR) != 0 &&
             store_dir_open(store, parent, names.names[i], &dir, NULL) == SIDESTEP_OK)
-            sweep_in_place(dir);
+            sweep_in_place(parent, dir);
     }
     return true;
 }
@@ -381,8 +380,7 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
 {
     struct explore *x = scene->x;
     struct ledger ledger = *scene->ledger;
-    uint64_t parts[4] = {sim_hash(*image), ledger_hash(&ledger), powered,
-                         scene->depth * (uint64_t)scene->is_tainted};
+    uint64_t parts[3] = {sim_hash(*image), ledger_hash(&ledger), powered};
 
     x->images++;
     if (is_over(x))
@@ -404,15 +402,14 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
         .workload = scene->workload,
         .sim = *image,
         .ledger = &ledger,
-        .prng = scene->prng,
+        .prng = prng_new(key),
         .depth = scene->depth + 1,
         /* Recoveries from a kill are explored; of those from a power loss, some. */
-        .samples = scene->depth + 1 < MAX_DEPTH && !scene->is_tainted &&
-                           (powered || prng_below(scene->prng, 16) == 0)
+        .samples = scene->depth + 1 < MAX_DEPTH &&
+                           (powered || key % 16 == 0)
                        ? 2
                        : 0,
         .most_new = powered ? 16 : 2,
-        .is_tainted = scene->is_tainted,
     };
     if (!judge(&next, powered, "after the crash"))
         return false;
@@ -429,17 +426,17 @@ static bool after_change(struct world *world)
     struct actor looking = {.phase = PHASE_OTHER};
     struct actor *before = model.actor;
 
-    scene->is_tainted = world->plan.fault == FAULT_LOST && world->faults >= world->plan.fault_at;
     if (is_over(scene->x))
         return !scene->x->failed;
     model.actor = &looking;
+    scene->prng = prng_new(world->prng.seed << 16 | world->step);
+    bool kills = scene->x->is_thorough || prng_below(&scene->prng, 8) == 0;
     if (world->broken != NULL) {
         scene->x->problem = *world->broken;
         return fails(scene, "while it runs");
     }
     bool good = judge(scene, true, "while it runs") &&
-                explore_here(scene, (world->workload->traits & WORKLOAD_NO_KILLS) == 0 &&
-                                        prng_below(&world->prng, 8) == 0);
+                explore_here(scene, kills && (world->workload->traits & WORKLOAD_NO_KILLS) == 0);
     model.actor = before;
     return good;
 }
@@ -531,7 +528,7 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
 
     world = (struct world){.workload = workload, .prng = prng_new(run), .after_change = after_change};
     struct scene scene = {
-        .x = x, .workload = workload, .ledger = &world.ledger, .prng = &world.prng};
+        .x = x, .workload = workload, .ledger = &world.ledger};
     const struct mutant *mutant = TAKE(model.mutant);
     model.actor = &outside;
     model.trace_count = 0;

@@ -31,6 +31,7 @@ void ledger_tell(struct ledger *ledger, struct model_save *save, enum commit_out
     if (told == NULL || *told)
         return;
     *told = true;
+    save->uncertain |= outcome == COMMIT_COMMITTED && ledger->is_tainted;
     ledger->tick++;
 }
 
@@ -91,7 +92,15 @@ bool ledger_look(struct store *store, const struct ledger *ledger, const char *n
     return shard_check_all(reader, found, problem);
 }
 
-static bool judge_found(const struct ledger *ledger, int number, struct problem *problem)
+/* Linux tells of a failed write-back once per descriptor: a name whose sync failed, and later says
+ * OK, may vanish when the power does. */
+static bool must_be_there(const struct model_save *save, bool powered)
+{
+    return save->committed && (powered || !save->uncertain);
+}
+
+static bool judge_found(const struct ledger *ledger, int number, bool powered,
+                        struct problem *problem)
 {
     const struct model_save *found = &ledger->saves[number];
 
@@ -105,7 +114,7 @@ static bool judge_found(const struct ledger *ledger, int number, struct problem 
                       number, found->name);
     for (uint32_t i = 0; i < ledger->save_count; i++) {
         const struct model_save *later = &ledger->saves[i];
-        if (later->committed && strcmp(later->name, found->name) == 0 && found->ended != 0 &&
+        if (must_be_there(later, powered) && strcmp(later->name, found->name) == 0 && found->ended != 0 &&
             found->ended < later->began)
             return broken(problem, "'%s' holds save %d, which was replaced by save %u: %s",
                           found->name, number, i, "somebody was told that that is committed");
@@ -113,11 +122,12 @@ static bool judge_found(const struct ledger *ledger, int number, struct problem 
     return true;
 }
 
-static bool judge_absent(const struct ledger *ledger, const char *name, struct problem *problem)
+static bool judge_absent(const struct ledger *ledger, const char *name, bool powered,
+                         struct problem *problem)
 {
     for (uint32_t i = 0; i < ledger->save_count; i++) {
         const struct model_save *save = &ledger->saves[i];
-        if (save->committed && !save->doomed && strcmp(save->name, name) == 0)
+        if (must_be_there(save, powered) && !save->doomed && strcmp(save->name, name) == 0)
             return broken(problem,
                           "'%s' holds nothing, but somebody was told that save %u is committed",
                           name, i);
@@ -164,8 +174,8 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
         if (!is_first)
             continue;
         if (!ledger_look(store, ledger, name, &found, problem) ||
-            !(found != MODEL_NOTHING ? judge_found(ledger, found, problem)
-                                     : judge_absent(ledger, name, problem)))
+            !(found != MODEL_NOTHING ? judge_found(ledger, found, powered, problem)
+                                     : judge_absent(ledger, name, powered, problem)))
             return false;
     }
     for (uint32_t i = 0; i < ledger->file_count; i++)

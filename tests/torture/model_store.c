@@ -35,7 +35,7 @@ static enum sidestep_status failed(struct sidestep_error *err, const char *op)
 
 /* ${call}, unless it is this operation's turn to fail; then, with its effect or without. */
 #define WITH_FAULT(store, op, call)                                                                \
-    enum fault_kind fault = world_take_fault(sim_of(store));                                       \
+    enum fault_kind fault = world_take_fault(sim_of(store), (op));                                 \
     if (fault == FAULT_LOST && strstr((op), "_sync") != NULL)                                      \
         sim_fail_sync(sim_of(store), 1, true);                                                     \
     else if (fault == FAULT_BEFORE || fault == FAULT_LOST)                                         \
@@ -58,7 +58,7 @@ static enum sidestep_status dir_remove(struct store_dir *at, const char *name,
 static enum sidestep_status dir_open(struct store *store, struct store_dir *at, const char *name,
                                      struct store_dir **out, struct sidestep_error *err)
 {
-    enum fault_kind fault = world_take_fault(sim_of(store));
+    enum fault_kind fault = world_take_fault(sim_of(store), "dir_open");
 
     return fault != FAULT_NONE ? failed(err, "dir_open")
                                : sim_ops.dir_open(store, at, name, out, err);
@@ -68,7 +68,7 @@ static enum sidestep_status dir_list(struct store_dir *dir,
                                      bool (*each)(void *context, const char *name), void *context,
                                      struct sidestep_error *err)
 {
-    if (world_take_fault(sim_of(dir->store)) != FAULT_NONE)
+    if (world_take_fault(sim_of(dir->store), "dir_list") != FAULT_NONE)
         return failed(err, "dir_list");
     return sim_ops.dir_list(dir, each, context, err);
 }
@@ -88,7 +88,7 @@ static enum sidestep_status name_stat(struct store_dir *at, const char *name,
 {
     if (is_mutant(MUTANT_HIDE_MARK) && names_parse(name).kind == NAMES_PENDING)
         return sim_fail(err, ENOENT, "stat", name);
-    if (world_take_fault(sim_of(at->store)) != FAULT_NONE)
+    if (world_take_fault(sim_of(at->store), "stat") != FAULT_NONE)
         return failed(err, "stat");
     return sim_ops.stat(at, name, out, err);
 }
@@ -112,7 +112,7 @@ static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
 static enum sidestep_status file_create(struct store_dir *at, const char *name, uint32_t flags,
                                         struct store_file **out, struct sidestep_error *err)
 {
-    enum fault_kind fault = world_take_fault(sim_of(at->store));
+    enum fault_kind fault = world_take_fault(sim_of(at->store), "file_create");
 
     if (fault == FAULT_BEFORE || fault == FAULT_LOST)
         return failed(err, "file_create");
@@ -128,7 +128,7 @@ static enum sidestep_status file_open(struct store_dir *at, const char *name, ui
 {
     OWNED_DIR *decoys = NULL;
 
-    if (world_take_fault(sim_of(at->store)) != FAULT_NONE)
+    if (world_take_fault(sim_of(at->store), "file_open") != FAULT_NONE)
         return failed(err, "file_open");
     /* C does not read what is there, but what should be. */
     if (is_mutant(MUTANT_BLIND_COUNT) && names_parse(name).kind == NAMES_SHARD &&
@@ -148,7 +148,7 @@ static enum sidestep_status file_write_at(struct store_file *file, const void *f
 static enum sidestep_status file_read_at(struct store_file *file, void *to, size_t bytes,
                                          uint64_t offset, struct sidestep_error *err)
 {
-    if (world_take_fault(sim_of(file->store)) != FAULT_NONE)
+    if (world_take_fault(sim_of(file->store), "file_read_at") != FAULT_NONE)
         return failed(err, "file_read_at");
     return sim_ops.file_read_at(file, to, bytes, offset, err);
 }
@@ -172,7 +172,7 @@ static enum sidestep_status file_lock(struct store_file *file, bool exclusive,
 
 static enum sidestep_status file_close(struct store_file *file, struct sidestep_error *err)
 {
-    bool fails = world_take_fault(sim_of(file->store)) != FAULT_NONE;
+    bool fails = world_take_fault(sim_of(file->store), "file_close") != FAULT_NONE;
     enum sidestep_status status = sim_ops.file_close(file, err);
 
     return fails && status == SIDESTEP_OK ? failed(err, "file_close") : status;

@@ -88,14 +88,36 @@ static void trampoline(unsigned high, unsigned low)
     task->at = "end";
 }
 
-enum fault_kind world_take_fault(struct sim *sim)
+/* Others who have the directory open would hear of a lost sync as well, which the simulated disk does
+ * not model: so names are only lost where one save is alone. */
+static enum fault_kind lose(struct world *world, const char *op)
+{
+    if (strcmp(op, "file_sync") == 0)
+        return FAULT_LOST;
+    if (strcmp(op, "dir_sync") != 0 || world->saving_count != 1 || world->current->saving == NULL)
+        return FAULT_BEFORE;
+    world->ledger.is_tainted = true;
+    return FAULT_LOST;
+}
+
+enum fault_kind world_take_fault(struct sim *sim, const char *op)
 {
     struct world *world = running;
 
     if (world == NULL || world->sim != sim || world->current == NULL ||
         world->current->actor.is_dead || world->plan.fault == FAULT_NONE)
         return FAULT_NONE;
-    return ++world->faults == world->plan.fault_at ? world->plan.fault : FAULT_NONE;
+    if (++world->faults != world->plan.fault_at)
+        return FAULT_NONE;
+    enum fault_kind fault = world->plan.fault;
+    if (fault == FAULT_LOST)
+        fault = lose(world, op);
+    model_trace(world->current->client,
+                fault == FAULT_BEFORE  ? "FAILS:"
+                : fault == FAULT_AFTER ? "FAILS, WITH ITS EFFECT:"
+                                                   : "IS LOST:",
+                op);
+    return fault;
 }
 
 struct store *world_store(struct task *task)

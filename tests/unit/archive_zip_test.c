@@ -299,31 +299,74 @@ static void test_directory_extra(void **unused)
     }
 }
 
-/* Padding as of a file system's blocks, which is more than a local header usually has. */
-static void build_padded(struct zip_build *zip)
+/* A sound zip whose second member, "version", has this extra field in its local header. */
+static void build_with_extra(struct zip_build *zip, const void *extra, uint16_t extra_bytes)
 {
     put_sound(zip);
-    uint16_t pad = 4000;
-    uint32_t local = zip->members[1].offset;
+    size_t local = zip->members[1].offset;
     size_t name_end = local + 30 + strlen("a/version");
-    size_t rest = zip->bytes.length - name_end;
-    assert_non_null(buffer_extend(&zip->bytes, pad));
+    size_t data_bytes = zip->bytes.length - name_end;
+    assert_non_null(buffer_extend(&zip->bytes, extra_bytes));
     uint8_t *bytes = zip->bytes.bytes;
-    memmove(bytes + name_end + pad, bytes + name_end, rest);
-    memset(bytes + name_end, 'Z', pad);
-    memcpy(bytes + name_end, "FB", 2);
-    zip_set(bytes + name_end + 2, 2, pad - 4);
-    zip_set(bytes + local + 28, 2, pad);
+    memmove(bytes + name_end + extra_bytes, bytes + name_end, data_bytes);
+    memcpy(bytes + name_end, extra, extra_bytes);
+    zip_set(bytes + local + 28, 2, extra_bytes);
     zip_build_end(zip);
 }
 
+/* Sizes of 64 bits though 32 would do, as programs write that do not know them beforehand. */
+static void test_local_zip64(void **unused)
+{
+    static const struct {
+        uint16_t length; /* of the record's data */
+        uint64_t values[4];
+        uint32_t fixed_size; /* what the fixed fields say; the size is 2 */
+        bool is_sound;
+    } rows[] = {
+        {16, {2, 2}, UINT32_MAX, true},
+        {16, {2, 2}, 2, true},
+        {24, {2, 2, 44}, UINT32_MAX, true},
+        {8, {44}, 2, true},
+        {16, {3, 2}, UINT32_MAX, false},
+        {16, {2, 3}, UINT32_MAX, false},
+        {16, {0, 0}, UINT32_MAX, false},
+        {16, {2, 2}, 3, false},
+        {24, {2, 2, 45}, 2, false},
+        {8, {0}, 2, false},
+        {8, {44}, UINT32_MAX, false},
+        {0, {0}, 2, false},
+        {4, {2}, 2, false},
+        {32, {2, 2, 44, 0}, 2, false},
+    };
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        OWNED_ZIP_BUILD zip = {0};
+        uint8_t extra[36] = {1, 0};
+
+        zip_set(extra + 2, 2, rows[i].length);
+        memcpy(extra + 4, rows[i].values, rows[i].length);
+        build_with_extra(&zip, extra, rows[i].length + 4);
+        assert_int_equal(zip.members[1].offset, 44);
+        zip_set(zip.bytes.bytes + 44 + 18, 4, rows[i].fixed_size);
+        zip_set(zip.bytes.bytes + 44 + 22, 4, rows[i].fixed_size);
+        if (rows[i].is_sound)
+            accepted("zip64", zip.bytes.bytes, zip.bytes.length);
+        else
+            refused("zip64", zip.bytes.bytes, zip.bytes.length, CORRUPT,
+                    "'a/version': the sizes in its local header differ");
+    }
+}
+
+/* Padding as of a file system's blocks is more than a local header usually has. */
 static void test_padded(void **unused)
 {
+    static uint8_t pad[4000] = {'F', 'B', (sizeof(pad) - 4) % 256, (sizeof(pad) - 4) / 256};
     OWNED_ZIP_BUILD zip = {0};
     unsigned long n = 1;
 
     (void)unused;
-    build_padded(&zip);
+    build_with_extra(&zip, pad, sizeof(pad));
     accepted("padded", zip.bytes.bytes, zip.bytes.length);
     for (bool has_fired = true; has_fired; n++) {
         struct sidestep_error err = {0};
@@ -528,6 +571,7 @@ int main(void)
         cmocka_unit_test(test_prefix_and_suffix),
         cmocka_unit_test(test_ordinary),
         cmocka_unit_test(test_directory_extra),
+        cmocka_unit_test(test_local_zip64),
         cmocka_unit_test(test_padded),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_tiling),

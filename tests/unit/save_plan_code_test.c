@@ -143,7 +143,8 @@ static void hostile_entries_are_refused(void **test)
     (void)test;
     plan_world_sample(&w);
     check_entry(&w, "\1\1\0n", 5, NULL);
-    check_entry(&w, "\2\1\0n", 5, damaged);                /* a kind that is not known */
+    check_entry(&w, "\0\1\0n\0\7\0\0\0\0\0", 11, NULL);
+    check_entry(&w, "\2\1\0n\0\7\0\0\0\0\0", 11, damaged); /* a kind that is not known */
     check_entry(&w, "\1\0\0\0\0", 5, damaged);             /* no name */
     check_entry(&w, "\1\3\0a\0b", 7, damaged);             /* a NUL in it */
     check_entry(&w, "\1\1\0nn", 5, damaged);               /* none behind it */
@@ -198,6 +199,7 @@ static void hostile_items_are_refused(void **test)
     check_item(&w, 2, 1, NULL, false); /* a part of an object */
     check_item(&w, 3, 0, NULL, false);
     check_item(&w, 0, 2, NULL, false);
+    check_item(&w, 1, 2, NULL, false);
     check_item(&w, 0, 1, DIMS(2, 0, 2, 4), true);
     check_item(&w, 0, 1, DIMS(3, 1, 1, 3), true);
     check_item(&w, 0, 1, DIMS(1, 0, 2, 4), false);

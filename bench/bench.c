@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * bench.c -- measure what CONTRIBUTING.md calls a goal: one line of JSON per measurement on stdout.
+ * bench/run calls it, and makes a table of what it says.
+ *
+ *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
+ *
+ * Parts: save, load, reshard, plan.
+ */
+#include "bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool take_option(const char *argument, const char *name, const char **value)
+{
+    size_t length = strlen(name);
+
+    if (strncmp(argument, name, length) != 0)
+        return false;
+    *value = argument + length;
+    return true;
+}
+
+static unsigned number(const char *text, unsigned most)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+
+    if (*end != '\0' || value == 0 || value > most)
+        bench_die("'%s' is not a number from 1 to %u", text, most);
+    return (unsigned)value;
+}
+
+static void run_part(const struct bench *bench, const char *part, uint64_t bytes)
+{
+    if (strcmp(part, "save") == 0)
+        bench_save(bench, bytes);
+    else if (strcmp(part, "load") == 0)
+        bench_load(bench, bytes);
+    else if (strcmp(part, "reshard") == 0)
+        bench_reshard(bench, bytes);
+    else if (strcmp(part, "plan") == 0)
+        bench_plan(bench);
+    else
+        bench_die("there is no part '%s'", part);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench bench = {.runs = 5, .cpus = (unsigned)sysconf(_SC_NPROCESSORS_ONLN)};
+    const char *runs = "5", *mib = "1024";
+
+    for (int i = 1; i < argc; i++) {
+        if (take_option(argv[i], "--cli=", &bench.cli) ||
+            take_option(argv[i], "--dir=", &bench.dir) || take_option(argv[i], "--runs=", &runs) ||
+            take_option(argv[i], "--mib=", &mib))
+            continue;
+        if (bench.dir == NULL || bench.cli == NULL)
+            bench_die("--dir=DIR and --cli=PROGRAM come first");
+        bench.runs = number(runs, BENCH_MAX_RUNS);
+        run_part(&bench, argv[i], (uint64_t)number(mib, 1u << 20) << 20);
+    }
+    return 0;
+}

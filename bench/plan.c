@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * plan.c -- see bench.h: what 64 ranks of 1,000 tensors each cost rank 0 beside the bytes.
+ *
+ * On one machine the ranks would only take each other's processors, so this part drives the
+ * functions of the library directly, one rank after the other: the others' shards are written and
+ * sealed, and then rank 0's work is timed: on the caller's thread, which stops the trainer, and in
+ * the background (count, publish, commit).  The collectives are the host program's, and not in it.
+ */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "base/random.h"
+#include "commit/commit.h"
+#include "engine/pipeline.h"
+#include "plan/save_plan.h"
+#include "snapshot/image.h"
+
+#define RANKS 64u
+#define TENSORS 1000
+#define COLUMNS 8
+#define MEMORY_FACTOR 16
+
+struct planning {
+    struct sidestep_state_dict *states[RANKS];
+    struct buffer tables[RANKS];
+    struct buffer plans;
+    size_t sizes[RANKS];
+    uint64_t digest;
+    struct save_plan plan; /* rank 0's */
+    struct image image;
+    float data[COLUMNS];
+    char path[4096];
+};
+
+static struct sidestep_state_dict *make_state(struct planning *p, int64_t rank)
+{
+    struct sidestep_state_dict *state = NULL;
+    struct sidestep_error err = {0};
+    char name[64];
+
+    bench_check(sidestep_state_dict_new(&state, &err), &err);
+    for (int i = 0; i < TENSORS; i++) {
+        struct sidestep_tensor tensor = {
+            .struct_size = sizeof(tensor),
+            .name = name,
+            .dtype = SIDESTEP_FLOAT32,
+            .ndim = 2,
+            .shape = (int64_t[]){RANKS, COLUMNS},
+            .offsets = (int64_t[]){rank, 0},
+            .lengths = (int64_t[]){1, COLUMNS},
+            .data = p->data,
+        };
+        snprintf(name, sizeof(name), "model.layers.%d.mlp.weight.%d", i / 12, i);
+        bench_check(sidestep_state_dict_add_tensor(state, &tensor, &err), &err);
+    }
+    return state;
+}
+
+/* Rank 0's part of planning anew; the other ranks' tables have arrived. */
+static double plan_anew(struct planning *p)
+{
+    struct sidestep_error err = {0};
+    const void *starts[RANKS];
+    size_t lengths[RANKS];
+    double began = bench_now();
+
+    save_plan_release(&p->plan);
+    image_release(&p->image);
+    buffer_release(&p->plans);
+    buffer_release(&p->tables[0]);
+    p->digest = save_plan_digest(p->states[0]);
+    bench_check(save_plan_table_encode(p->states[0], &p->tables[0], &err), &err);
+    for (unsigned r = 0; r < RANKS; r++) {
+        starts[r] = p->tables[r].bytes;
+        lengths[r] = p->tables[r].length;
+    }
+    bench_check(save_plan_build(starts, lengths, RANKS, &p->plans, p->sizes, &err), &err);
+    bench_check(save_plan_decode(p->plans.bytes, p->sizes[0], p->states[0], &p->plan, &err), &err);
+    bench_check(image_build(&p->image, &p->plan, p->states[0], &err), &err);
+    bench_check(image_bind(&p->image, &p->plan, p->states[0], &err), &err);
+    return bench_now() - began;
+}
+
+/* The same when no layout has changed. */
+static double plan_reused(struct planning *p)
+{
+    struct sidestep_error err = {0};
+    double began = bench_now();
+
+    if (save_plan_digest(p->states[0]) != p->digest)
+        bench_die("the layout has changed by itself");
+    bench_check(image_bind(&p->image, &p->plan, p->states[0], &err), &err);
+    return bench_now() - began;
+}
+
+static void write_shard(struct planning *p, struct commit *commit, struct image *image)
+{
+    struct sidestep_error err = {0};
+    struct store_file *file = NULL;
+    struct pipeline pipeline;
+    struct workers *none = NULL;
+    struct pool pool = {0};
+    OWNED_BUFFER bytes = {0};
+    OWNED struct footer_item *items = memory_new(image->count, sizeof(*items));
+
+    bench_check(workers_new(0, "none", &none, &err), &err);
+    bench_check(pool_reserve(&pool, pipeline_wanted_bytes(image), none, &err), &err);
+    bench_check(pipeline_init(&pipeline, image, &pool, &err), &err);
+    pipeline_stage(&pipeline, none);
+    bench_check(commit_shard_create(commit, 0, 0, &file, &err), &err);
+    bench_check(pipeline_write(&pipeline, file, none, &err), &err);
+    for (size_t i = 0; i < image->count; i++)
+        items[i] = image->items[i].footer;
+    struct footer footer = {.rank = commit->rank,
+                            .shard_count = 1,
+                            .world_size = RANKS,
+                            .layout_digest = p->plan.global_digest,
+                            .count = image->count,
+                            .items = items};
+    memcpy(footer.save_id, commit->save_id_bytes, SAVE_ID_BYTES);
+    bench_check(footer_encode(&footer, image->body_bytes, &bytes, &err), &err);
+    bench_check(store_file_write_at(file, bytes.bytes, bytes.length, image->body_bytes, &err), &err);
+    bench_check(commit_shard_seal(commit, 0, file, &err), &err);
+    bench_check(commit_vote_yes(commit, &err), &err);
+    pipeline_release(&pipeline);
+    pool_release(&pool);
+    workers_free(&none);
+}
+
+static void open_commit(struct planning *p, struct commit *commit, unsigned rank)
+{
+    struct sidestep_error err = {0};
+
+    *commit = (struct commit){.store = store_posix(),
+                              .clock = clock_system(),
+                              .rank = rank,
+                              .world_size = RANKS,
+                              .timeout_ns = 60000000000u,
+                              .step = -1,
+                              .layout_digest = p->plan.global_digest};
+    bench_check(commit_open(commit, p->path, &err), &err);
+}
+
+/* All other ranks: their shards and their votes. */
+static void write_others(struct planning *p, const struct commit *first)
+{
+    struct sidestep_error err = {0};
+    const uint8_t *at = p->plans.bytes + p->sizes[0];
+
+    for (unsigned r = 1; r < RANKS; at += p->sizes[r++]) {
+        struct save_plan plan = {0};
+        struct image image = {0};
+        struct commit commit;
+        bench_check(save_plan_decode(at, p->sizes[r], p->states[r], &plan, &err), &err);
+        bench_check(image_build(&image, &plan, p->states[r], &err), &err);
+        bench_check(image_bind(&image, &plan, p->states[r], &err), &err);
+        open_commit(p, &commit, r);
+        commit_set_save_id(&commit, first->save_id_bytes);
+        bench_check(commit_join(&commit, &err), &err);
+        write_shard(p, &commit, &image);
+        commit_close(&commit);
+        image_release(&image);
+        save_plan_release(&plan);
+    }
+}
+
+/* Seconds of count, publish and commit; ${*metadata_bytes} of the file .metadata. */
+static double commit_all(struct planning *p, uint64_t *metadata_bytes, double *extra_bytes)
+{
+    struct sidestep_error err = {0};
+    struct commit_count count = {0};
+    enum commit_outcome outcome;
+    struct commit commit;
+    char path[4200];
+    uint8_t id[SAVE_ID_BYTES];
+
+    bench_check(random_bytes(id, sizeof(id), &err), &err);
+    open_commit(p, &commit, 0);
+    bench_check(commit_begin(&commit, id, &err), &err);
+    write_others(p, &commit);
+    write_shard(p, &commit, &p->image);
+    bench_peak_reset();
+    uint64_t before = bench_resident_bytes();
+    double began = bench_now();
+    bench_check(commit_count_votes(&commit, &count, &err), &err);
+    bench_check(commit_publish(&commit, &count, &outcome, &err), &err);
+    commit_count_release(&count);
+    double seconds = bench_now() - began;
+    uint64_t peak = bench_peak_bytes();
+    *extra_bytes = (double)(peak > before ? peak - before : 0);
+    commit_close(&commit);
+    snprintf(path, sizeof(path), "%s/.metadata", p->path);
+    *metadata_bytes = bench_file_bytes(path);
+    bench_remove(p->path);
+    return seconds;
+}
+
+static void measure(const struct bench *bench, struct planning *p)
+{
+    struct bench_row rows[] = {
+        {.what = "plan + commit, 64 x 1,000 tensors, same layout",
+         .kind = BENCH_DURATION,
+         .goal = 0.1},
+        {.what = "plan + commit, 64 x 1,000 tensors, new layout",
+         .kind = BENCH_DURATION,
+         .goal = 0.5},
+        {.what = "... of which on the caller's thread, same layout", .kind = BENCH_DURATION},
+        {.what = "... of which on the caller's thread, new layout", .kind = BENCH_DURATION},
+        {.what = "memory of that commit", .kind = BENCH_MEMORY},
+    };
+    uint64_t metadata_bytes = 0;
+    double extra_bytes;
+
+    for (unsigned i = 0; i < bench->runs; i++) {
+        double fresh = plan_anew(p), reused = plan_reused(p);
+        double committing = commit_all(p, &metadata_bytes, &extra_bytes);
+        bench_add(&rows[0].ours, reused + committing);
+        bench_add(&rows[1].ours, fresh + committing);
+        bench_add(&rows[2].ours, reused);
+        bench_add(&rows[3].ours, fresh);
+        bench_add(&rows[4].ours, extra_bytes);
+    }
+    rows[4].goal = (double)((64u << 20) + MEMORY_FACTOR * metadata_bytes);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        bench_report(&rows[i]);
+}
+
+void bench_plan(const struct bench *bench)
+{
+    struct planning *p = calloc(1, sizeof(*p));
+    struct sidestep_error err = {0};
+
+    if (p == NULL)
+        bench_die("out of memory");
+    snprintf(p->path, sizeof(p->path), "%s/checkpoint", bench->dir);
+    for (unsigned r = 0; r < RANKS; r++) {
+        p->states[r] = make_state(p, r);
+        bench_check(save_plan_table_encode(p->states[r], &p->tables[r], &err), &err);
+    }
+    measure(bench, p);
+    for (unsigned r = 0; r < RANKS; r++) {
+        sidestep_state_dict_free(&p->states[r]);
+        buffer_release(&p->tables[r]);
+    }
+    save_plan_release(&p->plan);
+    image_release(&p->image);
+    buffer_release(&p->plans);
+    free(p);
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A save is killed with SIGKILL at each of its system calls on files.  Afterwards the old or the
+new checkpoint is there, whole; the next save succeeds; nothing is left behind."""
+import os
+import shutil
+
+import rig as rigs
+
+
+def kill_everywhere(rig, killer, workload):
+    sample = workload.prepare()
+    result, names = rigs.calls_of(killer, workload.arguments(sample), rig.scratch)
+    if result.status != 0 or len(names) < 20:
+        return [f"without a kill: {result}, {len(names)} calls"], 0
+
+    def trial(number):
+        folder = workload.prepare()
+        result = rigs.run([killer, "-k", str(number), *workload.arguments(folder)])
+        if result.status not in (0, 137):
+            found = [f"it ended by itself: {result}"]
+        else:
+            found = workload.judge(folder, result, killed=result.status == 137)
+        shutil.rmtree(folder)
+        return [f"killed at call {number}, {names[min(number, len(names)) - 1]}: {text}"
+                for text in found]
+
+    # The calls of two threads may come in another order: go a little further than one run did.
+    repeats = 5 if rig.long else 1
+    return rigs.parallel(trial, list(range(1, len(names) + 3)) * repeats), len(names)
+
+
+def main():
+    rig = rigs.Rig(__doc__)
+    saver = rig.compile("saver_tool")
+    killer = rig.compile("nth_call")
+    for workload in rigs.workloads(rig, saver):
+        complaints, calls = kill_everywhere(rig, killer, workload)
+        rig.test(f"{workload.name}, killed at each of {calls} calls", complaints)
+    careless = rigs.Workload(rig, saver, "a careless saver", 0, "careless")
+    rig.control("a saver that writes .metadata first", kill_everywhere(rig, killer, careless)[0])
+    rig.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the torture rigs share: compiling tools, running them with a deadline, judging what a save
+left on storage, and TAP."""
+import argparse
+import concurrent.futures
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+SHARD = re.compile(r"__\d+_\d+(\.[0-9a-f]{32})?\.distcp$")
+MANIFEST = re.compile(r"\.sidestep\.manifest\.[0-9a-f]{32}$")
+UNKNOWN = "outcome unknown"
+JOBS = 2
+SHOWN = 60  # complaints of one test
+
+
+class Result:
+    def __init__(self, status, out, err):
+        self.status = status  # of the process; -signal; None: it did not end
+        self.out = out.strip()
+        self.err = err.strip()
+
+    def __str__(self):
+        return f"status {self.status}, '{self.out}', '{self.err[-600:]}'"
+
+
+def finish_group(process):
+    """End a process and all that it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def run(command, timeout=20, env=None, preexec_fn=None):
+    """Returns a Result.  Nothing that it started outlives it."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, start_new_session=True,
+                               preexec_fn=preexec_fn, env={**os.environ, **(env or {})})
+    try:
+        out, err = process.communicate(timeout=timeout)
+        status = process.returncode
+    except subprocess.TimeoutExpired:
+        finish_group(process)
+        out, err = process.communicate()
+        status = None
+    finish_group(process)
+    return Result(status, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
+class Rig:
+    """One program of tests: its scratch directory, its tools, and the results so far."""
+
+    def __init__(self, purpose):
+        parser = argparse.ArgumentParser(description=purpose)
+        parser.add_argument("build", nargs="?", default="build", help="where libsidestep.so is")
+        parser.add_argument("--long", action="store_true", help="more of everything")
+        settings = parser.parse_args()
+        self.top = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+        self.build = os.path.abspath(settings.build)
+        self.long = settings.long
+        self.scratch = tempfile.mkdtemp(prefix="torture-", dir=self.build)
+        self.lock = threading.Lock()
+        self.number = 0
+        self.failed = 0
+        self.folders = 0
+
+    def compile(self, tool, compiler="cc", *options):
+        """tests/tools/TOOL.c against the library; the program's path."""
+        program = os.path.join(self.scratch, f"{tool}.{compiler}")
+        sources = [f"{self.top}/tests/tools/{tool}.c"]
+        libraries = []
+        if tool not in ("nth_call", "short_io"):
+            sources.append(f"{self.top}/tests/support/world.c")
+            libraries = [f"-L{self.build}", "-lsidestep", f"-Wl,-rpath,{self.build}"]
+        result = run([compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra",
+                      f"-I{self.top}/include", f"-I{self.top}/tests", *options, *sources, "-o",
+                      program, *libraries], 120)
+        if result.status != 0:
+            self.bail(f"cannot compile {tool}: {result.err}")
+        return program
+
+    def folder(self):
+        """A new, empty directory."""
+        with self.lock:
+            self.folders += 1
+            path = os.path.join(self.scratch, f"t{self.folders}")
+        os.mkdir(path)
+        return path
+
+    def test(self, name, complaints):
+        """One TAP line; it passed if there are no complaints."""
+        self.number += 1
+        print(f"{'not ' if complaints else ''}ok {self.number} - {name}", flush=True)
+        for complaint in complaints[:SHOWN]:
+            for line in str(complaint).splitlines():
+                print(f"# {line}")
+        if len(complaints) > SHOWN:
+            print(f"# ... and {len(complaints) - SHOWN} more")
+        self.failed += bool(complaints)
+
+    def control(self, name, complaints):
+        """A negative control: something broken, which must have been complained about."""
+        self.test(f"{name} is caught ({len(complaints)} complaints)",
+                  [] if complaints else ["nothing was found wrong with it"])
+
+    def skip(self, name, reason):
+        self.number += 1
+        print(f"ok {self.number} - {name} # SKIP {reason}", flush=True)
+
+    def bail(self, reason):
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        print(f"Bail out! {reason}")
+        sys.exit(1)
+
+    def finish(self):
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        print(f"1..{self.number}")
+        sys.exit(1 if self.failed else 0)
+
+
+def parallel(function, items):
+    """The complaints of all calls, in order."""
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        return [complaint for found in pool.map(function, items) for complaint in found]
+
+
+def leftovers(folder):
+    """Names in ${folder} that are no checkpoint's, and names in its checkpoints that are none of
+    theirs."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if name.startswith(".sidestep."):
+            found.append(name)
+        elif name != ".sidestep" and os.path.isdir(path):
+            content = os.listdir(path)
+            found += [f"{name}/{inner}" for inner in content
+                      if inner != ".metadata" and not SHARD.match(inner)
+                      and not MANIFEST.match(inner)]
+            if len(content) != 3:
+                found.append(f"{name}/ has {len(content)} names: {sorted(content)}")
+    return found
+
+
+def has_no_owner(folder, name):
+    """A directory killed before its mark was written: nobody but gc can tell whose it is."""
+    path = os.path.join(folder, name)
+    return name.endswith(".saving") and all(
+        inner.endswith(".pending") and os.path.getsize(os.path.join(path, inner)) == 0
+        for inner in os.listdir(path))
+
+
+class Workload:
+    """Something that a saver does, and what may be found afterwards.  before: the state (or step)
+    that is there; 0: none.  after: the one that is saved."""
+
+    def __init__(self, rig, saver, name, before, command="save"):
+        self.rig = rig
+        self.saver = saver
+        self.name = name
+        self.before = before
+        self.after = before + 1
+        self.command = command
+        self.template = rig.folder()
+        self.is_series = command == "series"
+        if before:
+            result = run([saver, "series" if self.is_series else "save",
+                          os.path.join(self.template, "it"), str(before)])
+            if result.status != 0:
+                rig.bail(f"{name}: {result}")
+
+    def prepare(self):
+        folder = self.rig.folder()
+        shutil.copytree(self.template, folder, symlinks=True, dirs_exist_ok=True)
+        return folder
+
+    def arguments(self, folder):
+        return [self.saver, self.command, os.path.join(folder, "it"), str(self.after)]
+
+    def look(self, folder):
+        """The state that a reader finds; for a series, after its recovery."""
+        path = os.path.join(folder, "it")
+        if self.is_series:
+            result = run([self.saver, "resume", path])
+        else:
+            result = run([self.saver, "check", path, str(self.before), str(self.after)])
+        if result.status != 0:
+            return None, f"what is there cannot be loaded: {result}"
+        return int(result.out.split()[1]) if " " in result.out else 0, None
+
+    def judge(self, folder, result, killed=False):
+        """Complaints about what the run that ended as ${result} left in ${folder}."""
+        found, complaint = self.look(folder)
+        if complaint:
+            return [complaint]
+        complaints = []
+        if found not in (self.before, self.after):
+            complaints.append(f"state {found} is there")
+        elif not killed:
+            complaints += self.judge_answer(result, found)
+        return complaints + self.judge_next(folder)
+
+    def judge_answer(self, result, found):
+        if result.status is None:
+            return ["it did not end"]
+        if result.status < 0 or result.status >= 125 and result.status != 130:
+            return [f"it crashed: {result}"]
+        if result.status == 0 and found != self.after:
+            return [f"it reported success, but state {found} is there: {result}"]
+        if result.status != 0 and ": " not in result.err:
+            return [f"it failed without a message: {result}"]
+        if result.status != 0 and found == self.after and UNKNOWN not in result.err:
+            return [f"it reported a failure, but the checkpoint is there: {result}"]
+        return []
+
+    def judge_next(self, folder):
+        """A save after it must succeed, and leave nothing behind."""
+        path = os.path.join(folder, "it")
+        number = str(self.after + 5)
+        result = run([self.saver, "series" if self.is_series else "save", path, number])
+        if result.status != 0:
+            return [f"the save after it: {result}"]
+        seen = run([self.saver, "resume", path] if self.is_series
+                   else [self.saver, "check", path, number])
+        if seen.status != 0 or seen.out.split()[-1:] != [number]:
+            return [f"the save after it is not whole: {seen}"]
+        if not self.is_series:
+            left = [name for name in leftovers(folder) if not has_no_owner(folder, name)]
+            if left:
+                return [f"left behind by the save after it: {left}"]
+            kept = run([self.saver, "gc", folder])
+            if kept.status != 0 or kept.out:
+                return [f"gc: {kept}"]
+        left = leftovers(path if self.is_series else folder)
+        return [f"left behind: {left}"] if left else []
+
+
+def workloads(rig, saver):
+    return [Workload(rig, saver, "a new checkpoint", 0),
+            Workload(rig, saver, "a checkpoint in place of an older one", 1),
+            Workload(rig, saver, "a new series", 0, "series"),
+            Workload(rig, saver, "a series that goes on", 1, "series")]
+
+
+def calls_of(killer, arguments, scratch):
+    """The names of the system calls on files that a run makes."""
+    listing = os.path.join(scratch, "calls")
+    result = run([killer, "-l", listing, *arguments])
+    with open(listing) as file:
+        return result, file.read().split()
