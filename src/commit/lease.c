@@ -114,12 +114,34 @@ static enum sidestep_status next_incarnation(struct lease *lease, struct sideste
     return store_dir_sync(lease->dir, err);
 }
 
+/*
+ * Until a state is written, the directories are new: who made them may have been killed before
+ * their names were durable, and with them all that is committed in them.
+ */
+static enum sidestep_status make_root_durable(struct lease *lease, const char *root,
+                                              struct sidestep_error *err)
+{
+    struct commit path = {.store = lease->store};
+    enum sidestep_status status = SIDESTEP_OK;
+
+    TRY(store_dir_sync(lease->root, err));
+    if (commit_open(&path, root, NULL) == SIDESTEP_OK) /* else it is not of our making */
+        status = store_dir_sync(path.parent, err);
+    commit_close(&path);
+    return status;
+}
+
 static enum sidestep_status take(struct lease *lease, const char *root, struct sidestep_error *err)
 {
+    char run_id[SAVE_ID_HEX];
+    uint64_t incarnation;
+
     TRY(open_root(lease, root, err));
     TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
     TRY(take_lock(lease, root, err));
+    if (!read_state(lease->dir, run_id, &incarnation))
+        TRY(make_root_durable(lease, root, err));
     return next_incarnation(lease, err);
 }
 

@@ -63,6 +63,13 @@ static bool unlink_unless(struct store_dir *dir, const char *file, const struct 
            is_unlinked(dir, file);
 }
 
+static bool is_our_id(const char *id)
+{
+    uint8_t bytes[SAVE_ID_BYTES];
+
+    return id != NULL && strlen(id) == SAVE_ID_HEX - 1 && hash_from_hex(id, SAVE_ID_BYTES, bytes);
+}
+
 /* Unlink the files that a manifest of ours lists, and itself.  It knows more than the metadata
  * does: shards without items. */
 static bool unlink_listed(struct store_dir *dir, const char *save_id, const struct table *keep)
@@ -87,7 +94,6 @@ static bool unlink_listed(struct store_dir *dir, const char *save_id, const stru
 static bool unlink_files(struct store_dir *dir, const struct metadata *old,
                          const struct table *keep)
 {
-    uint8_t id[SAVE_ID_BYTES];
     bool done = true;
 
     for (size_t i = 0; i < old->count; i++) {
@@ -96,8 +102,7 @@ static bool unlink_files(struct store_dir *dir, const struct metadata *old,
         for (size_t c = 0; c < entry->chunk_count; c++)
             done &= unlink_unless(dir, entry->chunks[c].storage.file, keep);
     }
-    if (done && old->save_id != NULL && strlen(old->save_id) == SAVE_ID_HEX - 1 &&
-        hash_from_hex(old->save_id, SAVE_ID_BYTES, id))
+    if (done && is_our_id(old->save_id))
         done = unlink_listed(dir, old->save_id, keep);
     return done;
 }
@@ -194,27 +199,98 @@ static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct s
            store_file_lock(*mark, true, NULL) == SIDESTEP_OK;
 }
 
+/* NAME while it is swept. */
+struct place {
+    struct store_dir *parent;
+    struct store_dir *dir;
+    struct metadata current; /* read after the names were listed */
+    bool has_current;
+    struct table keep; /* files of ${current} */
+    bool is_durable;
+};
+
+/* What is seen may not be durable yet; until it is, what it replaced may be needed again. */
+static bool make_durable(struct place *place)
+{
+    if (!place->is_durable)
+        place->is_durable = store_dir_sync(place->dir, NULL) == SIDESTEP_OK &&
+                            store_dir_sync(place->parent, NULL) == SIDESTEP_OK;
+    return place->is_durable;
+}
+
+/*
+ * A file of a save without a mark, which is not the current one: the mark comes before any other
+ * file and goes after its commit, or last; so a power loss took it, or the save was replaced where
+ * storage cannot exchange names.  Only beside a checkpoint of ours: without one, it may be one
+ * whose .metadata was lost, which can be rebuilt.
+ */
+static bool is_orphan(struct place *place, const struct names_parsed *parsed)
+{
+    char mark[NAMES_MAX];
+    struct store_stat stat;
+    struct store_traits traits;
+
+    if (!place->has_current || parsed->save_id[0] == '\0' ||
+        has_id(&place->current, parsed->save_id))
+        return false;
+    names_format(NAMES_PENDING, parsed->save_id, 0, 0, mark);
+    return store_dir_traits(place->dir, &traits, NULL) == SIDESTEP_OK && !traits.is_network &&
+           store_stat(place->dir, mark, &stat, NULL) == SIDESTEP_ENOTFOUND;
+}
+
+static void sweep_name(struct place *place, const char *name)
+{
+    struct names_parsed parsed = names_parse(name);
+    OWNED_FILE *mark = NULL;
+
+    switch (parsed.kind) {
+    case NAMES_PENDING:
+        if (!owner_is_dead(place->dir, name, &mark) || !make_durable(place))
+            return;
+        sweep_save_files(place->dir, parsed.save_id);
+        (void)store_unlink(place->dir, name, NULL);
+        return;
+    case NAMES_META_TMP:
+        if (place->has_current && has_id(&place->current, parsed.save_id)) {
+            if (make_durable(place))
+                sweep_replaced(place->dir, parsed.save_id);
+            return;
+        }
+        break;
+    case NAMES_YES:
+    case NAMES_FAILED:
+        unlink_vote_without_mark(place->dir, name, parsed.save_id);
+        return;
+    case NAMES_MANIFEST:
+    case NAMES_SHARD:
+    case NAMES_PART:
+    case NAMES_OUTCOME:
+        break;
+    default:
+        return;
+    }
+    if (!is_orphan(place, &parsed) || !make_durable(place))
+        return;
+    if (parsed.kind == NAMES_MANIFEST)
+        (void)unlink_listed(place->dir, parsed.save_id, &place->keep);
+    else
+        (void)unlink_unless(place->dir, name, &place->keep);
+}
+
 void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
 {
     OWNED_NAMES struct name_list names = {0};
+    struct place place = {.parent = parent, .dir = dir};
 
     if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return;
-    for (size_t i = 0; i < names.count; i++) {
-        struct names_parsed parsed = names_parse(names.names[i]);
-        OWNED_FILE *mark = NULL;
-        if (parsed.kind == NAMES_META_TMP)
-            sweep_replaced(dir, parsed.save_id);
-        if (parsed.kind == NAMES_YES || parsed.kind == NAMES_FAILED)
-            unlink_vote_without_mark(dir, names.names[i], parsed.save_id);
-        if (parsed.kind != NAMES_PENDING || !owner_is_dead(dir, names.names[i], &mark))
-            continue;
-        sweep_save_files(dir, parsed.save_id);
-        /* Committed, but killed before it was said: what is seen may not be durable yet. */
-        if (store_dir_sync(dir, NULL) == SIDESTEP_OK &&
-            store_dir_sync(parent, NULL) == SIDESTEP_OK)
-            (void)store_unlink(dir, names.names[i], NULL);
-    }
+    place.has_current = read_metadata(dir, NAMES_METADATA, &place.current) == SIDESTEP_OK &&
+                        is_our_id(place.current.save_id) &&
+                        files_of(&place.current, &place.keep) == SIDESTEP_OK;
+    for (size_t i = 0; i < names.count; i++)
+        sweep_name(&place, names.names[i]);
+    table_release(&place.keep);
+    metadata_release(&place.current);
 }
 
 enum sidestep_status sweep_children(struct store *store, struct store_dir *parent,

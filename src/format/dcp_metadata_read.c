@@ -19,7 +19,7 @@
 
 /* Memory for the nodes: a multiple of the file's size, with room for small files. */
 #define NODES_SLACK ((size_t)64 << 20)
-#define NODES_FACTOR 16u
+#define NODES_FACTOR 24u
 
 struct reader {
     struct dcp_nodes nodes;

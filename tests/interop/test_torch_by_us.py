@@ -16,6 +16,7 @@ from dcp_support import (
     Dump,
     Opaque,
     described,
+    fails,
     from_raw,
     ok,
     on_ranks,
@@ -37,13 +38,11 @@ INT64 = range(-(2**63), 2**63)
 
 
 def decoded(value):
-    """What we make of an object: repr() of it, or Opaque for what is none of our kinds."""
-    if isinstance(value, Opaque):
-        return Opaque
-    if type(value) in (list, set, frozenset):
-        items = [decoded(item) for item in value]
-        return ["list", *(items if type(value) is list else sorted(items))]
-    if type(value) in (tuple, torch.Size):
+    """What we make of an object, so that == compares types, too; Opaque if it is none of our kinds.
+    A set becomes a list, a frozenset and a torch.Size a tuple."""
+    if type(value) in (list, set):
+        return ["list", *(decoded(item) for item in value)]
+    if type(value) in (tuple, frozenset, torch.Size):
         return ["tuple", *(decoded(item) for item in value)]
     if isinstance(value, dict):
         return ["dict", *([decoded(key), decoded(item)] for key, item in value.items())]
@@ -63,10 +62,7 @@ def check(path, state, flat=None):
         assert dump.tensors[name] == described(tensor), name
     assert dump.objects.keys() == objects.keys()
     for name, value in objects.items():
-        got = decoded(dump.objects[name])
-        if type(value) in (set, frozenset):
-            got = ["list", *sorted(got[1:])]
-        assert got == decoded(value), name
+        assert decoded(dump.objects[name]) == decoded(value), name
     verify(path)
     shown = json.loads(ok(SIDESTEP, "show", "--json", path))
     assert shown["format"] == dump.format
@@ -79,6 +75,9 @@ def check(path, state, flat=None):
 
 # ------------------------------------------------------------------ one rank
 
+# DCP cannot plan a save of these: torch does not know how large their elements are.
+UNSAVABLE = {"bits8", "bits1x8", "bits2x4", "bits4x2", "bits16"}
+SAVABLE = [dtype for dtype in HERE if dtype not in UNSAVABLE]
 SHAPES = {"scalar": (), "empty": (0, 3), "vector": (7,), "matrix": (3, 5), "four": (2, 1, 3, 2)}
 
 
@@ -93,7 +92,7 @@ def every_dtype():
                 name: of_pattern(f"all.{dtype}.{name}", dtype, shape)
                 for name, shape in SHAPES.items()
             }
-            for dtype in HERE
+            for dtype in SAVABLE
         }
     }
 
@@ -177,7 +176,7 @@ def objects():
         "empty_dict": {},
         "empty_tuple": (),
         "dict_in_tuple": ({1: "one", "two": 2, (3, 4): b"5", None: True},),
-        "set": {1, 2, 3},
+        "set": {7},
         "frozenset": frozenset("a"),
         "size": torch.Size([2, 3]),
         "numpy_scalar": numpy.float64(1.5),
@@ -223,7 +222,7 @@ def test_without_flattening(tmp_path, state):
     """planner_data is None; nested dicts are objects with tensors in them."""
     path = str(tmp_path / "checkpoint")
     state = STATES[state]()
-    planner = dcp.DefaultSavePlanner(flatten_state_dict=False)
+    planner = dcp.DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     dcp.save(state, checkpoint_id=path, planner=planner)
     check(path, state, flat=state)
 
@@ -408,7 +407,5 @@ def test_into_our_shards(sharded, seed, ranks, layout):
 
 
 def test_into_our_shards_sees_a_difference(sharded):
-    from dcp_support import fails
-
     status, message = fails(WORLD_TOOL, "load", str(sharded / "world-1"), 3, "rows", 2, 2)
     assert status == 1 and "is not what was saved" in message

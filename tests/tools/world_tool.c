@@ -10,6 +10,8 @@
  *                                                  OUTDIR/index.json: see dump()
  *   world_tool sample PATH WITHOUT                 a state with every dtype but WITHOUT (which may
  *                                                  be ""), and every kind of value
+ *   world_tool copy FROM TO RANKS                  load any checkpoint, and save it by ranks that
+ *                                                  share each tensor's first dimension
  *
  * The exit status is that of the command line for the same failure.
  */
@@ -413,14 +415,108 @@ static enum sidestep_status run_sample(char **argv, struct sidestep_error *err)
     return status;
 }
 
+/* ---- copy ---- */
+
+struct copy {
+    const char *from;
+    const char *to;
+    struct sidestep_checkpoint *checkpoint; /* only its entries are used: by all ranks at once */
+    unsigned char *memory[SAMPLE_TENSORS * 8];
+    size_t count;
+    struct sidestep_state_dict *state;
+};
+
+static enum sidestep_status add_share(struct copy *copy, const struct sidestep_entry *entry,
+                                      const struct sidestep_comm *comm, struct sidestep_error *err)
+{
+    int64_t offsets[SIDESTEP_MAX_NDIM] = {0}, lengths[SIDESTEP_MAX_NDIM];
+    struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                     .name = entry->name,
+                                     .dtype = entry->dtype,
+                                     .ndim = entry->ndim,
+                                     .shape = entry->shape,
+                                     .offsets = offsets,
+                                     .lengths = lengths};
+
+    memcpy(lengths, entry->shape, entry->ndim * sizeof(lengths[0]));
+    if (entry->ndim > 0) {
+        offsets[0] = entry->shape[0] * comm->rank / comm->size;
+        lengths[0] = entry->shape[0] * (comm->rank + 1) / comm->size - offsets[0];
+    }
+    if (copy->count == sizeof(copy->memory) / sizeof(copy->memory[0]))
+        return FAIL(err, SIDESTEP_EINVAL, "too many tensors");
+    tensor.data = copy->memory[copy->count] = malloc(entry->bytes + 1);
+    if (tensor.data == NULL)
+        return FAIL_NOMEM(err, entry->bytes + 1);
+    copy->count++;
+    return sidestep_state_dict_add_tensor(copy->state, &tensor, err);
+}
+
+static enum sidestep_status copy_state(struct copy *copy, const struct sidestep_comm *comm,
+                                       struct sidestep_error *err)
+{
+    TRY(sidestep_state_dict_new(&copy->state, err));
+    for (size_t i = 0; i < sidestep_checkpoint_count(copy->checkpoint); i++) {
+        const struct sidestep_entry *entry = sidestep_checkpoint_entry(copy->checkpoint, i);
+        if (entry->is_object)
+            TRY(sidestep_state_dict_add_value(copy->state, entry->name, NULL, 0, NULL, err));
+        else
+            TRY(add_share(copy, entry, comm, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status copy_all(struct copy *copy, struct sidestep_engine *engine,
+                                     const struct sidestep_comm *comm, struct sidestep_error *err)
+{
+    TRY(copy_state(copy, comm, err)); /* fails on all ranks or on none, memory aside */
+    TRY(sidestep_load(engine, copy->from, copy->state, NULL, NULL, err));
+    return sidestep_save(engine, copy->to, copy->state, NULL, NULL, err);
+}
+
+static int copy_rank(struct sidestep_comm *comm, void *context)
+{
+    struct copy copy = *(const struct copy *)context;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0}, ignored;
+
+    options.comm = comm;
+    options.threads = 1;
+    enum sidestep_status status = sidestep_engine_open(&engine, &options, &err);
+    if (status == SIDESTEP_OK) {
+        status = copy_all(&copy, engine, comm, &err);
+        (void)sidestep_engine_close(&engine, &ignored);
+    }
+    if (status != SIDESTEP_OK)
+        fprintf(stderr, "%s\n", err.message);
+    sidestep_state_dict_free(&copy.state);
+    for (size_t i = 0; i < copy.count; i++)
+        free(copy.memory[i]);
+    return status != SIDESTEP_OK;
+}
+
+static enum sidestep_status run_copy(char **argv, struct sidestep_error *err)
+{
+    struct copy copy = {.from = argv[0], .to = argv[1]};
+
+    TRY(sidestep_checkpoint_open(argv[0], &copy.checkpoint, err));
+    int failed = comm_threads_run(atoi(argv[2]), copy_rank, &copy);
+    sidestep_checkpoint_close(&copy.checkpoint);
+    return failed == 0 ? SIDESTEP_OK : FAIL(err, SIDESTEP_EIO, "copy of '%s' failed", argv[0]);
+}
+
 /* ---- main ---- */
 
 static const struct {
     const char *name;
     int args;
     enum sidestep_status (*run)(char **argv, struct sidestep_error *err);
-} commands[] = {
-    {"save", 5, run_save}, {"load", 5, run_load}, {"dump", 2, run_dump}, {"sample", 2, run_sample}};
+} commands[] = {{"save", 5, run_save},
+                {"load", 5, run_load},
+                {"dump", 2, run_dump},
+                {"sample", 2, run_sample},
+                {"copy", 3, run_copy}};
 
 int main(int argc, char **argv)
 {

@@ -14,7 +14,6 @@
 
 #include "base/owned.h"
 #include "commit/lease.h"
-#include "commit/name_list.h"
 #include "commit/reader.h"
 #include "commit/sweep.h"
 #include "support/store_sim_disk.h"
@@ -272,24 +271,14 @@ static struct clock *recovery_time(void)
 /* `sidestep gc`: the parent, then what lies in the directories. */
 static bool collect_garbage(struct store *store, struct sidestep_error *err)
 {
-    OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *parent = NULL;
 
     model_enter(PHASE_FENCE);
     if (store_dir_open(store, NULL, MODEL_PARENT, &parent, err) != SIDESTEP_OK)
         return false;
     struct sweep sweep = {.store = store, .parent = parent, .mode = SWEEP_ALL};
-    if (sweep_parent(&sweep, err) != SIDESTEP_OK ||
-        name_list_read(parent, &names, err) != SIDESTEP_OK)
-        return false;
-    for (size_t i = 0; i < names.count; i++) {
-        OWNED_DIR *dir = NULL;
-        if (names_parse(names.names[i]).kind == NAMES_NONE &&
-            strcmp(names.names[i], NAMES_SERIES_DIR) != 0 &&
-            store_dir_open(store, parent, names.names[i], &dir, NULL) == SIDESTEP_OK)
-            sweep_in_place(parent, dir);
-    }
-    return true;
+    return sweep_parent(&sweep, err) == SIDESTEP_OK &&
+           sweep_children(store, parent, err) == SIDESTEP_OK;
 }
 
 /* Another save under the same name must work, and leave nothing behind. */
