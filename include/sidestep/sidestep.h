@@ -823,7 +823,7 @@ sidestep_checkpoint_read_value(struct sidestep_checkpoint *checkpoint, const cha
 struct sidestep_problem {
     const char *file; /* relative to the checkpoint; may be NULL */
     const char *name; /* of the tensor or object; may be NULL */
-    const char *kind; /* "missing", "size", "hash", "format", "id", "coverage", "io" */
+    const char *kind; /* "missing", "size", "hash", "format", "id", "unsafe", "coverage", "io" */
     const char *message;
 };
 struct sidestep_verify_report {

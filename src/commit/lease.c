@@ -93,6 +93,7 @@ static bool read_state(struct store_dir *dir, char run_id[SAVE_ID_HEX], uint64_t
     return true;
 }
 
+
 static enum sidestep_status next_incarnation(struct lease *lease, struct sidestep_error *err)
 {
     uint8_t id[SAVE_ID_BYTES];

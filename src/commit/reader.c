@@ -145,19 +145,24 @@ static enum sidestep_status check_footer(struct reader *r, struct reader_file *f
     uint8_t sha256[HASH_SHA256_BYTES];
     char origin[SAVE_ID_HEX];
 
+    file->problem = "size";
     if (file->source.length != row->bytes)
         return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",
                     (unsigned long long)file->source.length, (unsigned long long)row->bytes);
+    file->problem = "format";
     enum sidestep_status status = footer_read(&file->source, &r->arena, &file->footer, sha256, err);
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_ECORRUPT, "its trailer is missing");
     TRY(status);
+    file->problem = "id";
     hash_to_hex(file->footer.save_id, SAVE_ID_BYTES, origin);
     if (strcmp(origin, row->origin) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, not %s", origin, row->origin);
+    file->problem = "hash";
     if (memcmp(sha256, row->footer_sha256, HASH_SHA256_BYTES) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "it is not the file that the manifest lists");
     file->ours = true;
+    file->problem = NULL;
     file->footer_offset = file->source.length - footer_encoded_bytes(&file->footer);
     return SIDESTEP_OK;
 }
@@ -172,6 +177,7 @@ static enum sidestep_status check_stock_file(struct reader_file *file, struct si
 
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
+    file->problem = "id";
     if (status == SIDESTEP_OK) {
         hash_to_hex(trailer.save_id, SAVE_ID_BYTES, origin);
         return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, which %s does not name", origin,
@@ -182,25 +188,71 @@ static enum sidestep_status check_stock_file(struct reader_file *file, struct si
     return status;
 }
 
+/* A file that is not held open: the one that was checked, or an error. */
+static enum sidestep_status reopen(const struct reader_file *file, struct store_file **out,
+                                   struct sidestep_error *err)
+{
+    struct store_stat stat;
+
+    TRY(store_file_open(file->dir, file->name, 0, out, err));
+    TRY(store_file_stat(*out, &stat, err));
+    if (stat.inode != file->stat.inode || stat.device != file->stat.device ||
+        stat.size != file->stat.size)
+        return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' was replaced while it was being read",
+                    file->name);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_file_at(const struct source *source, void *to, size_t bytes,
+                                         uint64_t offset, struct sidestep_error *err)
+{
+    const struct reader_file *file = source->context;
+    OWNED_FILE *opened = NULL;
+
+    if (file->file == NULL)
+        TRY(reopen(file, &opened, err));
+    return store_file_read_at(opened != NULL ? opened : file->file, to, bytes, offset, err);
+}
+
+static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flags,
+                                       struct sidestep_error *err)
+{
+    struct reader_file *file = &r->files[i];
+    enum sidestep_status status = store_file_open(r->dir, file->name, flags, &file->file, err);
+
+    if (status == SIDESTEP_ENOTFOUND) {
+        file->problem = "missing";
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is missing");
+    }
+    TRY(status);
+    TRY(store_file_stat(file->file, &file->stat, err));
+    file->dir = r->dir;
+    file->source =
+        (struct source){.length = file->stat.size, .read_at = read_file_at, .context = file};
+    r->bytes += file->stat.size;
+    return r->has_manifest ? check_footer(r, file, &r->manifest.files[i], err)
+                           : check_stock_file(file, err);
+}
+
 static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags,
                                       struct sidestep_error *err)
 {
     struct reader_file *file = &r->files[i];
-    struct store_stat stat;
-    enum sidestep_status status = store_file_open(r->dir, file->name, flags, &file->file, err);
+    struct sidestep_error why = {0};
+    enum sidestep_status status = check_file(r, i, flags & ~READER_TOLERANT, &why);
 
-    if (status == SIDESTEP_ENOTFOUND)
-        status = FAIL(err, SIDESTEP_ECORRUPT, "it is missing");
+    if (i >= READER_MAX_OPEN)
+        store_file_discard(TAKE(file->file));
     if (status == SIDESTEP_OK)
-        status = store_file_stat(file->file, &stat, err);
-    if (status == SIDESTEP_OK) {
-        file->source = commit_file_source(file->file, stat.size);
-        r->bytes += stat.size;
-        status = r->has_manifest ? check_footer(r, file, &r->manifest.files[i], err)
-                                 : check_stock_file(file, err);
-    }
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "file '%s'", file->name);
+        return SIDESTEP_OK;
+    if (file->problem == NULL)
+        file->problem = status == SIDESTEP_EUNSAFE ? "unsafe" : "io";
+    file->message = arena_strndup(&r->arena, why.message, strlen(why.message));
+    if ((flags & READER_TOLERANT) != 0 && file->message != NULL && status != SIDESTEP_ENOMEM)
+        return SIDESTEP_OK;
+    if (err != NULL)
+        *err = why;
+    error_wrap(err, "file '%s'", file->name);
     return status;
 }
 
@@ -212,6 +264,8 @@ static enum sidestep_status check_chunk(struct reader *r, const struct metadata_
     const struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
     const struct footer_item *item = reader_find_item(file, storage->offset);
 
+    if (file->problem != NULL)
+        return SIDESTEP_OK; /* that is said of the whole file */
     if (item != NULL && item->bytes == storage->length && strcmp(item->name, entry->name) == 0 &&
         item->is_object == entry->is_object &&
         (entry->is_object ||
@@ -231,6 +285,8 @@ static enum sidestep_status check_extent(struct reader *r, const struct metadata
     const struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
     uint64_t end;
 
+    if (file->problem != NULL)
+        return SIDESTEP_OK; /* that is said of the whole file */
     if (checked_add(storage->offset, storage->length, &end) && end <= file->source.length)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' has %llu bytes, but '%s' ends at byte %llu",

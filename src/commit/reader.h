@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * reader.h -- a checkpoint opened for reading: all files through one directory descriptor, held
- * open, and checked against each other before any tensor is touched.  Read-only: no lock, no
- * rename.  Stock DCP directories (no manifest, no footers) are read as well.
+ * reader.h -- a checkpoint opened for reading: all files through one directory descriptor, and
+ * checked against each other before any tensor is touched.  Read-only: no lock, no rename.  Stock
+ * DCP directories (no manifest, no footers) are read as well.
  */
 #ifndef COMMIT_READER_H
 #define COMMIT_READER_H
@@ -18,10 +18,18 @@
 #define READER_MAX_OBJECT_BYTES ((uint64_t)1 << 30)
 #define READER_MAX_ENVELOPE_BYTES ((uint64_t)1 << 20)
 
+/* More files than this are opened anew for each read: descriptors are scarce, ranks are not. */
+#define READER_MAX_OPEN 256u
+
 struct reader_file {
     const char *name;
-    struct store_file *file;
+    struct store_file *file; /* NULL: opened anew for each read */
+    struct store_dir *dir;
+    struct store_stat
+        stat; /* of the file that was checked: what is opened later must be the same */
     struct source source;
+    const char *problem;  /* kind of what is wrong with it: "missing", "size" ...; NULL: nothing */
+    const char *message;  /* ... in words */
     bool ours;            /* has a footer, which was checked */
     struct footer footer; /* if ours */
     uint64_t footer_offset;
@@ -42,9 +50,13 @@ struct reader {
     uint64_t bytes; /* of data files */
 };
 
-/* ${flags}: STORE_UNCACHED, STORE_DIRECT.  EUNCOMMITTED: no .metadata there.  ENOTFOUND: no
- * directory.  ECORRUPT names the file.  Retries a few times if the checkpoint is replaced
- * meanwhile. */
+/* Open also if data files are missing or wrong, and note it in their ${problem}: for those who want
+ * to know what exactly is lost. */
+#define READER_TOLERANT 0x100u
+
+/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT.  EUNCOMMITTED: no .metadata there.
+ * ENOTFOUND: no directory.  ECORRUPT names the file.  Retries a few times if the checkpoint is
+ * replaced meanwhile. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);

@@ -106,6 +106,8 @@ void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
                   const struct sidestep_error *err);
 enum sidestep_save_state save_state(struct sidestep_save *save);
 bool save_has_ended(enum sidestep_save_state state);
+/* The event of a save that all ranks have agreed on. */
+void save_emit_started(struct sidestep_save *save);
 /* Let the runner go, or end at once. */
 void save_release_runner(struct sidestep_save *save, bool cancel);
 /* Wait until the runner has ended, and join it. */

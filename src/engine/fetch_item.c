@@ -23,7 +23,10 @@ static enum sidestep_status fetch_object(const struct reader_item *item, struct 
         TRY(archive_check(&source, 0, length, err));
     }
     /* Bytes that are no archive are legal: sidestep_state_dict_add_bytes() takes any. */
-    if (archive_object_read(bytes, length, &value, NULL) != SIDESTEP_OK)
+    enum sidestep_status status = archive_object_read(bytes, length, &value, err);
+    if (status == SIDESTEP_ENOMEM)
+        return status;
+    if (status != SIDESTEP_OK)
         value = NULL;
     state_entry_set_object(entry, value, TAKE(bytes), length);
     return SIDESTEP_OK;

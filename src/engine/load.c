@@ -183,6 +183,9 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
 
     if (status == SIDESTEP_OK)
         status = load_reader_all(engine, reader, state, options, report, err);
+    events_emit(&engine->events, status == SIDESTEP_OK ? "loaded" : "load_failed",
+                json_pack("{s:s, s:I}", "path", path, "bytes",
+                          reader != NULL ? (json_int_t)reader->bytes : 0));
     reader_close(&reader);
     if (status != SIDESTEP_OK)
         error_wrap(err, "load '%s'", path);

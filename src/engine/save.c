@@ -331,6 +331,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     if (s.save->commit.is_volatile)
         s.info->flags |= SIDESTEP_SAVE_VOLATILE;
     keep_as_last(&s);
+    save_emit_started(s.save);
     stage(&s);
     TRACE(save, "rank %d: '%s' staged %llu bytes", engine->comm.rank, s.save->commit.path,
           (unsigned long long)s.info->bytes_total);

@@ -62,7 +62,7 @@ bool save_has_ended(enum sidestep_save_state state)
 }
 
 static const char *const state_events[] = {
-    [SIDESTEP_SAVE_STAGING] = "staging",     [SIDESTEP_SAVE_STAGED] = "staged",
+    [SIDESTEP_SAVE_STAGING] = "started",     [SIDESTEP_SAVE_STAGED] = "staged",
     [SIDESTEP_SAVE_RELEASED] = "released",   [SIDESTEP_SAVE_WRITTEN] = "written",
     [SIDESTEP_SAVE_COMMITTED] = "committed", [SIDESTEP_SAVE_ABORTED] = "aborted",
     [SIDESTEP_SAVE_UNKNOWN] = "unknown",
@@ -82,6 +82,11 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
     if (fields != NULL && err != NULL)
         (void)json_object_set_new(fields, "message", json_string(err->message));
     events_emit(&save->engine->events, state_events[state], fields);
+}
+
+void save_emit_started(struct sidestep_save *save)
+{
+    emit_state(save, SIDESTEP_SAVE_STAGING, &save->shared.info, NULL);
 }
 
 void save_advance(struct sidestep_save *save, enum sidestep_save_state state,

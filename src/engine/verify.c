@@ -150,13 +150,16 @@ static enum sidestep_status make_stretches(struct verify *v, struct sidestep_err
     struct reader *r = v->reader;
 
     for (size_t i = 0; i < r->file_count; i++)
-        if (r->files[i].ours)
+        if (r->files[i].ours && r->files[i].problem == NULL)
             TRY(cut_file(v, i, err));
     for (size_t e = 0; !r->has_manifest && e < r->metadata.count; e++) {
         const struct metadata_entry *entry = &r->metadata.entries[e];
         for (size_t c = 0; c < (entry->is_object ? 1 : entry->chunk_count); c++) {
-            struct stretch s = {.stock = true, .entry = e, .item = c};
-            s.end = (entry->is_object ? &entry->storage : &entry->chunks[c].storage)->length;
+            const struct metadata_storage *storage =
+                entry->is_object ? &entry->storage : &entry->chunks[c].storage;
+            struct stretch s = {.stock = true, .entry = e, .item = c, .end = storage->length};
+            if (r->files[table_find(&r->file_names, storage->file)].problem != NULL)
+                continue;
             TRY(add_stretch(v, &s, err));
         }
     }
@@ -236,21 +239,23 @@ static void check_stretch(struct verify *v, const struct stretch *s, uint8_t *bu
     enum sidestep_status status =
         source_read(&file->source, buffer, s->end - s->begin, s->begin, &why);
 
-    if (status != SIDESTEP_OK) {
-        report(v, file->name, NULL, status, &why);
-        return;
-    }
+    bool unreadable = status != SIDESTEP_OK;
     for (size_t i = s->item; i < file->footer.count; i++) {
         const struct footer_item *item = &file->footer.items[i];
         if (item->offset >= s->end)
             break;
+        if (unreadable) { /* say which tensors are lost */
+            report(v, file->name, item->name, status, &why);
+            continue;
+        }
         check_gap(v, file, s, buffer, at, item->offset);
         status = check_item(file, item, s, buffer, &why);
         if (status != SIDESTEP_OK)
             report(v, file->name, item->name, status, &why);
         at = item->offset + item->bytes;
     }
-    check_gap(v, file, s, buffer, at, s->end);
+    if (!unreadable)
+        check_gap(v, file, s, buffer, at, s->end);
 }
 
 static void check_stock(struct verify *v, const struct stretch *s)
@@ -315,9 +320,32 @@ static enum sidestep_status check_coverage(struct reader *reader, struct verify_
     return SIDESTEP_OK;
 }
 
+/* Files that could not be opened as what they should be, and what was in them. */
+static enum sidestep_status report_files(struct reader *r, struct verify_findings *findings,
+                                         struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->file_count; i++)
+        if (r->files[i].problem != NULL)
+            TRY(verify_add(findings, r->files[i].name, NULL, r->files[i].problem,
+                           r->files[i].message, err));
+    for (size_t e = 0; e < r->metadata.count; e++) {
+        const struct metadata_entry *entry = &r->metadata.entries[e];
+        for (size_t c = 0; c < (entry->is_object ? 1 : entry->chunk_count); c++) {
+            const struct metadata_storage *storage =
+                entry->is_object ? &entry->storage : &entry->chunks[c].storage;
+            const struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
+            if (file->problem != NULL)
+                TRY(verify_add(findings, file->name, entry->name, file->problem,
+                               "it is, wholly or in part, in a file that is lost", err));
+        }
+    }
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status verify_with(struct verify *v, struct workers *workers,
                                         struct sidestep_error *err)
 {
+    TRY(report_files(v->reader, v->findings, err));
     TRY(check_coverage(v->reader, v->findings, err));
     TRY(make_stretches(v, err));
     unsigned threads = (unsigned)min_u64(workers_count(workers) + 1, v->count + 1);

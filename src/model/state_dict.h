@@ -24,7 +24,7 @@ struct state_entry {
     const int64_t *strides;
     void *data;
     uint32_t flags;
-    /* Objects: ${value} or ${bytes}; both empty: wanted by a load. */
+    /* Objects: ${value} or ${bytes}; neither: wanted by a load; both: loaded. */
     struct sidestep_value *value; /* owned */
     void *bytes;                  /* owned, malloc */
     size_t length;

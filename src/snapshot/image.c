@@ -121,10 +121,11 @@ static enum sidestep_status bind_object(struct image *image, const struct state_
     if (entry->value == NULL && entry->bytes == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "it has no value to save");
     TRY(copy_names(&image->objects, entry, &item->footer, err));
-    if (entry->value != NULL)
-        TRY(archive_object_write(entry->value, &bytes, err));
-    else
+    /* A loaded object has both: what is opaque to us is saved again as it was. */
+    if (entry->bytes != NULL)
         buffer_put(&bytes, entry->bytes, entry->length);
+    else
+        TRY(archive_object_write(entry->value, &bytes, err));
     TRY(buffer_check(&bytes, err));
     item->object = arena_copy(&image->objects, bytes.bytes, bytes.length);
     if (item->object == NULL)

@@ -81,7 +81,7 @@ bool ledger_look(struct store *store, const struct ledger *ledger, const char *n
 bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
                   struct problem *problem);
 /* Nothing is there but checkpoints, files of users, and the series' own. */
-bool ledger_judge_leftovers(struct sim *sim, const struct ledger *ledger, struct problem *problem);
+bool ledger_judge_leftovers(struct sim *sim, struct problem *problem);
 
 /* ---- shards */
 

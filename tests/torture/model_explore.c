@@ -353,7 +353,7 @@ static bool recover(struct scene *scene, bool powered)
     sim_set_hook(scene->sim, NULL, NULL);
     if (good && !scene->x->failed) {
         good = judge(scene, powered, "after recovery") &&
-               (getenv("CM_NOLEFT") || ledger_judge_leftovers(scene->sim, scene->ledger, &scene->x->problem) ||
+               (ledger_judge_leftovers(scene->sim, &scene->x->problem) ||
                 fails(scene, "after recovery"));
         if (good && scene->samples != 0)
             good = explore_here(scene, false);

@@ -187,6 +187,20 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
 
 /* ---- what is left behind */
 
+/* Not in a directory whose removal is durable, while that of what was in it is not. */
+static bool has_path(const struct sim *sim, const struct sim_entry *entry)
+{
+    while (entry->key.dir != SIM_ROOT) {
+        size_t i = 0;
+        while (i < sim->now.count && sim->now.all[i].inode != entry->key.dir)
+            i++;
+        if (i == sim->now.count)
+            return false;
+        entry = &sim->now.all[i];
+    }
+    return true;
+}
+
 /* The .metadata of the same directory names the save of this file. */
 static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entry,
                              const struct names_parsed *parsed)
@@ -206,13 +220,14 @@ static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entr
     return false;
 }
 
-bool ledger_judge_leftovers(struct sim *sim, const struct ledger *ledger, struct problem *problem)
+bool ledger_judge_leftovers(struct sim *sim, struct problem *problem)
 {
-    (void)ledger;
+    if ((sim->flags & SIM_NO_LOCKS) != 0)
+        return true; /* nobody can tell whose they are: they are reported, and stay */
     for (size_t i = 0; i < sim->now.count; i++) {
         const struct sim_entry *entry = &sim->now.all[i];
         struct names_parsed parsed = names_parse(entry->key.name);
-        bool stays = parsed.kind == NAMES_NONE;
+        bool stays = parsed.kind == NAMES_NONE || !has_path(sim, entry);
         if (parsed.kind == NAMES_SHARD || parsed.kind == NAMES_MANIFEST)
             stays = is_of_checkpoint(sim, entry, &parsed);
         if (!stays)

@@ -342,7 +342,7 @@ void program_make_dir(struct ledger *ledger, struct store *store, const char *di
     if (store_file_sync(handle, NULL) == SIDESTEP_OK &&
         store_dir_sync(made, NULL) == SIDESTEP_OK && store_dir_sync(parent, NULL) == SIDESTEP_OK &&
         !is_dead()) {
-        entry->durable = true;
+        entry->durable = !ledger->is_tainted;
         ledger->tick++;
     }
 }

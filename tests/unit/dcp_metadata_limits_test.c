@@ -261,7 +261,7 @@ static void memory_has_a_limit(void **state)
     const size_t count = 900000;
     (void)state;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         buffer_put_u8(&out, '('); /* MARK, empty lists, POP_MARK */
         uint8_t *bytes = buffer_extend(&out, count);
         assert_non_null(bytes);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -369,6 +370,31 @@ static void ranks_that_disagree_save_nothing(void **state)
     assert_int_equal(count_names(scratch.path), 0);
 }
 
+/* Ranks are many, descriptors are not: more shards than are held open, and than the limit allows. */
+static void many_shards_need_few_descriptors(void **state)
+{
+    (void)state;
+    enum { SHARDS = 300 };
+    char path[256], name[64];
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct rlimit limit, small;
+    struct job job = {.seed = 3, .failing_rank = -1};
+
+    at(job.path, "many");
+    assert_int_equal(comm_threads_run(SHARDS, run_save, &job), 0);
+    snprintf(name, sizeof(name), "__%d_0.distcp", SHARDS - 1);
+    assert_true(exists(job.path, name));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    small = limit;
+    small.rlim_cur = 290;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+    ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);
+    check_load(engine, at(path, "many"), 3, WORLD_BY_COLUMNS, 4);
+    ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
 /* ---- damage ---- */
 
 static void every_flipped_byte_is_found(void **state)
@@ -426,6 +452,7 @@ int main(void)
         CASE(a_link_to_a_directory_is_saved_in_place),
         CASE(any_sharding_is_loaded_on_any_number_of_ranks),
         CASE(ranks_that_disagree_save_nothing),
+        CASE(many_shards_need_few_descriptors),
         CASE(every_flipped_byte_is_found),
 #undef CASE
     };
