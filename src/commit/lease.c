@@ -75,33 +75,34 @@ static enum sidestep_status take_lock(struct lease *lease, const char *root,
     return store_file_write_at(lease->lock, text, strlen(text), 0, err);
 }
 
-/* "run <id> incarnation <n>"; false: not there, or damaged. */
-static bool read_state(struct store_dir *dir, char run_id[SAVE_ID_HEX], uint64_t *incarnation)
+/* "run <id> incarnation <n>", into ${lease}. */
+static enum sidestep_status read_state(struct lease *lease, struct sidestep_error *err)
 {
     OWNED_BUFFER text = {0};
     uint8_t id[SAVE_ID_BYTES];
     unsigned long long number = 0;
 
-    if (commit_read_file(dir, LEASE_STATE, 0, LEASE_MAX_BYTES, &text, NULL) != SIDESTEP_OK)
-        return false;
+    TRY(commit_read_file(lease->dir, LEASE_STATE, 0, LEASE_MAX_BYTES, &text, err));
     buffer_put_u8(&text, 0);
-    if (text.failed ||
-        sscanf((const char *)text.bytes, "run %32s incarnation %llu\n", run_id, &number) != 2 ||
-        strlen(run_id) != SAVE_ID_HEX - 1 || !hash_from_hex(run_id, SAVE_ID_BYTES, id))
-        return false;
-    *incarnation = number;
-    return true;
+    TRY(buffer_check(&text, err));
+    if (sscanf((const char *)text.bytes, "run %32s incarnation %llu\n", lease->run_id, &number) !=
+            2 ||
+        strlen(lease->run_id) != SAVE_ID_HEX - 1 ||
+        !hash_from_hex(lease->run_id, SAVE_ID_BYTES, id))
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is damaged", LEASE_STATE);
+    lease->incarnation = number;
+    return SIDESTEP_OK;
 }
 
-
-static enum sidestep_status next_incarnation(struct lease *lease, struct sidestep_error *err)
+static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
+                                             struct sidestep_error *err)
 {
     uint8_t id[SAVE_ID_BYTES];
     char text[128];
 
     /* A lost state is a new run: save ids differ, and what the old run left is fenced all the same.
      */
-    if (!read_state(lease->dir, lease->run_id, &lease->incarnation)) {
+    if (is_new) {
         TRY(random_bytes(id, sizeof(id), err));
         hash_to_hex(id, sizeof(id), lease->run_id);
         lease->incarnation = 0;
@@ -134,16 +135,17 @@ static enum sidestep_status make_root_durable(struct lease *lease, const char *r
 
 static enum sidestep_status take(struct lease *lease, const char *root, struct sidestep_error *err)
 {
-    char run_id[SAVE_ID_HEX];
-    uint64_t incarnation;
-
     TRY(open_root(lease, root, err));
     TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
     TRY(take_lock(lease, root, err));
-    if (!read_state(lease->dir, run_id, &incarnation))
+    enum sidestep_status status = read_state(lease, err);
+    bool is_new = status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT;
+    if (!is_new) /* one that cannot be read now may be fine: do not start another run */
+        TRY(status);
+    if (is_new)
         TRY(make_root_durable(lease, root, err));
-    return next_incarnation(lease, err);
+    return next_incarnation(lease, is_new, err);
 }
 
 enum sidestep_status lease_take(struct lease *lease, struct store *store, const char *root,

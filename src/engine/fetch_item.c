@@ -23,9 +23,9 @@ static enum sidestep_status fetch_object(const struct reader_item *item, struct 
         TRY(archive_check(&source, 0, length, err));
     }
     /* Bytes that are no archive are legal: sidestep_state_dict_add_bytes() takes any. */
-    enum sidestep_status status = archive_object_read(bytes, length, &value, err);
+    enum sidestep_status status = archive_object_read(bytes, length, &value, NULL);
     if (status == SIDESTEP_ENOMEM)
-        return status;
+        return FAIL_NOMEM(err, length);
     if (status != SIDESTEP_OK)
         value = NULL;
     state_entry_set_object(entry, value, TAKE(bytes), length);

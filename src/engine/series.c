@@ -142,6 +142,8 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
                                           const struct sidestep_series_options *options,
                                           struct sidestep_series **out, struct sidestep_error *err)
 {
+    struct sidestep_error why = {.rank = -1}; /* some failures on the way are no failure of ours */
+
     TRY(engine_check(engine, err));
     if (out == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "series is NULL");
@@ -150,10 +152,12 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
     enum sidestep_status status = series != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*series));
     TRY(comm_vote_all(&engine->comm, status, err));
     series->engine = engine;
-    status = open_all(series, root, options, err);
+    status = open_all(series, root, options, &why);
     if (status != SIDESTEP_OK) {
         series_free(series);
-        error_wrap(err, "open series '%s'", root != NULL ? root : "");
+        error_wrap(&why, "open series '%s'", root != NULL ? root : "");
+        if (err != NULL)
+            *err = why;
         return status;
     }
     *out = series;
