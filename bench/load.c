@@ -54,7 +54,8 @@ static double plain(struct loading *l, bool cold, bool whole)
 
 static double verify(struct loading *l, bool cold)
 {
-    char *arguments[] = {(char *)(uintptr_t)l->bench->cli, "verify", l->checkpoint, NULL};
+    char *arguments[] = {(char *)(uintptr_t)l->bench->cli, (char *)(uintptr_t) "verify",
+                         l->checkpoint, NULL};
     posix_spawn_file_actions_t actions;
     pid_t child;
     int status;

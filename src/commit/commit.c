@@ -91,6 +91,7 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
                                  struct sidestep_error *err)
 {
     OWNED char *parent = NULL;
+    OWNED_DIR *name = NULL;
     struct store_traits traits;
 
     TRY(split_path(commit, path, &parent, err));
@@ -104,6 +105,11 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
     }
     TRY(store_dir_traits(commit->parent, &traits, err));
     commit->is_volatile = traits.is_volatile;
+    /* NAME may be a mount point, or a link to other storage. */
+    if (store_dir_open(commit->store, NULL, commit->path, &name, NULL) == SIDESTEP_OK) {
+        TRY(store_dir_traits(name, &traits, err));
+        commit->is_volatile = traits.is_volatile;
+    }
     return SIDESTEP_OK;
 }
 

@@ -75,23 +75,27 @@ static enum sidestep_status take_lock(struct lease *lease, const char *root,
     return store_file_write_at(lease->lock, text, strlen(text), 0, err);
 }
 
-/* "run <id> incarnation <n>", into ${lease}. */
-static enum sidestep_status read_state(struct lease *lease, struct sidestep_error *err)
+/* "run <id> incarnation <n>"; ENOTFOUND or ECORRUPT: it was lost. */
+static enum sidestep_status read_state(struct store_dir *dir, char run_id[SAVE_ID_HEX],
+                                       uint64_t *incarnation, struct sidestep_error *err)
 {
     OWNED_BUFFER text = {0};
     uint8_t id[SAVE_ID_BYTES];
     unsigned long long number = 0;
 
-    TRY(commit_read_file(lease->dir, LEASE_STATE, 0, LEASE_MAX_BYTES, &text, err));
+    TRY(commit_read_file(dir, LEASE_STATE, 0, LEASE_MAX_BYTES, &text, err));
     buffer_put_u8(&text, 0);
     TRY(buffer_check(&text, err));
-    if (sscanf((const char *)text.bytes, "run %32s incarnation %llu\n", lease->run_id, &number) !=
-            2 ||
-        strlen(lease->run_id) != SAVE_ID_HEX - 1 ||
-        !hash_from_hex(lease->run_id, SAVE_ID_BYTES, id))
+    if (sscanf((const char *)text.bytes, "run %32s incarnation %llu\n", run_id, &number) != 2 ||
+        strlen(run_id) != SAVE_ID_HEX - 1 || !hash_from_hex(run_id, SAVE_ID_BYTES, id))
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is damaged", LEASE_STATE);
-    lease->incarnation = number;
+    *incarnation = number;
     return SIDESTEP_OK;
+}
+
+static bool is_lost(enum sidestep_status status)
+{
+    return status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT;
 }
 
 static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
@@ -139,13 +143,13 @@ static enum sidestep_status take(struct lease *lease, const char *root, struct s
     TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
     TRY(take_lock(lease, root, err));
-    enum sidestep_status status = read_state(lease, err);
-    bool is_new = status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT;
-    if (!is_new) /* one that cannot be read now may be fine: do not start another run */
-        TRY(status);
-    if (is_new)
+    enum sidestep_status status =
+        read_state(lease->dir, lease->run_id, &lease->incarnation, err);
+    if (is_lost(status))
         TRY(make_root_durable(lease, root, err));
-    return next_incarnation(lease, is_new, err);
+    else
+        TRY(status); /* it may be readable later: do not start another run */
+    return next_incarnation(lease, is_lost(status), err);
 }
 
 enum sidestep_status lease_take(struct lease *lease, struct store *store, const char *root,
@@ -163,9 +167,12 @@ enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation = 0;
 
-    if (read_state(lease->dir, run_id, &incarnation) && strcmp(run_id, lease->run_id) == 0 &&
+    enum sidestep_status status = read_state(lease->dir, run_id, &incarnation, err);
+    if (status == SIDESTEP_OK && strcmp(run_id, lease->run_id) == 0 &&
         incarnation == lease->incarnation)
         return SIDESTEP_OK;
+    if (status != SIDESTEP_OK && !is_lost(status))
+        return status;
     return FAIL(err, SIDESTEP_EABORTED,
                 "incarnation %llu of this series has ended: another process has opened it",
                 (unsigned long long)lease->incarnation);

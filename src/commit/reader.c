@@ -279,29 +279,37 @@ static enum sidestep_status check_chunk(struct reader *r, const struct metadata_
 
 /* A stock item lies inside its file: torch leaves files short when it is killed. */
 static enum sidestep_status check_extent(struct reader *r, const struct metadata_entry *entry,
-                                         const struct metadata_storage *storage,
+                                         const struct metadata_storage *storage, uint32_t flags,
                                          struct sidestep_error *err)
 {
-    const struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
+    struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
     uint64_t end;
 
     if (file->problem != NULL)
         return SIDESTEP_OK; /* that is said of the whole file */
     if (checked_add(storage->offset, storage->length, &end) && end <= file->source.length)
         return SIDESTEP_OK;
+    if ((flags & READER_TOLERANT) != 0) {
+        file->problem = "size";
+        file->message = arena_printf(&r->arena, "it has %llu bytes, but '%s' ends at byte %llu",
+                                     (unsigned long long)file->source.length, entry->name,
+                                     (unsigned long long)end);
+        return file->message != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, SIDESTEP_MAX_NAME);
+    }
     return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' has %llu bytes, but '%s' ends at byte %llu",
                 file->name, (unsigned long long)file->source.length, entry->name,
                 (unsigned long long)end);
 }
 
-static enum sidestep_status check_extents(struct reader *r, struct sidestep_error *err)
+static enum sidestep_status check_extents(struct reader *r, uint32_t flags,
+                                          struct sidestep_error *err)
 {
     for (size_t i = 0; i < r->metadata.count; i++) {
         const struct metadata_entry *entry = &r->metadata.entries[i];
         if (entry->is_object)
-            TRY(check_extent(r, entry, &entry->storage, err));
+            TRY(check_extent(r, entry, &entry->storage, flags, err));
         for (size_t c = 0; c < entry->chunk_count; c++)
-            TRY(check_extent(r, entry, &entry->chunks[c].storage, err));
+            TRY(check_extent(r, entry, &entry->chunks[c].storage, flags, err));
     }
     return SIDESTEP_OK;
 }
@@ -326,7 +334,7 @@ static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct 
     TRY(list_files(r, err));
     for (size_t i = 0; i < r->file_count; i++)
         TRY(open_file(r, i, flags, err));
-    return r->has_manifest ? check_chunks(r, err) : check_extents(r, err);
+    return r->has_manifest ? check_chunks(r, err) : check_extents(r, flags, err);
 }
 
 void reader_close(struct reader **reader)

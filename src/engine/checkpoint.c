@@ -175,7 +175,7 @@ static enum sidestep_status fetch_one(struct sidestep_checkpoint *c,
     TRY(load_plan_build(&c->reader->metadata, state, &plan, err));
     if (plan.mismatched_count != 0)
         return FAIL(err, SIDESTEP_EMISMATCH, "%s", plan.mismatched[0]);
-    return fetch_run(c->reader, &plan, c->workers, &bytes_read, err);
+    return fetch_run(c->reader, &plan, c->workers, false, &bytes_read, err);
 }
 
 static enum sidestep_status find_kind(struct sidestep_checkpoint *c, const char *name,
@@ -294,7 +294,8 @@ static enum sidestep_status verify_open(const char *path, uint32_t threads,
     OWNED_BY(reader_close) struct reader *reader = NULL;
     struct workers *workers = NULL;
     struct sidestep_error why = {0};
-    enum sidestep_status status = reader_open(store_posix(), path, READER_TOLERANT, &reader, &why);
+    enum sidestep_status status = reader_open(
+        store_posix(), path, READER_TOLERANT | STORE_DIRECT, &reader, &why);
 
     /* What cannot be opened because of what it contains is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)

@@ -18,7 +18,10 @@
 #include "base/checked.h"
 #include "base/owned.h"
 #include "engine/fetch_item.h"
+#include "engine/page_read.h"
 #include "snapshot/pool.h"
+
+#define FETCH_SLOT_BYTES (FETCH_READ_BYTES + PAGE_READ_SLACK) /* of the pool, per thread */
 
 /* Blocks [begin, end) (bytes) of the data of chunk ${chunk}. */
 struct piece {
@@ -40,6 +43,7 @@ struct job {
 struct fetch {
     struct reader *reader;
     const struct load_plan *plan;
+    bool direct;
     struct reader_item *items; /* per chunk of the plan */
     struct job *jobs;
     size_t job_count, job_room;
@@ -157,7 +161,7 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
 }
 
 /* If a piece's bytes lie in one target exactly as they are stored: where.  Else NULL. */
-static uint8_t *direct_target(const struct load_plan_chunk *chunk, const struct piece *piece)
+static uint8_t *plain_target(const struct load_plan_chunk *chunk, const struct piece *piece)
 {
     const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
 
@@ -175,7 +179,7 @@ static enum sidestep_status place_piece(struct fetch *f, const struct piece *pie
     uint64_t length = piece->end - piece->begin;
 
     TRY(reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes, length, err));
-    if (bytes == direct_target(chunk, piece))
+    if (bytes == plain_target(chunk, piece))
         return SIDESTEP_OK;
     for (size_t t = 0; t < chunk->target_count; t++) {
         struct box_memory memory = state_entry_memory(chunk->targets[t]);
@@ -188,14 +192,15 @@ static enum sidestep_status run_read(struct fetch *f, const struct job *job, uin
                                      struct sidestep_error *err)
 {
     const struct piece *pieces = &f->pieces[job->first_piece];
-    uint8_t *to = buffer;
+    uint8_t *to = NULL;
+    enum sidestep_status status;
 
-    if (job->piece_count == 1) {
-        uint8_t *direct = direct_target(&f->plan->chunks[pieces[0].chunk], &pieces[0]);
-        to = direct != NULL ? direct : buffer;
-    }
-    enum sidestep_status status =
-        source_read(&job->file->source, to, job->end - job->begin, job->begin, err);
+    if (job->piece_count == 1 && (!f->direct || store_file_alignment(job->file->file) == 0))
+        to = plain_target(&f->plan->chunks[pieces[0].chunk], &pieces[0]);
+    if (to != NULL)
+        status = source_read(&job->file->source, to, job->end - job->begin, job->begin, err);
+    else
+        status = page_read(job->file, buffer, job->begin, job->end, &to, err);
     if (status != SIDESTEP_OK) {
         error_wrap(err, "file '%s'", job->file->name);
         return status;
@@ -224,7 +229,7 @@ static enum sidestep_status run_item(struct fetch *f, const struct job *job,
 static void run_jobs(void *context)
 {
     struct fetch *f = context;
-    uint8_t *buffer = f->pool.bytes + atomic_fetch_add(&f->next_slot, 1u) * FETCH_READ_BYTES;
+    uint8_t *buffer = f->pool.bytes + atomic_fetch_add(&f->next_slot, 1u) * FETCH_SLOT_BYTES;
 
     while (!atomic_load(&f->failed)) {
         size_t i = atomic_fetch_add(&f->next_job, 1);
@@ -251,7 +256,7 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
         return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
     TRY(make_jobs(f, err));
     unsigned threads = (unsigned)min_u64(workers_count(workers) + 1, f->job_count + 1);
-    TRY(pool_reserve(&f->pool, threads * FETCH_READ_BYTES, workers, err));
+    TRY(pool_reserve(&f->pool, threads * FETCH_SLOT_BYTES, workers, err));
     struct workers_job job = {.run = run_jobs, .context = f};
     workers_start(workers, &job, threads - 1);
     run_jobs(f);
@@ -264,10 +269,10 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
 }
 
 enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
-                               struct workers *workers, uint64_t *bytes_read,
+                               struct workers *workers, bool direct, uint64_t *bytes_read,
                                struct sidestep_error *err)
 {
-    struct fetch f = {.reader = reader, .plan = plan};
+    struct fetch f = {.reader = reader, .plan = plan, .direct = direct};
 
     pthread_mutex_init(&f.shared.lock, NULL);
     enum sidestep_status status = fetch_with(&f, workers, err);

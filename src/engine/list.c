@@ -25,6 +25,7 @@ struct listing {
     struct store *store;
     struct store_dir *root_dir;
     const char *root;
+    bool with_doubtful;
     struct sidestep_listed *entries;
     size_t count;
 };
@@ -146,27 +147,45 @@ static enum sidestep_status read_contents(struct store_dir *dir, struct contents
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status add_entry(struct listing *l, const char *name,
-                                      struct sidestep_error *err)
+/* Look into a directory.  ENOTFOUND: it is none, or is gone. */
+static enum sidestep_status look_into(struct listing *l, const char *name,
+                                      struct sidestep_listed *entry, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
     struct contents contents = {0};
     struct store_stat stat;
-    struct sidestep_listed *entry = &l->entries[l->count];
 
-    if (strcmp(name, NAMES_SERIES_DIR) == 0 ||
-        store_stat(l->root_dir, name, &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_DIRECTORY ||
-        store_dir_open(l->store, l->root_dir, name, &dir, NULL) != SIDESTEP_OK)
-        return SIDESTEP_OK; /* not ours to judge, or gone meanwhile */
-    *entry = (struct sidestep_listed){.step = list_step_of(name), .saved_at = stat.modified};
-    if (read_contents(dir, &contents, entry, NULL) != SIDESTEP_OK)
-        return SIDESTEP_OK;
+    TRY(store_stat(l->root_dir, name, &stat, err));
+    if (stat.kind != STORE_DIRECTORY)
+        return SIDESTEP_ENOTFOUND;
+    entry->saved_at = stat.modified;
+    TRY(store_dir_open(l->store, l->root_dir, name, &dir, err));
+    TRY(read_contents(dir, &contents, entry, err));
     entry->state = classify(name, &contents);
-    entry->state_name = presence_names[entry->state];
     entry->ranks = contents.ranks;
-    if (names_parse(name).kind != NAMES_NONE)
-        entry->step = -1;
     take_manifest(l, dir, &contents, entry);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_entry(struct listing *l, const char *name,
+                                      struct sidestep_error *err)
+{
+    struct sidestep_listed *entry = &l->entries[l->count];
+    bool is_ours = names_parse(name).kind != NAMES_NONE;
+    struct sidestep_error why = {0};
+
+    if (strcmp(name, NAMES_SERIES_DIR) == 0)
+        return SIDESTEP_OK;
+    *entry = (struct sidestep_listed){.step = is_ours ? -1 : list_step_of(name)};
+    enum sidestep_status status = look_into(l, name, entry, &why);
+    if (status == SIDESTEP_ENOMEM)
+        return FAIL_NOMEM(err, strlen(name));
+    if (status != SIDESTEP_OK) {
+        if (status == SIDESTEP_ENOTFOUND || !l->with_doubtful || is_ours || entry->step < 0)
+            return SIDESTEP_OK;
+        entry->state = SIDESTEP_COMMITTED;
+    }
+    entry->state_name = presence_names[entry->state];
     entry->name = arena_strndup(&l->arena, name, strlen(name));
     entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
     if (entry->name == NULL || entry->path == NULL)
@@ -201,8 +220,8 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
-enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
-                               struct sidestep_error *err)
+static enum sidestep_status list_any(struct store *store, const char *root, bool with_doubtful,
+                                     struct sidestep_list *list, struct sidestep_error *err)
 {
     struct listing *l = memory_new(1, sizeof(*l));
 
@@ -211,6 +230,7 @@ enum sidestep_status list_root(struct store *store, const char *root, struct sid
         return FAIL_NOMEM(err, sizeof(*l));
     l->store = store;
     l->root = root;
+    l->with_doubtful = with_doubtful;
     enum sidestep_status status = store_dir_open(store, NULL, root, &l->root_dir, err);
     if (status == SIDESTEP_OK)
         status = fill_listing(l, err);
@@ -221,6 +241,18 @@ enum sidestep_status list_root(struct store *store, const char *root, struct sid
         error_wrap(err, "list '%s'", root);
     }
     return status;
+}
+
+enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
+                               struct sidestep_error *err)
+{
+    return list_any(store, root, false, list, err);
+}
+
+enum sidestep_status list_candidates(struct store *store, const char *root,
+                                     struct sidestep_list *list, struct sidestep_error *err)
+{
+    return list_any(store, root, true, list, err);
 }
 
 void sidestep_list_release(struct sidestep_list *list)
@@ -289,7 +321,7 @@ enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode
 
     if (root == NULL || path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "root or path is NULL");
-    TRY(sidestep_list_root(root, &list, err));
+    TRY(list_candidates(store_posix(), root, &list, err));
     TRY(workers_new(3, "sidestep-verify", &workers, err));
     enum sidestep_status status =
         list_choose(store_posix(), &list, verify, workers, NULL, NULL, &chosen, err);

@@ -10,6 +10,10 @@
 /* sidestep_list_root() on any store. */
 enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
                                struct sidestep_error *err);
+/* The same, to choose from: a directory that is called like a checkpoint but cannot be looked into
+ * now counts as committed, so that it is tried, and rejected with its reason, not passed over. */
+enum sidestep_status list_candidates(struct store *store, const char *root,
+                                     struct sidestep_list *list, struct sidestep_error *err);
 
 /* Step in a checkpoint's name: its last number ("step-42", "iter_0000042"); -1: none. */
 int64_t list_step_of(const char *name);

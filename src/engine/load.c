@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/options.h"
 #include "base/owned.h"
 #include "base/trace.h"
@@ -144,6 +145,19 @@ static enum sidestep_status verify_before_all(struct sidestep_engine *engine, st
     return comm_vote_all(&engine->comm, status, err);
 }
 
+/* Will the other ranks leave to this one what it reads?  What several ranks of a host want, they had
+ * better take from the page cache. */
+static bool is_alone(const struct sidestep_engine *engine, const struct reader *reader,
+                     const struct load_plan *plan)
+{
+    uint64_t total = 0, wanted;
+
+    for (size_t i = 0; i < reader->file_count; i++)
+        total += reader->files[i].source.length;
+    return checked_mul(plan->wanted_bytes, (uint64_t)engine->comm.size, &wanted) &&
+           wanted <= total + total / 4;
+}
+
 static enum sidestep_status load_reader_all(struct sidestep_engine *engine, struct reader *reader,
                                             struct sidestep_state_dict *state,
                                             const struct sidestep_load_options *options,
@@ -161,7 +175,8 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     TRY(comm_vote_all(&engine->comm, status, err));
     if (options->verify == SIDESTEP_VERIFY_BEFORE)
         TRY(verify_before_all(engine, reader, err));
-    status = fetch_run(reader, &plan, engine->stagers, &bytes_read, err);
+    status = fetch_run(reader, &plan, engine->stagers, is_alone(engine, reader, &plan), &bytes_read,
+                       err);
     TRACE(load, "rank %d: '%s': %zu chunks, %llu bytes read", engine->comm.rank, reader->path,
           plan.count, (unsigned long long)bytes_read);
     if (status == SIDESTEP_OK && report != NULL) {
@@ -179,6 +194,11 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
                                    struct sidestep_load_report *report, struct sidestep_error *err)
 {
     struct reader *reader = NULL;
+
+    /* Checked before it is read, a checkpoint is read twice: the second time from the cache. */
+    if (options->verify != SIDESTEP_VERIFY_BEFORE &&
+        (engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) == 0)
+        flags |= STORE_DIRECT;
     enum sidestep_status status = open_all(engine, path, flags, &reader, err);
 
     if (status == SIDESTEP_OK)

@@ -298,6 +298,17 @@ static enum sidestep_status quarantine(void *context, const struct sidestep_list
     return store_dir_sync(lease->root, err);
 }
 
+/* What is chosen is durable: its commit may have been cut short before that.  Its name is by the
+ * sync of the root; what was committed in place, by one of its own directory. */
+static enum sidestep_status sync_member(struct sidestep_series *series, const char *name,
+                                        struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    TRY(store_dir_open(series->engine->store, series->lease.root, name, &dir, err));
+    return store_dir_sync(dir, err);
+}
+
 /* Rank 0: the newest member of the series that passes ${mode}. */
 static enum sidestep_status choose(struct sidestep_series *series, enum sidestep_verify_mode mode,
                                    struct choice *choice, struct sidestep_error *err)
@@ -308,8 +319,8 @@ static enum sidestep_status choose(struct sidestep_series *series, enum sidestep
     struct choosing choosing = {.series = series, .choice = choice};
     size_t chosen = 0;
 
-    TRY(store_dir_sync(series->lease.root, err)); /* a name that is chosen is durable */
-    TRY(list_root(series->engine->store, series->root, &all, err));
+    TRY(store_dir_sync(series->lease.root, err));
+    TRY(list_candidates(series->engine->store, series->root, &all, err));
     members = memory_new(all.count, sizeof(*members));
     if (members == NULL)
         return FAIL_NOMEM(err, all.count * sizeof(*members));
@@ -324,6 +335,7 @@ static enum sidestep_status choose(struct sidestep_series *series, enum sidestep
     list.entries = members;
     TRY(list_choose(series->engine->store, &list, mode, series->engine->stagers, quarantine,
                     &choosing, &chosen, err));
+    TRY(sync_member(series, members[chosen].name, err));
     return is_member(series, members[chosen].name, &choice->step)
                ? SIDESTEP_OK
                : FAIL(err, SIDESTEP_ENOTFOUND, "'%s'", members[chosen].name);

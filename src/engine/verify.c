@@ -18,9 +18,12 @@
 #include "base/checked.h"
 #include "base/owned.h"
 #include "commit/commit.h"
+#include "engine/page_read.h"
 #include "engine/verify_stock.h"
 #include "plan/tiling.h"
 #include "snapshot/pool.h"
+
+#define VERIFY_SLOT_BYTES (VERIFY_READ_BYTES + PAGE_READ_SLACK) /* of the pool, per thread */
 
 struct stretch {
     size_t file;
@@ -236,8 +239,8 @@ static void check_stretch(struct verify *v, const struct stretch *s, uint8_t *bu
     struct reader_file *file = &v->reader->files[s->file];
     struct sidestep_error why = {0};
     uint64_t at = s->begin;
-    enum sidestep_status status =
-        source_read(&file->source, buffer, s->end - s->begin, s->begin, &why);
+    uint8_t *bytes;
+    enum sidestep_status status = page_read(file, buffer, s->begin, s->end, &bytes, &why);
 
     bool unreadable = status != SIDESTEP_OK;
     for (size_t i = s->item; i < file->footer.count; i++) {
@@ -248,14 +251,14 @@ static void check_stretch(struct verify *v, const struct stretch *s, uint8_t *bu
             report(v, file->name, item->name, status, &why);
             continue;
         }
-        check_gap(v, file, s, buffer, at, item->offset);
-        status = check_item(file, item, s, buffer, &why);
+        check_gap(v, file, s, bytes, at, item->offset);
+        status = check_item(file, item, s, bytes, &why);
         if (status != SIDESTEP_OK)
             report(v, file->name, item->name, status, &why);
         at = item->offset + item->bytes;
     }
     if (!unreadable)
-        check_gap(v, file, s, buffer, at, s->end);
+        check_gap(v, file, s, bytes, at, s->end);
 }
 
 static void check_stock(struct verify *v, const struct stretch *s)
@@ -274,7 +277,7 @@ static void check_stock(struct verify *v, const struct stretch *s)
 static void run_stretches(void *context)
 {
     struct verify *v = context;
-    uint8_t *buffer = v->pool.bytes + atomic_fetch_add(&v->next_slot, 1u) * VERIFY_READ_BYTES;
+    uint8_t *buffer = v->pool.bytes + atomic_fetch_add(&v->next_slot, 1u) * VERIFY_SLOT_BYTES;
 
     while (!atomic_load(&v->stop)) {
         size_t i = atomic_fetch_add(&v->next, 1);
@@ -349,7 +352,7 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
     TRY(check_coverage(v->reader, v->findings, err));
     TRY(make_stretches(v, err));
     unsigned threads = (unsigned)min_u64(workers_count(workers) + 1, v->count + 1);
-    TRY(pool_reserve(&v->pool, threads * VERIFY_READ_BYTES, workers, err));
+    TRY(pool_reserve(&v->pool, threads * VERIFY_SLOT_BYTES, workers, err));
     struct workers_job job = {.run = run_stretches, .context = v};
     workers_start(workers, &job, threads - 1);
     run_stretches(v);

@@ -85,9 +85,9 @@ bool pickle_is_global(const struct pickle_node *node, const char *module_and_nam
 struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key);
 
 /* A value tree from nodes: builtin containers and scalars become what they are (OrderedDict a
- * DICT, set a LIST, torch.Size a TUPLE, _codecs.encode(str, 'latin1') BYTES, dtypes their name as
- * OPAQUE ...), everything else OPAQUE with a description.  The visit is bounded (a DAG may be
- * exponential as a tree): more than 1,000,000 values is ECORRUPT. */
+ * DICT, set a LIST, frozenset and torch.Size a TUPLE, _codecs.encode(str, 'latin1') BYTES, dtypes
+ * their name as OPAQUE ...), everything else OPAQUE with a description.  The visit is bounded (a
+ * DAG may be exponential as a tree): more than 1,000,000 values is ECORRUPT. */
 enum sidestep_status pickle_to_value(const struct pickle_node *node, struct sidestep_value **out,
                                      struct sidestep_error *err);
 

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import queue
 import struct
 import subprocess
 import tempfile
@@ -45,7 +46,7 @@ NEWER = "".join(name for name in DTYPES if name not in HERE)
 
 
 def run(program, *args):
-    return subprocess.run([program, *map(str, args)], capture_output=True, check=False, timeout=100)
+    return subprocess.run([program, *map(str, args)], capture_output=True, check=False, timeout=300)
 
 
 def ok(program, *args):
@@ -242,6 +243,20 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch", "torch.distributed.checkpoint", "torch.distributed.tensor"])
 
 
+def _answers(processes, results):
+    answers = {}
+    while len(answers) < len(processes):
+        dead = [process.exitcode for process in processes if process.exitcode]
+        try:
+            rank, error, answer = results.get(timeout=0.5)
+        except queue.Empty:
+            assert not dead, f"a rank died: {dead}"
+            continue
+        assert error is None, f"rank {rank}: {error}"
+        answers[rank] = answer
+    return [answers[rank] for rank in range(len(processes))]
+
+
 def on_ranks(size, function, *args):
     """Run function(*args) on ${size} gloo ranks; what each returned.  ${function} is a module's."""
     results = _context.Queue()
@@ -256,12 +271,8 @@ def on_ranks(size, function, *args):
         for process in processes:
             process.start()
         try:
-            answers = [results.get(timeout=60) for _ in processes]
+            return _answers(processes, results)
         finally:
             for process in processes:
-                process.join(timeout=10)
-                process.kill()
+                process.kill()  # after an error the others wait for ever
                 process.join()
-    for rank, error, _ in answers:
-        assert error is None, f"rank {rank}: {error}"
-    return [answer for _, _, answer in sorted(answers, key=lambda answer: answer[0])]

@@ -18,6 +18,7 @@ from dcp_support import (
     WORLD_TOOL,
     Dump,
     described,
+    dtype_name,
     fails,
     from_raw,
     nested,
@@ -42,7 +43,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def emptied(value):
     """A template to load into."""
     if isinstance(value, torch.Tensor):
-        return torch.zeros(value.shape, dtype=value.dtype)
+        size = value.numel() * value.element_size()
+        return from_raw(dtype_name(value), value.shape, bytes(size))
     if isinstance(value, dict):
         return {key: emptied(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -218,7 +220,7 @@ def flip(file, offset):
         stream.seek(offset)
         byte = stream.read(1)[0]
         stream.seek(offset)
-        stream.write(bytes([byte ^ 0x10]))
+        stream.write(bytes([byte ^ 1]))
 
 
 def problems(path):
@@ -283,14 +285,17 @@ def test_a_truncated_file(victim, part):
     size = (victim / file).stat().st_size
     with open(victim / file, "r+b") as stream:
         stream.truncate(min(int(size * part), size - 1))
-    assert file in {problem["file"] for problem in problems(victim)}
+    found = problems(victim)
+    assert ("size", file, None) in {(p["kind"], p["file"], p["name"]) for p in found}
+    assert "model.head.weight" in {p["name"] for p in found}
     fails_to_load(victim, file)
 
 
 def test_a_missing_file(victim):
     (file,) = {file for name, file, _, _ in items(victim) if name == "model.head.weight"}
     (victim / file).unlink()
-    assert ("missing", file) in {(p["kind"], p["file"]) for p in problems(victim)}
+    found = {(p["kind"], p["file"], p["name"]) for p in problems(victim)}
+    assert {("missing", file, None), ("missing", file, "model.head.weight")} <= found
     fails_to_load(victim, file)
 
 

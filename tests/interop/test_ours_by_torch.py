@@ -91,6 +91,17 @@ def test_dcp_to_torch_save(saved, save, tmp_path):
         assert described(at(state, path)) == described(at(expected, path)), name
 
 
+def test_a_difference_is_seen(saved):
+    """The comparison itself: of another step, every tensor differs."""
+    save = SAVES[0]
+    other = world(SCALE, SEEDS[save] + 1)
+    state = nested({name: torch.zeros_like(t) for name, t in other.items()})
+    dcp.load(state, checkpoint_id=where(saved, save))
+    for name, tensor in other.items():
+        same = described(at(state, world_path(name))) == described(tensor)
+        assert same == (tensor.numel() == 0), name
+
+
 def test_command_line_of_torch(saved, tmp_path):
     save = (3, "columns")
     command = [sys.executable, "-m", "torch.distributed.checkpoint.format_utils"]
@@ -325,7 +336,10 @@ def load_sharded(path, seed):
 
 
 def load_all_sharded(folder, saves):
-    return [load_sharded(where(pathlib.Path(folder), save), SEEDS[save]) for save in saves]
+    paths = [where(pathlib.Path(folder), save) for save in saves]
+    with pytest.raises(AssertionError):  # the comparison sees a difference
+        load_sharded(paths[0], SEEDS[saves[0]] + 1)
+    return [load_sharded(path, SEEDS[save]) for path, save in zip(paths, saves)]
 
 
 @pytest.mark.parametrize("ranks", [3, 4])

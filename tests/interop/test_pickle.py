@@ -211,7 +211,8 @@ def test_integers_are_pythons(tool):
 
 def test_what_is_written_is_safe_to_load(tool):
     torch = pytest.importorskip("torch")
-    value = {"a": [1, -1, 2**40, 1.5, None, True, b"", b"\x00\xff", "\u20ac"], "b": (1, (), (2, 3, 4, 5))}
+    scalars_of_all = [1, -1, 2**40, 1.5, None, True, b"", b"\x00\xff", "\u20ac"]
+    value = {"a": scalars_of_all, "b": (1, (), (2, 3, 4, 5))}
     written = tool.ok(b"w", pickle.dumps(value, 4))
     safe = torch._weights_only_unpickler.Unpickler(io.BytesIO(written), encoding="utf-8")
     assert safe.load() == value
@@ -307,6 +308,22 @@ def test_metadata_comes_back_equal(tool, seed, protocol):
     theirs = make_metadata(seed)
     ours = pickle.loads(tool.ok(b"m", pickle.dumps(theirs, protocol)))
     assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_properties_of_torch_2_0(tool, protocol):
+    torch, m, _StorageInfo = of_torch()
+    from torch.distributed._shard.sharded_tensor import metadata as old
+
+    theirs = make_metadata(2)
+    plain = pickle.loads(pickle.dumps(theirs))
+    for entry in theirs.state_dict_metadata.values():
+        if isinstance(entry, m.TensorStorageMetadata):
+            new = entry.properties
+            entry.properties = old.TensorProperties(new.dtype, requires_grad=new.requires_grad)
+    data = pickle.dumps(theirs, protocol)
+    assert b"sharded_tensor" in data
+    assert_same(pickle.loads(tool.ok(b"m", data)), plain)
 
 
 @pytest.mark.parametrize("unpickler", [pickle.Unpickler, pickle._Unpickler])

@@ -82,16 +82,15 @@ static inline const char *pickle_build_symbol(struct buffer *out, const char *at
     return end;
 }
 
+/* Of any length. */
 static inline const char *pickle_build_number(struct buffer *out, const char *at)
 {
-    char *end;
-    long long value = strtoll(at, &end, 10);
+    size_t length = strspn(at, "-0123456789");
 
-    if (end == at)
+    if (length == 0)
         abort();
-    buffer_put(out, "\x8a\x08", 2);
-    buffer_put_u64le(out, (uint64_t)value);
-    return end;
+    buffer_printf(out, "L%.*sL\n", (int)length, at);
+    return at + length;
 }
 
 static inline const char *pickle_build_expression(struct buffer *out, const char *at)

@@ -134,8 +134,7 @@ enum mutant_kind {
     MUTANT_NO_GUARD,
     MUTANT_NO_LOCK,
     MUTANT_EARLY_YES,
-    MUTANT_NO_VOTES,
-    MUTANT_COUNT
+    MUTANT_RETRY_SYNC,
 };
 struct mutant {
     const char *name;

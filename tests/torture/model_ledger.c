@@ -187,10 +187,22 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
 
 /* ---- what is left behind */
 
-/* Not in a directory whose removal is durable, while that of what was in it is not. */
-static bool has_path(const struct sim *sim, const struct sim_entry *entry)
+/* A trash that holds a file of a user is not removed. */
+static bool has_foreign_file(const struct sim *sim, uint32_t dir)
 {
-    while (entry->key.dir != SIM_ROOT) {
+    for (size_t i = 0; i < sim->now.count; i++) {
+        const struct sim_entry *entry = &sim->now.all[i];
+        if (entry->key.dir == dir && names_parse(entry->key.name).kind == NAMES_NONE &&
+            strcmp(entry->key.name, NAMES_METADATA) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Also not in a directory whose removal is durable, while that of what was in it is not. */
+static bool is_below(const struct sim *sim, const struct sim_entry *entry, uint32_t dir)
+{
+    while (entry->key.dir != dir) {
         size_t i = 0;
         while (i < sim->now.count && sim->now.all[i].inode != entry->key.dir)
             i++;
@@ -222,14 +234,17 @@ static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entr
 
 bool ledger_judge_leftovers(struct sim *sim, struct problem *problem)
 {
+    uint32_t parent = find_path(sim, MODEL_PARENT);
+
     if ((sim->flags & SIM_NO_LOCKS) != 0)
         return true; /* nobody can tell whose they are: they are reported, and stay */
     for (size_t i = 0; i < sim->now.count; i++) {
         const struct sim_entry *entry = &sim->now.all[i];
         struct names_parsed parsed = names_parse(entry->key.name);
-        bool stays = parsed.kind == NAMES_NONE || !has_path(sim, entry);
+        bool stays = parsed.kind == NAMES_NONE || !is_below(sim, entry, parent) ||
+                     has_foreign_file(sim, entry->inode);
         if (parsed.kind == NAMES_SHARD || parsed.kind == NAMES_MANIFEST)
-            stays = is_of_checkpoint(sim, entry, &parsed);
+            stays |= is_of_checkpoint(sim, entry, &parsed);
         if (!stays)
             return broken(problem, "'%s' is left behind", entry->key.name);
     }

@@ -1,10 +1,87 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model_mutant.c -- the steps of the protocol, each left out once; see model.h. */
+/*
+ * model_mutant.c -- the steps of the protocol, each left out once; see model.h.  What nothing
+ * notices is either not needed, or needed for what the model does not have: the table says which.
+ */
 #include "model.h"
 
 #include "base/owned.h"
 
+#define ALL_RANKS -1
+
 const struct mutant model_mutants[] = {
-    {"shard-fsync", MUTANT_FILE_SYNC, PHASE_OTHER, 0, NAMES_PART, -1, "fresh", NULL},
+    /* ---- before the yes */
+    {"fsync of a shard", MUTANT_FILE_SYNC, PHASE_SHARD, 0, NAMES_PART, ALL_RANKS, "fresh", NULL},
+    {"giving up after a failed fsync", MUTANT_RETRY_SYNC, PHASE_SHARD, 0, NAMES_NONE, ALL_RANKS,
+     "fresh", NULL},
+    {"fsync of the directory before rank 1's yes", MUTANT_DIR_SYNC, PHASE_VOTE, 0, NAMES_NONE, 1,
+     "own-sync", NULL},
+    {"fsync of the directory before rank 0's yes", MUTANT_DIR_SYNC, PHASE_VOTE, 0, NAMES_NONE, 0,
+     "own-sync", "its sync at publish covers its own names"},
+    {"waiting with the yes until the shard is sealed", MUTANT_EARLY_YES, PHASE_SHARD, 0, NAMES_NONE,
+     1, "fresh-2", "the count opens a shard under its last name, which it gets after its fsync"},
+    /* ---- count */
+    {"looking at the shards", MUTANT_BLIND_COUNT, PHASE_COUNT, 0, NAMES_NONE, ALL_RANKS,
+     "foreign-shard", NULL},
+    /* ---- publish and commit, swap form */
+    {"fsync of the manifest", MUTANT_FILE_SYNC, PHASE_PUBLISH, 0, NAMES_MANIFEST, ALL_RANKS,
+     "fresh", NULL},
+    {"fsync of .metadata", MUTANT_FILE_SYNC, PHASE_PUBLISH, 0, NAMES_META_TMP, ALL_RANKS, "fresh",
+     NULL},
+    {"fsync of the saving directory", MUTANT_DIR_SYNC, PHASE_PUBLISH, 1, NAMES_NONE, ALL_RANKS,
+     "fresh", NULL},
+    {"fsync of the parent before the rename", MUTANT_PARENT_SYNC, PHASE_PUBLISH, 1, NAMES_NONE,
+     ALL_RANKS, "fresh",
+     "the sync after the rename covers what it moved; this one fails while the save can still be "
+     "aborted"},
+    {"fsync of the parent after the rename", MUTANT_PARENT_SYNC, PHASE_PUBLISH, 2, NAMES_NONE,
+     ALL_RANKS, "fresh", NULL},
+    /* ---- in place */
+    {"fsync of NAME before the exchange", MUTANT_DIR_SYNC, PHASE_PUBLISH, 1, NAMES_NONE, ALL_RANKS,
+     "over-swap", NULL},
+    {"fsync of NAME after the exchange", MUTANT_DIR_SYNC, PHASE_PUBLISH, 2, NAMES_NONE, ALL_RANKS,
+     "over-swap", NULL},
+    {"fsync of the parent of a NAME that was there", MUTANT_PARENT_SYNC, PHASE_PUBLISH, 1,
+     NAMES_NONE, ALL_RANKS, "dir-appears", NULL},
+    {"fsync of NAME after the clean-up", MUTANT_DIR_SYNC, PHASE_PUBLISH, 3, NAMES_NONE, ALL_RANKS,
+     "over-swap", "what comes back is swept by the next save"},
+    {"fsync of NAME after shards were moved into it", MUTANT_DIR_SYNC, PHASE_PUBLISH, 2, NAMES_NONE,
+     ALL_RANKS, "file-appears", "the sync before the exchange covers the same directory"},
+    {"fsync of a NAME that appeared, before .metadata", MUTANT_DIR_SYNC, PHASE_PUBLISH, 3,
+     NAMES_NONE, ALL_RANKS, "file-appears", NULL},
+    {"fsync of a NAME that appeared, after .metadata", MUTANT_DIR_SYNC, PHASE_PUBLISH, 4,
+     NAMES_NONE, ALL_RANKS, "file-appears", NULL},
+    {"refusing to replace a .metadata", MUTANT_PLAIN_RENAME, PHASE_PUBLISH, 0, NAMES_NONE,
+     ALL_RANKS, "zombie-dir", NULL},
+    /* ---- learn */
+    {"looking for the mark", MUTANT_HIDE_MARK, PHASE_LEARN, 0, NAMES_NONE, ALL_RANKS, "fresh-2",
+     NULL},
+    {"looking for the mark in NAME", MUTANT_HIDE_MARK, PHASE_LEARN, 0, NAMES_NONE, ALL_RANKS,
+     "over-swap-2", NULL},
+    /* ---- sweeping what the dead left */
+    {"the locks of marks", MUTANT_NO_LOCK, PHASE_BEGIN, 0, NAMES_NONE, ALL_RANKS, "race-over",
+     NULL},
+    {"fsync of NAME before it is swept", MUTANT_DIR_SYNC, PHASE_BEGIN, 1, NAMES_NONE, ALL_RANKS,
+     "over-swap", NULL},
+    {"fsync of the parent before NAME is swept", MUTANT_PARENT_SYNC, PHASE_BEGIN, 0, NAMES_NONE,
+     ALL_RANKS, "successor", NULL},
+    /* ---- abort and delete */
+    {"fsync of the parent in an abort", MUTANT_PARENT_SYNC, PHASE_ABORT, 1, NAMES_NONE, ALL_RANKS,
+     "votes-no", "neither name of what is removed is a checkpoint's"},
+    {"fsync of the parent in a delete", MUTANT_PARENT_SYNC, PHASE_DELETE, 1, NAMES_NONE, ALL_RANKS,
+     "series", NULL},
+    {"fsync of a trash without .metadata", MUTANT_DIR_SYNC, PHASE_DELETE, 1, NAMES_NONE, ALL_RANKS,
+     "series", "its rename to the trash is durable, and nobody looks into one"},
+    /* ---- resume */
+    {"fsync of the parent of a new series", MUTANT_DIR_SYNC, PHASE_LEASE, 1, NAMES_NONE, ALL_RANKS,
+     "series-root", NULL},
+    {"fsync of the root after the fence", MUTANT_PARENT_SYNC, PHASE_FENCE, 1, NAMES_NONE, ALL_RANKS,
+     "series", NULL},
+    {"fsync of the root before the choice", MUTANT_PARENT_SYNC, PHASE_CHOOSE, 1, NAMES_NONE,
+     ALL_RANKS, "series", NULL},
+    {"fsync of what was chosen", MUTANT_DIR_SYNC, PHASE_CHOOSE, 1, NAMES_NONE, ALL_RANKS,
+     "series-dir", NULL},
+    {"the check of the incarnation before the commit", MUTANT_NO_GUARD, PHASE_OTHER, 0, NAMES_NONE,
+     ALL_RANKS, "zombie", NULL},
 };
 const size_t model_mutant_count = ARRAY_LENGTH(model_mutants);

@@ -117,13 +117,12 @@ static enum sidestep_status write_and_vote(struct rank *r)
     if (r->saving->votes_no == (int32_t)commit->rank)
         return FAIL(err, SIDESTEP_EIO, "this rank votes no");
     TRY(commit_check_aborted(commit, err));
-    if (model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_YES)
+    bool is_early = model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_YES;
+    if (is_early)
         TRY(commit_vote_yes(commit, err));
     TRY(commit_shard_seal(commit, 0, TAKE(file), err));
     model_enter(PHASE_VOTE);
-    if (model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_YES)
-        return SIDESTEP_OK;
-    return commit_vote_yes(commit, err);
+    return is_early ? SIDESTEP_OK : commit_vote_yes(commit, err);
 }
 
 static void unlink_own(struct commit *commit)
@@ -224,6 +223,15 @@ static int find_save(const struct ledger *ledger, const char *hex)
     return MODEL_NOTHING;
 }
 
+static bool sync_chosen(struct lease *lease, struct store *store, const char *name,
+                        struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    return store_dir_open(store, lease->root, name, &dir, err) == SIDESTEP_OK &&
+           store_dir_sync(dir, err) == SIDESTEP_OK;
+}
+
 /* The choice, and what it promises: what is chosen stays, what is not there does not come. */
 static bool choose(struct lease *lease, struct store *store, struct ledger *ledger, int *chosen,
                    struct sidestep_error *err)
@@ -240,6 +248,8 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
     enum sidestep_status status =
         list_choose(store, &list, SIDESTEP_VERIFY_STRUCTURE, NULL, NULL, NULL, &at, err);
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+        return false;
+    if (status == SIDESTEP_OK && !sync_chosen(lease, store, list.entries[at].name, err))
         return false;
     for (size_t i = 0; i < list.count; i++) {
         int save = list.entries[i].state == SIDESTEP_COMMITTED

@@ -159,7 +159,11 @@ static enum sidestep_status file_sync(struct store_file *file, struct sidestep_e
 
     if (is_mutant(MUTANT_FILE_SYNC) && kind == model.mutant->names)
         return SIDESTEP_OK;
-    WITH_FAULT(file->store, "file_sync", sim_ops.file_sync(file, err));
+    WITH_FAULT(file->store, "file_sync",
+               sim_ops.file_sync(file, err) == SIDESTEP_OK ||
+                       (is_mutant(MUTANT_RETRY_SYNC) && sim_ops.file_sync(file, err) == SIDESTEP_OK)
+                   ? SIDESTEP_OK
+                   : SIDESTEP_EIO);
 }
 
 static enum sidestep_status file_lock(struct store_file *file, bool exclusive,

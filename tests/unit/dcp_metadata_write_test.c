@@ -333,6 +333,28 @@ static void files_are_merged(void **state)
     assert_same_when_written(&all);
 }
 
+/* Metadata that somebody made, without tables. */
+static void into_what_has_no_tables(void **state)
+{
+    OWNED_METADATA all = {0};
+    OWNED_METADATA rank = {0};
+    OWNED_METADATA twice = {0};
+    struct metadata_chunk chunks[2];
+    struct sidestep_error err = {0};
+    (void)state;
+
+    make_rank(&all, "r0", 0, 2);
+    make_rank(&rank, "r1", 2, 2);
+    merge(&all, &rank);
+    assert_int_equal(metadata_find(&all, "w")->chunk_count, 2);
+    make_rank(&twice, "r0", 0, 2);
+    chunks[0] = chunks[1] = twice.entries[0].chunks[0];
+    twice.entries[0].chunks = chunks;
+    twice.entries[0].chunk_count = 2;
+    assert_int_equal(dcp_metadata_merge(&twice, &rank, &err), SIDESTEP_ECORRUPT);
+    assert_string_equal(err.message, "tensor 'w': chunks 0 and 1 stand at [0]");
+}
+
 static void ranks_that_differ(void **state)
 {
     OWNED_METADATA all = {0};
@@ -431,6 +453,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_written),
         cmocka_unit_test(ranks_are_merged),
         cmocka_unit_test(files_are_merged),
+        cmocka_unit_test(into_what_has_no_tables),
         cmocka_unit_test(ranks_that_differ),
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(arenas_run_out),

@@ -6,8 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -264,6 +267,97 @@ static void a_link_to_a_directory_is_saved_in_place(void **state)
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
+/* What ${work} does in a child of its own; 0: it went well, 77: it cannot be done here. */
+static void in_child(int (*work)(const char *path), const char *path)
+{
+    int status;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(work(path));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        print_message("skipped: needs root, or user namespaces\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* Save to ${path} and load it again: 0, or 1 + the status of the save. */
+static int save_and_load(const char *path, uint32_t *flags)
+{
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+    struct sidestep_error err = {0};
+    struct world world, loaded;
+
+    if (sidestep_engine_open(&engine, NULL, &err) != SIDESTEP_OK)
+        return 100;
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    world_fill(&world, 8);
+    enum sidestep_status status = sidestep_save(engine, path, world.state, NULL, &info, &err);
+    *flags = info.flags;
+    if (status != SIDESTEP_OK)
+        return 1 + (int)status;
+    status = sidestep_load(engine, path, loaded.state, NULL, NULL, &err);
+    return status == SIDESTEP_OK && world_check(&loaded, 8) == 0 ? 0 : 101;
+}
+
+/* The directory may be written, its parent may not; and the other way round. */
+static int save_without_permission(const char *parent)
+{
+    char path[300];
+    uint32_t flags;
+
+    if (getuid() == 0 &&
+        (chown(parent, 65534, 65534) != 0 || setgid(65534) != 0 || setuid(65534) != 0))
+        return 77;
+    snprintf(path, sizeof(path), "%s/ckpt", parent);
+    if (mkdir(path, 0777) != 0 || chmod(parent, 0555) != 0)
+        return 102;
+    int in_place = save_and_load(path, &flags);
+    snprintf(path, sizeof(path), "%s/new", parent);
+    int fresh = save_and_load(path, &flags);
+    if (chmod(parent, 0777) != 0)
+        return 103;
+    return in_place == 0 && fresh == 1 + SIDESTEP_EPERM ? 0 : 1;
+}
+
+static void a_parent_that_cannot_be_written(void **state)
+{
+    (void)state;
+    struct scratch open_to_all;
+
+    assert_true(scratch_make(&open_to_all, "/tmp")); /* where any user may go */
+    in_child(save_without_permission, open_to_all.path);
+    scratch_remove(&open_to_all);
+}
+
+static int save_to_mount_point(const char *path)
+{
+    uint32_t flags = 0;
+
+    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+        return 77;
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", path, "tmpfs", 0, NULL) != 0)
+        return 77;
+    int result = save_and_load(path, &flags);
+    return result == 0 && (flags & SIDESTEP_SAVE_VOLATILE) != 0 ? 0 : 1;
+}
+
+static void a_mount_point_is_saved_in_place(void **state)
+{
+    (void)state;
+    char path[256];
+
+    assert_int_equal(mkdir(at(path, "mounted"), 0777), 0);
+    in_child(save_to_mount_point, path);
+}
+
 /* ---- several ranks ---- */
 
 struct job {
@@ -370,7 +464,8 @@ static void ranks_that_disagree_save_nothing(void **state)
     assert_int_equal(count_names(scratch.path), 0);
 }
 
-/* Ranks are many, descriptors are not: more shards than are held open, and than the limit allows. */
+/* Ranks are many, descriptors are not: more shards than are held open, and than the limit allows.
+ */
 static void many_shards_need_few_descriptors(void **state)
 {
     (void)state;
@@ -450,6 +545,8 @@ int main(void)
         CASE(an_async_save_holds_the_state_of_the_call),
         CASE(what_cannot_be_saved_says_why),
         CASE(a_link_to_a_directory_is_saved_in_place),
+        CASE(a_parent_that_cannot_be_written),
+        CASE(a_mount_point_is_saved_in_place),
         CASE(any_sharding_is_loaded_on_any_number_of_ranks),
         CASE(ranks_that_disagree_save_nothing),
         CASE(many_shards_need_few_descriptors),

@@ -175,7 +175,6 @@ static enum sidestep_status work_in_series(struct sidestep_engine *engine,
 {
     struct sidestep_series *series = NULL;
 
-    save_status = SIDESTEP_EABORTED;
     TRY(sidestep_series_open(engine, root, NULL, &series, err));
     enum sidestep_status status = use_series(series, err);
     enum sidestep_status closed =
@@ -543,10 +542,12 @@ static enum sidestep_status save_carelessly(struct sidestep_error *err)
     struct store_dir *parent = NULL, *from = NULL, *to = NULL;
 
     TRY(with_engine(store_posix(), save_one, err));
-    TRY(store_dir_open(faulty, NULL, scratch.path, &parent, NULL));
-    (void)store_dir_open(faulty, parent, "it", &from, NULL);
-    (void)store_dir_make(parent, "copy", NULL);
-    (void)store_dir_open(faulty, parent, "copy", &to, NULL);
+    (void)store_dir_open(faulty, NULL, scratch.path, &parent, NULL);
+    (void)store_dir_open(faulty, parent, parent != NULL ? "it" : one, &from, NULL);
+    if (parent != NULL)
+        (void)store_dir_make(parent, "copy", NULL);
+    if (parent != NULL)
+        (void)store_dir_open(faulty, parent, "copy", &to, NULL);
     if (from != NULL && to != NULL) {
         (void)store_rename(from, ".metadata", to, ".metadata", STORE_REPLACE, NULL);
         (void)store_rename(from, "__0_0.distcp", to, "__0_0.distcp", STORE_REPLACE, NULL);

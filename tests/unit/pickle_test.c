@@ -171,6 +171,7 @@ static const struct example values[] = {
     {B("ccollections\nOrderedDict\n]K\x01"
        "a\x85R."),
      "<collections.OrderedDict(...)>"},
+    {B("ccollections\nOrderedDict\n(](NNe](]Nel\x85R."), "<collections.OrderedDict(...)>"},
     {B("ccollections\nOrderedDict\n)RK\x01"
        "a."),
      "<collections.OrderedDict(...)>"},
@@ -196,6 +197,7 @@ static const struct example values[] = {
     {B("c_codecs\nencode\n)R."), "<_codecs.encode(...)>"},
     {B("c__builtin__\nbytes\n)R."), "b''"},
     {B("cbuiltins\nbytearray\nC\x01x\x85R."), "b'x'"},
+    {B("c__builtin__\nbytearray\nc_codecs\nencode\nU\x01xU\x06latin1\x86R\x85R."), "b'x'"},
     {B("c__builtin__\nbytearray\nX\x01\x00\x00\x00xX\x07\x00\x00\x00latin-1\x86R."), "b'x'"},
     {B("ctorch.serialization\n_get_layout\n\x8c\rtorch.strided\x85R."), "<torch.strided>"},
     {B("ctorch.serialization\n_get_layout\n)R."), "<torch.serialization._get_layout(...)>"},

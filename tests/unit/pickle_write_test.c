@@ -47,6 +47,7 @@ static const struct {
     {B("]."), B("\x80\x02]q\x00.")},
     {B("]Na."), B("\x80\x02]q\x00Na.")},
     {B("](NNe."), B("\x80\x02]q\x00(NNe.")},
+    {B("}."), B("\x80\x02}q\x00.")},
     {B("}NNs."), B("\x80\x02}q\x00NNs.")},
     {B("}(NNK\x01Nu."), B("\x80\x02}q\x00(NNK\x01Nu.")},
     {B("C\x00."),
@@ -84,6 +85,9 @@ static void wide_memo_numbers(void **state)
     struct sidestep_error err = {0};
     (void)state;
 
+    /* What bytes need has numbers of five bytes too. */
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(sidestep_value_append(list, sidestep_value_str("x"), &err), SIDESTEP_OK);
     for (int i = 0; i < 2500; i++)
         assert_int_equal(sidestep_value_append(list, sidestep_value_bytes(&i, sizeof(i)), &err),
                          SIDESTEP_OK);

@@ -154,6 +154,29 @@ static void equal_keys(void **state)
     check_keys(large, 1000);
 }
 
+static struct sidestep_value *pair_of(struct sidestep_value *a, struct sidestep_value *b)
+{
+    struct sidestep_value *tuple = sidestep_value_tuple();
+
+    append(tuple, a);
+    append(tuple, b);
+    return tuple;
+}
+
+/* In a small dict and in one with an index. */
+static void tuples_as_keys(void **state)
+{
+    OWNED_VALUE dict = sidestep_value_dict();
+    (void)state;
+
+    for (int i = 0; i < 40; i++) {
+        set(dict, pair_of(value_str("x"), value_int(i)), value_int(i));
+        set(dict, pair_of(value_str("x"), sidestep_value_float(i)), value_int(-i));
+        set(dict, pair_of(value_str("x"), sidestep_value_float(NAN)), value_int(i));
+    }
+    assert_int_equal(sidestep_value_count(dict), 80);
+}
+
 static void a_million_keys(void **state)
 {
     OWNED_VALUE dict = sidestep_value_dict();
@@ -336,6 +359,7 @@ int main(void)
         cmocka_unit_test(kinds_and_getters),
         cmocka_unit_test(another_kind_is_zero),
         cmocka_unit_test(equal_keys),
+        cmocka_unit_test(tuples_as_keys),
         cmocka_unit_test(a_million_keys),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(refusals_free_what_they_took),

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * mpi_saver.c -- a small training over MPI, whose ranks the rigs kill and stop.
+ *
+ *      mpi_saver train ROOT STEPS LOG [AT RANK EVENT]
+ *          save steps 1 to STEPS of a series; each rank tells its progress in LOG.<rank>
+ *      mpi_saver once PATH TIMEOUT_MS LOG [AT RANK EVENT]
+ *          one save by all ranks
+ *      mpi_saver resume ROOT
+ *          rank 0 prints "step N" or "none"
+ *
+ * At its AT-th EVENT ("staged", "written", "committed") rank RANK writes its process id to LOG.pid
+ * and stops itself: there the rig kills it, or lets it go on.  The work is between two calls of
+ * close() with impossible numbers, for nth_call.
+ */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_mpi.h"
+#include "support/world.h"
+
+#define COUNT_FROM_HERE (-4242)
+#define COUNT_TO_HERE (-4243)
+
+static struct sidestep_comm comm;
+static struct sidestep_engine *engine;
+static struct sidestep_error err = {.rank = -1};
+static const char *log_path;
+static struct {
+    char event[32]; /* "": never */
+    unsigned long left;
+} stop;
+
+static int failed(const char *what)
+{
+    fprintf(stderr, "rank %d: %s: %s\n", comm.rank, what, err.message);
+    fflush(stderr);
+    return 1;
+}
+
+/* Called in the thread that has come to an event. */
+static void stop_at_event(void *context, const char *line)
+{
+    char path[512], tmp[520];
+
+    (void)context;
+    if (stop.event[0] == '\0' || strstr(line, stop.event) == NULL || --stop.left != 0)
+        return;
+    snprintf(path, sizeof(path), "%s.pid", log_path);
+    snprintf(tmp, sizeof(tmp), "%s.tmp", path);
+    FILE *file = fopen(tmp, "w");
+    if (file != NULL) {
+        fprintf(file, "%ld\n", (long)getpid());
+        fclose(file);
+        (void)rename(tmp, path);
+    }
+    raise(SIGSTOP);
+}
+
+/* AT RANK EVENT, from the command line. */
+static void take_stop(char **arguments, int count)
+{
+    log_path = arguments[0];
+    if (count < 4 || atoi(arguments[2]) != comm.rank)
+        return;
+    stop.left = strtoul(arguments[1], NULL, 10);
+    snprintf(stop.event, sizeof(stop.event), "\"%s\"", arguments[3]);
+}
+
+static bool open_engine(uint64_t timeout_ms)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.comm = &comm;
+    options.threads = 1;
+    options.timeout_ms = timeout_ms;
+    options.on_event = stop_at_event;
+    return sidestep_engine_open(&engine, &options, &err) == SIDESTEP_OK;
+}
+
+/* One line, in one write: what is there was said. */
+static void say(const char *what, uint64_t step)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s.%d", log_path, comm.rank);
+    FILE *file = fopen(path, "a");
+    if (file != NULL) {
+        fprintf(file, "%s %llu\n", what, (unsigned long long)step);
+        fclose(file);
+    }
+}
+
+/* Save one step in the background. */
+static int save_step(struct sidestep_series *series, struct world *world, uint64_t step)
+{
+    struct sidestep_save *save = NULL;
+
+    world_fill(world, step);
+    if (sidestep_series_save_async(series, step, world->state, NULL, &save, &err) != SIDESTEP_OK)
+        return failed("save");
+    say("STAGED", step);
+    world_fill(world, step + 1000000); /* training goes on */
+    if (sidestep_save_finish(&save, NULL, &err) != SIDESTEP_OK)
+        return failed("finish");
+    say("COMMITTED", step);
+    return 0;
+}
+
+static int train(const char *root, uint64_t steps)
+{
+    struct sidestep_series *series = NULL;
+    struct world world;
+    int result = 0;
+
+    world_make(&world, comm.rank, comm.size, WORLD_BY_ROWS, 1, false);
+    (void)close(COUNT_FROM_HERE);
+    if (sidestep_series_open(engine, root, NULL, &series, &err) != SIDESTEP_OK)
+        return failed("open");
+    for (uint64_t step = 1; step <= steps && result == 0; step++)
+        result = save_step(series, &world, step);
+    if (result == 0 && sidestep_series_close(&series, &err) != SIDESTEP_OK)
+        result = failed("close");
+    (void)close(COUNT_TO_HERE);
+    return result;
+}
+
+static int resume(const char *root)
+{
+    struct sidestep_series *series = NULL;
+    struct world world;
+    uint64_t step = 0;
+    int result = 0;
+
+    world_make(&world, comm.rank, comm.size, WORLD_BY_COLUMNS, 1, true);
+    if (sidestep_series_open(engine, root, NULL, &series, &err) != SIDESTEP_OK)
+        return failed("open");
+    enum sidestep_status status =
+        sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err);
+    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+        result = failed("load");
+    else if (status == SIDESTEP_OK && world_check(&world, step) != 0) {
+        fprintf(stderr, "rank %d: step %llu is not what was saved\n", comm.rank,
+                (unsigned long long)step);
+        result = 1;
+    } else if (comm.rank == 0) {
+        if (status == SIDESTEP_OK)
+            printf("step %llu\n", (unsigned long long)step);
+        else
+            puts("none");
+    }
+    (void)sidestep_series_close(&series, NULL);
+    world_free(&world);
+    return result;
+}
+
+static int save_once(const char *path)
+{
+    struct sidestep_save *save = NULL;
+    struct world world;
+
+    world_make(&world, comm.rank, comm.size, WORLD_BY_ROWS, 1, false);
+    world_fill(&world, 1);
+    if (sidestep_save_async(engine, path, world.state, NULL, &save, &err) != SIDESTEP_OK)
+        return failed("save");
+    if (sidestep_save_finish(&save, NULL, &err) != SIDESTEP_OK)
+        return failed("finish");
+    world_free(&world);
+    return 0;
+}
+
+static int work(int argc, char **argv)
+{
+    const char *command = argc > 2 ? argv[1] : "";
+
+    if (strcmp(command, "train") == 0 && argc >= 5) {
+        take_stop(argv + 4, argc - 4);
+        return open_engine(1500) ? train(argv[2], strtoull(argv[3], NULL, 10)) : failed("engine");
+    }
+    if (strcmp(command, "once") == 0 && argc >= 5) {
+        take_stop(argv + 4, argc - 4);
+        return open_engine(strtoull(argv[3], NULL, 10)) ? save_once(argv[2]) : failed("engine");
+    }
+    if (strcmp(command, "resume") == 0 && argc == 3)
+        return open_engine(10000) ? resume(argv[2]) : failed("engine");
+    fprintf(stderr, "mpi_saver: see the comment at its top\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    int provided;
+
+    if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS ||
+        sidestep_mpi_comm(MPI_COMM_WORLD, &comm) != MPI_SUCCESS)
+        return 1;
+    int result = work(argc, argv);
+    (void)fflush(NULL);
+    if (result != 0)
+        _exit(result); /* the others may be gone: no farewell */
+    (void)sidestep_engine_close(&engine, NULL);
+    sidestep_mpi_comm_free(&comm);
+    return MPI_Finalize() != MPI_SUCCESS;
+}

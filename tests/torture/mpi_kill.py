@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks of a training over MPI are killed: each at each phase of a save, and the coordinator and
+another one at system call after system call.  Then two ranks resume: what they get is whole, and
+at least as new as what any rank was told is committed."""
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import rig as rigs
+
+RANKS = 4
+STEPS = 3
+AT = 2  # the save that is hit
+PHASES = ("staged", "written", "committed")
+
+
+class Mpi:
+    def __init__(self, rig, name):
+        self.name = name
+        self.rig = rig
+        self.program = rig.compile("mpi_saver", f"mpicc.{name}")
+
+    def command(self, groups, survive=False):
+        """groups: (ranks, arguments), in the order of the ranks."""
+        command = [f"mpirun.{self.name}"]
+        if self.name == "openmpi":
+            command += ["--oversubscribe", "-mca", "btl", "self,vader"]
+            command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        elif survive:
+            command += ["-disable-auto-cleanup"]
+        for index, (ranks, arguments) in enumerate(group for group in groups if group[0]):
+            command += [":"] * bool(index) + ["-n", str(ranks), *arguments]
+        return command
+
+    def start(self, groups, survive=False):
+        return subprocess.Popen(self.command(groups, survive), stdin=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                start_new_session=True, env={**os.environ, "TMPDIR": "/tmp"})
+
+    def resume(self, root):
+        return rigs.run(self.command([(2, [self.program, "resume", root])]), 60,
+                        {"TMPDIR": "/tmp"})
+
+
+def end(process, patience):
+    """Wait a while for those that are left, then end them."""
+    try:
+        process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        pass
+    # Launchers give each rank a group of its own, but the same session.
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.getsid(int(entry)) == process.pid:
+                os.kill(int(entry), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    process.communicate()
+
+
+def wait_for_pid(log, process, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with open(f"{log}.pid") as file:
+                return int(file.read())
+        except FileNotFoundError:
+            time.sleep(0.005)
+    return None
+
+
+def told(log):
+    """The newest step of which a rank was told that it is committed."""
+    steps = [0]
+    for path in glob.glob(f"{log}.[0-9]*"):
+        with open(path) as file:
+            steps += [int(line.split()[1]) for line in file if line.startswith("COMMITTED")]
+    return max(steps)
+
+
+def judge(mpi, folder):
+    root, log = os.path.join(folder, "root"), os.path.join(folder, "log")
+    result = mpi.resume(root)
+    words = result.out.split()
+    if result.status != 0 or not words:
+        return [f"the series cannot be resumed: {result}"]
+    newest = int(words[-1]) if words[0] == "step" else 0
+    if newest < told(log):
+        return [f"step {told(log)} was committed, but step {newest} is the newest"]
+    if newest > STEPS:
+        return [f"step {newest} was never saved"]
+    left = rigs.leftovers(root)
+    # A mark in what is committed stays until the next commit: it may not have been durable.
+    left = [name for name in left if ".pending" not in name]
+    return [f"left behind: {left}"] if any(name.startswith(".sidestep.") for name in left) else []
+
+
+def kill_at_phase(mpi, rank, phase):
+    folder = mpi.rig.folder()
+    log = os.path.join(folder, "log")
+    process = mpi.start([(RANKS, [mpi.program, "train", os.path.join(folder, "root"), str(STEPS),
+                                  log, str(AT), str(rank), phase])], survive=True)
+    pid = wait_for_pid(log, process)
+    if pid is None:
+        end(process, 0)
+        return [f"rank {rank} never came to '{phase}'"]
+    os.kill(pid, signal.SIGKILL)
+    end(process, 2.5)
+    found = judge(mpi, folder)
+    shutil.rmtree(folder)
+    return [f"rank {rank} killed when {phase}: {text}" for text in found]
+
+
+def kill_at_call(mpi, killer, rank, number):
+    """Returns (complaints, whether it came to that call)."""
+    folder = mpi.rig.folder()
+    work = [mpi.program, "train", os.path.join(folder, "root"), str(STEPS),
+            os.path.join(folder, "log")]
+    victim = [killer, "-k", str(number), "-l", os.path.join(folder, "calls"), *work]
+    process = mpi.start([(rank, work), (1, victim), (RANKS - rank - 1, work)])
+    end(process, 30)
+    with open(os.path.join(folder, "calls")) as file:
+        killed = "*" in file.read()
+    found = judge(mpi, folder)
+    if not killed and told(os.path.join(folder, "log")) != STEPS:
+        found.append("nobody was killed, but not all was saved")
+    shutil.rmtree(folder)
+    return [f"rank {rank} killed at call {number}: {text}" for text in found], killed
+
+
+def torn_is_caught(mpi):
+    folder = mpi.rig.folder()
+    root = os.path.join(folder, "root")
+    process = mpi.start([(RANKS, [mpi.program, "train", root, str(STEPS),
+                                  os.path.join(folder, "log")])])
+    end(process, 30)
+    intact = judge(mpi, folder)
+    if intact:
+        return []
+    with open(os.path.join(root, f"step-{STEPS}", ".metadata"), "r+b") as file:
+        file.truncate(100)
+    return judge(mpi, folder)
+
+
+def test_phases(rig, mpi):
+    ranks = range(RANKS) if rig.long or mpi.name == "mpich" else (0, RANKS - 1)
+    trials = [(rank, phase) for rank in ranks for phase in PHASES]
+    complaints = rigs.parallel(lambda trial: kill_at_phase(mpi, *trial), trials)
+    rig.test(f"{mpi.name}: {len(trials)} kills, by rank and phase", complaints)
+
+
+def test_calls(rig, mpi, killer):
+    complaints, count = [], 0
+    for rank, stride in ((0, 13), (RANKS - 2, 11)):
+        numbers = range(1, 2000, 1 if rig.long else stride)
+        for number in numbers:
+            found, killed = kill_at_call(mpi, killer, rank, number)
+            complaints += found
+            count += killed
+            if not killed:
+                break
+    rig.test(f"{mpi.name}: {count} kills, by system call", complaints)
+
+
+def main():
+    rig = rigs.Rig(__doc__)
+    killer = rig.compile("nth_call")
+    for name in ("mpich", "openmpi"):
+        if shutil.which(f"mpicc.{name}") is None or shutil.which(f"mpirun.{name}") is None:
+            rig.skip(f"{name}: kills", f"mpicc.{name} or mpirun.{name} is not installed")
+            continue
+        mpi = Mpi(rig, name)
+        test_phases(rig, mpi)
+        if name == "mpich":
+            test_calls(rig, mpi, killer)
+        rig.control(f"{name}: a checkpoint that was torn afterwards", torn_is_caught(mpi))
+    rig.finish()
+
+
+if __name__ == "__main__":
+    main()
