@@ -19,7 +19,7 @@
 #define READER_MAX_ENVELOPE_BYTES ((uint64_t)1 << 20)
 
 /* More files than this are opened anew for each read: descriptors are scarce, ranks are not. */
-#define READER_MAX_OPEN 256u
+#define READER_MAX_OPEN 100u
 
 struct reader_file {
     const char *name;

@@ -195,7 +195,8 @@ static enum sidestep_status run_read(struct fetch *f, const struct job *job, uin
     uint8_t *to = NULL;
     enum sidestep_status status;
 
-    if (job->piece_count == 1 && (!f->direct || store_file_alignment(job->file->file) == 0))
+    if (job->piece_count == 1 && (!f->direct || job->file->file == NULL ||
+         store_file_alignment(job->file->file) == 0))
         to = plain_target(&f->plan->chunks[pieces[0].chunk], &pieces[0]);
     if (to != NULL)
         status = source_read(&job->file->source, to, job->end - job->begin, job->begin, err);

@@ -7,7 +7,8 @@
 enum sidestep_status page_read(const struct reader_file *file, uint8_t *buffer, uint64_t begin,
                                uint64_t end, uint8_t **bytes, struct sidestep_error *err)
 {
-    uint64_t page = store_file_alignment(file->file), first = begin, last = end;
+    uint64_t page = file->file != NULL ? store_file_alignment(file->file) : 0;
+    uint64_t first = begin, last = end;
 
     if (page != 0 && page <= PAGE_READ_SLACK / 2) {
         first = round_down(begin, page);
