@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench.h -- what the parts of the benchmark share.  Each measurement is a pair: what sidestep does,
- * and the plainest way to move the same bytes, timed in turns in one process, because only a ratio
- * within one run says something on a machine whose disk and memory change from minute to minute.
- * A program here stops at the first failure.
+ * bench.h -- what the parts of the benchmark share.  Each measurement is a pair: what sidestep
+ * does, and the plainest way to move the same bytes, timed in turns in one process, because only a
+ * ratio within one run says something on a machine whose disk and memory change from minute to
+ * minute. A program here stops at the first failure.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
@@ -73,7 +73,8 @@ void bench_copy(void *to, const void *from, uint64_t bytes, unsigned threads);
 
 /* Sequential pwrite() of BENCH_REQUEST_BYTES, and fsync(), into a new file. */
 double bench_write_file(const char *path, const void *memory, uint64_t bytes, bool direct);
-/* Sequential read() of BENCH_REQUEST_BYTES; ${whole}: the file goes to ${memory}, else each piece. */
+/* Sequential read() of BENCH_REQUEST_BYTES; ${whole}: the file goes to ${memory}, else each piece.
+ */
 double bench_read_file(const char *path, void *memory, bool whole);
 uint64_t bench_file_bytes(const char *path);
 /* Out of the page cache, all files of a checkpoint; mincore() must agree. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * memory.c -- see bench.h.  On virtual machines free memory goes back to the host after a while and
- * its first touch is then ten times slower than a copy, so a run touches beforehand all that it will
- * need.
+ * its first touch is then ten times slower than a copy, so a run touches beforehand all that it
+ * will need.
  */
 #include "bench.h"
 
@@ -17,8 +17,8 @@
 void *bench_map(uint64_t bytes, bool huge)
 {
     uint64_t length = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
-    void *memory =
-        mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (memory == MAP_FAILED)
         bench_die("no %llu MiB of memory", (unsigned long long)(length >> 20));
@@ -66,7 +66,8 @@ void bench_copy(void *to, const void *from, uint64_t bytes, unsigned threads)
 
     threads = threads < COPY_MAX_THREADS ? threads : COPY_MAX_THREADS;
     for (unsigned i = 0; i < threads; i++) {
-        uint64_t begin = bytes / threads * i, end = i + 1 < threads ? begin + bytes / threads : bytes;
+        uint64_t begin = bytes / threads * i,
+                 end = i + 1 < threads ? begin + bytes / threads : bytes;
         slices[i] = (struct slice){(unsigned char *)to + begin, (const unsigned char *)from + begin,
                                    end - begin};
         if (i != 0 && pthread_create(&ids[i], NULL, copy_slice, &slices[i]) != 0)

@@ -124,7 +124,8 @@ static void write_shard(struct planning *p, struct commit *commit, struct image 
                             .items = items};
     memcpy(footer.save_id, commit->save_id_bytes, SAVE_ID_BYTES);
     bench_check(footer_encode(&footer, image->body_bytes, &bytes, &err), &err);
-    bench_check(store_file_write_at(file, bytes.bytes, bytes.length, image->body_bytes, &err), &err);
+    bench_check(store_file_write_at(file, bytes.bytes, bytes.length, image->body_bytes, &err),
+                &err);
     bench_check(commit_shard_seal(commit, 0, file, &err), &err);
     bench_check(commit_vote_yes(commit, &err), &err);
     pipeline_release(&pipeline);

@@ -109,7 +109,8 @@ void bench_state_make(struct bench_state *state, uint64_t bytes, enum bench_layo
     struct sidestep_error err = {0};
 
     add_all(&m, bytes);
-    *state = (struct bench_state){.bytes = m.at, .memory = bench_map(m.at + BENCH_SLACK_BYTES, false)};
+    *state =
+        (struct bench_state){.bytes = m.at, .memory = bench_map(m.at + BENCH_SLACK_BYTES, false)};
     bench_check(sidestep_state_dict_new(&state->dict, &err), &err);
     m.at = 0;
     m.measuring = false;

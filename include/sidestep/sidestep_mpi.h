@@ -69,7 +69,15 @@ static inline int sidestep_mpi_agree_(const struct sidestep_mpi_context *mpi, in
     return failed ? MPI_ERR_OTHER : MPI_SUCCESS;
 }
 
-/* sidestep_mpi_all_reduce_max_(): see struct sidestep_comm. */
+/* Turns the order of unsigned numbers into that of signed ones, and back. */
+static inline void sidestep_mpi_flip_(uint64_t *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] ^= (uint64_t)1 << 63;
+}
+
+/* sidestep_mpi_all_reduce_max_(): see struct sidestep_comm.  Not with MPI_UINT64_T: MPICH 4.0
+ * compares those as signed numbers. */
 static inline int sidestep_mpi_all_reduce_max_(void *context, uint64_t *values, size_t count)
 {
     const struct sidestep_mpi_context *mpi = (const struct sidestep_mpi_context *)context;
@@ -78,7 +86,9 @@ static inline int sidestep_mpi_all_reduce_max_(void *context, uint64_t *values, 
 
     while (count != 0 && result == MPI_SUCCESS) {
         size_t piece = count < most ? count : most;
-        result = MPI_Allreduce(MPI_IN_PLACE, values, (int)piece, MPI_UINT64_T, MPI_MAX, mpi->comm);
+        sidestep_mpi_flip_(values, piece);
+        result = MPI_Allreduce(MPI_IN_PLACE, values, (int)piece, MPI_INT64_T, MPI_MAX, mpi->comm);
+        sidestep_mpi_flip_(values, piece);
         values += piece;
         count -= piece;
     }

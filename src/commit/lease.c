@@ -143,8 +143,7 @@ static enum sidestep_status take(struct lease *lease, const char *root, struct s
     TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
     TRY(take_lock(lease, root, err));
-    enum sidestep_status status =
-        read_state(lease->dir, lease->run_id, &lease->incarnation, err);
+    enum sidestep_status status = read_state(lease->dir, lease->run_id, &lease->incarnation, err);
     if (is_lost(status))
         TRY(make_root_durable(lease, root, err));
     else

@@ -37,8 +37,8 @@ enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *er
 /* Leftovers of one-off saves of NAME; errors are left for the next time. */
 void sweep_one_off(struct store *store, struct store_dir *parent, const char *target);
 
-/* In NAME itself, a directory in ${parent}: files of in-place saves whose owner is dead, and what an
- * interrupted clean-up left. */
+/* In NAME itself, a directory in ${parent}: files of in-place saves whose owner is dead, and what
+ * an interrupted clean-up left. */
 void sweep_in_place(struct store_dir *parent, struct store_dir *dir);
 /* The same in every directory of ${parent}; fails only if it cannot be listed. */
 enum sidestep_status sweep_children(struct store *store, struct store_dir *parent,

@@ -80,8 +80,7 @@ static bool unlink_listed(struct store_dir *dir, const char *save_id, const stru
     char name[NAMES_MAX];
 
     names_format(NAMES_MANIFEST, save_id, 0, 0, name);
-    enum sidestep_status status =
-        commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL);
+    enum sidestep_status status = commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL);
     if (status == SIDESTEP_OK)
         status = manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL);
     bool done = status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND || is_damage(status);
@@ -122,8 +121,8 @@ void sweep_replaced(struct store_dir *dir, const char *save_id)
 
     names_format(NAMES_META_TMP, save_id, 0, 0, tmp);
     if (store_stat(dir, tmp, &stat, NULL) != SIDESTEP_OK ||
-        read_metadata(dir, NAMES_METADATA, &current) != SIDESTEP_OK ||
-        !has_id(&current, save_id) || files_of(&current, &keep) != SIDESTEP_OK)
+        read_metadata(dir, NAMES_METADATA, &current) != SIDESTEP_OK || !has_id(&current, save_id) ||
+        files_of(&current, &keep) != SIDESTEP_OK)
         return; /* nothing came out, or ours is not in: nothing is known to be garbage */
     enum sidestep_status status = read_metadata(dir, tmp, &old);
     if (status != SIDESTEP_OK && !is_damage(status))
@@ -221,8 +220,8 @@ static bool make_durable(struct place *place)
 /*
  * A file of a save without a mark, which is not the current one: the mark comes before any other
  * file and goes after its commit, or last; so a power loss took it, or the save was replaced where
- * storage cannot exchange names.  Only beside a checkpoint of ours: without one, it may be one
- * whose .metadata was lost, which can be rebuilt.
+ * storage cannot exchange names.  A sealed one goes only beside a checkpoint of ours: without one,
+ * it may be of one whose .metadata was lost, which can be rebuilt.
  */
 static bool is_orphan(struct place *place, const struct names_parsed *parsed)
 {
@@ -230,7 +229,9 @@ static bool is_orphan(struct place *place, const struct names_parsed *parsed)
     struct store_stat stat;
     struct store_traits traits;
 
-    if (!place->has_current || parsed->save_id[0] == '\0' ||
+    bool is_scrap = parsed->kind == NAMES_PART || parsed->kind == NAMES_OUTCOME;
+
+    if (parsed->save_id[0] == '\0' || (!place->has_current && !is_scrap) ||
         has_id(&place->current, parsed->save_id))
         return false;
     names_format(NAMES_PENDING, parsed->save_id, 0, 0, mark);

@@ -294,8 +294,8 @@ static enum sidestep_status verify_open(const char *path, uint32_t threads,
     OWNED_BY(reader_close) struct reader *reader = NULL;
     struct workers *workers = NULL;
     struct sidestep_error why = {0};
-    enum sidestep_status status = reader_open(
-        store_posix(), path, READER_TOLERANT | STORE_DIRECT, &reader, &why);
+    enum sidestep_status status =
+        reader_open(store_posix(), path, READER_TOLERANT | STORE_DIRECT, &reader, &why);
 
     /* What cannot be opened because of what it contains is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)

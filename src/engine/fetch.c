@@ -17,11 +17,10 @@
 
 #include "base/checked.h"
 #include "base/owned.h"
+#include "base/stream.h"
 #include "engine/fetch_item.h"
 #include "engine/page_read.h"
 #include "snapshot/pool.h"
-
-#define FETCH_SLOT_BYTES (FETCH_READ_BYTES + PAGE_READ_SLACK) /* of the pool, per thread */
 
 /* Blocks [begin, end) (bytes) of the data of chunk ${chunk}. */
 struct piece {
@@ -50,6 +49,7 @@ struct fetch {
     struct piece *pieces;
     size_t piece_count, piece_room;
     struct pool pool;
+    uint64_t slot_bytes; /* of the pool, per thread */
     _Atomic size_t next_job;
     _Atomic unsigned next_slot;
     _Atomic uint64_t bytes_read;
@@ -179,8 +179,12 @@ static enum sidestep_status place_piece(struct fetch *f, const struct piece *pie
     uint64_t length = piece->end - piece->begin;
 
     TRY(reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes, length, err));
-    if (bytes == plain_target(chunk, piece))
+    uint8_t *plain = plain_target(chunk, piece);
+    if (plain != NULL) {
+        if (plain != bytes)
+            stream_copy(plain, bytes, length);
         return SIDESTEP_OK;
+    }
     for (size_t t = 0; t < chunk->target_count; t++) {
         struct box_memory memory = state_entry_memory(chunk->targets[t]);
         (void)box_transfer(&chunk->box, piece->begin, length, bytes, &memory, BOX_SCATTER);
@@ -195,8 +199,8 @@ static enum sidestep_status run_read(struct fetch *f, const struct job *job, uin
     uint8_t *to = NULL;
     enum sidestep_status status;
 
-    if (job->piece_count == 1 && (!f->direct || job->file->file == NULL ||
-         store_file_alignment(job->file->file) == 0))
+    if (job->piece_count == 1 &&
+        (!f->direct || job->file->file == NULL || store_file_alignment(job->file->file) == 0))
         to = plain_target(&f->plan->chunks[pieces[0].chunk], &pieces[0]);
     if (to != NULL)
         status = source_read(&job->file->source, to, job->end - job->begin, job->begin, err);
@@ -230,7 +234,7 @@ static enum sidestep_status run_item(struct fetch *f, const struct job *job,
 static void run_jobs(void *context)
 {
     struct fetch *f = context;
-    uint8_t *buffer = f->pool.bytes + atomic_fetch_add(&f->next_slot, 1u) * FETCH_SLOT_BYTES;
+    uint8_t *buffer = f->pool.bytes + atomic_fetch_add(&f->next_slot, 1u) * f->slot_bytes;
 
     while (!atomic_load(&f->failed)) {
         size_t i = atomic_fetch_add(&f->next_job, 1);
@@ -249,6 +253,17 @@ static void run_jobs(void *context)
     }
 }
 
+/* Room for the longest read: what is small is loaded without touching much memory. */
+static uint64_t slot_bytes(const struct fetch *f)
+{
+    uint64_t longest = 0;
+
+    for (size_t i = 0; i < f->job_count; i++)
+        if (!f->jobs[i].whole_item)
+            longest = max_u64(longest, f->jobs[i].end - f->jobs[i].begin);
+    return round_up(longest + PAGE_READ_SLACK, PAGE_READ_SLACK);
+}
+
 static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
                                        struct sidestep_error *err)
 {
@@ -257,7 +272,8 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
         return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
     TRY(make_jobs(f, err));
     unsigned threads = (unsigned)min_u64(workers_count(workers) + 1, f->job_count + 1);
-    TRY(pool_reserve(&f->pool, threads * FETCH_SLOT_BYTES, workers, err));
+    f->slot_bytes = slot_bytes(f);
+    TRY(pool_reserve(&f->pool, threads * f->slot_bytes, workers, err));
     struct workers_job job = {.run = run_jobs, .context = f};
     workers_start(workers, &job, threads - 1);
     run_jobs(f);

@@ -13,8 +13,9 @@
 #define FETCH_READ_BYTES ((uint64_t)8 << 20) /* one request */
 #define FETCH_GAP_BYTES ((uint64_t)64 << 10) /* neighbours this near are read as one */
 
-/* Fill the targets of ${plan}.  On failure their contents are unspecified.  ${direct}: past the page
- * cache, if the reader was opened with STORE_DIRECT; false where others may want the same bytes. */
+/* Fill the targets of ${plan}.  On failure their contents are unspecified.  ${direct}: past the
+ * page cache, if the reader was opened with STORE_DIRECT; false where others may want the same
+ * bytes. */
 enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
                                struct workers *workers, bool direct, uint64_t *bytes_read,
                                struct sidestep_error *err);

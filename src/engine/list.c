@@ -81,13 +81,15 @@ static bool resolve_manifest(struct store_dir *dir, struct contents *c)
 {
     OWNED_BUFFER bytes = {0};
     OWNED_METADATA metadata = {0};
+    uint8_t id[SAVE_ID_BYTES];
 
     if (c->manifests <= 1)
         return c->manifests == 1;
     if (commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL) !=
             SIDESTEP_OK ||
         dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL) != SIDESTEP_OK ||
-        metadata.save_id == NULL || strlen(metadata.save_id) != SAVE_ID_HEX - 1)
+        metadata.save_id == NULL || strlen(metadata.save_id) != SAVE_ID_HEX - 1 ||
+        !hash_from_hex(metadata.save_id, SAVE_ID_BYTES, id))
         return false;
     memcpy(c->save_id, metadata.save_id, SAVE_ID_HEX);
     return true;

@@ -145,8 +145,8 @@ static enum sidestep_status verify_before_all(struct sidestep_engine *engine, st
     return comm_vote_all(&engine->comm, status, err);
 }
 
-/* Will the other ranks leave to this one what it reads?  What several ranks of a host want, they had
- * better take from the page cache. */
+/* Will the other ranks leave to this one what it reads?  What several ranks of a host want, they
+ * had better take from the page cache. */
 static bool is_alone(const struct sidestep_engine *engine, const struct reader *reader,
                      const struct load_plan *plan)
 {

@@ -78,6 +78,8 @@ static enum sidestep_status write_shard(struct sidestep_save *save, struct sides
     pthread_mutex_unlock(&save->shared.lock);
     TRY(commit_shard_create(&save->commit, 0, flags, &file, err));
     TRY(store_file_allocate(file, total, err));
+    /* Requests that extend a file wait for each other. */
+    TRY(store_file_truncate(file, total, err));
     TRY(pipeline_write(&save->pipeline, file, engine->writers, err));
     set_direct(save, file);
     TRY(write_footer(save, items, file, err));

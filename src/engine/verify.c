@@ -23,8 +23,6 @@
 #include "plan/tiling.h"
 #include "snapshot/pool.h"
 
-#define VERIFY_SLOT_BYTES (VERIFY_READ_BYTES + PAGE_READ_SLACK) /* of the pool, per thread */
-
 struct stretch {
     size_t file;
     bool stock; /* an item of a stock file: entry ${entry}, chunk ${item} */
@@ -41,6 +39,7 @@ struct verify {
     struct stretch *stretches;
     size_t count, room;
     uint64_t total_bytes;
+    uint64_t slot_bytes; /* of the pool, per thread: the longest stretch, and slack */
     struct pool pool;
     _Atomic size_t next;
     _Atomic unsigned next_slot;
@@ -115,6 +114,10 @@ static enum sidestep_status add_stretch(struct verify *v, const struct stretch *
     }
     v->stretches[v->count++] = *stretch;
     v->total_bytes += stretch->end - stretch->begin;
+    if (!stretch->stock)
+        v->slot_bytes =
+            max_u64(v->slot_bytes,
+                    round_up(stretch->end - stretch->begin + PAGE_READ_SLACK, PAGE_READ_SLACK));
     return SIDESTEP_OK;
 }
 
@@ -143,6 +146,11 @@ static enum sidestep_status cut_file(struct verify *v, size_t file, struct sides
             s = (struct stretch){.file = file, .item = i, .begin = block};
         }
         at = item->offset + item->bytes;
+    }
+    if (at - s.begin >= want) {
+        s.end = at;
+        TRY(add_stretch(v, &s, err));
+        s = (struct stretch){.file = file, .item = f->footer.count, .begin = at};
     }
     s.end = f->footer_offset;
     return s.end > s.begin ? add_stretch(v, &s, err) : SIDESTEP_OK;
@@ -277,7 +285,7 @@ static void check_stock(struct verify *v, const struct stretch *s)
 static void run_stretches(void *context)
 {
     struct verify *v = context;
-    uint8_t *buffer = v->pool.bytes + atomic_fetch_add(&v->next_slot, 1u) * VERIFY_SLOT_BYTES;
+    uint8_t *buffer = v->pool.bytes + atomic_fetch_add(&v->next_slot, 1u) * v->slot_bytes;
 
     while (!atomic_load(&v->stop)) {
         size_t i = atomic_fetch_add(&v->next, 1);
@@ -352,7 +360,7 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
     TRY(check_coverage(v->reader, v->findings, err));
     TRY(make_stretches(v, err));
     unsigned threads = (unsigned)min_u64(workers_count(workers) + 1, v->count + 1);
-    TRY(pool_reserve(&v->pool, threads * VERIFY_SLOT_BYTES, workers, err));
+    TRY(pool_reserve(&v->pool, threads * v->slot_bytes, workers, err));
     struct workers_job job = {.run = run_stretches, .context = v};
     workers_start(workers, &job, threads - 1);
     run_stretches(v);
@@ -369,7 +377,8 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
                                    const struct verify_options *options,
                                    struct verify_findings *findings, struct sidestep_error *err)
 {
-    struct verify v = {.reader = reader, .options = options, .findings = findings};
+    struct verify v = {
+        .reader = reader, .options = options, .findings = findings, .slot_bytes = PAGE_READ_SLACK};
 
     pthread_mutex_init(&v.shared.lock, NULL);
     enum sidestep_status status = verify_with(&v, workers, err);

@@ -20,6 +20,9 @@
 #define FOOTER_TRAILER_BYTES 64u
 #define FOOTER_MAX_BYTES ((uint64_t)1 << 30)
 #define FOOTER_MAX_ITEMS ((uint64_t)1 << 24)
+/* Whoever reads a whole file does it in pieces of some MiB that end in neither of these. */
+#define FOOTER_MAX_GAP_BYTES ((uint64_t)4 << 20)      /* in front of, between and behind items */
+#define FOOTER_MAX_ENVELOPE_BYTES ((uint64_t)1 << 20) /* head and tail of a tensor together */
 #define SAVE_ID_BYTES 16u
 #define SAVE_ID_HEX 33u /* 32 digits and a NUL */
 

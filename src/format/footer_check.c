@@ -67,6 +67,11 @@ static enum sidestep_status check_tensor(const struct footer_item *item,
         return FAIL_ITEM(item, status, err, "data at %llu + %llu lie outside the %llu bytes of it",
                          (unsigned long long)item->data_offset,
                          (unsigned long long)item->data_bytes, (unsigned long long)item->bytes);
+    if (item->bytes - item->data_bytes > FOOTER_MAX_ENVELOPE_BYTES)
+        return FAIL_ITEM(item, status, err,
+                         "an archive of %llu bytes around its data (at most %llu)",
+                         (unsigned long long)(item->bytes - item->data_bytes),
+                         (unsigned long long)FOOTER_MAX_ENVELOPE_BYTES);
     return SIDESTEP_OK;
 }
 
@@ -117,6 +122,10 @@ static enum sidestep_status check_item(const struct footer_item *item, uint64_t 
         return FAIL_ITEM(item, status, err, "%llu + %llu lie outside the %llu bytes of all items",
                          (unsigned long long)item->offset, (unsigned long long)item->bytes,
                          (unsigned long long)end);
+    if (item->offset - *begin > FOOTER_MAX_GAP_BYTES)
+        return FAIL_ITEM(item, status, err, "a gap of %llu bytes in front of it (at most %llu)",
+                         (unsigned long long)(item->offset - *begin),
+                         (unsigned long long)FOOTER_MAX_GAP_BYTES);
     TRY(item->is_object ? check_object(item, status, err) : check_tensor(item, status, err));
     TRY(check_hashes(item, status, err));
     *begin = item_end;
@@ -152,5 +161,8 @@ enum sidestep_status footer_check(const struct footer *footer, uint64_t end,
                     (unsigned long long)FOOTER_MAX_ITEMS);
     for (size_t i = 0; i < footer->count; i++)
         TRY(check_item(&footer->items[i], &begin, end, status, err));
+    if (end - begin > FOOTER_MAX_GAP_BYTES)
+        return FAIL(err, status, "a gap of %llu bytes behind the last item (at most %llu)",
+                    (unsigned long long)(end - begin), (unsigned long long)FOOTER_MAX_GAP_BYTES);
     return SIDESTEP_OK;
 }

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 
 #define POOL_HUGE_BYTES ((uint64_t)2 << 20)
+#define POOL_SMALL_BYTES ((uint64_t)64 << 10) /* a multiple of every page size */
 #define POOL_TOUCH_BYTES ((uint64_t)32 << 20)
 
 struct touching {
@@ -36,7 +37,7 @@ enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct work
     if (bytes <= pool->length)
         return SIDESTEP_OK;
     pool_release(pool);
-    bytes = round_up(bytes, POOL_HUGE_BYTES);
+    bytes = round_up(bytes, bytes < POOL_HUGE_BYTES ? POOL_SMALL_BYTES : POOL_HUGE_BYTES);
     void *map = fault_hit("pool.map") ? MAP_FAILED
                                       : mmap(NULL, bytes + POOL_HUGE_BYTES, PROT_READ | PROT_WRITE,
                                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

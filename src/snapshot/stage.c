@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/checked.h"
+#include "base/stream.h"
 
 /* The part of an item's data that lies in a window: [begin, end) of the data. */
 struct part {
@@ -58,7 +59,13 @@ static void stage_data(const struct image_item *item, const struct part *part, u
         memcpy(to, item->object + part->begin, part->end - part->begin);
         return;
     }
-    struct box_memory memory = state_entry_memory(item->entry);
+    const struct state_entry *entry = item->entry;
+    if (box_equal(&entry->box, &item->footer.box) &&
+        box_is_row_major(entry->ndim, entry->box.lengths, entry->strides)) {
+        stream_copy(to, (const uint8_t *)entry->data + part->begin, part->end - part->begin);
+        return;
+    }
+    struct box_memory memory = state_entry_memory(entry);
     uint64_t moved = box_transfer(&item->footer.box, part->begin, part->end - part->begin, to,
                                   &memory, BOX_GATHER);
     assert(moved == part->end - part->begin);

@@ -33,10 +33,10 @@ static void test_values(struct sidestep_comm *comm)
     uint64_t values[100];
 
     for (int i = 0; i < 100; i++)
-        values[i] = comm->rank == i % comm->size ? (uint64_t)i << 56 | 7 : 0;
+        values[i] = comm->rank == i % comm->size ? (uint64_t)i << 57 | 7 : 0;
     EXPECT(comm->all_reduce_max(comm->context, values, 100) == 0);
     for (int i = 0; i < 100; i++)
-        EXPECT(values[i] == ((uint64_t)i << 56 | 7));
+        EXPECT(values[i] == ((uint64_t)i << 57 | 7));
     EXPECT(comm->all_reduce_max(comm->context, NULL, 0) == 0);
     for (int root = 0; root < comm->size; root++) {
         char text[200];

@@ -37,15 +37,18 @@ static const struct {
     long number;
     const char *name;
 } counted[] = {
-#define CALL(name) {SYS_##name, #name}
-    CALL(openat),    CALL(openat2),   CALL(mkdirat),    CALL(renameat2), CALL(unlinkat),
-    CALL(linkat),    CALL(fsync),     CALL(fdatasync),  CALL(write),     CALL(pwrite64),
-    CALL(read),      CALL(pread64),   CALL(fallocate),  CALL(ftruncate), CALL(close),
-    CALL(fstat),     CALL(statx),     CALL(fstatfs),    CALL(fcntl),     CALL(getdents64),
-    CALL(readlinkat), CALL(getcwd),   CALL(fadvise64),
+#define CALL(name)                                                                                 \
+    {                                                                                              \
+        SYS_##name, #name                                                                          \
+    }
+    CALL(openat),     CALL(openat2), CALL(mkdirat),   CALL(renameat2), CALL(unlinkat),
+    CALL(linkat),     CALL(fsync),   CALL(fdatasync), CALL(write),     CALL(pwrite64),
+    CALL(read),       CALL(pread64), CALL(fallocate), CALL(ftruncate), CALL(close),
+    CALL(fstat),      CALL(statx),   CALL(fstatfs),   CALL(fcntl),     CALL(getdents64),
+    CALL(readlinkat), CALL(getcwd),  CALL(fadvise64),
 #ifdef SYS_open
-    CALL(open),      CALL(mkdir),     CALL(rename),     CALL(unlink),    CALL(rmdir),
-    CALL(stat),      CALL(lstat),     CALL(link),       CALL(readlink),
+    CALL(open),       CALL(mkdir),   CALL(rename),    CALL(unlink),    CALL(rmdir),
+    CALL(stat),       CALL(lstat),   CALL(link),      CALL(readlink),
 #endif
 #ifdef SYS_newfstatat
     CALL(newfstatat),
@@ -138,7 +141,8 @@ static void at_entry(pid_t program, pid_t thread, uint64_t number, uint64_t argu
         plan.counting = false;
     else if (plan.counting && name != NULL) {
         plan.calls++;
-        bool hit = plan.calls == plan.nth || (plan.sticky && plan.nth != 0 && plan.calls > plan.nth);
+        bool hit =
+            plan.calls == plan.nth || (plan.sticky && plan.nth != 0 && plan.calls > plan.nth);
         if (plan.list != NULL)
             fprintf(plan.list, "%s%s\n", hit ? "*" : "", name);
         if (hit && plan.error == 0)

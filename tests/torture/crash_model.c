@@ -87,7 +87,7 @@ static bool explore_workload(struct explore *x, const struct workload *workload,
 struct progress {
     uint64_t run;
     uint64_t states;
-    unsigned plain_steps;
+    unsigned plain_faults, plain_criticals;
     double seconds;
 };
 
@@ -97,10 +97,12 @@ static bool explore_turn(struct explore *x, struct progress *progress, uint64_t 
     for (size_t i = 0; i < model_workload_count; i++) {
         uint64_t before = x->states;
         double began = seconds();
-        x->plain_steps = progress[i].plain_steps;
+        x->plain_faults = progress[i].plain_faults;
+        x->plain_criticals = progress[i].plain_criticals;
         if (!explore_workload(x, &model_workloads[i], states, &progress[i].run))
             return false;
-        progress[i].plain_steps = x->plain_steps;
+        progress[i].plain_faults = x->plain_faults;
+        progress[i].plain_criticals = x->plain_criticals;
         progress[i].states += x->states - before;
         progress[i].seconds += seconds() - began;
     }

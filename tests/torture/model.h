@@ -50,6 +50,8 @@ struct model_save {
     bool doomed;           /* it is being deleted */
     bool gone;             /* somebody was told that it is deleted */
     bool fenced;           /* a later incarnation has chosen without it */
+    bool seen;             /* it was there when one chose */
+    uint64_t incarnation;  /* that saved it; 0: none, or one that has ended */
 };
 /* A file that is not ours. */
 struct model_file {
@@ -61,7 +63,9 @@ struct ledger {
     struct model_save saves[MODEL_MAX_SAVES];
     struct model_file files[MODEL_MAX_FILES];
     uint32_t save_count, file_count;
+    uint64_t chosen_by; /* the latest incarnation that has chosen */
     uint32_t tick;
+    uint32_t tainted_at;
     bool is_tainted; /* a sync of names failed, and later ones say OK and do nothing */
 };
 struct model_save *ledger_new_save(struct ledger *ledger, const char *name, uint32_t ranks);
@@ -108,6 +112,7 @@ enum phase {
     PHASE_DELETE,
 };
 struct actor {
+    bool recovers; /* it is not part of the run */
     enum phase phase;
     unsigned parent_syncs, dir_syncs; /* in this phase */
     uint32_t rank;
@@ -189,8 +194,7 @@ struct workload {
 #define WORKLOAD_NO_RECOVERY_SAVE 2u /* judge, but save nothing more */
 #define WORKLOAD_NO_FAULTS 4u
 #define WORKLOAD_COMMITS 8u /* undisturbed, all saves must commit */
-#define WORKLOAD_NO_KILLS 16u
-#define WORKLOAD_MAKES_PARENT 32u
+#define WORKLOAD_MAKES_PARENT 16u
 extern const struct workload model_workloads[];
 extern const size_t model_workload_count;
 
@@ -238,18 +242,21 @@ struct task {
     void *stack;
     uint64_t wake_ms;
     const char *at; /* the operation that it is about to do */
+    bool is_paused; /* until the others have ended */
     bool is_done;
 };
 
-enum schedule { SCHEDULE_PLAIN, SCHEDULE_DELAYS, SCHEDULE_RANDOM };
+/*
+ * A run is disturbed at critical operations: those that change or sync names.  Where not said
+ * otherwise, a task runs until it sleeps.
+ */
 struct plan {
-    enum schedule schedule;
-    unsigned delays[2]; /* at these steps the next task goes first */
-    unsigned kill_at;   /* 0: never */
+    bool is_random;     /* tasks change at random */
+    unsigned pauses[2]; /* before this critical operation (0: none) its task waits for all others */
+    unsigned kill_at;   /* after this critical operation; 0: never */
     unsigned kill_mask; /* tasks */
-    unsigned fault_at;
+    unsigned fault_at;  /* operation */
     enum fault_kind fault;
-    unsigned samples; /* crash states per step, where all are too many */
 };
 
 struct world {
@@ -266,8 +273,9 @@ struct world {
     ucontext_t scheduler;
     struct plan plan;
     struct prng prng;
-    unsigned step;   /* operations so far */
-    unsigned faults; /* operations that could have failed so far */
+    unsigned step;      /* operations so far */
+    unsigned faults;    /* operations that could have failed so far */
+    unsigned criticals; /* operations that change or sync names so far */
     bool was_killed;
     const struct problem *broken; /* what a task saw */
     /* Called between two operations if something has changed; false: end the run. */
@@ -293,7 +301,7 @@ struct explore {
     uint64_t images;     /* looked at, distinct or not */
     uint64_t steps;      /* of protocol and recovery, at which states were taken */
     uint64_t runs;
-    unsigned plain_steps; /* of the undisturbed run of this workload */
+    unsigned plain_faults, plain_criticals; /* of the undisturbed run of this workload */
     bool is_thorough;     /* all states of a step, not some */
     bool failed;
     struct problem problem;

@@ -165,10 +165,14 @@ static bool cut_power_at_corners(struct scene *scene, uint64_t mask, size_t pend
             return false;
     if (!cut_power(scene, 0, all_files(SIM_OLD)))
         return false;
-    for (size_t i = 0; i < pending && i < 64; i++)
-        if (!cut_power(scene, mask & ~(UINT64_C(1) << i), all_files(SIM_NEW)) ||
-            !cut_power(scene, UINT64_C(1) << i, all_files(SIM_EMPTY)))
+    size_t bits = pending < 64 ? pending : 64;
+    size_t first = bits != 0 ? prng_below(&scene->prng, bits) : 0;
+    for (size_t i = 0; i < bits; i++) {
+        uint64_t bit = UINT64_C(1) << (first + i) % bits;
+        if (!cut_power(scene, mask & ~bit, all_files(SIM_NEW)) ||
+            !cut_power(scene, bit, all_files(SIM_EMPTY)))
             return false;
+    }
     return true;
 }
 
@@ -217,10 +221,21 @@ static bool is_over(const struct explore *x)
     return x->failed || x->states >= x->limit;
 }
 
+/* Once a sync of names has lied, nothing that builds on it can be had.  What was there before must
+ * stay until somebody builds on it. */
+static bool is_beyond_hope(const struct ledger *ledger)
+{
+    bool builds = false;
+
+    for (uint32_t i = 0; i < ledger->save_count; i++)
+        builds |= ledger->saves[i].began > ledger->tainted_at;
+    return ledger->is_tainted && builds;
+}
+
 /* Something has changed. */
 static bool explore_here(struct scene *scene, bool kills)
 {
-    if (is_over(scene->x))
+    if (is_over(scene->x) || is_beyond_hope(scene->ledger))
         return !scene->x->failed;
     scene->x->steps++;
     scene->enough = scene->x->is_thorough ? UINT64_MAX : scene->x->states + scene->most_new;
@@ -331,18 +346,21 @@ static bool recover_series(struct scene *scene, struct store *store, struct prob
 
 static void end_all(struct ledger *ledger)
 {
-    for (uint32_t i = 0; i < ledger->save_count; i++)
+    for (uint32_t i = 0; i < ledger->save_count; i++) {
         ledger_end(ledger, &ledger->saves[i]);
+        ledger->saves[i].incarnation = 0;
+    }
 }
 
 static bool recover(struct scene *scene, bool powered)
 {
-    struct actor recoverer = {.phase = PHASE_OTHER};
+    struct actor recoverer = {.recovers = true};
     struct actor *before = model.actor;
     int client = MODEL_RECOVERY - (int)scene->depth;
     bool good;
 
     end_all(scene->ledger);
+    scene->ledger->chosen_by = 0; /* there are no zombies */
     model.actor = &recoverer;
     sim_set_hook(scene->sim, before_recovery_op, scene);
     struct store *store = sim_store(scene->sim, client);
@@ -394,11 +412,11 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
         .prng = prng_new(key),
         .depth = scene->depth + 1,
         /* Recoveries from a kill are explored; of those from a power loss, some. */
-        .samples = scene->depth + 1 < MAX_DEPTH &&
+        .samples = scene->depth + 1 < MAX_DEPTH && !ledger.is_tainted &&
                            (powered || key % 16 == 0)
                        ? 2
                        : 0,
-        .most_new = powered ? 16 : 2,
+        .most_new = powered ? 3 : 1,
     };
     if (!judge(&next, powered, "after the crash"))
         return false;
@@ -419,51 +437,53 @@ static bool after_change(struct world *world)
         return !scene->x->failed;
     model.actor = &looking;
     scene->prng = prng_new(world->prng.seed << 16 | world->step);
-    bool kills = scene->x->is_thorough || prng_below(&scene->prng, 8) == 0;
+    bool kills = scene->x->is_thorough ||
+                 prng_below(&scene->prng, world->task_count == 1 ? 4 : 8) == 0;
     if (world->broken != NULL) {
         scene->x->problem = *world->broken;
         return fails(scene, "while it runs");
     }
-    bool good = judge(scene, true, "while it runs") &&
-                explore_here(scene, kills && (world->workload->traits & WORKLOAD_NO_KILLS) == 0);
+    /* Few states of many runs show more than many of few. */
+    bool looks = scene->x->is_thorough || world->prng.seed == 0 || world->task_count == 1 ||
+                 prng_below(&scene->prng, 4) == 0;
+    bool good = judge(scene, true, "while it runs") && (!looks || explore_here(scene, kills));
     model.actor = before;
     return good;
 }
 
-/* Faults at every operation, one after the other. */
-static void plan_fault(struct world *world, uint64_t number, unsigned steps)
+static void plan_fault(struct plan *plan, uint64_t number, unsigned faults)
 {
-    world->plan.fault_at = (unsigned)(1 + number / 3 % steps);
-    world->plan.fault = (enum fault_kind)(FAULT_BEFORE + number % 3);
+    plan->fault_at = (unsigned)(1 + number / 3 % faults);
+    plan->fault = (enum fault_kind)(FAULT_BEFORE + number % 3);
 }
 
-/* Run 0 is undisturbed; then there is something for every remainder. */
-static void make_plan(struct world *world, uint64_t run, unsigned steps)
+/* One task: every fault at every operation, one after the other. */
+static void plan_alone(struct world *world, uint64_t run, unsigned faults)
+{
+    if ((world->workload->traits & WORKLOAD_NO_FAULTS) == 0 && run % 8 != 7)
+        plan_fault(&world->plan, run / 8 * 7 + run % 8, faults);
+}
+
+/* Several: a pause at every critical operation, one after the other; and what comes by chance. */
+static void plan_together(struct world *world, uint64_t run, unsigned faults, unsigned criticals)
 {
     struct plan *plan = &world->plan;
-    uint64_t round = run / 8;
-    bool has_faults = (world->workload->traits & WORKLOAD_NO_FAULTS) == 0;
+    struct prng *prng = &world->prng;
+    unsigned kind = (unsigned)(run % 8);
+    uint64_t pause = run / 8 * 4 + kind - 1;
 
-    *plan = (struct plan){.samples = world->task_count == 1 ? 16u : 4u};
-    if (run == 0)
-        return;
-    if (world->task_count == 1) {
-        if (has_faults && run % 8 != 7)
-            plan_fault(world, run / 8 * 7 + run % 8, steps);
-        return;
+    plan->is_random = kind >= 5 || kind == 0;
+    if (kind >= 1 && kind <= 4) {
+        plan->pauses[0] = (unsigned)(1 + pause % criticals);
+        if (pause >= criticals)
+            plan->pauses[1] = (unsigned)prng_below(prng, criticals);
     }
-    plan->schedule = run % 8 >= 4 ? SCHEDULE_RANDOM : SCHEDULE_DELAYS;
-    if (run % 8 < 4) {
-        plan->delays[0] = (unsigned)(1 + (round * 3 + run % 4) % steps);
-        if (round * 3 >= steps)
-            plan->delays[1] = (unsigned)prng_below(&world->prng, steps);
+    if (kind == 5 || kind == 7) {
+        plan->kill_at = (unsigned)(1 + prng_below(prng, criticals));
+        plan->kill_mask = (unsigned)(1 + prng_below(prng, (1u << world->task_count) - 2));
     }
-    if (run % 4 == 1) {
-        plan->kill_at = (unsigned)(1 + prng_below(&world->prng, steps));
-        plan->kill_mask = (unsigned)(1 + prng_below(&world->prng, (1u << world->task_count) - 2));
-    }
-    if (run % 4 == 2 && has_faults)
-        plan_fault(world, prng_next(&world->prng) >> 8, steps);
+    if (kind >= 6 && (world->workload->traits & WORKLOAD_NO_FAULTS) == 0)
+        plan_fault(plan, prng_next(prng) >> 8, faults);
 }
 
 /* A disk on which all that is there is durable. */
@@ -525,15 +545,20 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
     set_up(&world);
     workload->start(&world);
     model.mutant = mutant;
-    make_plan(&world, run, x->plain_steps != 0 ? x->plain_steps : 100);
+    if (run != 0 && world.task_count == 1)
+        plan_alone(&world, run, x->plain_faults);
+    else if (run != 0)
+        plan_together(&world, run, x->plain_faults, x->plain_criticals);
     scene.sim = world.sim;
-    scene.samples = world.plan.samples;
+    scene.samples = world.task_count == 1 ? 16 : 4;
     scene.most_new = run == 0 ? 8 : 2;
     world.context = &scene;
     model.trace_count = 0;
     world_run(&world);
-    if (run == 0)
-        x->plain_steps = world.step + 1;
+    if (run == 0) {
+        x->plain_faults = world.faults + 1;
+        x->plain_criticals = world.criticals + 1;
+    }
     x->runs++;
     if (!x->failed && world.broken != NULL) {
         x->problem = *world.broken;

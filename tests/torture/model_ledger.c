@@ -109,7 +109,8 @@ static bool judge_found(const struct ledger *ledger, int number, bool powered,
                       number, found->name);
     if (found->gone)
         return broken(problem, "save %d of '%s' is there, but was deleted", number, found->name);
-    if (found->fenced)
+    if (found->fenced ||
+        (found->incarnation != 0 && found->incarnation < ledger->chosen_by && !found->seen))
         return broken(problem, "save %d of '%s' is there, but a later incarnation chose without it",
                       number, found->name);
     for (uint32_t i = 0; i < ledger->save_count; i++) {
@@ -213,7 +214,8 @@ static bool is_below(const struct sim *sim, const struct sim_entry *entry, uint3
     return true;
 }
 
-/* The .metadata of the same directory names the save of this file. */
+/* The .metadata of the same directory names the save of this file, or is not there: then it might be
+ * rebuilt. */
 static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entry,
                              const struct names_parsed *parsed)
 {
@@ -226,8 +228,9 @@ static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entr
             snprintf(path, sizeof(path), MODEL_PARENT "/%.32s", sim->now.all[i].key.name);
             struct store *store = sim_store((struct sim *)(uintptr_t)sim, MODEL_SETUP);
             return store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
-                   commit_identify(dir, &identity, NULL) == SIDESTEP_OK && identity != 0 &&
-                   (parsed->save_id[0] == '\0' || identity == commit_identity(parsed->save_id));
+                   commit_identify(dir, &identity, NULL) == SIDESTEP_OK &&
+                   (identity == 0 || parsed->save_id[0] == '\0' ||
+                    identity == commit_identity(parsed->save_id));
         }
     return false;
 }

@@ -45,8 +45,6 @@ const struct mutant model_mutants[] = {
      NAMES_NONE, ALL_RANKS, "dir-appears", NULL},
     {"fsync of NAME after the clean-up", MUTANT_DIR_SYNC, PHASE_PUBLISH, 3, NAMES_NONE, ALL_RANKS,
      "over-swap", "what comes back is swept by the next save"},
-    {"fsync of NAME after shards were moved into it", MUTANT_DIR_SYNC, PHASE_PUBLISH, 2, NAMES_NONE,
-     ALL_RANKS, "file-appears", "the sync before the exchange covers the same directory"},
     {"fsync of a NAME that appeared, before .metadata", MUTANT_DIR_SYNC, PHASE_PUBLISH, 3,
      NAMES_NONE, ALL_RANKS, "file-appears", NULL},
     {"fsync of a NAME that appeared, after .metadata", MUTANT_DIR_SYNC, PHASE_PUBLISH, 4,

@@ -237,7 +237,6 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
                    struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-    bool seen[MODEL_MAX_SAVES] = {false};
     size_t at = 0;
 
     *chosen = MODEL_NOTHING;
@@ -256,7 +255,7 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
                        ? find_save(ledger, list.entries[i].save_id)
                        : MODEL_NOTHING;
         if (save != MODEL_NOTHING)
-            seen[save] = true;
+            ledger->saves[save].seen = true;
         if (status == SIDESTEP_OK && i == at)
             *chosen = save;
     }
@@ -265,10 +264,11 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
     if (*chosen != MODEL_NOTHING)
         ledger_tell(ledger, &ledger->saves[*chosen], COMMIT_COMMITTED);
     for (uint32_t i = 0; i < ledger->save_count; i++)
-        if (!seen[i] && !ledger->saves[i].fenced) {
-            ledger->saves[i].fenced = true;
-            ledger->tick++;
-        }
+        ledger->saves[i].fenced |=
+            !ledger->saves[i].seen && ledger->saves[i].incarnation < lease->incarnation;
+    if (ledger->chosen_by < lease->incarnation)
+        ledger->chosen_by = lease->incarnation;
+    ledger->tick++;
     return true;
 }
 
@@ -301,6 +301,7 @@ enum commit_outcome program_series_save(struct world *world, struct ledger *ledg
     };
 
     memcpy(saving.run_id, lease->run_id, sizeof(saving.run_id));
+    saving.save->incarnation = lease->incarnation;
     return program_save(&saving, 0, store, clock);
 }
 

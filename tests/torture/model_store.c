@@ -13,8 +13,10 @@
 static bool is_mutant(enum mutant_kind kind)
 {
     const struct mutant *m = model.mutant;
+    bool is_elsewhere = model.actor->recovers && m != NULL && m->phase >= PHASE_SHARD &&
+                        m->phase <= PHASE_LEARN;
 
-    return m != NULL && m->kind == kind && (m->phase == PHASE_OTHER || m->phase == model.actor->phase) &&
+    return m != NULL && !is_elsewhere && m->kind == kind && (m->phase == PHASE_OTHER || m->phase == model.actor->phase) &&
            (m->rank < 0 || (uint32_t)m->rank == model.actor->rank);
 }
 

@@ -196,8 +196,8 @@ static void start_series(struct world *world)
     (void)world_add(world, series_main, NULL, 0);
 }
 
-/* Resume, and save step 2. */
-static void owner_main(struct task *task)
+/* Resume, and save. */
+static void resume_and_save(struct task *task, const char *name)
 {
     struct world *world = task->world;
     struct store *store = world_store(task);
@@ -205,8 +205,18 @@ static void owner_main(struct task *task)
     int chosen;
 
     if (program_open_series(&lease, store, &world->ledger, &chosen, NULL) && !task->actor.is_dead)
-        (void)program_series_save(world, &world->ledger, &lease, store, &world->clock, "step-2");
+        (void)program_series_save(world, &world->ledger, &lease, store, &world->clock, name);
     lease_release(&lease);
+}
+
+static void owner_main(struct task *task)
+{
+    resume_and_save(task, "step-2");
+}
+
+static void other_owner_main(struct task *task)
+{
+    resume_and_save(task, "step-3");
 }
 
 static void series_before(struct world *world)
@@ -233,6 +243,12 @@ static void series_before_dir(struct world *world)
 
 /* Without locks both may think that the series is theirs; the later incarnation is right. */
 static void start_zombie(struct world *world)
+{
+    (void)world_add(world, owner_main, NULL, 0);
+    (void)world_add(world, other_owner_main, NULL, 0);
+}
+
+static void start_zombie_of_same_step(struct world *world)
 {
     (void)world_add(world, owner_main, NULL, 0);
     (void)world_add(world, owner_main, NULL, 0);
@@ -272,7 +288,8 @@ const struct workload model_workloads[] = {
     {"series-root", 0, WORKLOAD_SERIES | WORKLOAD_MAKES_PARENT, NULL, 1, NULL, start_series},
     {"series-dir", 0, WORKLOAD_SERIES, NULL, 1, series_before_dir, start_second_step},
     {"zombie", SIM_NO_LOCKS, WORKLOAD_SERIES, NULL, 1, series_before, start_zombie},
-    {"zombie-dir", SIM_NO_LOCKS, WORKLOAD_SERIES, NULL, 1, series_before_dir, start_zombie},
+    {"zombie-dir", SIM_NO_LOCKS, WORKLOAD_SERIES, NULL, 1, series_before_dir,
+     start_zombie_of_same_step},
     {"no-noreplace", SIM_NO_NOREPLACE, WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
     {"no-noreplace-appears", SIM_NO_NOREPLACE, 0, MODEL_TARGET, 1, NULL, start_file_appears},
     {"no-exchange", SIM_NO_EXCHANGE, WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_by_swap,

@@ -97,6 +97,7 @@ static enum fault_kind lose(struct world *world, const char *op)
     if (strcmp(op, "dir_sync") != 0 || world->saving_count != 1 || world->current->saving == NULL)
         return FAULT_BEFORE;
     world->ledger.is_tainted = true;
+    world->ledger.tainted_at = ++world->ledger.tick;
     return FAULT_LOST;
 }
 
@@ -105,9 +106,7 @@ enum fault_kind world_take_fault(struct sim *sim, const char *op)
     struct world *world = running;
 
     if (world == NULL || world->sim != sim || world->current == NULL ||
-        world->current->actor.is_dead || world->plan.fault == FAULT_NONE)
-        return FAULT_NONE;
-    if (++world->faults != world->plan.fault_at)
+        world->current->actor.is_dead || ++world->faults != world->plan.fault_at)
         return FAULT_NONE;
     enum fault_kind fault = world->plan.fault;
     if (fault == FAULT_LOST)
@@ -169,26 +168,30 @@ static bool is_awake(const struct world *world, const struct task *task)
     return !task->is_done && task->wake_ms <= world->now_ms;
 }
 
-/* Of those that are awake the first from ${from} on; if all sleep, who wakes first. */
+/* Of those that are awake the first from ${from} on; if all sleep, who wakes first; those that are
+ * paused last. */
 static struct task *pick_plain(struct world *world, size_t from)
 {
     struct task *first = NULL;
+    struct task *paused = NULL;
 
     for (size_t i = 0; i < world->task_count; i++) {
         struct task *task = &world->tasks[(from + i) % world->task_count];
-        if (is_awake(world, task))
+        if (task->is_paused && !task->is_done)
+            paused = task;
+        else if (is_awake(world, task))
             return task;
-        if (!task->is_done && (first == NULL || task->wake_ms < first->wake_ms))
+        else if (!task->is_done && (first == NULL || task->wake_ms < first->wake_ms))
             first = task;
     }
-    return first;
+    if (first == NULL && paused != NULL)
+        paused->is_paused = false;
+    return first != NULL ? first : paused;
 }
 
 static struct task *pick_random(struct world *world, struct task *last)
 {
-    bool stays = last != NULL && is_awake(world, last) && prng_below(&world->prng, 4) != 0;
-
-    if (stays)
+    if (last != NULL && is_awake(world, last) && prng_below(&world->prng, 4) != 0)
         return last;
     size_t from = prng_below(&world->prng, world->task_count);
     for (size_t i = 0; i < world->task_count; i++) {
@@ -201,17 +204,10 @@ static struct task *pick_random(struct world *world, struct task *last)
 
 static struct task *pick(struct world *world, struct task *last)
 {
-    size_t at = last != NULL ? (size_t)(last - world->tasks) : 0;
-    struct task *task;
+    size_t from = last != NULL ? (size_t)(last - world->tasks) : 0;
+    struct task *task =
+        world->plan.is_random ? pick_random(world, last) : pick_plain(world, from);
 
-    if (world->plan.schedule == SCHEDULE_RANDOM) {
-        task = pick_random(world, last);
-    } else {
-        for (size_t i = 0; i < ARRAY_LENGTH(world->plan.delays); i++)
-            if (world->plan.delays[i] != 0 && world->plan.delays[i] == world->step)
-                at++;
-        task = pick_plain(world, at);
-    }
     if (task != NULL && task->wake_ms > world->now_ms)
         world->now_ms = task->wake_ms;
     return task;
@@ -250,6 +246,28 @@ static void bury(struct world *world)
             resume(world, &world->tasks[i]);
 }
 
+static bool is_critical(const char *op)
+{
+    static const char *const ops[] = {"dir_make", "dir_sync", "rename", "unlink", "file_create"};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(ops); i++)
+        if (strcmp(op, ops[i]) == 0)
+            return true;
+    return false;
+}
+
+/* ${task} has done ${op}, and stands before another. */
+static void disturb(struct world *world, struct task *task, const char *op)
+{
+    const struct plan *plan = &world->plan;
+
+    if (is_critical(op) && ++world->criticals == plan->kill_at)
+        kill(world, plan->kill_mask);
+    if (is_critical(task->at))
+        for (size_t i = 0; i < ARRAY_LENGTH(plan->pauses); i++)
+            task->is_paused |= plan->pauses[i] != 0 && plan->pauses[i] == world->criticals + 1;
+}
+
 void world_run(struct world *world)
 {
     struct task *task = NULL;
@@ -266,10 +284,7 @@ void world_run(struct world *world)
         tick = world->ledger.tick;
         if (changed && !world->after_change(world))
             kill(world, ~0u);
-        if (world->plan.kill_at != 0 && world->step >= world->plan.kill_at) {
-            kill(world, world->plan.kill_mask);
-            world->plan.kill_at = 0;
-        }
+        disturb(world, task, op);
         bury(world);
     }
     sim_set_hook(world->sim, NULL, NULL);

@@ -16,7 +16,7 @@ SHARD = re.compile(r"__\d+_\d+(\.[0-9a-f]{32})?\.distcp$")
 MANIFEST = re.compile(r"\.sidestep\.manifest\.[0-9a-f]{32}$")
 UNKNOWN = "outcome unknown"
 JOBS = 2
-SHOWN = 60  # complaints of one test
+SHOWN = 10  # complaints of one test
 
 
 class Result:

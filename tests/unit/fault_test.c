@@ -35,7 +35,7 @@ static struct scratch scratch;
 static struct store *faulty; /* fails on command */
 static struct world saved, loaded;
 static char one[128], root[128], other[128];
-static const char *target; /* of the next save or load */
+static const char *target;               /* of the next save or load */
 static enum sidestep_status save_status; /* of the save that was under test */
 
 /* An operation, what must be there before it, and what is right after it. */
@@ -45,6 +45,7 @@ struct scenario {
     enum sidestep_status (*act)(struct sidestep_error *err);
     void (*judge)(enum sidestep_status status);
     bool on_faulty_store; /* else the operation has no engine: only the points below the store */
+    uint64_t before;      /* the state that is there; 0: none */
 };
 
 /* What is being tried: for messages. */
@@ -54,6 +55,7 @@ static struct {
     unsigned long nth;
     bool sticky;
     const char *fired;
+    uint64_t before;
     char said[704];
 } trial;
 
@@ -263,22 +265,6 @@ static void expect_tidy_series(void)
     }
 }
 
-/* Real ones: a save that breaks and cannot be undone, a delete that stops half-way. */
-static void leave_garbage(void)
-{
-    struct sidestep_error err = {0};
-
-    save_step(OLD);
-    save_step(NEW);
-    world_fill(&saved, 5);
-    wanted_step = 5;
-    broken_point = "store.rename";
-    CHECK(with_engine(faulty, work_in_series, &err) != SIDESTEP_OK, "a save that cannot rename");
-    fault_arm("", 0, false, 0);
-    CHECK(count_names(root, ".sidestep.") >= 1, "nothing was left behind");
-    broken_point = NULL;
-}
-
 /* ---- scenarios ---- */
 
 static void prepare_nothing(void)
@@ -299,17 +285,26 @@ static void prepare_step(void)
     wanted_step = NEW;
 }
 
+/* A real leftover: of a save that breaks and cannot be undone. */
 static void prepare_garbage(void)
 {
-    leave_garbage();
+    struct sidestep_error err = {0};
+
+    save_step(OLD);
+    save_step(NEW);
+    world_fill(&saved, 5);
+    wanted_step = 5;
+    broken_point = "store.rename";
+    CHECK(with_engine(faulty, work_in_series, &err) != SIDESTEP_OK, "a save that cannot rename");
+    fault_arm("", 0, false, 0);
+    CHECK(count_names(root, ".sidestep.") >= 1, "nothing was left behind");
+    broken_point = NULL;
     wanted_step = 0;
 }
 
 static void prepare_delete(void)
 {
-    save_step(OLD);
-    world_fill(&saved, NEW);
-    wanted_step = NEW;
+    prepare_step();
     with_delete = true;
 }
 
@@ -317,8 +312,7 @@ static void prepare_garbage_and_old(void)
 {
     struct sidestep_error err = {0};
 
-    save_seed(one, OLD);
-    world_fill(&saved, NEW);
+    prepare_old();
     fault_arm("store.unlink", 1, true, EIO); /* in place, and what it replaced cannot go */
     (void)with_engine(faulty, save_one, &err);
     fault_arm("", 0, false, 0);
@@ -378,21 +372,13 @@ static void expect_answered(uint64_t found, uint64_t before)
     if (save_status == SIDESTEP_OK)
         CHECK(found == NEW, "the save succeeded, but is not there");
     else
-        CHECK(found == before || save_status == SIDESTEP_EUNKNOWN,
-              "the save failed, but is there");
+        CHECK(found == before || save_status == SIDESTEP_EUNKNOWN, "the save failed, but is there");
 }
 
-static void judge_new(enum sidestep_status status)
+static void judge_save(enum sidestep_status status)
 {
     (void)status;
-    expect_answered(seed_of(one), 0);
-    expect_tidy_save();
-}
-
-static void judge_in_place(enum sidestep_status status)
-{
-    (void)status;
-    expect_answered(seed_of(one), OLD);
+    expect_answered(seed_of(one), trial.before);
     expect_tidy_save();
 }
 
@@ -459,15 +445,15 @@ static void judge_rebuild(enum sidestep_status status)
 }
 
 static const struct scenario scenarios[] = {
-    {"save anew", prepare_nothing, act_save, judge_new, true},
-    {"save in place", prepare_old, act_save, judge_in_place, true},
-    {"save a step", prepare_step, act_series, judge_step, true},
-    {"load", prepare_old, act_load, judge_load, true},
-    {"verify", prepare_old, act_verify, judge_unchanged, true},
-    {"recover a series", prepare_garbage, act_series, judge_resume, true},
-    {"delete a step", prepare_delete, act_series, judge_delete, true},
-    {"gc", prepare_garbage_and_old, act_gc, judge_gc, false},
-    {"rebuild", prepare_lost_metadata, act_rebuild, judge_rebuild, false},
+    {"save anew", prepare_nothing, act_save, judge_save, true, 0},
+    {"save in place", prepare_old, act_save, judge_save, true, OLD},
+    {"save a step", prepare_step, act_series, judge_step, true, OLD},
+    {"load", prepare_old, act_load, judge_load, true, OLD},
+    {"verify", prepare_old, act_verify, judge_unchanged, true, OLD},
+    {"recover a series", prepare_garbage, act_series, judge_resume, true, OLD},
+    {"delete a step", prepare_delete, act_series, judge_delete, true, OLD},
+    {"gc", prepare_garbage_and_old, act_gc, judge_gc, false, OLD},
+    {"rebuild", prepare_lost_metadata, act_rebuild, judge_rebuild, false, OLD},
 };
 
 /* ---- all faults ---- */
@@ -509,13 +495,15 @@ static bool try_one(const struct scenario *scenario)
     return trial.fired != NULL;
 }
 
-static void fail_everywhere(const struct scenario *scenario)
+static void no_fault_harms(void **state)
 {
+    const struct scenario *scenario = *state;
     static const char *const prefixes[] = {"store.",       "posix.", "memory",
                                            "thread.start", "random", "pool.map"};
     bool all = getenv("SIDESTEP_LONG") != NULL;
 
     trial.scenario = scenario->name;
+    trial.before = scenario->before;
     save_seed(other, OTHER);
     for (size_t p = scenario->on_faulty_store ? 0 : 1; p < 6; p++) {
         for (int sticky = 0; sticky < 2; sticky++) {
@@ -530,12 +518,8 @@ static void fail_everywhere(const struct scenario *scenario)
     CHECK(seed_of(other) == OTHER, "another checkpoint was touched");
 }
 
-static void no_fault_harms(void **state)
-{
-    fail_everywhere(*state);
-}
-
-/* ---- the negative control: a saver that takes its files for durable and its calls for good ---- */
+/* ---- the negative control: a saver that takes its files for durable and its calls for good ----
+ */
 
 static enum sidestep_status save_carelessly(struct sidestep_error *err)
 {

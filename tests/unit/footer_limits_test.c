@@ -71,6 +71,35 @@ static void what_would_be_refused_is_not_written(void **state)
     assert_int_equal(footer_encode(&s.footer, s.items[NOTHING].offset, &bytes, NULL), SIDESTEP_OK);
 }
 
+/* What is read in one piece is small: a gap, and the archive around a tensor's data. */
+static void limits_of_gaps_and_archives(void **state)
+{
+    struct sample s;
+    OWNED_BUFFER bytes = {0};
+
+    (void)state;
+    sample_init(&s);
+    uint64_t end = s.items[SAMPLES - 1].offset + s.items[SAMPLES - 1].bytes;
+    assert_int_equal(footer_encode(&s.footer, end + FOOTER_MAX_GAP_BYTES, &bytes, NULL),
+                     SIDESTEP_OK);
+    assert_int_equal(footer_encode(&s.footer, end + FOOTER_MAX_GAP_BYTES + 1, &bytes, NULL),
+                     SIDESTEP_EINVAL);
+    s.footer.count = WEIGHT + 1;
+    s.items[WEIGHT].bytes = s.items[WEIGHT].data_bytes + FOOTER_MAX_ENVELOPE_BYTES;
+    assert_int_equal(footer_encode(&s.footer, SAMPLE_ITEMS_END, &bytes, NULL), SIDESTEP_OK);
+    s.items[WEIGHT].bytes++;
+    refuses(&s, SIDESTEP_EINVAL, "an archive of 1048577 bytes around its data (at most 1048576)");
+    sample_init(&s);
+    s.footer.count = WEIGHT + 1;
+    s.items[WEIGHT].offset += FOOTER_MAX_GAP_BYTES;
+    struct sidestep_error err = {0};
+    end = s.items[WEIGHT].offset + s.items[WEIGHT].bytes;
+    assert_int_equal(footer_encode(&s.footer, end, &bytes, &err), SIDESTEP_OK);
+    s.items[WEIGHT].offset++;
+    assert_int_equal(footer_encode(&s.footer, end + 1, &bytes, &err), SIDESTEP_EINVAL);
+    assert_non_null(strstr(err.message, "a gap of 4194305 bytes in front of it (at most 4194304)"));
+}
+
 /* Each limit holds something, and one more is refused. */
 static void limits_of_names_and_paths(void **state)
 {
@@ -250,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_would_be_refused_is_not_written),
+        cmocka_unit_test(limits_of_gaps_and_archives),
         cmocka_unit_test(limits_of_names_and_paths),
         cmocka_unit_test(limit_of_bytes),
         cmocka_unit_test(limit_of_a_claimed_size),
