@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench.c -- measure what CONTRIBUTING.md calls a goal: one line of JSON per measurement on stdout.
+ * bench.c -- measure what docs/PERFORMANCE.md has goals for: one line of JSON each on stdout.
  * bench/run calls it, and makes a table of what it says.
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...

@@ -62,6 +62,7 @@ void bench_reshard(const struct bench *bench, uint64_t bytes)
     if (comm_threads_run(RANKS, save_rows, &r) != 0)
         bench_die("cannot start the ranks");
     bench_state_make(&target, bytes, BENCH_COLUMNS, RANKS, 0);
+    row.bytes = target.bytes;
     bench_check(sidestep_engine_open(&engine, NULL, &err), &err);
     for (unsigned i = 0; i < bench->runs; i++) {
         bench_make_cold(r.checkpoint);

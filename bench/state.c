@@ -87,8 +87,10 @@ static void add_all(struct making *m, uint64_t bytes)
     const int64_t width = bytes > (uint64_t)3 << 29 ? 1280 : 896, hidden = width * 27 / 10;
     const int64_t layer = 4 * width * width + 3 * width * hidden;
     const int64_t rest = (int64_t)(bytes / ITEM_BYTES) - LAYERS * layer;
-    const int64_t words = rest > 2 * width * 64 ? rest / (2 * width) : 64;
+    const int64_t words = rest / (2 * width);
 
+    if (rest < 2 * width)
+        bench_die("the smallest state has 1 GiB");
     add(m, "model.embedding.weight", 2, words, width);
     for (int i = 0; i < LAYERS; i++)
         add_layer(m, i, width, hidden);

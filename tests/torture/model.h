@@ -253,7 +253,8 @@ struct task {
 struct plan {
     bool is_random;     /* tasks change at random */
     unsigned pauses[2]; /* before this critical operation (0: none) its task waits for all others */
-    unsigned kill_at;   /* after this critical operation; 0: never */
+    unsigned kill_at;   /* after this critical operation, or rename; 0: never */
+    bool kills_after_rename;
     unsigned kill_mask; /* tasks */
     unsigned fault_at;  /* operation */
     enum fault_kind fault;
@@ -276,6 +277,7 @@ struct world {
     unsigned step;      /* operations so far */
     unsigned faults;    /* operations that could have failed so far */
     unsigned criticals; /* operations that change or sync names so far */
+    unsigned renames;
     bool was_killed;
     const struct problem *broken; /* what a task saw */
     /* Called between two operations if something has changed; false: end the run. */

@@ -18,6 +18,7 @@
 #include "commit/sweep.h"
 #include "support/store_sim_disk.h"
 
+#define MAX_RENAMES 8 /* of a run that are worth a kill */
 #define MAX_DEPTH 3
 #define EXHAUSTIVE_BITS 6 /* of choices: 2 ^ this many states are all tried */
 
@@ -445,7 +446,7 @@ static bool after_change(struct world *world)
     }
     /* Few states of many runs show more than many of few. */
     bool looks = scene->x->is_thorough || world->prng.seed == 0 || world->task_count == 1 ||
-                 prng_below(&scene->prng, 4) == 0;
+                 prng_below(&scene->prng, 8) == 0;
     bool good = judge(scene, true, "while it runs") && (!looks || explore_here(scene, kills));
     model.actor = before;
     return good;
@@ -479,8 +480,10 @@ static void plan_together(struct world *world, uint64_t run, unsigned faults, un
             plan->pauses[1] = (unsigned)prng_below(prng, criticals);
     }
     if (kind == 5 || kind == 7) {
-        plan->kill_at = (unsigned)(1 + prng_below(prng, criticals));
-        plan->kill_mask = (unsigned)(1 + prng_below(prng, (1u << world->task_count) - 2));
+        plan->kills_after_rename = kind == 5;
+        plan->kill_at = (unsigned)(1 + prng_below(prng, kind == 5 ? MAX_RENAMES : criticals));
+        plan->kill_mask = kind == 5 ? 1u << prng_below(prng, world->task_count)
+                                    : 1u + (unsigned)prng_below(prng, (1u << world->task_count) - 2);
     }
     if (kind >= 6 && (world->workload->traits & WORKLOAD_NO_FAULTS) == 0)
         plan_fault(plan, prng_next(prng) >> 8, faults);

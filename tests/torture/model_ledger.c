@@ -229,8 +229,10 @@ static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entr
             struct store *store = sim_store((struct sim *)(uintptr_t)sim, MODEL_SETUP);
             return store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
                    commit_identify(dir, &identity, NULL) == SIDESTEP_OK &&
-                   (identity == 0 || parsed->save_id[0] == '\0' ||
-                    identity == commit_identity(parsed->save_id));
+                   (identity == 0 ||
+                    (parsed->kind != NAMES_META_TMP &&
+                     (parsed->save_id[0] == '\0' ||
+                      identity == commit_identity(parsed->save_id))));
         }
     return false;
 }
@@ -246,7 +248,8 @@ bool ledger_judge_leftovers(struct sim *sim, struct problem *problem)
         struct names_parsed parsed = names_parse(entry->key.name);
         bool stays = parsed.kind == NAMES_NONE || !is_below(sim, entry, parent) ||
                      has_foreign_file(sim, entry->inode);
-        if (parsed.kind == NAMES_SHARD || parsed.kind == NAMES_MANIFEST)
+        if (parsed.kind == NAMES_SHARD || parsed.kind == NAMES_MANIFEST ||
+            parsed.kind == NAMES_META_TMP)
             stays |= is_of_checkpoint(sim, entry, &parsed);
         if (!stays)
             return broken(problem, "'%s' is left behind", entry->key.name);

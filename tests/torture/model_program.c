@@ -232,6 +232,15 @@ static bool sync_chosen(struct lease *lease, struct store *store, const char *na
            store_dir_sync(dir, err) == SIDESTEP_OK;
 }
 
+/* Storage may fail while its manifest is read: then it is any of that name. */
+static void see(struct ledger *ledger, const struct sidestep_listed *entry)
+{
+    for (uint32_t i = 0; i < ledger->save_count; i++)
+        ledger->saves[i].seen |= strcmp(ledger->saves[i].name, entry->name) == 0 &&
+                                 (entry->save_id == NULL ||
+                                  find_save(ledger, entry->save_id) == (int)i);
+}
+
 /* The choice, and what it promises: what is chosen stays, what is not there does not come. */
 static bool choose(struct lease *lease, struct store *store, struct ledger *ledger, int *chosen,
                    struct sidestep_error *err)
@@ -242,7 +251,7 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
     *chosen = MODEL_NOTHING;
     model_enter(PHASE_CHOOSE);
     if (store_dir_sync(lease->root, err) != SIDESTEP_OK ||
-        list_root(store, MODEL_PARENT, &list, err) != SIDESTEP_OK)
+        list_candidates(store, MODEL_PARENT, &list, err) != SIDESTEP_OK)
         return false;
     enum sidestep_status status =
         list_choose(store, &list, SIDESTEP_VERIFY_STRUCTURE, NULL, NULL, NULL, &at, err);
@@ -250,15 +259,10 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
         return false;
     if (status == SIDESTEP_OK && !sync_chosen(lease, store, list.entries[at].name, err))
         return false;
-    for (size_t i = 0; i < list.count; i++) {
-        int save = list.entries[i].state == SIDESTEP_COMMITTED
-                       ? find_save(ledger, list.entries[i].save_id)
-                       : MODEL_NOTHING;
-        if (save != MODEL_NOTHING)
-            ledger->saves[save].seen = true;
-        if (status == SIDESTEP_OK && i == at)
-            *chosen = save;
-    }
+    for (size_t i = 0; i < list.count; i++)
+        see(ledger, &list.entries[i]);
+    if (status == SIDESTEP_OK)
+        *chosen = find_save(ledger, list.entries[at].save_id);
     if (is_dead())
         return false;
     if (*chosen != MODEL_NOTHING)

@@ -261,7 +261,10 @@ static void disturb(struct world *world, struct task *task, const char *op)
 {
     const struct plan *plan = &world->plan;
 
-    if (is_critical(op) && ++world->criticals == plan->kill_at)
+    world->criticals += is_critical(op);
+    world->renames += strcmp(op, "rename") == 0;
+    if (plan->kills_after_rename ? strcmp(op, "rename") == 0 && world->renames == plan->kill_at
+                                 : is_critical(op) && world->criticals == plan->kill_at)
         kill(world, plan->kill_mask);
     if (is_critical(task->at))
         for (size_t i = 0; i < ARRAY_LENGTH(plan->pauses); i++)

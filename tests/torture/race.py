@@ -76,7 +76,7 @@ def main():
     caught = []
     for _ in range(ROUNDS * 2):
         caught += race_once(rig, saver, "careless", False)
-        if len(caught) > 2:
+        if caught:
             break
     rig.control("a saver that writes name by name", caught)
     rig.finish()
