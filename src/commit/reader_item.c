@@ -119,8 +119,13 @@ enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_
 enum sidestep_status reader_item_bytes(const struct reader_item *item, void **bytes, size_t *length,
                                        struct sidestep_error *err)
 {
-    OWNED uint8_t *stored = memory_new(item->bytes, 1);
+    /* Nothing grows by more than this when it is compressed: a hole in the file is no such item. */
+    uint64_t most = item->raw_limit + item->raw_limit / 64 + READER_MAX_ENVELOPE_BYTES;
 
+    if (item->transform != NULL && item->bytes > most)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu stored bytes, at most %llu can be right",
+                    (unsigned long long)item->bytes, (unsigned long long)most);
+    OWNED uint8_t *stored = memory_new(item->bytes, 1);
     if (stored == NULL)
         return FAIL_NOMEM(err, item->bytes);
     if (item->bytes != 0)

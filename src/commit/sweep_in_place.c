@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* sweep_in_place.c -- see sweep.h: files of dead saves inside a checkpoint's own directory, and
  * what a replaced checkpoint leaves there. */
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -171,18 +172,6 @@ void sweep_save_files(struct store_dir *dir, const char *save_id)
     (void)store_unlink(dir, mark, NULL);
 }
 
-/* A vote counts only as long as C's mark is there, which is made before and removed after it.  A
- * late one, or one that could not be unlinked, is nobody's. */
-static void unlink_vote_without_mark(struct store_dir *dir, const char *vote, const char *save_id)
-{
-    char mark[NAMES_MAX];
-    struct store_stat stat;
-
-    names_format(NAMES_PENDING, save_id, 0, 0, mark);
-    if (store_stat(dir, mark, &stat, NULL) == SIDESTEP_ENOTFOUND)
-        (void)store_unlink(dir, vote, NULL);
-}
-
 /* Take the lock of a mark in NAME: true if its owner is dead. */
 static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct store_file **mark)
 {
@@ -198,15 +187,82 @@ static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct s
            store_file_lock(*mark, true, NULL) == SIDESTEP_OK;
 }
 
-/* NAME while it is swept. */
+/*
+ * NAME while it is swept.  The order matters, beside savers that go on: first, whose mark is gone
+ * or free, so that it commits nothing any more; then, what .metadata names; then a sync, so that
+ * this is durable; and only then may files go that it does not name.
+ */
 struct place {
     struct store_dir *parent;
     struct store_dir *dir;
-    struct metadata current; /* read after the names were listed */
-    bool has_current;
+    struct name_list names;
+    struct store_file **marks; /* of those names that are marks: ours to remove while it is open */
+    bool *ended;               /* of those names that are of a save: it commits nothing any more */
+    bool is_network;           /* a mark that is not seen may be there */
+    bool has_metadata, can_read;
+    struct metadata current;
     struct table keep; /* files of ${current} */
     bool is_durable;
 };
+
+static bool take_marks(struct place *place)
+{
+    struct store_traits traits;
+
+    place->marks = memory_new(place->names.count, sizeof(struct store_file *));
+    place->ended = memory_new(place->names.count, sizeof(bool));
+    if (place->marks == NULL || place->ended == NULL ||
+        store_dir_traits(place->dir, &traits, NULL) != SIDESTEP_OK)
+        return false;
+    place->is_network = traits.is_network;
+    for (size_t i = 0; i < place->names.count; i++)
+        if (names_parse(place->names.names[i]).kind == NAMES_PENDING &&
+            !owner_is_dead(place->dir, place->names.names[i], &place->marks[i])) {
+            store_file_discard(place->marks[i]);
+            place->marks[i] = NULL;
+        }
+    return true;
+}
+
+/* It comes before any other file of a save, and goes after the commit, or last of all. */
+static bool has_ended(const struct place *place, const char *save_id)
+{
+    char mark[NAMES_MAX];
+    struct store_stat stat;
+
+    names_format(NAMES_PENDING, save_id, 0, 0, mark);
+    for (size_t i = 0; i < place->names.count; i++)
+        if (strcmp(place->names.names[i], mark) == 0)
+            return place->marks[i] != NULL;
+    return !place->is_network && store_stat(place->dir, mark, &stat, NULL) == SIDESTEP_ENOTFOUND;
+}
+
+static bool find_ended(struct place *place)
+{
+    char last_id[SAVE_ID_HEX] = "";
+    bool ended = false, any = false;
+
+    for (size_t i = 0; i < place->names.count; i++) {
+        struct names_parsed parsed = names_parse(place->names.names[i]);
+        if (parsed.save_id[0] == '\0')
+            continue;
+        if (strcmp(parsed.save_id, last_id) != 0) /* names are sorted: mostly it is the same */
+            ended = has_ended(place, parsed.save_id);
+        memcpy(last_id, parsed.save_id, sizeof(last_id));
+        place->ended[i] = ended;
+        any |= ended;
+    }
+    return any;
+}
+
+static bool read_current(struct place *place)
+{
+    enum sidestep_status status = read_metadata(place->dir, NAMES_METADATA, &place->current);
+
+    place->has_metadata = status != SIDESTEP_ENOTFOUND;
+    place->can_read = status == SIDESTEP_OK;
+    return !place->can_read || files_of(&place->current, &place->keep) == SIDESTEP_OK;
+}
 
 /* What is seen may not be durable yet; until it is, what it replaced may be needed again. */
 static bool make_durable(struct place *place)
@@ -218,51 +274,48 @@ static bool make_durable(struct place *place)
 }
 
 /*
- * A file of a save without a mark, which is not the current one: the mark comes before any other
- * file and goes after its commit, or last; so a power loss took it, or the save was replaced where
- * storage cannot exchange names.  A sealed one goes only beside a checkpoint of ours: without one,
- * it may be of one whose .metadata was lost, which can be rebuilt.
+ * A file of a save that has ended.  Without a mark (a power loss took it, or the save was replaced
+ * where storage cannot exchange names) a sealed one goes only beside a checkpoint of ours: else it
+ * may be of one whose .metadata was lost, which can be rebuilt.
  */
-static bool is_orphan(struct place *place, const struct names_parsed *parsed)
+static bool is_garbage(const struct place *place, const struct names_parsed *parsed, bool had_mark)
+{
+    if (parsed->kind == NAMES_YES || parsed->kind == NAMES_FAILED)
+        return true;
+    if (place->can_read && has_id(&place->current, parsed->save_id))
+        return false;
+    if (had_mark)
+        return place->can_read || !place->has_metadata;
+    return parsed->kind == NAMES_PART || parsed->kind == NAMES_OUTCOME ||
+           (place->can_read && is_our_id(place->current.save_id));
+}
+
+static bool had_mark(const struct place *place, const char *save_id)
 {
     char mark[NAMES_MAX];
-    struct store_stat stat;
-    struct store_traits traits;
 
-    bool is_scrap = parsed->kind == NAMES_PART || parsed->kind == NAMES_OUTCOME;
-
-    if (parsed->save_id[0] == '\0' || (!place->has_current && !is_scrap) ||
-        has_id(&place->current, parsed->save_id))
-        return false;
-    names_format(NAMES_PENDING, parsed->save_id, 0, 0, mark);
-    return store_dir_traits(place->dir, &traits, NULL) == SIDESTEP_OK && !traits.is_network &&
-           store_stat(place->dir, mark, &stat, NULL) == SIDESTEP_ENOTFOUND;
+    names_format(NAMES_PENDING, save_id, 0, 0, mark);
+    for (size_t i = 0; i < place->names.count; i++)
+        if (place->marks[i] != NULL && strcmp(place->names.names[i], mark) == 0)
+            return true;
+    return false;
 }
 
 static void sweep_name(struct place *place, const char *name)
 {
     struct names_parsed parsed = names_parse(name);
-    OWNED_FILE *mark = NULL;
 
     switch (parsed.kind) {
-    case NAMES_PENDING:
-        if (!owner_is_dead(place->dir, name, &mark) || !make_durable(place))
-            return;
-        sweep_save_files(place->dir, parsed.save_id);
-        (void)store_unlink(place->dir, name, NULL);
-        return;
     case NAMES_META_TMP:
-        if (place->has_current && has_id(&place->current, parsed.save_id)) {
+        if (place->can_read && has_id(&place->current, parsed.save_id)) {
             if (make_durable(place))
                 sweep_replaced(place->dir, parsed.save_id);
             return;
         }
         break;
+    case NAMES_MANIFEST:
     case NAMES_YES:
     case NAMES_FAILED:
-        unlink_vote_without_mark(place->dir, name, parsed.save_id);
-        return;
-    case NAMES_MANIFEST:
     case NAMES_SHARD:
     case NAMES_PART:
     case NAMES_OUTCOME:
@@ -270,7 +323,7 @@ static void sweep_name(struct place *place, const char *name)
     default:
         return;
     }
-    if (!is_orphan(place, &parsed) || !make_durable(place))
+    if (!is_garbage(place, &parsed, had_mark(place, parsed.save_id)) || !make_durable(place))
         return;
     if (parsed.kind == NAMES_MANIFEST)
         (void)unlink_listed(place->dir, parsed.save_id, &place->keep);
@@ -278,20 +331,31 @@ static void sweep_name(struct place *place, const char *name)
         (void)unlink_unless(place->dir, name, &place->keep);
 }
 
+static void sweep_ended(struct place *place)
+{
+    for (size_t i = 0; i < place->names.count; i++)
+        if (place->ended[i])
+            sweep_name(place, place->names.names[i]);
+    /* The marks last.  One may be of a save that was killed before it said that it is committed. */
+    for (size_t i = 0; i < place->names.count; i++)
+        if (place->marks[i] != NULL && make_durable(place))
+            (void)store_unlink(place->dir, place->names.names[i], NULL);
+}
+
 void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
 {
-    OWNED_NAMES struct name_list names = {0};
     struct place place = {.parent = parent, .dir = dir};
 
-    if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
-        return;
-    place.has_current = read_metadata(dir, NAMES_METADATA, &place.current) == SIDESTEP_OK &&
-                        is_our_id(place.current.save_id) &&
-                        files_of(&place.current, &place.keep) == SIDESTEP_OK;
-    for (size_t i = 0; i < names.count; i++)
-        sweep_name(&place, names.names[i]);
+    if (name_list_read(dir, &place.names, NULL) == SIDESTEP_OK && take_marks(&place) &&
+        find_ended(&place) && read_current(&place))
+        sweep_ended(&place);
+    for (size_t i = 0; place.marks != NULL && i < place.names.count; i++)
+        store_file_discard(place.marks[i]);
+    free(place.marks);
+    free(place.ended);
     table_release(&place.keep);
     metadata_release(&place.current);
+    name_list_release(&place.names);
 }
 
 enum sidestep_status sweep_children(struct store *store, struct store_dir *parent,

@@ -229,6 +229,8 @@ enum commit_outcome program_series_save(struct world *world, struct ledger *ledg
                                         struct clock *clock, const char *name);
 bool program_series_delete(struct ledger *ledger, struct lease *lease, struct store *store,
                            struct model_save *save);
+/* `sidestep gc` */
+bool program_collect(struct store *store, struct sidestep_error *err);
 void program_make_dir(struct ledger *ledger, struct store *store, const char *dir,
                       const char *file);
 
@@ -279,6 +281,7 @@ struct world {
     unsigned criticals; /* operations that change or sync names so far */
     unsigned renames;
     bool was_killed;
+    bool told; /* somebody was told something since the last change */
     const struct problem *broken; /* what a task saw */
     /* Called between two operations if something has changed; false: end the run. */
     bool (*after_change)(struct world *world);

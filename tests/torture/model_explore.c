@@ -284,19 +284,6 @@ static struct clock *recovery_time(void)
     return &recovery_clock.clock;
 }
 
-/* `sidestep gc`: the parent, then what lies in the directories. */
-static bool collect_garbage(struct store *store, struct sidestep_error *err)
-{
-    OWNED_DIR *parent = NULL;
-
-    model_enter(PHASE_FENCE);
-    if (store_dir_open(store, NULL, MODEL_PARENT, &parent, err) != SIDESTEP_OK)
-        return false;
-    struct sweep sweep = {.store = store, .parent = parent, .mode = SWEEP_ALL};
-    return sweep_parent(&sweep, err) == SIDESTEP_OK &&
-           sweep_children(store, parent, err) == SIDESTEP_OK;
-}
-
 /* Another save under the same name must work, and leave nothing behind. */
 static bool recover_one_off(struct scene *scene, struct store *store, struct problem *problem)
 {
@@ -308,7 +295,7 @@ static bool recover_one_off(struct scene *scene, struct store *store, struct pro
         snprintf(problem->text, sizeof(problem->text), "the next save does not commit");
         return false;
     }
-    if (!collect_garbage(store, &err)) {
+    if (!program_collect(store, &err)) {
         snprintf(problem->text, sizeof(problem->text), "gc fails: %s", err.message);
         return false;
     }
@@ -339,7 +326,7 @@ static bool recover_series(struct scene *scene, struct store *store, struct prob
         good = false;
     }
     lease_release(&lease);
-    good = good && collect_garbage(store, &err);
+    good = good && program_collect(store, &err);
     if (!good)
         snprintf(problem->text, sizeof(problem->text), "resume fails: %s", err.message);
     return good;
@@ -446,7 +433,7 @@ static bool after_change(struct world *world)
     }
     /* Few states of many runs show more than many of few. */
     bool looks = scene->x->is_thorough || world->prng.seed == 0 || world->task_count == 1 ||
-                 prng_below(&scene->prng, 8) == 0;
+                 world->told || prng_below(&scene->prng, 8) == 0;
     bool good = judge(scene, true, "while it runs") && (!looks || explore_here(scene, kills));
     model.actor = before;
     return good;
@@ -554,7 +541,7 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
         plan_together(&world, run, x->plain_faults, x->plain_criticals);
     scene.sim = world.sim;
     scene.samples = world.task_count == 1 ? 16 : 4;
-    scene.most_new = run == 0 ? 8 : 2;
+    scene.most_new = run == 0 ? 3 : 2;
     world.context = &scene;
     model.trace_count = 0;
     world_run(&world);

@@ -236,7 +236,8 @@ static bool sync_chosen(struct lease *lease, struct store *store, const char *na
 static void see(struct ledger *ledger, const struct sidestep_listed *entry)
 {
     for (uint32_t i = 0; i < ledger->save_count; i++)
-        ledger->saves[i].seen |= strcmp(ledger->saves[i].name, entry->name) == 0 &&
+        ledger->saves[i].seen |= entry->state == SIDESTEP_COMMITTED &&
+                                 strcmp(ledger->saves[i].name, entry->name) == 0 &&
                                  (entry->save_id == NULL ||
                                   find_save(ledger, entry->save_id) == (int)i);
 }
@@ -329,6 +330,18 @@ bool program_series_delete(struct ledger *ledger, struct lease *lease, struct st
     names_format(NAMES_TRASH, hex, 0, 0, trash);
     (void)store;
     return sweep_empty_trash(lease->root, trash, NULL, NULL) == SIDESTEP_OK;
+}
+
+bool program_collect(struct store *store, struct sidestep_error *err)
+{
+    OWNED_DIR *parent = NULL;
+
+    model_enter(PHASE_FENCE);
+    if (store_dir_open(store, NULL, MODEL_PARENT, &parent, err) != SIDESTEP_OK)
+        return false;
+    struct sweep sweep = {.store = store, .parent = parent, .mode = SWEEP_ALL};
+    return sweep_parent(&sweep, err) == SIDESTEP_OK &&
+           sweep_children(store, parent, err) == SIDESTEP_OK;
 }
 
 /* ---- a user, who has a directory, and maybe a file in it */

@@ -146,11 +146,32 @@ static void start_race(struct world *world)
     (void)world_add(world, rank_main, world_add_saving(world, MODEL_TARGET, 1), 0);
 }
 
-/* The first process dies on the way, with the other rank of its save left; a new one saves. */
+/* Once a rank has died, or all have ended, another process saves under the same name. */
+static void successor_main(struct task *task)
+{
+    struct world *world = task->world;
+
+    for (int i = 0; i < 8 * MODEL_TIMEOUT_MS && !world->was_killed && !task->actor.is_dead; i++)
+        world->clock.sleep_ms(&world->clock, 1);
+    rank_main(task);
+}
+
 static void start_successor(struct world *world)
 {
     start_save(world);
-    (void)world_add(world, rank_main, world_add_saving(world, MODEL_TARGET, 1), 0);
+    (void)world_add(world, successor_main, world_add_saving(world, MODEL_TARGET, 1), 0);
+}
+
+static void collect_main(struct task *task)
+{
+    for (int i = 0; i < 3 && !task->actor.is_dead; i++)
+        (void)program_collect(world_store(task), NULL);
+}
+
+static void start_collect(struct world *world)
+{
+    start_save(world);
+    (void)world_add(world, collect_main, NULL, 9);
 }
 
 /* A reader must never see anything but whole checkpoints. */
@@ -280,6 +301,8 @@ const struct workload model_workloads[] = {
     {"race-over", 0, 0, MODEL_TARGET, 1, old_made_by_swap, start_race},
     {"successor", 0, 0, MODEL_TARGET, 2, NULL, start_successor},
     {"successor-over", 0, 0, MODEL_TARGET, 2, old_made_in_place, start_successor},
+    {"gc", 0, 0, MODEL_TARGET, 2, NULL, start_collect},
+    {"gc-over", 0, 0, MODEL_TARGET, 2, old_made_in_place, start_collect},
     {"votes-no", 0, 0, MODEL_TARGET, 2, NULL, start_no},
     {"votes-no-over", 0, 0, MODEL_TARGET, 2, old_made_by_swap, start_no},
     {"foreign-shard", 0, 0, MODEL_TARGET, 2, decoys, start_cheat},

@@ -259,16 +259,18 @@ static bool is_critical(const char *op)
 /* ${task} has done ${op}, and stands before another. */
 static void disturb(struct world *world, struct task *task, const char *op)
 {
-    const struct plan *plan = &world->plan;
+    struct plan *plan = &world->plan;
 
     world->criticals += is_critical(op);
     world->renames += strcmp(op, "rename") == 0;
     if (plan->kills_after_rename ? strcmp(op, "rename") == 0 && world->renames == plan->kill_at
                                  : is_critical(op) && world->criticals == plan->kill_at)
         kill(world, plan->kill_mask);
-    if (is_critical(task->at))
-        for (size_t i = 0; i < ARRAY_LENGTH(plan->pauses); i++)
-            task->is_paused |= plan->pauses[i] != 0 && plan->pauses[i] == world->criticals + 1;
+    for (size_t i = 0; i < ARRAY_LENGTH(plan->pauses) && is_critical(task->at); i++)
+        if (plan->pauses[i] == world->criticals + 1) {
+            task->is_paused = true;
+            plan->pauses[i] = 0;
+        }
 }
 
 void world_run(struct world *world)
@@ -283,7 +285,8 @@ void world_run(struct world *world)
     while ((task = pick(world, task)) != NULL) {
         const char *op = task->at;
         resume(world, task);
-        bool changed = model_store_is_change(op) || world->ledger.tick != tick;
+        world->told = world->ledger.tick != tick;
+        bool changed = model_store_is_change(op) || world->told;
         tick = world->ledger.tick;
         if (changed && !world->after_change(world))
             kill(world, ~0u);

@@ -82,7 +82,7 @@ static void add(struct sidestep_state_dict *state, const char *name, enum sidest
 static struct sidestep_state_dict *as_dict(struct state *s, int64_t row, int64_t rows, int64_t seed)
 {
     struct sidestep_state_dict *dict = NULL;
-    struct sidestep_value *value = seed != 0 ? sidestep_value_int(seed) : NULL;
+    struct sidestep_value *value = seed != 0 && row == 0 ? sidestep_value_int(seed) : NULL;
 
     assert_int_equal(sidestep_state_dict_new(&dict, NULL), SIDESTEP_OK);
     add(dict, "model.weight", SIDESTEP_FLOAT32, 2, 5, row, rows, s->weight[row]);
