@@ -7,7 +7,7 @@
 #include "commit/reader.h"
 
 #define VERIFY_READ_BYTES ((uint64_t)8 << 20)
-#define VERIFY_MAX_PROBLEMS 1000u /* listed; the rest are counted in the last one */
+#define VERIFY_MAX_PROBLEMS 1000u /* listed; the rest only make it not ok */
 
 struct verify_options {
     void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);

@@ -6,6 +6,7 @@
  */
 #include "model.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@
 #include "base/owned.h"
 
 #define DEFAULT_STATES 50000
-#define MUTANT_STATES 40000
+#define MUTANT_STATES 60000
+#define SPARE_MUTANT_STATES 5000
 
 /* What a state looks like must not depend on when and where it is looked at. */
 time_t time(time_t *out)
@@ -89,56 +91,69 @@ struct progress {
     uint64_t states;
     unsigned plain_faults, plain_criticals;
     double seconds;
+    bool failed;
 };
 
 /* In turns, so that what small workloads leave of their share goes to the others. */
-static bool explore_turn(struct explore *x, struct progress *progress, uint64_t states)
+static void explore_turn(struct explore *x, struct progress *progress, uint64_t states)
 {
     for (size_t i = 0; i < model_workload_count; i++) {
+        struct progress *p = &progress[i];
         uint64_t before = x->states;
         double began = seconds();
-        x->plain_faults = progress[i].plain_faults;
-        x->plain_criticals = progress[i].plain_criticals;
-        if (!explore_workload(x, &model_workloads[i], states, &progress[i].run))
-            return false;
-        progress[i].plain_faults = x->plain_faults;
-        progress[i].plain_criticals = x->plain_criticals;
-        progress[i].states += x->states - before;
-        progress[i].seconds += seconds() - began;
+        if (p->failed)
+            continue;
+        x->plain_faults = p->plain_faults;
+        x->plain_criticals = p->plain_criticals;
+        p->failed = !explore_workload(x, &model_workloads[i], states, &p->run);
+        x->failed = false;
+        p->plain_faults = x->plain_faults;
+        p->plain_criticals = x->plain_criticals;
+        p->states += x->states - before;
+        p->seconds += seconds() - began;
     }
-    return true;
+}
+
+static unsigned report(const struct explore *x, const struct progress *progress)
+{
+    unsigned violations = 0;
+
+    printf("1..%zu\n", model_workload_count + 1);
+    for (size_t i = 0; i < model_workload_count; i++) {
+        violations += progress[i].failed;
+        printf("%s %zu - crash states of '%s': %llu runs, %llu states, %.1f s\n",
+               progress[i].failed ? "not ok" : "ok", i + 1, model_workloads[i].name,
+               (unsigned long long)progress[i].run, (unsigned long long)progress[i].states,
+               progress[i].seconds);
+    }
+    printf("%s %zu - crash states: %zu workloads, %llu schedules, %llu steps, %llu crash images; "
+           "%llu distinct states recovered from, %u violations\n",
+           violations == 0 ? "ok" : "not ok", model_workload_count + 1, model_workload_count,
+           (unsigned long long)x->runs, (unsigned long long)x->steps, (unsigned long long)x->images,
+           (unsigned long long)x->states, violations);
+    return violations;
 }
 
 static int explore_all(const struct options *options)
 {
     struct progress *progress = calloc(model_workload_count, sizeof(*progress));
     struct explore x;
-    uint64_t before = 1;
-    bool good = progress != NULL;
+    uint64_t before = UINT64_MAX;
     double began = seconds();
 
+    if (progress == NULL)
+        return 2;
     explore_init(&x);
-    while (good && x.states < options->states && x.states != before) {
-        uint64_t share = (options->states - x.states) / model_workload_count + 1;
+    while (x.states < options->states && x.states != before) {
         before = x.states;
-        good = explore_turn(&x, progress, share);
+        explore_turn(&x, progress, (options->states - x.states) / model_workload_count + 1);
     }
+    unsigned violations = report(&x, progress);
     double took = seconds() - began;
-    printf("1..%zu\n", model_workload_count + 1);
-    for (size_t i = 0; progress != NULL && i < model_workload_count; i++)
-        printf("%s %zu - %s: %llu runs, %llu states, %.1f s\n",
-               good || i + 1 < model_workload_count ? "ok" : "not ok", i + 1,
-               model_workloads[i].name, (unsigned long long)progress[i].run,
-               (unsigned long long)progress[i].states, progress[i].seconds);
-    printf("%s %zu - %zu workloads, %llu schedules, %llu steps, %llu crash images, "
-           "%llu distinct crash states recovered from, %d violations\n",
-           good ? "ok" : "not ok", model_workload_count + 1, model_workload_count,
-           (unsigned long long)x.runs, (unsigned long long)x.steps, (unsigned long long)x.images,
-           (unsigned long long)x.states, good ? 0 : 1);
     printf("# %.1f s, %.0f states/s\n", took, (double)x.states / took);
     explore_release(&x);
     free(progress);
-    return good ? 0 : 1;
+    return violations == 0 ? 0 : 1;
 }
 
 static const struct mutant *find_mutant(const char *name)
@@ -187,7 +202,9 @@ static bool try_mutant(size_t number)
     explore_init(&x);
     x.quiet = true;
     model.mutant = mutant;
-    bool caught = !explore_workload(&x, find_workload(mutant->workload), MUTANT_STATES, &run);
+    bool caught =
+        !explore_workload(&x, find_workload(mutant->workload),
+                          mutant->spare == NULL ? MUTANT_STATES : SPARE_MUTANT_STATES, &run);
     model.mutant = NULL;
     bool good = caught == (mutant->spare == NULL);
     printf("%s %zu - without %s (%s): %s after %llu states%s%s\n", good ? "ok" : "not ok",
@@ -243,6 +260,7 @@ int main(int argc, char **argv)
         i++;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20); /* arenas come and go */
     if (options.mutant != NULL && (model.mutant = find_mutant(options.mutant)) == NULL)
         return usage();
     if (options.necessity)

@@ -281,7 +281,7 @@ struct world {
     unsigned criticals; /* operations that change or sync names so far */
     unsigned renames;
     bool was_killed;
-    bool told; /* somebody was told something since the last change */
+    bool told;                    /* somebody was told something since the last change */
     const struct problem *broken; /* what a task saw */
     /* Called between two operations if something has changed; false: end the run. */
     bool (*after_change)(struct world *world);
@@ -301,13 +301,13 @@ enum fault_kind world_take_fault(struct sim *sim, const char *op);
 struct explore {
     uint64_t *seen; /* open addressing; 0: free */
     size_t seen_capacity, seen_count;
-    uint64_t limit;      /* of states */
-    uint64_t states;     /* distinct, each recovered from and checked */
-    uint64_t images;     /* looked at, distinct or not */
-    uint64_t steps;      /* of protocol and recovery, at which states were taken */
+    uint64_t limit;  /* of states */
+    uint64_t states; /* distinct, each recovered from and checked */
+    uint64_t images; /* looked at, distinct or not */
+    uint64_t steps;  /* of protocol and recovery, at which states were taken */
     uint64_t runs;
     unsigned plain_faults, plain_criticals; /* of the undisturbed run of this workload */
-    bool is_thorough;     /* all states of a step, not some */
+    bool is_thorough;                       /* all states of a step, not some */
     bool failed;
     struct problem problem;
     bool quiet;

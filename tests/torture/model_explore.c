@@ -279,8 +279,7 @@ static void recovery_sleep_ms(struct clock *clock, uint64_t ms)
 
 static struct clock *recovery_time(void)
 {
-    recovery_clock.clock =
-        (struct clock){.now_ns = recovery_now_ns, .sleep_ms = recovery_sleep_ms};
+    recovery_clock.clock = (struct clock){.now_ns = recovery_now_ns, .sleep_ms = recovery_sleep_ms};
     return &recovery_clock.clock;
 }
 
@@ -320,8 +319,8 @@ static bool recover_series(struct scene *scene, struct store *store, struct prob
                  chosen[1]);
         good = false;
     }
-    if (good && program_series_save(NULL, scene->ledger, &lease, store, recovery_time(),
-                                    name) != COMMIT_COMMITTED) {
+    if (good && program_series_save(NULL, scene->ledger, &lease, store, recovery_time(), name) !=
+                    COMMIT_COMMITTED) {
         snprintf(err.message, sizeof(err.message), "the next save does not commit");
         good = false;
     }
@@ -385,9 +384,8 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
         parts[2] = sim_hash(durable) | 1;
         sim_free(&durable);
     }
-    uint64_t key = XXH3_64bits_withSeed(parts, sizeof(parts),
-                                        XXH3_64bits(scene->workload->name,
-                                                    strlen(scene->workload->name)));
+    uint64_t key = XXH3_64bits_withSeed(
+        parts, sizeof(parts), XXH3_64bits(scene->workload->name, strlen(scene->workload->name)));
     if (!is_new_state(x, key))
         return true;
     x->states++;
@@ -400,8 +398,7 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
         .prng = prng_new(key),
         .depth = scene->depth + 1,
         /* Recoveries from a kill are explored; of those from a power loss, some. */
-        .samples = scene->depth + 1 < MAX_DEPTH && !ledger.is_tainted &&
-                           (powered || key % 16 == 0)
+        .samples = scene->depth + 1 < MAX_DEPTH && !ledger.is_tainted && (powered || key % 16 == 0)
                        ? 2
                        : 0,
         .most_new = powered ? 3 : 1,
@@ -425,8 +422,8 @@ static bool after_change(struct world *world)
         return !scene->x->failed;
     model.actor = &looking;
     scene->prng = prng_new(world->prng.seed << 16 | world->step);
-    bool kills = scene->x->is_thorough ||
-                 prng_below(&scene->prng, world->task_count == 1 ? 4 : 8) == 0;
+    bool kills =
+        scene->x->is_thorough || prng_below(&scene->prng, world->task_count == 1 ? 4 : 8) == 0;
     if (world->broken != NULL) {
         scene->x->problem = *world->broken;
         return fails(scene, "while it runs");
@@ -469,8 +466,9 @@ static void plan_together(struct world *world, uint64_t run, unsigned faults, un
     if (kind == 5 || kind == 7) {
         plan->kills_after_rename = kind == 5;
         plan->kill_at = (unsigned)(1 + prng_below(prng, kind == 5 ? MAX_RENAMES : criticals));
-        plan->kill_mask = kind == 5 ? 1u << prng_below(prng, world->task_count)
-                                    : 1u + (unsigned)prng_below(prng, (1u << world->task_count) - 2);
+        plan->kill_mask = kind == 5
+                              ? 1u << prng_below(prng, world->task_count)
+                              : 1u + (unsigned)prng_below(prng, (1u << world->task_count) - 2);
     }
     if (kind >= 6 && (world->workload->traits & WORKLOAD_NO_FAULTS) == 0)
         plan_fault(plan, prng_next(prng) >> 8, faults);
@@ -525,9 +523,9 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
     static struct world world;
     struct actor outside = {.phase = PHASE_OTHER};
 
-    world = (struct world){.workload = workload, .prng = prng_new(run), .after_change = after_change};
-    struct scene scene = {
-        .x = x, .workload = workload, .ledger = &world.ledger};
+    world =
+        (struct world){.workload = workload, .prng = prng_new(run), .after_change = after_change};
+    struct scene scene = {.x = x, .workload = workload, .ledger = &world.ledger};
     const struct mutant *mutant = TAKE(model.mutant);
     model.actor = &outside;
     model.trace_count = 0;

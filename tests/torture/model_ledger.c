@@ -115,8 +115,8 @@ static bool judge_found(const struct ledger *ledger, int number, bool powered,
                       number, found->name);
     for (uint32_t i = 0; i < ledger->save_count; i++) {
         const struct model_save *later = &ledger->saves[i];
-        if (must_be_there(later, powered) && strcmp(later->name, found->name) == 0 && found->ended != 0 &&
-            found->ended < later->began)
+        if (must_be_there(later, powered) && strcmp(later->name, found->name) == 0 &&
+            found->ended != 0 && found->ended < later->began)
             return broken(problem, "'%s' holds save %d, which was replaced by save %u: %s",
                           found->name, number, i, "somebody was told that that is committed");
     }
@@ -180,8 +180,7 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
             return false;
     }
     for (uint32_t i = 0; i < ledger->file_count; i++)
-        if ((powered || ledger->files[i].durable) &&
-            !judge_file(sim, &ledger->files[i], problem))
+        if ((powered || ledger->files[i].durable) && !judge_file(sim, &ledger->files[i], problem))
             return false;
     return true;
 }
@@ -214,8 +213,8 @@ static bool is_below(const struct sim *sim, const struct sim_entry *entry, uint3
     return true;
 }
 
-/* The .metadata of the same directory names the save of this file, or is not there: then it might be
- * rebuilt. */
+/* The .metadata of the same directory names the save of this file, or is not there: then it might
+ * be rebuilt. */
 static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entry,
                              const struct names_parsed *parsed)
 {
@@ -231,8 +230,7 @@ static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entr
                    commit_identify(dir, &identity, NULL) == SIDESTEP_OK &&
                    (identity == 0 ||
                     (parsed->kind != NAMES_META_TMP &&
-                     (parsed->save_id[0] == '\0' ||
-                      identity == commit_identity(parsed->save_id))));
+                     (parsed->save_id[0] == '\0' || identity == commit_identity(parsed->save_id))));
         }
     return false;
 }

@@ -236,10 +236,9 @@ static bool sync_chosen(struct lease *lease, struct store *store, const char *na
 static void see(struct ledger *ledger, const struct sidestep_listed *entry)
 {
     for (uint32_t i = 0; i < ledger->save_count; i++)
-        ledger->saves[i].seen |= entry->state == SIDESTEP_COMMITTED &&
-                                 strcmp(ledger->saves[i].name, entry->name) == 0 &&
-                                 (entry->save_id == NULL ||
-                                  find_save(ledger, entry->save_id) == (int)i);
+        ledger->saves[i].seen |=
+            entry->state == SIDESTEP_COMMITTED && strcmp(ledger->saves[i].name, entry->name) == 0 &&
+            (entry->save_id == NULL || find_save(ledger, entry->save_id) == (int)i);
 }
 
 /* The choice, and what it promises: what is chosen stays, what is not there does not come. */
@@ -367,9 +366,8 @@ void program_make_dir(struct ledger *ledger, struct store *store, const char *di
     snprintf(entry->dir, sizeof(entry->dir), "%s", path);
     snprintf(entry->name, sizeof(entry->name), "%s", file);
     ledger->tick++;
-    if (store_file_sync(handle, NULL) == SIDESTEP_OK &&
-        store_dir_sync(made, NULL) == SIDESTEP_OK && store_dir_sync(parent, NULL) == SIDESTEP_OK &&
-        !is_dead()) {
+    if (store_file_sync(handle, NULL) == SIDESTEP_OK && store_dir_sync(made, NULL) == SIDESTEP_OK &&
+        store_dir_sync(parent, NULL) == SIDESTEP_OK && !is_dead()) {
         entry->durable = !ledger->is_tainted;
         ledger->tick++;
     }

@@ -13,10 +13,11 @@
 static bool is_mutant(enum mutant_kind kind)
 {
     const struct mutant *m = model.mutant;
-    bool is_elsewhere = model.actor->recovers && m != NULL && m->phase >= PHASE_SHARD &&
-                        m->phase <= PHASE_LEARN;
+    bool is_elsewhere =
+        model.actor->recovers && m != NULL && m->phase >= PHASE_SHARD && m->phase <= PHASE_LEARN;
 
-    return m != NULL && !is_elsewhere && m->kind == kind && (m->phase == PHASE_OTHER || m->phase == model.actor->phase) &&
+    return m != NULL && !is_elsewhere && m->kind == kind &&
+           (m->phase == PHASE_OTHER || m->phase == model.actor->phase) &&
            (m->rank < 0 || (uint32_t)m->rank == model.actor->rank);
 }
 
@@ -101,8 +102,7 @@ static enum sidestep_status name_rename(struct store_dir *from_dir, const char *
 {
     if (is_mutant(MUTANT_PLAIN_RENAME) && mode == STORE_NOREPLACE)
         mode = STORE_REPLACE;
-    WITH_FAULT(from_dir->store, "rename",
-               sim_ops.rename(from_dir, from, to_dir, to, mode, err));
+    WITH_FAULT(from_dir->store, "rename", sim_ops.rename(from_dir, from, to_dir, to, mode, err));
 }
 
 static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
@@ -143,8 +143,7 @@ static enum sidestep_status file_open(struct store_dir *at, const char *name, ui
 static enum sidestep_status file_write_at(struct store_file *file, const void *from, size_t bytes,
                                           uint64_t offset, struct sidestep_error *err)
 {
-    WITH_FAULT(file->store, "file_write_at",
-               sim_ops.file_write_at(file, from, bytes, offset, err));
+    WITH_FAULT(file->store, "file_write_at", sim_ops.file_write_at(file, from, bytes, offset, err));
 }
 
 static enum sidestep_status file_read_at(struct store_file *file, void *to, size_t bytes,

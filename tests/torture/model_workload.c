@@ -248,8 +248,8 @@ static void series_before(struct world *world)
     bool good = program_open_series(&lease, store, &world->ledger, &chosen, NULL);
 
     assert(good);
-    enum commit_outcome outcome = program_series_save(world, &world->ledger, &lease, store,
-                                                      &world->clock, "step-1");
+    enum commit_outcome outcome =
+        program_series_save(world, &world->ledger, &lease, store, &world->clock, "step-1");
     assert(outcome == COMMIT_COMMITTED);
     (void)good;
     (void)outcome;
@@ -306,7 +306,8 @@ const struct workload model_workloads[] = {
     {"votes-no", 0, 0, MODEL_TARGET, 2, NULL, start_no},
     {"votes-no-over", 0, 0, MODEL_TARGET, 2, old_made_by_swap, start_no},
     {"foreign-shard", 0, 0, MODEL_TARGET, 2, decoys, start_cheat},
-    {"reader", 0, WORKLOAD_COMMITS | WORKLOAD_NO_FAULTS, MODEL_TARGET, 1, old_made_by_swap, start_read},
+    {"reader", 0, WORKLOAD_COMMITS | WORKLOAD_NO_FAULTS, MODEL_TARGET, 1, old_made_by_swap,
+     start_read},
     {"series", 0, WORKLOAD_SERIES, NULL, 1, NULL, start_series},
     {"series-root", 0, WORKLOAD_SERIES | WORKLOAD_MAKES_PARENT, NULL, 1, NULL, start_series},
     {"series-dir", 0, WORKLOAD_SERIES, NULL, 1, series_before_dir, start_second_step},

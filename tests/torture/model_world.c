@@ -88,8 +88,8 @@ static void trampoline(unsigned high, unsigned low)
     task->at = "end";
 }
 
-/* Others who have the directory open would hear of a lost sync as well, which the simulated disk does
- * not model: so names are only lost where one save is alone. */
+/* Others who have the directory open would hear of a lost sync as well, which the simulated disk
+ * does not model: so names are only lost where one save is alone. */
 static enum fault_kind lose(struct world *world, const char *op)
 {
     if (strcmp(op, "file_sync") == 0)
@@ -114,7 +114,7 @@ enum fault_kind world_take_fault(struct sim *sim, const char *op)
     model_trace(world->current->client,
                 fault == FAULT_BEFORE  ? "FAILS:"
                 : fault == FAULT_AFTER ? "FAILS, WITH ITS EFFECT:"
-                                                   : "IS LOST:",
+                                       : "IS LOST:",
                 op);
     return fault;
 }
@@ -131,7 +131,8 @@ struct saving *world_add_saving(struct world *world, const char *name, uint32_t 
     struct saving *saving = &world->savings[world->saving_count++];
 
     assert(world->saving_count <= MODEL_MAX_TASKS);
-    *saving = (struct saving){.world = world, .ledger = &world->ledger, .votes_no = -1, .cheats = -1};
+    *saving =
+        (struct saving){.world = world, .ledger = &world->ledger, .votes_no = -1, .cheats = -1};
     saving->save = ledger_new_save(&world->ledger, name, ranks);
     return saving;
 }
@@ -156,8 +157,8 @@ struct task *world_add(struct world *world, void (*main)(struct task *task), str
     task->context.uc_stack.ss_sp = stacks[i];
     task->context.uc_stack.ss_size = STACK_BYTES;
     task->context.uc_link = &world->scheduler;
-    makecontext(&task->context, (void (*)(void))(uintptr_t)trampoline, 2,
-                (unsigned)(address >> 32), (unsigned)address);
+    makecontext(&task->context, (void (*)(void))(uintptr_t)trampoline, 2, (unsigned)(address >> 32),
+                (unsigned)address);
     return task;
 }
 
@@ -205,8 +206,7 @@ static struct task *pick_random(struct world *world, struct task *last)
 static struct task *pick(struct world *world, struct task *last)
 {
     size_t from = last != NULL ? (size_t)(last - world->tasks) : 0;
-    struct task *task =
-        world->plan.is_random ? pick_random(world, last) : pick_plain(world, from);
+    struct task *task = world->plan.is_random ? pick_random(world, last) : pick_plain(world, from);
 
     if (task != NULL && task->wake_ms > world->now_ms)
         world->now_ms = task->wake_ms;
