@@ -19,6 +19,9 @@ FUZZ_SECONDS ?= 60
 BUILD := build$(if $(SAN),-$(SAN))
 OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 
+# The job server is make's; ninja has its own.
+unexport MAKEFLAGS
+
 .PHONY: all check check-source demo bench fuzz long install clean help
 
 all:

@@ -427,7 +427,8 @@ sidestep_engine_prepare(struct sidestep_engine *engine, const struct sidestep_st
 
 /**
  * sidestep_engine_close(&engine, err):
- * Wait for a save in flight, stop the threads, free everything.  Collective.  Returns the
+ * Wait for a save in flight, stop the threads, free everything.  Collective.  Finish all saves and
+ * close all series of the engine first.  Returns the
  * sticky error: that of a save whose outcome nobody asked for.  The engine is gone in any case.
  */
 SIDESTEP_API enum sidestep_status sidestep_engine_close(struct sidestep_engine **engine,

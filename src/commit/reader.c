@@ -49,6 +49,30 @@ static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_er
     return SIDESTEP_OK;
 }
 
+/* Are there manifests of ours, none of which lists this .metadata? */
+static bool is_not_as_made(const struct reader *r)
+{
+    OWNED_NAMES struct name_list names = {0};
+    size_t manifests = 0;
+
+    if (name_list_read(r->dir, &names, NULL) != SIDESTEP_OK)
+        return false;
+    for (size_t i = 0; i < names.count; i++) {
+        OWNED_BUFFER bytes = {0};
+        OWNED_ARENA arena = {0};
+        struct manifest manifest;
+        if (names_parse(names.names[i]).kind != NAMES_MANIFEST ||
+            commit_read_file(r->dir, names.names[i], 0, MANIFEST_MAX_BYTES, &bytes, NULL) !=
+                SIDESTEP_OK ||
+            manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK)
+            continue;
+        manifests++;
+        if (memcmp(manifest.metadata_sha256, r->manifest_sha256, HASH_SHA256_BYTES) == 0)
+            return false;
+    }
+    return manifests != 0;
+}
+
 static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
                                           struct sidestep_error *err)
 {
@@ -62,6 +86,9 @@ static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
         hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
         status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
         r->manifest.metadata_bytes = bytes.length;
+        /* What we made, we can read: else a flipped bit would pass for a newer format. */
+        if (status == SIDESTEP_EUNSUPPORTED && is_not_as_made(r))
+            status = FAIL(err, SIDESTEP_ECORRUPT, "it is not the one that the manifest lists");
     }
     if (status != SIDESTEP_OK)
         error_wrap(err, NAMES_METADATA);

@@ -128,6 +128,8 @@ static enum sidestep_presence classify(const char *name, const struct contents *
     default:
         if (c->has_metadata || c->has_rank_metadata)
             return SIDESTEP_COMMITTED;
+        if (c->manifests != 0 && !c->has_mark)
+            return SIDESTEP_BAD; /* a checkpoint of ours that has lost its .metadata */
         return c->has_mark ? SIDESTEP_SAVING : SIDESTEP_FOREIGN;
     }
 }
@@ -275,6 +277,27 @@ enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *
     return list_root(store_posix(), root, list, err);
 }
 
+/* Nothing yet, or nothing left?  A restart that is told the former trains from the beginning. */
+static enum sidestep_status report_none(const struct sidestep_list *list,
+                                        struct sidestep_error *err)
+{
+    size_t bad = 0;
+    const char *name = "";
+
+    for (size_t i = 0; i < list->count; i++)
+        if (list->entries[i].state == SIDESTEP_BAD) {
+            bad++;
+            name = list->entries[i].name;
+        }
+    if (bad == 0)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint yet");
+    return FAIL(
+        err, SIDESTEP_ECORRUPT,
+        "there is no checkpoint left: %zu are damaged, '%s' for one ('sidestep rebuild' makes "
+        "a lost .metadata anew)",
+        bad, name);
+}
+
 enum sidestep_status list_choose(struct store *store, const struct sidestep_list *list,
                                  enum sidestep_verify_mode mode, struct workers *workers,
                                  enum sidestep_status (*reject)(void *context,
@@ -310,7 +333,7 @@ enum sidestep_status list_choose(struct store *store, const struct sidestep_list
             TRY(reject(context, entry, &why, err));
     }
     if (seen == 0)
-        return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint yet");
+        return report_none(list, err);
     return FAIL(err, SIDESTEP_ECORRUPT, "none of %zu checkpoints is valid: %s", seen, rejected);
 }
 

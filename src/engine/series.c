@@ -326,8 +326,9 @@ static enum sidestep_status choose(struct sidestep_series *series, enum sidestep
         return FAIL_NOMEM(err, all.count * sizeof(*members));
     for (size_t i = 0; i < all.count; i++) {
         uint64_t step;
-        if (all.entries[i].state == SIDESTEP_COMMITTED &&
-            is_member(series, all.entries[i].name, &step))
+        if (all.entries[i].state == SIDESTEP_BAD || /* what is set aside is not "nothing yet" */
+            (all.entries[i].state == SIDESTEP_COMMITTED &&
+             is_member(series, all.entries[i].name, &step)))
             members[list.count++] = all.entries[i];
     }
     for (size_t i = 0; i < list.count; i++) /* by name, which is what the caller sees */

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "sidestep/sidestep.h"
@@ -206,6 +207,16 @@ static void copy_carelessly(const char *from, const char *to, const char *name)
     (void)close(in);
 }
 
+/* Two careless savers must get into each other's way, also where each is done in no time. */
+static void dawdle(void)
+{
+    struct timespec now, pause = {0};
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pause.tv_nsec = (long)((unsigned long)(now.tv_nsec ^ (long)getpid() * 7919) % 20000000);
+    (void)nanosleep(&pause, NULL);
+}
+
 static int save_carelessly(const char *path, uint64_t seed)
 {
     char aside[512];
@@ -218,6 +229,7 @@ static int save_carelessly(const char *path, uint64_t seed)
     (void)close(COUNT_FROM_HERE);
     (void)mkdir(path, 0777);
     copy_carelessly(aside, path, ".metadata");
+    dawdle();
     DIR *directory = opendir(aside);
     while (directory != NULL && (entry = readdir(directory)) != NULL)
         if (entry->d_type == DT_REG && strcmp(entry->d_name, ".metadata") != 0)

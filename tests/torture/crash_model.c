@@ -17,7 +17,7 @@
 #include "base/owned.h"
 
 #define DEFAULT_STATES 50000
-#define MUTANT_STATES 60000
+#define MUTANT_STATES 150000
 #define SPARE_MUTANT_STATES 5000
 
 /* What a state looks like must not depend on when and where it is looked at. */

@@ -488,19 +488,25 @@ static void settle(struct world *world)
         world->ledger.files[i].durable = true;
 }
 
-static void set_up(struct world *world)
+static void make_parent(struct sim *sim)
 {
     OWNED_DIR *root = NULL;
+    enum sidestep_status status =
+        store_dir_open(sim_store(sim, MODEL_SETUP), NULL, "/", &root, NULL);
 
+    if (status == SIDESTEP_OK)
+        status = store_dir_make(root, MODEL_PARENT + 1, NULL);
+    assert(status == SIDESTEP_OK);
+}
+
+static void set_up(struct world *world)
+{
     world->sim = sim_new(world->workload->flags);
     world->clock = *recovery_time();
     assert(world->sim != NULL);
     model_store_attach(world->sim);
-    struct store *store = sim_store(world->sim, MODEL_SETUP);
-    enum sidestep_status status = store_dir_open(store, NULL, "/", &root, NULL);
-    if (status == SIDESTEP_OK && (world->workload->traits & WORKLOAD_MAKES_PARENT) == 0)
-        status = store_dir_make(root, MODEL_PARENT + 1, NULL);
-    assert(status == SIDESTEP_OK);
+    if ((world->workload->traits & WORKLOAD_MAKES_PARENT) == 0)
+        make_parent(world->sim);
     if (world->workload->setup != NULL)
         world->workload->setup(world);
     settle(world);

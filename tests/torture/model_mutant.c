@@ -74,7 +74,9 @@ const struct mutant model_mutants[] = {
     {"fsync of the parent of a new series", MUTANT_DIR_SYNC, PHASE_LEASE, 1, NAMES_NONE, ALL_RANKS,
      "series-root", NULL},
     {"fsync of the root after the fence", MUTANT_PARENT_SYNC, PHASE_FENCE, 1, NAMES_NONE, ALL_RANKS,
-     "series", "neither name of what is fenced is a checkpoint's, and the choice syncs the root"},
+     "series",
+     "what is swept loses its .metadata first, durably; and a zombie that outlives the power loss "
+     "of its storage is not modelled"},
     {"fsync of the root before the choice", MUTANT_PARENT_SYNC, PHASE_CHOOSE, 1, NAMES_NONE,
      ALL_RANKS, "series", NULL},
     {"fsync of what was chosen", MUTANT_DIR_SYNC, PHASE_CHOOSE, 1, NAMES_NONE, ALL_RANKS,

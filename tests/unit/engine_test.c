@@ -279,7 +279,7 @@ static void in_child(int (*work)(const char *path), const char *path)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == 77) {
-        print_message("skipped: needs root, or user namespaces\n");
+        print_message("skipped: needs root\n");
         skip();
     }
     assert_int_equal(WEXITSTATUS(status), 0);
@@ -340,7 +340,7 @@ static int save_to_mount_point(const char *path)
 {
     uint32_t flags = 0;
 
-    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+    if (getuid() != 0 || unshare(CLONE_NEWNS) != 0)
         return 77;
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("none", path, "tmpfs", 0, NULL) != 0)
@@ -476,12 +476,18 @@ static void many_shards_need_few_descriptors(void **state)
     struct rlimit limit, small;
     struct job job = {.seed = 3, .failing_rank = -1};
 
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    small = limit; /* what so many ranks in one process need themselves */
+    small.rlim_cur = limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+    if (small.rlim_cur < 16 * SHARDS) {
+        print_message("skipped: so many ranks in one process need more descriptors\n");
+        skip();
+    }
     at(job.path, "many");
     assert_int_equal(comm_threads_run(SHARDS, run_save, &job), 0);
     snprintf(name, sizeof(name), "__%d_0.distcp", SHARDS - 1);
     assert_true(exists(job.path, name));
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    small = limit;
     small.rlim_cur = 290;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
     ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);

@@ -157,6 +157,10 @@ static void damaged_ones_are_set_aside(void **state)
     assert_int_equal(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
                      SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "is valid"));
+    /* Nor does the next restart believe that there is nothing yet, and train from the beginning. */
+    assert_int_equal(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
+                     SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "there is no checkpoint left: 4 are damaged"));
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
