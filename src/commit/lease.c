@@ -128,11 +128,13 @@ static enum sidestep_status make_root_durable(struct lease *lease, const char *r
                                               struct sidestep_error *err)
 {
     struct commit path = {.store = lease->store};
-    enum sidestep_status status = SIDESTEP_OK;
 
     TRY(store_dir_sync(lease->root, err));
-    if (commit_open(&path, root, NULL) == SIDESTEP_OK) /* else it is not of our making */
+    enum sidestep_status status = commit_open(&path, root, err);
+    if (status == SIDESTEP_OK)
         status = store_dir_sync(path.parent, err);
+    else if (status == SIDESTEP_EPERM || status == SIDESTEP_EINVAL)
+        status = SIDESTEP_OK; /* it is not of our making: in a parent that we cannot read, or "/" */
     commit_close(&path);
     return status;
 }

@@ -45,18 +45,31 @@ enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
     return status;
 }
 
+/* Errors after which a name may be there all the same (I7), as when a server's reply is lost. */
+static bool may_be_done(enum sidestep_status status)
+{
+    return status == SIDESTEP_EIO || status == SIDESTEP_ENOMEM || status == SIDESTEP_EEXISTS;
+}
+
 enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err)
 {
     char name[NAMES_MAX];
-    struct store_stat stat;
+    struct sidestep_error why;
     OWNED_FILE *file = NULL;
 
     TRY(store_dir_sync(commit->dir, err));
     names_format(NAMES_YES, commit->save_id, commit->rank, 0, name);
-    enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, err);
-    /* I5, I7: unless it is surely not there, it may have been seen, and is a yes. */
-    if (status != SIDESTEP_OK && store_stat(commit->dir, name, &stat, NULL) == SIDESTEP_ENOTFOUND)
+    enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (commit->rank == 0 || !may_be_done(status)) {
+        if (err != NULL)
+            *err = why;
         return status;
+    }
+    /* I5: a yes that C may have counted, and even unlinked, cannot be taken back.  If it was not
+     * made, and is not now, C's deadline ends the save. */
+    (void)store_file_create(commit->dir, name, 0, &file, NULL);
     return SIDESTEP_OK;
 }
 

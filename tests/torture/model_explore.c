@@ -210,6 +210,7 @@ static bool explore_kill(struct scene *scene)
         sim_client_die(left, i);
     for (int i = 0; i < SIM_MAX_CLIENTS; i++)
         left->clients[i].is_dead = i < MODEL_MAX_TASKS;
+    sim_fail_sync(left, 0, false); /* a fault that was about to be */
     model_trace(-1, "ALL KILLED", "");
     bool good = visit(scene, &left, true);
     sim_free(&left);
