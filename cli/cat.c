@@ -72,43 +72,6 @@ static bool pieces_next(struct pieces *pieces)
     return true;
 }
 
-static enum sidestep_status copy_pieces(const struct cli *cli,
-                                        struct sidestep_checkpoint *checkpoint,
-                                        const struct sidestep_entry *entry, void *buffer,
-                                        struct cli_progress *progress, struct sidestep_error *err)
-{
-    struct pieces pieces;
-    uint64_t done = 0;
-
-    pieces_init(&pieces, entry);
-    do {
-        uint64_t bytes = pieces_size(&pieces);
-        enum sidestep_status status = sidestep_checkpoint_read_tensor(
-            checkpoint, entry->name, pieces.offsets, pieces.lengths, buffer, bytes, err);
-
-        if (status != SIDESTEP_OK)
-            return status;
-        fwrite(buffer, 1, bytes, cli->out);
-        done += bytes;
-        cli_progress_show(progress, done, entry->bytes);
-    } while (pieces_next(&pieces));
-    return SIDESTEP_OK;
-}
-
-/* A tensor that fits in one piece, scalars included. */
-static enum sidestep_status copy_whole(const struct cli *cli,
-                                       struct sidestep_checkpoint *checkpoint,
-                                       const struct sidestep_entry *entry, void *buffer,
-                                       struct sidestep_error *err)
-{
-    enum sidestep_status status = sidestep_checkpoint_read_tensor(checkpoint, entry->name, NULL,
-                                                                  NULL, buffer, entry->bytes, err);
-
-    if (status == SIDESTEP_OK)
-        fwrite(buffer, 1, entry->bytes, cli->out);
-    return status;
-}
-
 /* Progress is drawn only where nothing else is: not between the bytes that a pager shows. */
 static bool output_is_file(void)
 {
@@ -117,37 +80,96 @@ static bool output_is_file(void)
     return fstat(STDOUT_FILENO, &stat) == 0 && S_ISREG(stat.st_mode);
 }
 
+/* All pieces, in order; to standard output if ${write}, else only to see that they are sound. */
+static enum sidestep_status read_pieces(const struct cli *cli,
+                                        struct sidestep_checkpoint *checkpoint,
+                                        const struct sidestep_entry *entry, void *buffer,
+                                        bool write, struct sidestep_error *err)
+{
+    struct cli_progress progress;
+    struct pieces pieces;
+    enum sidestep_status status;
+    uint64_t done = 0;
+
+    pieces_init(&pieces, entry);
+    cli_progress_begin(&progress, cli, entry->name);
+    progress.enabled = progress.enabled && output_is_file();
+    do {
+        uint64_t bytes = pieces_size(&pieces);
+
+        status = sidestep_checkpoint_read_tensor(checkpoint, entry->name, pieces.offsets,
+                                                 pieces.lengths, buffer, bytes, err);
+        if (status != SIDESTEP_OK)
+            break;
+        if (write)
+            fwrite(buffer, 1, bytes, cli->out);
+        done += bytes;
+        cli_progress_show(&progress, done, entry->bytes);
+    } while (pieces_next(&pieces));
+    cli_progress_end(&progress);
+    return status;
+}
+
+/* A tensor that fits in one piece, scalars included. */
+static enum sidestep_status copy_whole(const struct cli *cli,
+                                       struct sidestep_checkpoint *checkpoint,
+                                       const struct sidestep_entry *entry, void *buffer,
+                                       const char *header, size_t header_bytes,
+                                       struct sidestep_error *err)
+{
+    enum sidestep_status status = sidestep_checkpoint_read_tensor(checkpoint, entry->name, NULL,
+                                                                  NULL, buffer, entry->bytes, err);
+
+    if (status != SIDESTEP_OK)
+        return status;
+    fwrite(header, 1, header_bytes, cli->out);
+    fwrite(buffer, 1, entry->bytes, cli->out);
+    return SIDESTEP_OK;
+}
+
+/* A header promises all that follows: a larger tensor is read once more, before it goes out. */
+static enum sidestep_status copy_pieces(const struct cli *cli,
+                                        struct sidestep_checkpoint *checkpoint,
+                                        const struct sidestep_entry *entry, void *buffer,
+                                        const char *header, size_t header_bytes,
+                                        struct sidestep_error *err)
+{
+    if (header_bytes != 0) {
+        enum sidestep_status status = read_pieces(cli, checkpoint, entry, buffer, false, err);
+
+        if (status != SIDESTEP_OK)
+            return status;
+    }
+    fwrite(header, 1, header_bytes, cli->out);
+    return read_pieces(cli, checkpoint, entry, buffer, true, err);
+}
+
 static enum sidestep_status cat_tensor(const struct cli *cli,
                                        struct sidestep_checkpoint *checkpoint,
                                        const struct sidestep_entry *entry,
                                        struct sidestep_error *err)
 {
-    struct cli_progress progress;
     enum sidestep_status status;
+    char header[CLI_NPY_ROOM];
+    size_t header_bytes = 0;
     void *buffer;
 
     if (sidestep_dtype_size(entry->dtype) == 0)
         return cli_error_set(err, SIDESTEP_EUNSUPPORTED, "cat: '%s' has the unknown dtype %s",
                              entry->name, entry->dtype_name);
     if (cli_has(cli, CLI_OPTION_NPY)) {
-        char header[CLI_NPY_ROOM];
-
         if (cli_npy_descr(entry->dtype) == NULL)
             return cli_error_set(err, SIDESTEP_EUNSUPPORTED,
                                  "cat: '%s' is %s, which NumPy lacks; without --npy its bytes are "
                                  "written as they are",
                                  entry->name, entry->dtype_name);
-        fwrite(header, 1, cli_npy_header(header, entry), cli->out);
+        header_bytes = cli_npy_header(header, entry);
     }
     buffer = cli_memory_get(entry->bytes < PIECE_BYTES ? entry->bytes : PIECE_BYTES);
-    if (entry->bytes <= PIECE_BYTES) {
-        status = copy_whole(cli, checkpoint, entry, buffer, err);
-    } else {
-        cli_progress_begin(&progress, cli, entry->name);
-        progress.enabled = progress.enabled && output_is_file();
-        status = copy_pieces(cli, checkpoint, entry, buffer, &progress, err);
-        cli_progress_end(&progress);
-    }
+    if (entry->bytes <= PIECE_BYTES)
+        status = copy_whole(cli, checkpoint, entry, buffer, header, header_bytes, err);
+    else
+        status = copy_pieces(cli, checkpoint, entry, buffer, header, header_bytes, err);
     free(buffer);
     return status;
 }

@@ -73,10 +73,12 @@ const struct cli_command cli_commands[] = {
              "nothing.",
              "A state is one of: committed (a checkpoint; ours or torch's), saving (being written, "
              "or left behind by a killed save), trash (being deleted), bad (failed verification "
-             "and was set aside), foreign (any other directory)."},
+             "and was set aside), unreadable (it may not be looked into, so it may be any of "
+             "these: status 12), foreign (any other directory). The step is the one that the "
+             "checkpoint says; where it says none, that of a name like step-N, checkpoint-N, "
+             "global_stepN, iter_N, epoch_N or N."},
         .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
-                "\"ranks\",\"saved_at\"}]}; step, ranks and saved_at (RFC 3339, UTC) are null if "
-                "unknown.",
+                "\"ranks\",\"saved_at\"}]}; what is unknown is null; saved_at is RFC 3339, UTC.",
         .options = {{.id = CLI_OPTION_ALL,
                      .letter = 'a',
                      .name = "all",
@@ -130,15 +132,18 @@ const struct cli_command cli_commands[] = {
             {"Prints the path alone: what a job should resume from. By default a checkpoint must "
              "be "
              "committed and whole in its structure (files, sizes, names, ids); one that is not is "
-             "passed over for the next older one.",
+             "passed over for the next older one. With --verify it is said of each, on standard "
+             "error, why it is passed over.",
              "The path is printed as it is, unless standard output is a terminal: then control "
              "characters in it are escaped."},
         .json = "{\"path\"}",
         .options = {{.id = CLI_OPTION_VERIFY,
                      .name = "verify",
-                     .text = "Read everything and check every byte against its checksum."},
+                     .text =
+                         "Read everything and check every byte against its checksum. An interrupt "
+                         "stops it soon."},
                     END_OPTIONS},
-        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
+        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_INTERRUPTED,
         .run = cli_latest_run,
     },
     {
@@ -156,12 +161,13 @@ const struct cli_command cli_commands[] = {
              "there it checks structure, coverage, and CRC32 where it was written.",
              "Each problem is one line: file, name, kind, message. A kind is one of: missing, "
              "size, "
-             "hash, format, unsafe, id, coverage, io. Nothing is changed. An interrupt stops it "
-             "soon."},
-        .json = "{\"ok\",\"checked_bytes\",\"problems\":[{\"file\",\"name\",\"kind\",\"message\"}]}"
-                "; for a directory of checkpoints {\"ok\",\"checked_bytes\",\"checkpoints\":"
-                "[{\"path\",\"ok\",\"checked_bytes\",\"problems\"}]}, with \"error\" where one "
-                "could not be checked.",
+             "hash, format, unsafe, id, coverage, io. The first 1000 are listed, the rest counted. "
+             "Of a file that is too short, what lies before its end is checked. Nothing is "
+             "changed. An interrupt stops it soon."},
+        .json = "{\"ok\",\"checked_bytes\",\"problems\":[{\"file\",\"name\",\"kind\",\"message\"}],"
+                "\"unlisted\"}; for a directory of checkpoints {\"ok\",\"checked_bytes\","
+                "\"checkpoints\":[{\"path\",\"ok\",\"checked_bytes\",\"problems\",\"unlisted\"}]}, "
+                "with \"error\" where one could not be checked.",
         .options = {{.id = CLI_OPTION_THREADS,
                      .letter = 'j',
                      .name = "threads",
@@ -185,7 +191,8 @@ const struct cli_command cli_commands[] = {
         .description =
             {"Writes the whole tensor, contiguous, row-major, little-endian, whatever chunks it is "
              "stored in; or the stored bytes of an object. Every byte is verified on the way. "
-             "A large tensor goes out in pieces, so memory stays small.",
+             "A large tensor goes out in pieces, so memory stays small; with --npy it is verified "
+             "whole before the first byte.",
              "With --value, what JSON lacks is written as {\"$bytes\":\"base64\"} and "
              "{\"$opaque\":\"description\"}; numbers that JSON lacks are the strings \"NaN\", "
              "\"Infinity\" and \"-Infinity\"; a tuple is an array."},
@@ -214,8 +221,8 @@ const struct cli_command cli_commands[] = {
         .examples = {{"sidestep gc --dry-run runs/7b", "What would go."},
                      {"sidestep gc --yes runs/7b", "Remove it without asking."}},
         .description =
-            {"Removes leftovers directly in PARENT: only names that sidestep made, only those "
-             "whose "
+            {"Removes leftovers directly in PARENT, and in the checkpoints that lie there: only "
+             "names that sidestep made, only those whose "
              "owner is dead, never a checkpoint, never one that was set aside as bad. Asks first "
              "if "
              "standard input and standard error are terminals; elsewhere it does not ask.",

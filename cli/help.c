@@ -169,19 +169,30 @@ static void print_json(FILE *out, const struct cli_command *only)
     cli_json_end(&json);
 }
 
+static int unknown_command(const struct cli *cli, const char *name)
+{
+    const char *nearest = cli_suggest_command(name);
+    char names[256] = "";
+
+    if (nearest != NULL)
+        return cli_output_usage(cli, "help: unknown command '%s'; did you mean '%s'?", name,
+                                nearest);
+    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+        size_t used = strlen(names);
+
+        snprintf(names + used, sizeof(names) - used, "%s%s", used != 0 ? ", " : "", command->name);
+    }
+    return cli_output_usage(cli, "help: unknown command '%.200s'; there are: %s", name, names);
+}
+
 int cli_help_run(const struct cli *cli)
 {
     const struct cli_command *command = NULL;
 
     if (cli->operand_count > 0) {
         command = cli_commands_find(cli->operands[0]);
-        if (command == NULL) {
-            const char *nearest = cli_suggest_command(cli->operands[0]);
-
-            return cli_output_usage(cli, "help: unknown command '%s'%s%s%s", cli->operands[0],
-                                    nearest ? "; did you mean '" : "", nearest ? nearest : "",
-                                    nearest ? "'?" : "");
-        }
+        if (command == NULL)
+            return unknown_command(cli, cli->operands[0]);
     }
     if (cli_has(cli, CLI_OPTION_JSON))
         print_json(cli->out, command);

@@ -7,11 +7,21 @@
 #include "units.h"
 
 #include <inttypes.h>
+#include <limits.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+/* Of file systems, and nobody's checkpoint. */
+static bool is_lost_and_found(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_UNREADABLE && strcmp(entry->name, "lost+found") == 0;
+}
 
 static bool is_wanted(const struct cli *cli, const struct sidestep_listed *entry)
 {
-    return entry->state != SIDESTEP_FOREIGN || cli_has(cli, CLI_OPTION_ALL);
+    return cli_has(cli, CLI_OPTION_ALL) ||
+           (entry->state != SIDESTEP_FOREIGN && !is_lost_and_found(entry));
 }
 
 static void json_entry(struct cli_json *json, const struct sidestep_listed *entry)
@@ -27,8 +37,13 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
     else
         cli_json_null(json, "step");
     cli_json_text(json, "state", entry->state_name);
-    cli_json_uint(json, "bytes", entry->bytes);
-    cli_json_uint(json, "files", entry->files);
+    if (entry->state != SIDESTEP_UNREADABLE) {
+        cli_json_uint(json, "bytes", entry->bytes);
+        cli_json_uint(json, "files", entry->files);
+    } else {
+        cli_json_null(json, "bytes");
+        cli_json_null(json, "files");
+    }
     if (entry->ranks > 0)
         cli_json_uint(json, "ranks", entry->ranks);
     else
@@ -59,6 +74,7 @@ static const char *style_of(enum sidestep_presence state)
     case SIDESTEP_SAVING:
         return CLI_STYLE_YELLOW;
     case SIDESTEP_BAD:
+    case SIDESTEP_UNREADABLE:
         return CLI_STYLE_RED;
     case SIDESTEP_TRASH:
     case SIDESTEP_FOREIGN:
@@ -76,8 +92,13 @@ static void add_row(struct cli_table *table, const struct sidestep_listed *entry
         snprintf(text, sizeof(text), "%" PRId64, entry->step);
     cli_table_add(table, NULL, text);
     cli_table_add(table, style_of(entry->state), entry->state_name);
-    cli_table_add_size(table, entry->bytes);
-    cli_table_add_count(table, entry->files);
+    if (entry->state != SIDESTEP_UNREADABLE) {
+        cli_table_add_size(table, entry->bytes);
+        cli_table_add_count(table, entry->files);
+    } else {
+        cli_table_add(table, NULL, "-");
+        cli_table_add(table, NULL, "-");
+    }
     if (entry->ranks > 0)
         cli_table_add_count(table, entry->ranks);
     else
@@ -92,7 +113,15 @@ static void add_row(struct cli_table *table, const struct sidestep_listed *entry
     cli_table_add(table, NULL, entry->name);
 }
 
-static void print_table(const struct cli *cli, const struct sidestep_list *list)
+static bool is_checkpoint(const char *root)
+{
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof(path), "%s/.metadata", root);
+
+    return length > 0 && (size_t)length < sizeof(path) && access(path, F_OK) == 0;
+}
+
+static void print_table(const struct cli *cli, const char *root, const struct sidestep_list *list)
 {
     bool exact = cli_has(cli, CLI_OPTION_VERBOSE);
     const struct cli_column columns[] = {
@@ -115,9 +144,32 @@ static void print_table(const struct cli *cli, const struct sidestep_list *list)
     }
     if (rows > 0)
         cli_table_print(&table, cli->out, cli->color);
+    else if (is_checkpoint(root))
+        cli_output_note(cli, "'%s' is a checkpoint itself: 'sidestep show' says what is in it",
+                        root);
     else
         cli_output_note(cli, "no checkpoints here%s",
                         hidden > 0 ? "; other directories are listed with --all" : "");
+}
+
+/* What cannot be looked into may be the checkpoint that somebody looks for. */
+static int judge(const struct cli *cli, const char *root, const struct sidestep_list *list)
+{
+    struct sidestep_error err = {0};
+    const char *first = NULL;
+    size_t count = 0;
+
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->entries[i].state != SIDESTEP_UNREADABLE || is_lost_and_found(&list->entries[i]))
+            continue;
+        first = first != NULL ? first : list->entries[i].name;
+        count++;
+    }
+    if (count == 0)
+        return 0;
+    cli_error_set(&err, SIDESTEP_EPERM, "ls: in '%s', %zu director%s cannot be read: '%s'%s", root,
+                  count, count == 1 ? "y" : "ies", first, count == 1 ? "" : " and others");
+    return cli_output_error(cli, &err);
 }
 
 int cli_ls_run(const struct cli *cli)
@@ -125,13 +177,15 @@ int cli_ls_run(const struct cli *cli)
     const char *root = cli->operand_count > 0 ? cli->operands[0] : ".";
     struct sidestep_error err = {0};
     struct sidestep_list list = {0};
+    int status;
 
     if (sidestep_list_root(root, &list, &err) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
     if (cli_has(cli, CLI_OPTION_JSON))
         print_json(cli, &list);
     else
-        print_table(cli, &list);
+        print_table(cli, root, &list);
+    status = judge(cli, root, &list);
     sidestep_list_release(&list);
-    return 0;
+    return status;
 }

@@ -8,6 +8,7 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A closed standard stream would give its number to the next file that is opened, and what is
@@ -29,9 +30,43 @@ static bool asks_for_json(int argc, char *const *argv)
     return false;
 }
 
+/* The checkpoint that a file looks to be of: ${path} without its last component, of ${length}. */
+static bool is_of_checkpoint(const char *path, size_t *length)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    size_t bytes = strlen(name);
+
+    *length = slash != NULL ? (size_t)(slash - path) : 0;
+    return *length > 0 && (strcmp(name, ".metadata") == 0 ||
+                           (bytes > strlen(".distcp") &&
+                            strcmp(name + bytes - strlen(".distcp"), ".distcp") == 0));
+}
+
+/* A file in the place of a directory is the user's mistake, not a checkpoint that is missing. */
+static bool is_file_for_directory(const struct cli *cli, size_t i, int *status)
+{
+    const struct cli_operand *operand = &cli->command->operands[i];
+    const char *path = cli->operands[i];
+    struct stat st;
+    size_t length;
+
+    if (operand->kind != CLI_OPERAND_DIRECTORY || stat(path, &st) != 0 || S_ISDIR(st.st_mode))
+        return false;
+    if (is_of_checkpoint(path, &length))
+        *status =
+            cli_output_usage(cli, "%s: '%s' is a file, %s is a directory; did you mean '%.*s'?",
+                             cli->command->name, path, operand->name, (int)length, path);
+    else
+        *status = cli_output_usage(cli, "%s: '%s' is a file, %s is a directory", cli->command->name,
+                                   path, operand->name);
+    return true;
+}
+
 static int run(struct cli *cli, int argc, char *const *argv)
 {
     struct sidestep_error err = {0};
+    int status;
 
     if (cli_arguments_parse(cli, argc, argv, &err) != SIDESTEP_OK) {
         if (asks_for_json(argc, argv))
@@ -45,6 +80,9 @@ static int run(struct cli *cli, int argc, char *const *argv)
         cli_help_print(cli->out, cli->command, false, cli->color);
         return 0;
     }
+    for (size_t i = 0; i < cli->operand_count; i++)
+        if (is_file_for_directory(cli, i, &status))
+            return status;
     return cli->command->run(cli);
 }
 

@@ -6,15 +6,15 @@
  * committed checkpoints in it, is a directory of checkpoints.
  */
 #include "arguments.h"
+#include "check.h"
 #include "escape.h"
 #include "json.h"
 #include "memory.h"
 #include "output.h"
-#include "progress.h"
 #include "table.h"
 #include "units.h"
 
-#include <signal.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,43 +29,14 @@ struct sum {
     int failed_status; /* of the first that could not be checked */
 };
 
-/* A signal handler has no context: this is where it and the library meet. */
-static volatile bool interrupted;
-
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    interrupted = true;
-}
-
-/* The first interrupt stops the verification, a second one the process. */
-static void watch_interrupts(void)
-{
-    struct sigaction action = {.sa_handler = on_interrupt,
-                               .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
-
-    sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGINT, &action, NULL);
-}
-
 static enum sidestep_status check(const struct cli *cli, const char *path,
                                   struct sidestep_verify_report *report, struct sidestep_error *err)
 {
-    struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
-    struct cli_progress progress;
-    enum sidestep_status status;
     unsigned long threads = 0;
 
     if (cli_has(cli, CLI_OPTION_THREADS))
         (void)cli_arguments_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads);
-    cli_progress_begin(&progress, cli, path);
-    options.threads = (uint32_t)threads;
-    options.on_progress = cli_progress_show;
-    options.context = &progress;
-    options.cancel = &interrupted;
-    status = sidestep_verify(path, &options, report, err);
-    cli_progress_end(&progress);
-    return status;
+    return cli_check(cli, path, threads, report, err);
 }
 
 /* "{" and what each kind of report has in common; the caller closes it. */
@@ -83,6 +54,7 @@ static void json_report(struct cli_json *json, const struct sidestep_verify_repo
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');
+    cli_json_uint(json, "unlisted", report->unlisted_count);
 }
 
 /* "  __0_0.distcp: model.weight: hash: message" */
@@ -105,6 +77,7 @@ static void print_report(const struct cli *cli, const char *path,
                          const struct sidestep_verify_report *report)
 {
     const char *style = report->ok ? CLI_STYLE_GREEN : CLI_STYLE_RED;
+    size_t problems = report->problem_count + report->unlisted_count;
     char size[CLI_UNITS_ROOM];
 
     cli_units_size(size, report->checked_bytes);
@@ -113,11 +86,12 @@ static void print_report(const struct cli *cli, const char *path,
     cli_escape_write(cli->out, path, strlen(path));
     fprintf(cli->out, "  %s checked", size);
     if (!report->ok)
-        fprintf(cli->out, ", %zu problem%s", report->problem_count,
-                report->problem_count == 1 ? "" : "s");
+        fprintf(cli->out, ", %zu problem%s", problems, problems == 1 ? "" : "s");
     fputs("\n", cli->out);
     for (size_t i = 0; i < report->problem_count; i++)
         print_problem(cli->out, &report->problems[i]);
+    if (report->unlisted_count > 0)
+        fprintf(cli->out, "  and %" PRIu32 " more\n", report->unlisted_count);
 }
 
 static int finish_one(const struct cli *cli, struct sidestep_verify_report *report)
@@ -175,6 +149,12 @@ static void add_checked(struct sum *sum, const char *path,
     cli_json_close(&sum->json, '}');
 }
 
+/* It may be a checkpoint.  Those of file systems are none. */
+static bool is_unreadable(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_UNREADABLE && strcmp(entry->name, "lost+found") != 0;
+}
+
 /* One entry of a directory.  Fails only where the rest is not to be looked at. */
 static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_listed *entry,
                                       struct sidestep_error *err)
@@ -182,7 +162,7 @@ static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_lis
     struct sidestep_verify_report report = {0};
     enum sidestep_status status;
 
-    if (entry->state != SIDESTEP_COMMITTED)
+    if (entry->state != SIDESTEP_COMMITTED && !is_unreadable(entry))
         return SIDESTEP_OK;
     status = check(sum->cli, entry->path, &report, err);
     if (status == SIDESTEP_ECANCELLED)
@@ -234,7 +214,7 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
     for (size_t i = 0; i < list->count && status == SIDESTEP_OK; i++) {
         enum sidestep_presence state = list->entries[i].state;
 
-        passed_over += state != SIDESTEP_COMMITTED && state != SIDESTEP_FOREIGN;
+        passed_over += state == SIDESTEP_SAVING || state == SIDESTEP_TRASH || state == SIDESTEP_BAD;
         status = add_entry(&sum, &list->entries[i], &err);
     }
     cli_json_close(&sum.json, ']');
@@ -247,10 +227,10 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
     return exit_status;
 }
 
-static bool has_committed(const struct sidestep_list *list)
+static bool has_candidates(const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list->entries[i].state == SIDESTEP_COMMITTED)
+        if (list->entries[i].state == SIDESTEP_COMMITTED || is_unreadable(&list->entries[i]))
             return true;
     return false;
 }
@@ -268,14 +248,14 @@ int cli_verify_run(const struct cli *cli)
         !cli_arguments_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads))
         return cli_output_usage(cli, "verify: --threads: '%s' is not a number from 1 to %d",
                                 cli->options[CLI_OPTION_THREADS], MAX_THREADS);
-    watch_interrupts();
+    cli_check_watch_interrupts();
     status = check(cli, cli->operands[0], &report, &err);
     if (status == SIDESTEP_OK)
         return finish_one(cli, &report);
     if (status != SIDESTEP_EUNCOMMITTED ||
         sidestep_list_root(cli->operands[0], &list, NULL) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
-    if (has_committed(&list))
+    if (has_candidates(&list))
         exit_status = verify_many(cli, &list);
     else
         exit_status = cli_output_error(cli, &err);

@@ -177,15 +177,29 @@ SIDESTEP_API enum sidestep_dtype sidestep_dtype_from_name(const char *name);
 #define SIDESTEP_MAX_PATH_ITEMS 64 /* depth of a nested state dict */
 #define SIDESTEP_MAX_RANKS 1048576
 
+/** In a path item: a key of a dict that is the integer ${index}; ${key} is NULL. */
+#define SIDESTEP_PATH_INT_KEY 1u
+
 /**
  * struct sidestep_path_item: one step from the root of a nested state dict to a value: a
- * key of a dict (${key} not NULL) or an index of a list (${key} NULL).
+ * key of a dict (${key} not NULL), an index of a list (${key} NULL), or an integer that is the
+ * key of a dict (${key} NULL, SIDESTEP_PATH_INT_KEY; may be negative).
  * {"optim", 0, "exp_avg"} is what Python calls state["optim"][0]["exp_avg"]; its name is
  * "optim.0.exp_avg", and a path that spells another name than its entry's is refused.
+ * The name is the same whether 0 is an index of a list, the integer key 0 or the key "0": stock
+ * torch is told "0" for both keys, and which of them are integers is recorded beside that, so
+ * that sidestep finds {0: ...} again and stock torch reads on.
+ *
+ * A path is needed where the nesting matters to who reads: stock torch turns
+ * "optim.0.exp_avg" back into nested dicts and lists by the recorded path alone.  Without one, an
+ * entry is a top-level key, dots and all; sidestep_load() finds entries by name and never looks at
+ * paths.
  */
 struct sidestep_path_item {
     const char *key;
     int64_t index;
+    uint32_t flags;    /* SIDESTEP_PATH_INT_KEY, or 0 */
+    uint32_t reserved; /* zero */
 };
 
 /** Every replica lists the same bytes; sidestep may write any part from any of them. */
@@ -286,10 +300,36 @@ SIDESTEP_API const struct sidestep_value *sidestep_value_item(const struct sides
 SIDESTEP_API const struct sidestep_value *sidestep_value_key(const struct sidestep_value *value,
                                                              size_t i);
 
+/**
+ * sidestep_value_from_pickle(bytes, length, &value, err):
+ * Decode a pickle (protocols 0 to 5) of plain data: None, bool, int, float, str, bytes, list,
+ * tuple, dict, and what is made of them.  Nothing is executed or imported. An object that is
+ * reached by several ways is copied for each of them. Errors: SIDESTEP_EUNSUPPORTED: a sound pickle
+ * of what is not plain data (another class, an int beyond 64 bits, a container that contains
+ * itself, a str that is not Unicode text) or of what copying makes larger than the library decodes:
+ * let Python keep it as it is. SIDESTEP_ECORRUPT: no pickle.  ${*value} is the caller's, to be
+ * freed with sidestep_value_free().
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_value_from_pickle(const void *bytes, size_t length, struct sidestep_value **value,
+                           struct sidestep_error *err);
+
+/**
+ * sidestep_value_to_pickle(value, &bytes, &length, err):
+ * The pickle (protocol 3) of a value.  It names no class, so pickle.loads() of it runs nothing.
+ * SIDESTEP_EUNSUPPORTED if there is a SIDESTEP_VALUE_OPAQUE in it.  ${*bytes} is the caller's, to
+ * be freed with sidestep_bytes_free().
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_value_to_pickle(const struct sidestep_value *value, void **bytes, size_t *length,
+                         struct sidestep_error *err);
+
 /*
  * A state dict: what this rank saves, or wants loaded.  It keeps copies of names, shapes
  * and objects, and the *addresses* of tensors: the memory stays the caller's and must be
  * valid until the save is RELEASED (see below), or the load has returned.
+ * One state dict may be saved and loaded, any number of times, in any order: to resume and then
+ * to go on saving needs only one.  A load gives its objects the loaded values.
  */
 struct sidestep_state_dict;
 
@@ -343,6 +383,45 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_set_bytes(struct sidestep_state_dict *state, const char *name,
                               const void *bytes, size_t length, struct sidestep_error *err);
 
+/**
+ * sidestep_state_dict_set_data(state, data, count, err):
+ * The same layout at other addresses: ${data}[i] is the first element of the i-th tensor shard,
+ * counted in the order in which they were added, objects left out; ${count} is the number of all
+ * of them.  Everything else about a shard (strides too) stays.  All or none: on failure the state
+ * is as before.
+ * Errors: SIDESTEP_EINVAL if ${count} is another number, or an address is NULL where there are
+ * elements.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_set_data(struct sidestep_state_dict *state, void *const *data, size_t count,
+                             struct sidestep_error *err);
+
+/** ${bytes} are a pickle of plain data; decoded as by sidestep_value_from_pickle(). */
+#define SIDESTEP_OBJECT_PICKLE 1u
+/** ${bytes} are stored as they are, as by sidestep_state_dict_set_bytes(). */
+#define SIDESTEP_OBJECT_STORED 2u
+
+/** struct sidestep_object: what one object of a state is from now on. */
+struct sidestep_object {
+    uint64_t index;    /* among the state's objects, in the order in which they were added */
+    const void *bytes; /* copied */
+    size_t length;
+    uint32_t kind;     /* SIDESTEP_OBJECT_PICKLE or SIDESTEP_OBJECT_STORED */
+    uint32_t reserved; /* zero */
+};
+
+/**
+ * sidestep_state_dict_set_objects(state, objects, count, err):
+ * Give ${count} objects that were added before other contents, in one call; the others stay.  All
+ * or none: on failure the state is as before.  Of two for the same object the later one counts.
+ * Errors: SIDESTEP_ENOTFOUND: there is no object of this index.  SIDESTEP_EINVAL: another kind, or
+ * NULL with a length.  Those of sidestep_value_from_pickle(), with the name of the object.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_set_objects(struct sidestep_state_dict *state,
+                                const struct sidestep_object *objects, size_t count,
+                                struct sidestep_error *err);
+
 /** sidestep_state_dict_value(state, name): a loaded object, decoded; NULL if there is none. */
 SIDESTEP_API const struct sidestep_value *
 sidestep_state_dict_value(const struct sidestep_state_dict *state, const char *name);
@@ -384,6 +463,11 @@ struct sidestep_comm {
 /*
  * An engine owns threads, the staging pool and the communicator; it has no directory.
  * Usually one per process.
+ *
+ * File descriptors: an engine keeps none open but that of ${event_path}, a series has 3; a save
+ * takes up to 10 while it runs, a load or an open checkpoint up to 200 and 2 for each of its
+ * threads, whatever the number of shards and ranks.  So 300 that are free are enough.  Where there
+ * are too few, a call fails with SIDESTEP_EIO and err->sys_errno EMFILE or ENFILE.
  */
 struct sidestep_engine;
 
@@ -427,9 +511,13 @@ sidestep_engine_prepare(struct sidestep_engine *engine, const struct sidestep_st
 
 /**
  * sidestep_engine_close(&engine, err):
- * Wait for a save in flight, stop the threads, free everything.  Collective.  Finish all saves and
- * close all series of the engine first.  Returns the
- * sticky error: that of a save whose outcome nobody asked for.  The engine is gone in any case.
+ * Wait for a save in flight, close the series that are open, stop the threads, free everything.
+ * Collective.  Returns the sticky error: that of a save whose outcome nobody asked for.
+ * The engine is gone in any case, also where its communicator is: then the callbacks' failure is
+ * what is returned (SIDESTEP_EPEER), and nothing is left behind on this rank.
+ * Handles of its saves and series stay valid until they are given to sidestep_save_finish() and
+ * sidestep_series_close(), in any order; a save can still be waited for, a series does nothing
+ * more.  No other thread may be in a call on any of them meanwhile.
  */
 SIDESTEP_API enum sidestep_status sidestep_engine_close(struct sidestep_engine **engine,
                                                         struct sidestep_error *err);
@@ -467,14 +555,26 @@ struct sidestep_save; /* one save in flight */
 struct sidestep_save_options {
     size_t struct_size;
     uint32_t flags;    /* SIDESTEP_SAVE_* */
-    uint32_t has_step; /* non-zero: record ${step} */
+    uint32_t has_step; /* non-zero: record ${step}.  A name like "ckpt/step-100" records none
+                          by itself: sidestep_list_root() goes by it for want of better */
     uint64_t step;
     uint64_t deadline_ms; /* for the commit, since the last progress seen; 0: the engine's */
+    const struct sidestep_error *failure; /* NULL, or why this rank cannot take part: see below */
 };
 #define SIDESTEP_SAVE_OPTIONS_INIT                                                                 \
     {                                                                                              \
         .struct_size = sizeof(struct sidestep_save_options)                                        \
     }
+
+/*
+ * ${failure}, of saves and loads: a rank that cannot take part (what makes up its state raised an
+ * exception, say) must not leave the others waiting in a collective function.  It calls the same
+ * function and gives its reason: a status that is not SIDESTEP_OK, and a message (${rank} is not
+ * read).  Its state and path may be NULL.  Every rank then fails with that error, err->rank naming
+ * the one that gave it (-1 on that rank itself); nothing is left on storage, and the next save or
+ * load works.  If several ranks have a reason, the lowest rank's is told to those that have none.
+ * Costs nothing where no rank fails.
+ */
 
 /** The layout was the one of the save before: no planning was needed. */
 #define SIDESTEP_SAVE_PLAN_REUSED 1u
@@ -583,6 +683,8 @@ struct sidestep_load_options {
     size_t struct_size;
     uint32_t flags; /* SIDESTEP_LOAD_* */
     enum sidestep_verify_mode verify;
+    const struct sidestep_error *failure; /* NULL, or why this rank cannot take part: see struct
+                                             sidestep_save_options */
 };
 #define SIDESTEP_LOAD_OPTIONS_INIT                                                                 \
     {                                                                                              \
@@ -673,7 +775,8 @@ sidestep_series_save(struct sidestep_series *series, uint64_t step,
  * Load the newest checkpoint that verifies.  Collective.  One that does not verify, after a
  * second, uncached read, is set aside as .bad (if it is ours) and the next older one is
  * tried.  SIDESTEP_ENOTFOUND: nothing there yet.  SIDESTEP_ECORRUPT: there are checkpoints,
- * but none that is valid; the message lists what was rejected and why.
+ * but none that is valid (SIDESTEP_EPERM, SIDESTEP_EIO: none that can be read); the message lists
+ * what was rejected and why.
  * ${*step} is set on success; ${rejected} may be NULL, else receives the same list.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
@@ -691,7 +794,11 @@ sidestep_series_load(struct sidestep_series *series, struct sidestep_state_dict 
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_delete(struct sidestep_series *series, uint64_t step, struct sidestep_error *err);
 
-/** sidestep_series_close(&series, err): wait for its saves, release the lock.  Collective. */
+/**
+ * sidestep_series_close(&series, err):
+ * Wait for its saves, release the lock.  Collective.  After sidestep_engine_close(), which did all
+ * that, it only frees the handle, and other functions of the series return SIDESTEP_EINVAL.
+ */
 SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series **series,
                                                         struct sidestep_error *err);
 
@@ -701,17 +808,18 @@ SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series *
  * writes to storage. */
 
 enum sidestep_presence {
-    SIDESTEP_COMMITTED, /* exists */
-    SIDESTEP_SAVING,    /* being written, or left behind by a killed save */
-    SIDESTEP_TRASH,     /* being deleted */
-    SIDESTEP_BAD,       /* failed verification, set aside */
-    SIDESTEP_FOREIGN,   /* a directory that is none of the above */
+    SIDESTEP_COMMITTED,  /* exists */
+    SIDESTEP_SAVING,     /* being written, or left behind by a killed save */
+    SIDESTEP_TRASH,      /* being deleted */
+    SIDESTEP_BAD,        /* failed verification, set aside */
+    SIDESTEP_FOREIGN,    /* a directory that is none of the above */
+    SIDESTEP_UNREADABLE, /* a directory that could not be looked into: it may be any of the above */
 };
 
 struct sidestep_listed {
     const char *name; /* in ${root} */
     const char *path;
-    const char *state_name; /* "committed", "saving", "trash", "bad", "foreign" */
+    const char *state_name; /* "committed", "saving", "trash", "bad", "foreign", "unreadable" */
     enum sidestep_presence state;
     uint32_t ranks; /* that wrote it; 0: unknown */
     int64_t step;   /* -1: unknown */
@@ -734,7 +842,7 @@ SIDESTEP_API void sidestep_list_release(struct sidestep_list *list);
 /**
  * sidestep_latest(root, verify, &path, err): the newest checkpoint under ${root} that passes
  * ${verify}; ${*path} is to be freed with sidestep_string_free().  Errors as
- * sidestep_series_load().
+ * sidestep_series_load(), and SIDESTEP_EINVAL if ${root} is itself a checkpoint.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_latest(const char *root, enum sidestep_verify_mode verify, char **path,
@@ -752,7 +860,7 @@ struct sidestep_checkpoint_info {
     int64_t step;        /* -1: unknown */
     uint32_t world_size; /* ranks that wrote it; 0: unknown */
     uint32_t reserved;
-    uint64_t bytes; /* of data files */
+    uint64_t bytes; /* of its files */
     size_t tensor_count;
     size_t object_count;
 };
@@ -780,6 +888,8 @@ struct sidestep_entry {
     uint64_t bytes;     /* of the whole tensor; stored bytes of an object */
     size_t chunk_count; /* 1 for an object */
     const struct sidestep_chunk *chunks;
+    uint32_t path_length; /* 0: none is recorded, and ${path} is NULL */
+    const struct sidestep_path_item *path;
 };
 
 /** sidestep_checkpoint_open(path, &checkpoint, err): of torch's or of ours. */
@@ -829,6 +939,7 @@ struct sidestep_problem {
 };
 struct sidestep_verify_report {
     bool ok;
+    uint32_t unlisted_count; /* problems that were found beyond those that are listed */
     uint64_t checked_bytes;
     size_t problem_count;
     const struct sidestep_problem *problems;

@@ -7,6 +7,10 @@
 
 #define ZSTD_WINDOW_LOG_MAX 27 /* 128 MiB of decoder memory */
 
+/* More memory than this the decoding of a frame of ${stored_bytes} cannot take, its result and its
+ * window together: a block has at least 4 bytes and holds at most 128 KiB (RFC 8878, 3.1.1.2). */
+uint64_t zstd_most_memory(uint64_t stored_bytes, uint64_t max_bytes);
+
 /*
  * Decode exactly one frame that fills ${stored}, of unknown raw size, into a malloc'ed buffer of at
  * most ${max_bytes} (more: ECORRUPT).  Skippable or trailing frames, dictionaries and larger

@@ -105,6 +105,7 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
     }
     TRY(store_dir_traits(commit->parent, &traits, err));
     commit->is_volatile = traits.is_volatile;
+    TRY(store_dir_open(commit->store, NULL, parent, &commit->spare, err));
     /* NAME may be a mount point, or a link to other storage. */
     if (store_dir_open(commit->store, NULL, commit->path, &name, NULL) == SIDESTEP_OK) {
         TRY(store_dir_traits(name, &traits, err));
@@ -223,8 +224,12 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
         if (status == SIDESTEP_OK)
             return store_dir_stat(commit->dir, &commit->dir_identity, err);
         store_dir_close(TAKE(commit->dir));
-        if (status != SIDESTEP_ENOTFOUND)
+        if (status != SIDESTEP_ENOTFOUND && commit->spare == NULL)
             return status;
+        if (status != SIDESTEP_ENOTFOUND) { /* without ${dir} this rank could not even say no */
+            store_dir_close(TAKE(commit->spare));
+            continue;
+        }
         TRY(commit_check_aborted(commit, err));
         if (clock_now(commit->clock) - start > commit->timeout_ns)
             return FAIL(err, SIDESTEP_ETIMEDOUT,
@@ -239,5 +244,6 @@ void commit_close(struct commit *commit)
 {
     store_file_discard(TAKE(commit->mark));
     store_dir_close(TAKE(commit->dir));
+    store_dir_close(TAKE(commit->spare));
     store_dir_close(TAKE(commit->parent));
 }

@@ -72,6 +72,7 @@ struct commit {
     char path[COMMIT_PATH_BYTES]; /* absolute */
     char name[NAMES_MAX];         /* last component of ${path} */
     struct store_dir *parent;
+    struct store_dir *spare; /* a descriptor to give up when there is no other */
 
     /* Set by commit_begin() on C, from the agreement elsewhere. */
     char save_id[SAVE_ID_HEX];
@@ -170,6 +171,13 @@ enum sidestep_status commit_read_file(struct store_dir *dir, const char *name, u
 /* Create, write, sync, close.  The name is not durable yet. */
 enum sidestep_status commit_write_file(struct store_dir *dir, const char *name, const void *bytes,
                                        size_t length, struct sidestep_error *err);
+/* The mark of C under a second name in ${dir}: says by its name alone, where a file cannot be made.
+ * It takes no descriptor, inode, block or memory. */
+enum sidestep_status commit_link_mark(struct commit *commit, struct store_dir *dir,
+                                      const char *name);
+/* Why a rank, or C, gave up: the text of such a file; "" if it has none. */
+enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
+                                        struct sidestep_error *reason, struct sidestep_error *err);
 /* A source over an open file. */
 struct source commit_file_source(struct store_file *file, uint64_t length);
 

@@ -49,15 +49,16 @@ static bool tally_name(void *context, const char *name)
 static enum sidestep_status report_failed(struct commit *commit, uint32_t rank,
                                           struct sidestep_error *err)
 {
-    OWNED_BUFFER why = {0};
+    struct sidestep_error why = {0};
     char name[NAMES_MAX];
 
     names_format(NAMES_FAILED, commit->save_id, rank, 0, name);
-    if (commit_read_file(commit->dir, name, 0, sizeof(err->message), &why, NULL) != SIDESTEP_OK)
-        why.length = 0;
+    (void)commit_read_reason(commit->dir, name, &why, NULL);
     enum sidestep_status status =
-        FAIL(err, SIDESTEP_EPEER, "rank %u: %.*s", rank, (int)why.length,
-             why.length != 0 ? (const char *)why.bytes : "(no reason given)");
+        FAIL(err, SIDESTEP_EPEER, "rank %u: %.600s", rank,
+             why.message[0] != '\0'
+                 ? why.message
+                 : "it failed, and could not write why (no free file descriptors, or no space?)");
     if (err != NULL)
         err->rank = (int32_t)rank;
     return status;

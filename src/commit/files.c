@@ -11,6 +11,7 @@
 #include "base/source.h"
 
 #define MARK_MAX_BYTES 4096u
+#define MARK_START "target "
 
 enum sidestep_status commit_read_file(struct store_dir *dir, const char *name, uint32_t flags,
                                       uint64_t max, struct buffer *out, struct sidestep_error *err)
@@ -57,10 +58,35 @@ enum sidestep_status commit_mark_write(struct store_file *file, const struct com
     char host[64] = "?";
 
     (void)gethostname(host, sizeof(host) - 1);
-    buffer_printf(&text, "target %s\nowner %ld\nhost %s\nrun %s\n", commit->name, (long)getpid(),
-                  host, commit->run_id);
+    buffer_printf(&text, MARK_START "%s\nowner %ld\nhost %s\nrun %s\n", commit->name,
+                  (long)getpid(), host, commit->run_id);
     TRY(buffer_check(&text, err));
     return store_file_write_at(file, text.bytes, text.length, 0, err);
+}
+
+enum sidestep_status commit_link_mark(struct commit *commit, struct store_dir *dir,
+                                      const char *name)
+{
+    char mark[NAMES_MAX];
+
+    names_format(NAMES_PENDING, commit->save_id, 0, 0, mark);
+    return store_link(commit->dir, mark, dir, name, NULL);
+}
+
+enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
+                                        struct sidestep_error *reason, struct sidestep_error *err)
+{
+    OWNED_BUFFER text = {0};
+
+    reason->message[0] = '\0';
+    TRY(commit_read_file(dir, name, 0, sizeof(reason->message) - 1, &text, err));
+    /* A link to the mark, or a part that was renamed, says no more than its name does. */
+    bool is_mark = text.length >= strlen(MARK_START) &&
+                   memcmp(text.bytes, MARK_START, strlen(MARK_START)) == 0;
+    if (text.length != 0 && !is_mark && memchr(text.bytes, '\0', text.length) == NULL)
+        snprintf(reason->message, sizeof(reason->message), "%.*s", (int)text.length,
+                 (const char *)text.bytes);
+    return SIDESTEP_OK;
 }
 
 /* The rest of the line that starts with "${key} ", cut to fit. */

@@ -343,14 +343,16 @@ void commit_abort(struct commit *commit, const struct sidestep_error *why)
 
     if (commit->dir == NULL)
         return;
+    store_dir_close(TAKE(commit->spare));
     names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
     names_format(NAMES_TRASH, commit->save_id, 0, 0, trash);
     names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
     if (!commit->in_place)
         status = sweep_to_trash(commit->parent, saving, commit->save_id, NULL);
     /* Before the files go, so that whoever misses them finds out why. */
-    (void)commit_write_file(commit->in_place ? commit->dir : commit->parent, name, why->message,
-                            strlen(why->message), NULL);
+    struct store_dir *dir = commit->in_place ? commit->dir : commit->parent;
+    if (commit_write_file(dir, name, why->message, strlen(why->message), NULL) != SIDESTEP_OK)
+        (void)commit_link_mark(commit, dir, name);
     if (commit->in_place)
         sweep_save_files(commit->dir, commit->save_id);
     else if (status == SIDESTEP_OK)

@@ -41,6 +41,7 @@ static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_er
             status = dcp_metadata_read(bytes.bytes, bytes.length, &part, err);
         if (status == SIDESTEP_OK)
             status = dcp_metadata_merge(&r->metadata, &part, err);
+        r->record_bytes += bytes.length;
         if (status != SIDESTEP_OK) {
             error_wrap(err, "%s", name);
             return status;
@@ -86,6 +87,7 @@ static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
         hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
         status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
         r->manifest.metadata_bytes = bytes.length;
+        r->record_bytes = bytes.length;
         /* What we made, we can read: else a flipped bit would pass for a newer format. */
         if (status == SIDESTEP_EUNSUPPORTED && is_not_as_made(r))
             status = FAIL(err, SIDESTEP_ECORRUPT, "it is not the one that the manifest lists");
@@ -123,6 +125,7 @@ static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
         return status;
     }
     hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
+    r->record_bytes += bytes.length;
     r->has_manifest = true;
     return SIDESTEP_OK;
 }

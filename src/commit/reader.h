@@ -17,6 +17,9 @@
 /* What a compressed item may decode to: an object; a tensor's archive beyond its data. */
 #define READER_MAX_OBJECT_BYTES ((uint64_t)1 << 30)
 #define READER_MAX_ENVELOPE_BYTES ((uint64_t)1 << 20)
+/* What is larger than that is read into memory only if its file takes this part of it on the
+ * medium: a hole is no item, whatever the metadata says of its size. */
+#define READER_MIN_STORED_PART 64u
 
 /* More files than this are opened anew for each read: descriptors are scarce, ranks are not. */
 #define READER_MAX_OPEN 100u
@@ -47,7 +50,8 @@ struct reader {
     struct reader_file *files;
     size_t file_count;
     struct table file_names;
-    uint64_t bytes; /* of data files */
+    uint64_t bytes;        /* of data files */
+    uint64_t record_bytes; /* of .metadata and manifest */
 };
 
 /* Open also if data files are missing or wrong, and note it in their ${problem}: for those who want
@@ -84,6 +88,12 @@ const struct footer_item *reader_find_item(const struct reader_file *file, uint6
 enum sidestep_status reader_item(struct reader *reader, const struct metadata_entry *entry,
                                  const struct metadata_storage *storage, const struct box *box,
                                  struct reader_item *out, struct sidestep_error *err);
+/* May ${bytes} of an item be held in memory at once?  ECORRUPT: they are holes, for the most part.
+ */
+enum sidestep_status reader_item_fits(const struct reader_item *item, uint64_t bytes,
+                                      struct sidestep_error *err);
+/* More memory than this reader_item_bytes() does not take. */
+uint64_t reader_item_memory(const struct reader_item *item);
 /* The whole stored item, transform undone, malloc'ed; for our objects the hashes are checked. */
 enum sidestep_status reader_item_bytes(const struct reader_item *item, void **bytes, size_t *length,
                                        struct sidestep_error *err);

@@ -116,6 +116,26 @@ enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_
     return SIDESTEP_OK;
 }
 
+enum sidestep_status reader_item_fits(const struct reader_item *item, uint64_t bytes,
+                                      struct sidestep_error *err)
+{
+    uint64_t stored = item->file->stat.stored;
+
+    if (bytes <= READER_MAX_OBJECT_BYTES || stored == 0 || bytes / READER_MIN_STORED_PART <= stored)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ECORRUPT,
+                "it is to have %llu bytes, but its file takes %llu on the medium: nearly all of it "
+                "are holes",
+                (unsigned long long)bytes, (unsigned long long)stored);
+}
+
+uint64_t reader_item_memory(const struct reader_item *item)
+{
+    uint64_t decoded = item->transform != NULL ? zstd_most_memory(item->bytes, item->raw_limit) : 0;
+
+    return item->bytes + decoded;
+}
+
 enum sidestep_status reader_item_bytes(const struct reader_item *item, void **bytes, size_t *length,
                                        struct sidestep_error *err)
 {
@@ -125,6 +145,7 @@ enum sidestep_status reader_item_bytes(const struct reader_item *item, void **by
     if (item->transform != NULL && item->bytes > most)
         return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu stored bytes, at most %llu can be right",
                     (unsigned long long)item->bytes, (unsigned long long)most);
+    TRY(reader_item_fits(item, item->bytes, err));
     OWNED uint8_t *stored = memory_new(item->bytes, 1);
     if (stored == NULL)
         return FAIL_NOMEM(err, item->bytes);

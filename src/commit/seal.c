@@ -69,22 +69,28 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
     }
     /* I5: a yes that C may have counted, and even unlinked, cannot be taken back.  If it was not
      * made, and is not now, C's deadline ends the save. */
-    (void)store_file_create(commit->dir, name, 0, &file, NULL);
+    if (commit_link_mark(commit, commit->dir, name) != SIDESTEP_OK)
+        (void)store_file_create(commit->dir, name, 0, &file, NULL);
     return SIDESTEP_OK;
 }
 
 void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
 {
-    char name[NAMES_MAX];
+    char name[NAMES_MAX], part[NAMES_MAX], final[NAMES_MAX];
     struct store_file *file = NULL;
 
     if (commit->dir == NULL)
         return;
+    store_dir_close(TAKE(commit->spare));
     names_format(NAMES_FAILED, commit->save_id, commit->rank, 0, name);
-    if (store_file_create(commit->dir, name, 0, &file, NULL) != SIDESTEP_OK)
-        return; /* C will find out by its deadline */
-    (void)store_file_write_at(file, why->message, strlen(why->message), 0, NULL);
-    (void)store_file_close(file, NULL);
+    shard_names(commit, 0, part, final);
+    if (store_file_create(commit->dir, name, 0, &file, NULL) == SIDESTEP_OK) {
+        (void)store_file_write_at(file, why->message, strlen(why->message), 0, NULL);
+        (void)store_file_close(file, NULL);
+    } else if (commit_link_mark(commit, commit->dir, name) != SIDESTEP_OK && commit->shards_made) {
+        /* Storage without links.  If this fails too, C finds out by its deadline. */
+        (void)store_rename(commit->dir, part, commit->dir, name, STORE_REPLACE, NULL);
+    }
 }
 
 /* C's outcome file lies beside the saving directory, or in NAME. */
@@ -95,16 +101,18 @@ static struct store_dir *outcome_dir(const struct commit *commit)
 
 enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err)
 {
-    OWNED_BUFFER text = {0};
+    struct sidestep_error why = {0};
     char name[NAMES_MAX];
 
     if (outcome_dir(commit) == NULL)
         return SIDESTEP_OK;
     names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
-    if (commit_read_file(outcome_dir(commit), name, 0, sizeof(err->message), &text, NULL) !=
-        SIDESTEP_OK)
+    if (commit_read_reason(outcome_dir(commit), name, &why, NULL) != SIDESTEP_OK)
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_EABORTED, "%.*s", (int)text.length, (const char *)text.bytes);
+    if (why.message[0] != '\0')
+        return FAIL(err, SIDESTEP_EABORTED, "%s", why.message);
+    return FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s', and could not write why",
+                commit->save_id, commit->path);
 }
 
 void commit_forget_outcome(struct commit *commit)

@@ -146,6 +146,18 @@ static bool has_other_name(struct sweep *sweep, const struct name_list *names, c
     return false;
 }
 
+/* What will go: its name when the sweep began, and its name in the trash. */
+struct doomed {
+    struct name_list before;
+    struct name_list trash;
+};
+
+static void doomed_release(struct doomed *doomed)
+{
+    name_list_release(&doomed->before);
+    name_list_release(&doomed->trash);
+}
+
 static void report_kept(struct sweep *sweep, const char *name, const char *reason)
 {
     if (sweep->kept != NULL)
@@ -158,8 +170,24 @@ static void report_removed(struct sweep *sweep, const char *name, uint64_t bytes
         sweep->removed(sweep->context, name, bytes);
 }
 
+/* What sweep_empty_trash() would free. */
+static uint64_t bytes_in(struct store_dir *dir)
+{
+    OWNED_NAMES struct name_list names = {0};
+    struct store_stat stat;
+    uint64_t bytes = 0;
+
+    if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
+        return 0;
+    for (size_t i = 0; i < names.count; i++)
+        if (is_ours(names.names[i]) &&
+            store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE)
+            bytes += stat.size;
+    return bytes;
+}
+
 /* What of the parent's names may go; SAVING ones are fenced by renaming them at once. */
-static enum sidestep_status fence(struct sweep *sweep, const char *name, struct name_list *doomed,
+static enum sidestep_status fence(struct sweep *sweep, const char *name, struct doomed *doomed,
                                   struct sidestep_error *err)
 {
     struct names_parsed parsed = names_parse(name);
@@ -178,8 +206,12 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
         report_kept(sweep, name, reason);
         return SIDESTEP_OK;
     }
+    if (sweep->dry_run) {
+        report_removed(sweep, name, bytes_in(dir));
+        return SIDESTEP_OK;
+    }
     names_format(NAMES_TRASH, parsed.save_id, 0, 0, trash);
-    if (parsed.kind == NAMES_SAVING && !sweep->dry_run) {
+    if (parsed.kind == NAMES_SAVING) {
         enum sidestep_status status =
             store_rename(sweep->parent, name, sweep->parent, trash, STORE_NOREPLACE, NULL);
         if (status == SIDESTEP_EUNSUPPORTED)
@@ -192,7 +224,8 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
                                                : SIDESTEP_OK;
         }
     }
-    return name_list_add(doomed, sweep->dry_run ? name : trash, err);
+    TRY(name_list_add(&doomed->before, name, err));
+    return name_list_add(&doomed->trash, trash, err);
 }
 
 /* Outcome files tell the ranks of a save why it ended; nobody waits for those of the dead. */
@@ -200,9 +233,12 @@ static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
         if (names_parse(names->names[i]).kind == NAMES_OUTCOME && sweep->mode != SWEEP_ONE_OFF) {
+            struct store_stat stat;
             uint64_t bytes = 0;
             if (!sweep->dry_run)
                 unlink_counted(sweep->parent, names->names[i], &bytes);
+            else if (store_stat(sweep->parent, names->names[i], &stat, NULL) == SIDESTEP_OK)
+                bytes = stat.size;
             report_removed(sweep, names->names[i], bytes);
         }
 }
@@ -210,26 +246,24 @@ static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
 enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
-    OWNED_NAMES struct name_list doomed = {0};
+    OWNED_BY(doomed_release) struct doomed doomed = {0};
 
     TRY(name_list_read(sweep->parent, &names, err));
     for (size_t i = 0; i < names.count; i++)
         TRY(fence(sweep, names.names[i], &doomed, err));
     remove_outcomes(sweep, &names);
-    if (doomed.count == 0 || sweep->dry_run) {
-        for (size_t i = 0; i < doomed.count; i++)
-            report_removed(sweep, doomed.names[i], 0);
+    if (doomed.trash.count == 0)
         return SIDESTEP_OK;
-    }
     TRY(store_dir_sync(sweep->parent, err));
-    for (size_t i = 0; i < doomed.count; i++) {
+    for (size_t i = 0; i < doomed.trash.count; i++) {
+        const char *trash = doomed.trash.names[i];
         uint64_t bytes = 0;
-        if (has_other_name(sweep, &names, doomed.names[i]))
-            report_kept(sweep, doomed.names[i], "it is there under another name too");
-        else if (sweep_empty_trash(sweep->parent, doomed.names[i], &bytes, NULL) != SIDESTEP_OK)
-            report_kept(sweep, doomed.names[i], "it could not be emptied");
+        if (has_other_name(sweep, &names, trash))
+            report_kept(sweep, trash, "it is there under another name too");
+        else if (sweep_empty_trash(sweep->parent, trash, &bytes, NULL) != SIDESTEP_OK)
+            report_kept(sweep, trash, "it could not be emptied");
         else
-            report_removed(sweep, doomed.names[i], bytes);
+            report_removed(sweep, doomed.before.names[i], bytes);
     }
     return SIDESTEP_OK;
 }

@@ -23,8 +23,8 @@ struct sweep {
     struct store_dir *parent;
     enum sweep_mode mode;
     const char *target; /* SWEEP_ONE_OFF */
-    bool dry_run;
-    /* May be NULL.  Names are relative to the parent. */
+    bool dry_run;       /* say the same, and change nothing */
+    /* May be NULL.  Names are relative to the parent, and those from before the sweep. */
     void (*removed)(void *context, const char *name, uint64_t bytes);
     void (*kept)(void *context, const char *name, const char *reason);
     void *context;
@@ -40,9 +40,9 @@ void sweep_one_off(struct store *store, struct store_dir *parent, const char *ta
 /* In NAME itself, a directory in ${parent}: files of in-place saves whose owner is dead, and what
  * an interrupted clean-up left. */
 void sweep_in_place(struct store_dir *parent, struct store_dir *dir);
-/* The same in every directory of ${parent}; fails only if it cannot be listed. */
-enum sidestep_status sweep_children(struct store *store, struct store_dir *parent,
-                                    struct sidestep_error *err);
+/* The same in every directory of the parent, as ${sweep} says; fails only if it cannot be listed.
+ */
+enum sidestep_status sweep_children(struct sweep *sweep, struct sidestep_error *err);
 /* All files that carry ${save_id}, except those that .metadata names; the mark last.  If .metadata
  * is of this save: only its votes. */
 void sweep_save_files(struct store_dir *dir, const char *save_id);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* sweep_in_place.c -- see sweep.h: files of dead saves inside a checkpoint's own directory, and
  * what a replaced checkpoint leaves there. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,11 +30,43 @@ static bool is_damage(enum sidestep_status status)
            status == SIDESTEP_EUNSUPPORTED;
 }
 
-/* Gone, or it was not there. */
-static bool is_unlinked(struct store_dir *dir, const char *name)
-{
-    enum sidestep_status status = store_unlink(dir, name, NULL);
+/* Takes files out of a directory, and tells ${sweep} if there is one. */
+struct remover {
+    struct store_dir *dir;
+    struct sweep *sweep;
+    const char *child; /* the directory's name in the parent, for ${sweep} */
+    struct table told; /* names, in a dry run: what stays would be told again */
+};
 
+static bool is_dry(const struct remover *remover)
+{
+    return remover->sweep != NULL && remover->sweep->dry_run;
+}
+
+static void tell(struct remover *remover, const char *name, uint64_t bytes)
+{
+    struct sweep *sweep = remover->sweep;
+    char path[2 * NAMES_MAX];
+    size_t existing;
+
+    if (is_dry(remover) && (table_find(&remover->told, name) != SIZE_MAX ||
+                            table_insert(&remover->told, name, 0, &existing, NULL) != SIDESTEP_OK))
+        return;
+    snprintf(path, sizeof(path), "%s/%s", remover->child, name);
+    sweep->removed(sweep->context, path, bytes);
+}
+
+/* Gone, or it was not there. */
+static bool is_unlinked(struct remover *remover, const char *name)
+{
+    struct store_stat stat = {0};
+    bool is_there = remover->sweep != NULL && remover->sweep->removed != NULL &&
+                    store_stat(remover->dir, name, &stat, NULL) == SIDESTEP_OK;
+    enum sidestep_status status =
+        is_dry(remover) ? SIDESTEP_OK : store_unlink(remover->dir, name, NULL);
+
+    if (is_there && status == SIDESTEP_OK)
+        tell(remover, name, stat.size);
     return status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND;
 }
 
@@ -58,10 +91,10 @@ static enum sidestep_status files_of(const struct metadata *metadata, struct tab
 }
 
 /* false: it must go, but does not. */
-static bool unlink_unless(struct store_dir *dir, const char *file, const struct table *keep)
+static bool unlink_unless(struct remover *remover, const char *file, const struct table *keep)
 {
     return file == NULL || strchr(file, '/') != NULL || table_find(keep, file) != SIZE_MAX ||
-           is_unlinked(dir, file);
+           is_unlinked(remover, file);
 }
 
 static bool is_our_id(const char *id)
@@ -73,7 +106,7 @@ static bool is_our_id(const char *id)
 
 /* Unlink the files that a manifest of ours lists, and itself.  It knows more than the metadata
  * does: shards without items. */
-static bool unlink_listed(struct store_dir *dir, const char *save_id, const struct table *keep)
+static bool unlink_listed(struct remover *remover, const char *save_id, const struct table *keep)
 {
     OWNED_BUFFER bytes = {0};
     OWNED_ARENA arena = {0};
@@ -81,29 +114,30 @@ static bool unlink_listed(struct store_dir *dir, const char *save_id, const stru
     char name[NAMES_MAX];
 
     names_format(NAMES_MANIFEST, save_id, 0, 0, name);
-    enum sidestep_status status = commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL);
+    enum sidestep_status status =
+        commit_read_file(remover->dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL);
     if (status == SIDESTEP_OK)
         status = manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL);
     bool done = status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND || is_damage(status);
     for (size_t i = 0; status == SIDESTEP_OK && i < manifest.file_count; i++)
-        done &= unlink_unless(dir, manifest.files[i].name, keep);
-    return done && is_unlinked(dir, name);
+        done &= unlink_unless(remover, manifest.files[i].name, keep);
+    return done && is_unlinked(remover, name);
 }
 
 /* Unlink the files that ${old} names and ${keep} does not; false: some are still there. */
-static bool unlink_files(struct store_dir *dir, const struct metadata *old,
+static bool unlink_files(struct remover *remover, const struct metadata *old,
                          const struct table *keep)
 {
     bool done = true;
 
     for (size_t i = 0; i < old->count; i++) {
         const struct metadata_entry *entry = &old->entries[i];
-        done &= unlink_unless(dir, entry->storage.file, keep);
+        done &= unlink_unless(remover, entry->storage.file, keep);
         for (size_t c = 0; c < entry->chunk_count; c++)
-            done &= unlink_unless(dir, entry->chunks[c].storage.file, keep);
+            done &= unlink_unless(remover, entry->chunks[c].storage.file, keep);
     }
     if (done && is_our_id(old->save_id))
-        done = unlink_listed(dir, old->save_id, keep);
+        done = unlink_listed(remover, old->save_id, keep);
     return done;
 }
 
@@ -112,13 +146,14 @@ static bool has_id(const struct metadata *metadata, const char *save_id)
     return metadata->save_id != NULL && strcmp(metadata->save_id, save_id) == 0;
 }
 
-void sweep_replaced(struct store_dir *dir, const char *save_id)
+static void remove_replaced(struct remover *remover, const char *save_id)
 {
     OWNED_METADATA current = {0};
     OWNED_METADATA old = {0};
     OWNED_TABLE keep = {0};
     char tmp[NAMES_MAX];
     struct store_stat stat;
+    struct store_dir *dir = remover->dir;
 
     names_format(NAMES_META_TMP, save_id, 0, 0, tmp);
     if (store_stat(dir, tmp, &stat, NULL) != SIDESTEP_OK ||
@@ -128,10 +163,18 @@ void sweep_replaced(struct store_dir *dir, const char *save_id)
     enum sidestep_status status = read_metadata(dir, tmp, &old);
     if (status != SIDESTEP_OK && !is_damage(status))
         return; /* it alone knows what must go: keep it for the next sweep */
-    if (status == SIDESTEP_OK && !has_id(&old, save_id) && !unlink_files(dir, &old, &keep))
+    if (status == SIDESTEP_OK && !has_id(&old, save_id) && !unlink_files(remover, &old, &keep))
         return;
-    (void)store_unlink(dir, tmp, NULL);
-    (void)store_dir_sync(dir, NULL);
+    (void)is_unlinked(remover, tmp);
+    if (!is_dry(remover))
+        (void)store_dir_sync(dir, NULL);
+}
+
+void sweep_replaced(struct store_dir *dir, const char *save_id)
+{
+    struct remover remover = {.dir = dir};
+
+    remove_replaced(&remover, save_id);
 }
 
 /* Of a save that was killed between its commit and the end of its clean-up. */
@@ -195,6 +238,7 @@ static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct s
 struct place {
     struct store_dir *parent;
     struct store_dir *dir;
+    struct remover remover;
     struct name_list names;
     struct store_file **marks; /* of those names that are marks: ours to remove while it is open */
     bool *ended;               /* of those names that are of a save: it commits nothing any more */
@@ -267,10 +311,10 @@ static bool read_current(struct place *place)
 /* What is seen may not be durable yet; until it is, what it replaced may be needed again. */
 static bool make_durable(struct place *place)
 {
-    if (!place->is_durable)
+    if (!place->is_durable && !is_dry(&place->remover))
         place->is_durable = store_dir_sync(place->dir, NULL) == SIDESTEP_OK &&
                             store_dir_sync(place->parent, NULL) == SIDESTEP_OK;
-    return place->is_durable;
+    return place->is_durable || is_dry(&place->remover);
 }
 
 /*
@@ -309,7 +353,7 @@ static void sweep_name(struct place *place, const char *name)
     case NAMES_META_TMP:
         if (place->can_read && has_id(&place->current, parsed.save_id)) {
             if (make_durable(place))
-                sweep_replaced(place->dir, parsed.save_id);
+                remove_replaced(&place->remover, parsed.save_id);
             return;
         }
         break;
@@ -326,9 +370,9 @@ static void sweep_name(struct place *place, const char *name)
     if (!is_garbage(place, &parsed, had_mark(place, parsed.save_id)) || !make_durable(place))
         return;
     if (parsed.kind == NAMES_MANIFEST)
-        (void)unlink_listed(place->dir, parsed.save_id, &place->keep);
+        (void)unlink_listed(&place->remover, parsed.save_id, &place->keep);
     else
-        (void)unlink_unless(place->dir, name, &place->keep);
+        (void)unlink_unless(&place->remover, name, &place->keep);
 }
 
 static void sweep_ended(struct place *place)
@@ -339,12 +383,14 @@ static void sweep_ended(struct place *place)
     /* The marks last.  One may be of a save that was killed before it said that it is committed. */
     for (size_t i = 0; i < place->names.count; i++)
         if (place->marks[i] != NULL && make_durable(place))
-            (void)store_unlink(place->dir, place->names.names[i], NULL);
+            (void)is_unlinked(&place->remover, place->names.names[i]);
 }
 
-void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
+static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sweep *sweep,
+                      const char *child)
 {
-    struct place place = {.parent = parent, .dir = dir};
+    struct place place = {
+        .parent = parent, .dir = dir, .remover = {.dir = dir, .sweep = sweep, .child = child}};
 
     if (name_list_read(dir, &place.names, NULL) == SIDESTEP_OK && take_marks(&place) &&
         find_ended(&place) && read_current(&place))
@@ -354,24 +400,29 @@ void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
     free(place.marks);
     free(place.ended);
     table_release(&place.keep);
+    table_release(&place.remover.told);
     metadata_release(&place.current);
     name_list_release(&place.names);
 }
 
-enum sidestep_status sweep_children(struct store *store, struct store_dir *parent,
-                                    struct sidestep_error *err)
+void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
+{
+    sweep_dir(parent, dir, NULL, NULL);
+}
+
+enum sidestep_status sweep_children(struct sweep *sweep, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
 
-    TRY(name_list_read(parent, &names, err));
+    TRY(name_list_read(sweep->parent, &names, err));
     for (size_t i = 0; i < names.count; i++) {
         OWNED_DIR *dir = NULL;
         struct store_stat stat;
         if (names_parse(names.names[i]).kind == NAMES_NONE &&
-            store_stat(parent, names.names[i], &stat, NULL) == SIDESTEP_OK &&
+            store_stat(sweep->parent, names.names[i], &stat, NULL) == SIDESTEP_OK &&
             stat.kind == STORE_DIRECTORY &&
-            store_dir_open(store, parent, names.names[i], &dir, NULL) == SIDESTEP_OK)
-            sweep_in_place(parent, dir);
+            store_dir_open(sweep->store, sweep->parent, names.names[i], &dir, NULL) == SIDESTEP_OK)
+            sweep_dir(sweep->parent, dir, sweep, names.names[i]);
     }
     return SIDESTEP_OK;
 }

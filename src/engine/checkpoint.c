@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects, verify.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,8 @@ static enum sidestep_status fill_entry(struct sidestep_checkpoint *c,
                                  : box_volume(&whole) * sidestep_dtype_size(from->dtype),
         .chunk_count = count,
         .chunks = chunks,
+        .path_length = from->path_length,
+        .path = from->path_length != 0 ? from->path : NULL,
     };
     return SIDESTEP_OK;
 }
@@ -133,7 +136,7 @@ enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *
         .save_id = r->metadata.save_id != NULL ? r->metadata.save_id : "",
         .step = r->has_manifest ? r->manifest.step : -1,
         .world_size = r->has_manifest ? r->manifest.world_size : 0,
-        .bytes = r->bytes,
+        .bytes = r->bytes + r->record_bytes,
     };
     for (size_t i = 0; i < c->count; i++) {
         info->object_count += c->entries[i].is_object;
@@ -286,6 +289,15 @@ void sidestep_verify_report_release(struct sidestep_verify_report *report)
     *report = (struct sidestep_verify_report){0};
 }
 
+/* What reader_open() says behind the path, which who verifies it knows. */
+static const char *behind_path(const char *message, const char *path)
+{
+    char prefix[sizeof(((struct sidestep_error *)0)->message)];
+    int length = snprintf(prefix, sizeof(prefix), "open checkpoint '%s': ", path);
+
+    return length > 0 && strncmp(message, prefix, (size_t)length) == 0 ? message + length : message;
+}
+
 static enum sidestep_status verify_open(const char *path, uint32_t threads,
                                         const struct verify_options *options,
                                         struct verify_findings *findings,
@@ -300,7 +312,7 @@ static enum sidestep_status verify_open(const char *path, uint32_t threads,
     /* What cannot be opened because of what it contains is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
         return verify_add(findings, NULL, NULL, status == SIDESTEP_EUNSAFE ? "unsafe" : "format",
-                          why.message, err);
+                          behind_path(why.message, path), err);
     if (status != SIDESTEP_OK) {
         if (err != NULL)
             *err = why;
@@ -333,6 +345,7 @@ enum sidestep_status sidestep_verify(const char *path, const struct sidestep_ver
     unsigned threads = options.threads != 0 ? options.threads : thread_count();
     enum sidestep_status status = verify_open(path, threads, &inner, findings, err);
     *report = (struct sidestep_verify_report){.ok = status == SIDESTEP_OK && findings->count == 0,
+                                              .unlisted_count = findings->unlisted_count,
                                               .checked_bytes = findings->checked_bytes,
                                               .problem_count = findings->count,
                                               .problems = findings->problems,

@@ -24,8 +24,39 @@ enum sidestep_status engine_check(const struct sidestep_engine *engine, struct s
     return SIDESTEP_OK;
 }
 
-static void engine_free(struct sidestep_engine *engine)
+enum sidestep_status engine_failure(const struct sidestep_error *failure,
+                                    struct sidestep_error *err)
 {
+    struct sidestep_error own = *failure;
+
+    own.message[sizeof(own.message) - 1] = '\0';
+    own.where[sizeof(own.where) - 1] = '\0';
+    own.rank = -1;
+    memset(own.reserved, 0, sizeof(own.reserved));
+    if (own.status <= SIDESTEP_OK || own.status > SIDESTEP_ECANCELLED)
+        return FAIL(err, SIDESTEP_EINVAL, "options.failure has status %d, which is no failure: %s",
+                    own.status, own.message);
+    if (err != NULL)
+        *err = own;
+    return (enum sidestep_status)own.status;
+}
+
+void engine_retain(struct sidestep_engine *engine)
+{
+    atomic_fetch_add(&engine->references, 1);
+}
+
+void engine_release(struct sidestep_engine *engine)
+{
+    if (atomic_fetch_sub(&engine->references, 1) == 1)
+        free(engine);
+}
+
+/* The caller's reference, and all that the engine owns. */
+static void engine_shut(struct sidestep_engine *engine)
+{
+    while (engine->series != NULL)
+        engine->series = series_shut(engine->series);
     if (engine->last != NULL)
         save_release(engine->last);
     workers_free(&engine->stagers);
@@ -34,7 +65,7 @@ static void engine_free(struct sidestep_engine *engine)
     save_plan_release(&engine->plan);
     pool_release(&engine->pool);
     events_close(&engine->events);
-    free(engine);
+    engine_release(engine);
 }
 
 static enum sidestep_status start_threads(struct sidestep_engine *engine, uint32_t threads,
@@ -94,15 +125,18 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
     trace_init();
     if (engine == NULL) /* the other ranks will see the communicator fail */
         return FAIL_NOMEM(err, sizeof(*engine));
-    *engine = (struct sidestep_engine){
-        .pid = getpid(), .store = store_posix(), .clock = clock_system(), .events = {.fd = -1}};
+    *engine = (struct sidestep_engine){.references = 1,
+                                       .pid = getpid(),
+                                       .store = store_posix(),
+                                       .clock = clock_system(),
+                                       .events = {.fd = -1}};
     enum sidestep_status status = comm_init(&engine->comm, host, err);
     if (status == SIDESTEP_OK) {
         status = engine_open_local(engine, options, err);
         status = comm_vote_all(&engine->comm, status, err);
     }
     if (status != SIDESTEP_OK) {
-        engine_free(engine);
+        engine_shut(engine);
         error_wrap(err, "open engine");
         return status;
     }
@@ -142,6 +176,6 @@ enum sidestep_status sidestep_engine_close(struct sidestep_engine **out, struct 
     if (engine->pid != getpid())
         return engine_check(engine, err); /* its threads are not here: leave it alone */
     enum sidestep_status status = save_settle_all(engine, err);
-    engine_free(engine);
+    engine_shut(engine);
     return status;
 }

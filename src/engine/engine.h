@@ -4,6 +4,7 @@
 #define ENGINE_ENGINE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "base/clock.h"
@@ -22,6 +23,10 @@
 #define ENGINE_WRITERS 4u /* requests in flight, where the user does not say */
 
 struct sidestep_engine {
+    /* The caller's, and one for each save and series: these may be given back after the engine, of
+     * which they then still find what is constant. */
+    atomic_uint references;
+
     /* Constant after sidestep_engine_open(). */
     pid_t pid;
     struct comm comm;
@@ -41,7 +46,8 @@ struct sidestep_engine {
     struct save_plan plan;
     struct image image;
     uint64_t save_counter;
-    struct sidestep_save *last; /* the engine's reference to the latest save, or NULL */
+    struct sidestep_save *last;     /* the engine's reference to the latest save, or NULL */
+    struct sidestep_series *series; /* a list of those that are open */
 };
 
 /* What a save is part of; NULL for one-off saves. */
@@ -76,8 +82,19 @@ struct sidestep_save {
     } shared;
 };
 
+/* options.failure of a save or load: the caller's reason not to take part, as our own error. */
+enum sidestep_status engine_failure(const struct sidestep_error *failure,
+                                    struct sidestep_error *err);
 /* EFORKED in a child of the process that opened the engine. */
 enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err);
+
+void engine_retain(struct sidestep_engine *engine);
+void engine_release(struct sidestep_engine *engine);
+
+/* ---- series.c ---- */
+
+/* The engine closes: give back all but the handle.  Returns the next one of the engine's list. */
+struct sidestep_series *series_shut(struct sidestep_series *series);
 
 /* ---- save.c ---- */
 

@@ -28,6 +28,7 @@ void events_close(struct events *events)
     if (events->fd >= 0)
         (void)close(events->fd);
     events->fd = -1;
+    events->on_event = NULL;
 }
 
 bool events_wanted(const struct events *events)

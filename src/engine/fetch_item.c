@@ -93,8 +93,8 @@ static enum sidestep_status whole_tensor(const struct reader_item *item,
                                          const struct load_plan_chunk *chunk,
                                          struct sidestep_error *err)
 {
+    TRY(reader_item_fits(item, item->data_bytes, err));
     OWNED uint8_t *storage = memory_new(item->data_bytes, 1);
-
     if (storage == NULL)
         return FAIL_NOMEM(err, item->data_bytes);
     if (item->data_bytes != 0)

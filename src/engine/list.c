@@ -17,7 +17,7 @@
 static const char *const presence_names[] = {
     [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
     [SIDESTEP_TRASH] = "trash",         [SIDESTEP_BAD] = "bad",
-    [SIDESTEP_FOREIGN] = "foreign",
+    [SIDESTEP_FOREIGN] = "foreign",     [SIDESTEP_UNREADABLE] = "unreadable",
 };
 
 struct listing {
@@ -30,23 +30,76 @@ struct listing {
     size_t count;
 };
 
-int64_t list_step_of(const char *name)
+/* The number in [begin, end); -1: it has no digit, or is too large. */
+static int64_t parse_number(const char *begin, const char *end)
 {
-    size_t end = strlen(name);
-    int64_t step = 0;
+    int64_t number = 0;
 
-    while (end > 0 && !isdigit((unsigned char)name[end - 1]))
-        end--;
-    size_t begin = end;
-    while (begin > 0 && isdigit((unsigned char)name[begin - 1]))
-        begin--;
     if (begin == end)
         return -1;
-    for (size_t i = begin; i < end; i++)
-        if (__builtin_mul_overflow(step, 10, &step) ||
-            __builtin_add_overflow(step, name[i] - '0', &step))
+    for (; begin < end; begin++)
+        if (__builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, *begin - '0', &number))
             return -1;
-    return step;
+    return number;
+}
+
+/* The first of the digits that [name, end) ends with. */
+static const char *last_digits(const char *name, const char *end)
+{
+    while (end > name && isdigit((unsigned char)end[-1]))
+        end--;
+    return end;
+}
+
+int64_t list_number_of(const char *name)
+{
+    const char *end = name + strlen(name);
+
+    return parse_number(last_digits(name, end), end);
+}
+
+static bool ends_with(const char *name, const char *end, const char *text)
+{
+    size_t length = strlen(text);
+
+    return (size_t)(end - name) >= length && memcmp(end - length, text, length) == 0;
+}
+
+/* What may stand before the number of a step. */
+static bool is_step_prefix(const char *name, const char *end)
+{
+    static const char *const whole[] = {
+        "",      "step-", "step_",  "checkpoint-", "checkpoint_", "global_step", "global_step_",
+        "iter_", "epoch", "epoch-", "epoch_",      "epoch=",
+    };
+    static const struct {
+        const char *before, *between; /* a number lies between the two */
+    } two[] = {{"epoch_", "_step_"} /* NeMo */, {"epoch=", "-step="} /* Lightning */};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(whole); i++)
+        if (strlen(whole[i]) == (size_t)(end - name) && ends_with(name, end, whole[i]))
+            return true;
+    for (size_t i = 0; i < ARRAY_LENGTH(two); i++) {
+        if (!ends_with(name, end, two[i].between))
+            continue;
+        const char *digits_end = end - strlen(two[i].between);
+        const char *digits = last_digits(name, digits_end);
+        if (digits != digits_end && (size_t)(digits - name) == strlen(two[i].before) &&
+            ends_with(name, digits, two[i].before))
+            return true;
+    }
+    return false;
+}
+
+int64_t list_step_of(const char *name)
+{
+    const char *end = name + strlen(name);
+
+    if (ends_with(name, end, ".ckpt")) /* Lightning */
+        end -= strlen(".ckpt");
+    const char *digits = last_digits(name, end);
+    return is_step_prefix(name, digits) ? parse_number(digits, end) : -1;
 }
 
 /* What the names in a directory tell. */
@@ -184,10 +237,11 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
     enum sidestep_status status = look_into(l, name, entry, &why);
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, strlen(name));
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
     if (status != SIDESTEP_OK) {
-        if (status == SIDESTEP_ENOTFOUND || !l->with_doubtful || is_ours || entry->step < 0)
-            return SIDESTEP_OK;
-        entry->state = SIDESTEP_COMMITTED;
+        bool is_doubtful = l->with_doubtful && !is_ours && list_number_of(name) >= 0;
+        entry->state = is_doubtful ? SIDESTEP_COMMITTED : SIDESTEP_UNREADABLE;
     }
     entry->state_name = presence_names[entry->state];
     entry->name = arena_strndup(&l->arena, name, strlen(name));
@@ -209,6 +263,12 @@ static int compare_listed(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+void list_sort(struct sidestep_listed *entries, size_t count)
+{
+    if (count != 0)
+        qsort(entries, count, sizeof(*entries), compare_listed);
+}
+
 static enum sidestep_status fill_listing(struct listing *l, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
@@ -219,8 +279,7 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
         return FAIL_NOMEM(err, names.count * sizeof(*l->entries));
     for (size_t i = 0; i < names.count; i++)
         TRY(add_entry(l, names.names[i], err));
-    if (l->count != 0)
-        qsort(l->entries, l->count, sizeof(*l->entries), compare_listed);
+    list_sort(l->entries, l->count);
     return SIDESTEP_OK;
 }
 
@@ -277,6 +336,16 @@ enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *
     return list_root(store_posix(), root, list, err);
 }
 
+/* Where all were rejected for the same reason, and that is no damage: that reason. */
+static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidestep_status one)
+{
+    bool is_access = one == SIDESTEP_EPERM || one == SIDESTEP_EIO;
+
+    if (all == SIDESTEP_OK)
+        return is_access ? one : SIDESTEP_ECORRUPT;
+    return all == one ? all : SIDESTEP_ECORRUPT;
+}
+
 /* Nothing yet, or nothing left?  A restart that is told the former trains from the beginning. */
 static enum sidestep_status report_none(const struct sidestep_list *list,
                                         struct sidestep_error *err)
@@ -309,6 +378,7 @@ enum sidestep_status list_choose(struct store *store, const struct sidestep_list
     struct sidestep_error why = {0};
     char rejected[512] = "";
     size_t seen = 0;
+    enum sidestep_status all = SIDESTEP_OK;
 
     for (size_t i = list->count; i-- > 0;) {
         const struct sidestep_listed *entry = &list->entries[i];
@@ -326,6 +396,7 @@ enum sidestep_status list_choose(struct store *store, const struct sidestep_list
                 *err = why;
             return status;
         }
+        all = judge_rejected(all, status);
         size_t used = strlen(rejected);
         snprintf(rejected + used, sizeof(rejected) - used, "%s%s", used != 0 ? "; " : "",
                  why.message);
@@ -334,7 +405,16 @@ enum sidestep_status list_choose(struct store *store, const struct sidestep_list
     }
     if (seen == 0)
         return report_none(list, err);
-    return FAIL(err, SIDESTEP_ECORRUPT, "none of %zu checkpoints is valid: %s", seen, rejected);
+    return FAIL(err, all, "none of %zu checkpoints is valid: %s", seen, rejected);
+}
+
+static bool is_checkpoint(const char *path)
+{
+    OWNED_DIR *dir = NULL;
+    struct store_stat stat;
+
+    return store_dir_open(store_posix(), NULL, path, &dir, NULL) == SIDESTEP_OK &&
+           store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
 }
 
 enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify,
@@ -351,6 +431,11 @@ enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode
     enum sidestep_status status =
         list_choose(store_posix(), &list, verify, workers, NULL, NULL, &chosen, err);
     workers_free(&workers);
+    if (status == SIDESTEP_ENOTFOUND && is_checkpoint(root))
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "'%s' is a checkpoint itself; the latest is looked for among those in a "
+                    "directory",
+                    root);
     if (status != SIDESTEP_OK) {
         error_wrap(err, "'%s'", root);
         return status;

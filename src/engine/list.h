@@ -15,8 +15,13 @@ enum sidestep_status list_root(struct store *store, const char *root, struct sid
 enum sidestep_status list_candidates(struct store *store, const char *root,
                                      struct sidestep_list *list, struct sidestep_error *err);
 
-/* Step in a checkpoint's name: its last number ("step-42", "iter_0000042"); -1: none. */
+/* Step in a checkpoint's name, if it is one of the forms that trainers use ("step-42",
+ * "iter_0000042", "epoch_1_step_42"); -1: none. */
 int64_t list_step_of(const char *name);
+/* The number that any name ends with; -1: none. */
+int64_t list_number_of(const char *name);
+/* By step, oldest first, then by name. */
+void list_sort(struct sidestep_listed *entries, size_t count);
 
 /*
  * Walk the committed checkpoints of ${list}, newest first, and return the index of the first that

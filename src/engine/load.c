@@ -14,7 +14,7 @@
 #include "engine/verify.h"
 #include "plan/load_plan.h"
 
-_Static_assert(sizeof(struct sidestep_load_options) == 16, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_load_options) == 24, "a field was added: apply it below");
 
 /* Attributes of network storage are cached: a rank that sees another save looks again. */
 #define LOAD_AGREE_TRIES 3u
@@ -24,6 +24,8 @@ enum sidestep_status load_options_take(struct sidestep_load_options *ours,
                                        struct sidestep_error *err)
 {
     TRY(options_copy(ours, sizeof(*ours), theirs, "load options", err));
+    if (ours->failure != NULL)
+        return engine_failure(ours->failure, err);
     if ((ours->flags & ~(SIDESTEP_LOAD_PARTIAL | SIDESTEP_LOAD_STRICT)) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "load options: unknown flags 0x%x", ours->flags);
     if ((unsigned)ours->verify > SIDESTEP_VERIFY_STRUCTURE)
@@ -55,11 +57,14 @@ static enum sidestep_status open_all(struct sidestep_engine *engine, const char 
     }
 }
 
-static enum sidestep_status name_first(enum sidestep_status status, const char *what,
-                                       const char *const *names, size_t count,
+/* ${one}: the words for one; they stand behind its number. */
+static enum sidestep_status name_first(enum sidestep_status status, const char *one,
+                                       const char *many, const char *const *names, size_t count,
                                        struct sidestep_error *err)
 {
-    return FAIL(err, status, "%zu %s, the first is '%s'", count, what, names[0]);
+    if (count == 1)
+        return FAIL(err, status, "1 %s: '%s'", one, names[0]);
+    return FAIL(err, status, "%zu %s, the first is '%s'", count, many, names[0]);
 }
 
 static enum sidestep_status judge_plan(const struct load_plan *plan, uint32_t flags,
@@ -68,14 +73,17 @@ static enum sidestep_status judge_plan(const struct load_plan *plan, uint32_t fl
     bool partial = (flags & SIDESTEP_LOAD_PARTIAL) != 0;
 
     if (plan->missing_count != 0 && !partial)
-        return name_first(SIDESTEP_EMISMATCH, "names are not in the checkpoint", plan->missing,
-                          plan->missing_count, err);
+        return name_first(SIDESTEP_EMISMATCH, "name is not in the checkpoint",
+                          "names are not in the checkpoint", plan->missing, plan->missing_count,
+                          err);
     if (plan->mismatched_count != 0 && !partial)
-        return name_first(SIDESTEP_EMISMATCH, "tensors or objects do not match what was saved",
-                          plan->mismatched, plan->mismatched_count, err);
+        return name_first(SIDESTEP_EMISMATCH, "tensor or object does not match what was saved",
+                          "tensors or objects do not match what was saved", plan->mismatched,
+                          plan->mismatched_count, err);
     if (plan->unexpected_count != 0 && (flags & SIDESTEP_LOAD_STRICT) != 0)
-        return name_first(SIDESTEP_EMISMATCH, "names of the checkpoint are not in the state",
-                          plan->unexpected, plan->unexpected_count, err);
+        return name_first(SIDESTEP_EMISMATCH, "name of the checkpoint is not in the state",
+                          "names of the checkpoint are not in the state", plan->unexpected,
+                          plan->unexpected_count, err);
     return SIDESTEP_OK;
 }
 

@@ -20,7 +20,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 
-_Static_assert(sizeof(struct sidestep_save_options) == 32, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_save_options) == 40, "a field was added: apply it below");
 
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
  * brought the same x. */
@@ -57,6 +57,17 @@ static uint64_t since(const struct starting *s, uint64_t from_ns)
     return clock_now(s->engine->clock) - from_ns;
 }
 
+static void wait_for_last(struct starting *s)
+{
+    struct sidestep_save *last = s->engine->last;
+    uint64_t from = clock_now(s->engine->clock);
+
+    save_join(last);
+    s->info->wait_ns = since(s, from);
+    if (s->engine->comm.rank == 0)
+        commit_forget_outcome(&last->commit);
+}
+
 /* Wait for the save before, or refuse; its error, if nobody was told, is this call's. */
 static enum sidestep_status settle_last(struct starting *s, uint32_t flags,
                                         struct sidestep_error *err)
@@ -71,11 +82,7 @@ static enum sidestep_status settle_last(struct starting *s, uint32_t flags,
     if (busy && (flags & SIDESTEP_SAVE_NOWAIT) != 0)
         return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is still being written",
                     last->commit.path);
-    uint64_t from = clock_now(s->engine->clock);
-    save_join(last);
-    s->info->wait_ns = since(s, from);
-    if (s->engine->comm.rank == 0)
-        commit_forget_outcome(&last->commit);
+    wait_for_last(s);
     return save_take_sticky(last, err);
 }
 
@@ -133,6 +140,16 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
     return pipeline_init(&s->save->pipeline, &engine->image, &engine->pool, err);
 }
 
+/* This rank cannot take part; an error of the save before stays for another call. */
+static enum sidestep_status start_failed(struct starting *s,
+                                         const struct sidestep_save_options *options,
+                                         struct sidestep_error *err)
+{
+    if (s->engine->last != NULL && (options->flags & SIDESTEP_SAVE_NOWAIT) == 0)
+        wait_for_last(s);
+    return engine_failure(options->failure, err);
+}
+
 /* All that this rank can do and find out alone. */
 static enum sidestep_status start_local(struct starting *s, const char *path,
                                         const struct sidestep_save_options *theirs,
@@ -141,9 +158,11 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
     struct sidestep_save *save = s->save;
     uint8_t id[SAVE_ID_BYTES];
 
+    TRY(options_copy(&save->options, sizeof(save->options), theirs, "save options", err));
+    if (save->options.failure != NULL)
+        return start_failed(s, &save->options, err);
     if (path == NULL || s->state == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
-    TRY(options_copy(&save->options, sizeof(save->options), theirs, "save options", err));
     if ((save->options.flags & ~(SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE)) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown flags 0x%x",
                     save->options.flags);

@@ -23,6 +23,7 @@ enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_sa
     *out = NULL;
     if (save == NULL)
         return FAIL_NOMEM(err, sizeof(*save));
+    engine_retain(engine);
     save->engine = engine;
     pthread_mutex_init(&save->shared.lock, NULL);
     pthread_condattr_init(&monotonic);
@@ -53,6 +54,7 @@ void save_release(struct sidestep_save *save)
     pipeline_release(&save->pipeline);
     pthread_cond_destroy(&save->shared.changed);
     pthread_mutex_destroy(&save->shared.lock);
+    engine_release(save->engine);
     free(save);
 }
 

@@ -25,7 +25,9 @@ _Static_assert(sizeof(struct sidestep_series_options) == 24, "a field was added:
 #define SERIES_REJECTED_BYTES 2048u
 
 struct sidestep_series {
-    struct sidestep_engine *engine;
+    struct sidestep_engine *engine; /* our reference */
+    struct sidestep_series *next;   /* of the engine's list */
+    bool is_shut;                   /* the engine was closed: only the handle is left */
     char root[COMMIT_PATH_BYTES];
     char prefix[SERIES_MAX_PREFIX];
     char run_id[SAVE_ID_HEX]; /* rank 0's, on all ranks */
@@ -47,7 +49,10 @@ static enum sidestep_status check_series(const struct sidestep_series *series,
 {
     if (series == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "series is NULL");
-    return engine_check(series->engine, err);
+    TRY(engine_check(series->engine, err));
+    if (series->is_shut)
+        return FAIL(err, SIDESTEP_EINVAL, "the engine of series '%s' was closed", series->root);
+    return SIDESTEP_OK;
 }
 
 /*
@@ -63,8 +68,9 @@ static void note_outcome(struct sidestep_series *series)
     enum sidestep_save_state state = save_state(series->last);
     series->has_committed |= state == SIDESTEP_SAVE_COMMITTED;
     series->has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
-    if (!had_committed && series->has_committed && series->lease.root != NULL)
-        (void)sweep_children(series->engine->store, series->lease.root, NULL);
+    struct sweep sweep = {.store = series->engine->store, .parent = series->lease.root};
+    if (!had_committed && series->has_committed && sweep.parent != NULL)
+        (void)sweep_children(&sweep, NULL);
 }
 
 /* ---- open and close ---- */
@@ -106,11 +112,31 @@ static enum sidestep_status open_lease(struct sidestep_series *series, struct si
     return sweep_parent(&sweep, err);
 }
 
+struct sidestep_series *series_shut(struct sidestep_series *series)
+{
+    struct sidestep_series *next = series->next;
+
+    if (series->last != NULL) {
+        save_join(series->last); /* it needs our guard */
+        note_outcome(series);
+        save_release(series->last);
+        series->last = NULL;
+    }
+    lease_release(&series->lease);
+    series->next = NULL;
+    series->is_shut = true;
+    return next;
+}
+
 static void series_free(struct sidestep_series *series)
 {
-    if (series->last != NULL)
-        save_release(series->last);
-    lease_release(&series->lease);
+    struct sidestep_series **at = &series->engine->series;
+
+    while (*at != NULL && *at != series)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = series_shut(series);
+    engine_release(series->engine);
     free(series);
 }
 
@@ -150,8 +176,15 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
     *out = NULL;
     struct sidestep_series *series = memory_new(1, sizeof(*series));
     enum sidestep_status status = series != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*series));
-    TRY(comm_vote_all(&engine->comm, status, err));
+    status = comm_vote_all(&engine->comm, status, err);
+    if (status != SIDESTEP_OK) {
+        free(series);
+        return status;
+    }
+    engine_retain(engine);
     series->engine = engine;
+    series->next = engine->series;
+    engine->series = series;
     status = open_all(series, root, options, &why);
     if (status != SIDESTEP_OK) {
         series_free(series);
@@ -172,13 +205,9 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
         return SIDESTEP_OK;
     TRY(engine_check(series->engine, err));
     *out = NULL;
-    /* Our guard must outlive a save that is still in flight. */
     enum sidestep_status status = SIDESTEP_OK;
     if (series->last != NULL && series->engine->last == series->last)
         status = save_settle_all(series->engine, err);
-    else if (series->last != NULL)
-        save_join(series->last);
-    note_outcome(series);
     series_free(series);
     return status;
 }
@@ -248,7 +277,7 @@ static bool is_member(const struct sidestep_series *series, const char *name, ui
 {
     size_t prefix = strlen(series->prefix);
     char again[NAMES_MAX];
-    int64_t number = list_step_of(name);
+    int64_t number = list_number_of(name);
 
     if (strncmp(name, series->prefix, prefix) != 0 || number < 0)
         return false;
@@ -332,7 +361,8 @@ static enum sidestep_status choose(struct sidestep_series *series, enum sidestep
             members[list.count++] = all.entries[i];
     }
     for (size_t i = 0; i < list.count; i++) /* by name, which is what the caller sees */
-        members[i].step = list_step_of(members[i].name);
+        members[i].step = list_number_of(members[i].name);
+    list_sort(members, list.count);
     list.entries = members;
     TRY(list_choose(series->engine->store, &list, mode, series->engine->stagers, quarantine,
                     &choosing, &chosen, err));

@@ -11,14 +11,13 @@
 #include "commit/name_list.h"
 #include "commit/reader.h"
 #include "commit/sweep.h"
-#include "engine/list.h"
 #include "format/dcp_metadata.h"
 
 /* ---- gc ---- */
 
 struct collecting {
     struct arena arena;
-    const char *parent;
+    const char *parent; /* "" or with a slash at its end: names follow */
     const char **removed;
     size_t removed_count, removed_room;
     const char **kept;
@@ -52,7 +51,7 @@ static void collect_removed(void *context, const char *name, uint64_t bytes)
 
     c->bytes += bytes;
     add_text(c, &c->removed, &c->removed_count, &c->removed_room,
-             arena_printf(&c->arena, "%s/%s", c->parent, name));
+             arena_printf(&c->arena, "%s%s", c->parent, name));
 }
 
 static void collect_kept(void *context, const char *name, const char *reason)
@@ -60,7 +59,7 @@ static void collect_kept(void *context, const char *name, const char *reason)
     struct collecting *c = context;
 
     add_text(c, &c->kept, &c->kept_count, &c->kept_room,
-             arena_printf(&c->arena, "%s/%s: %s", c->parent, name, reason));
+             arena_printf(&c->arena, "%s%s: %s", c->parent, name, reason));
 }
 
 static void collecting_free(struct collecting *c)
@@ -85,7 +84,16 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
     struct collecting *c = memory_new(1, sizeof(*c));
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
-    c->parent = parent;
+    size_t length = strlen(parent);
+    while (length > 1 && parent[length - 1] == '/')
+        length--;
+    c->parent = strcmp(parent, ".") == 0 ? ""
+                                         : arena_printf(&c->arena, "%.*s%s", (int)length, parent,
+                                                        parent[length - 1] == '/' ? "" : "/");
+    if (c->parent == NULL) {
+        collecting_free(c);
+        return FAIL_NOMEM(err, length);
+    }
     struct sweep sweep = {.store = store_posix(),
                           .parent = dir,
                           .mode = SWEEP_ALL,
@@ -94,8 +102,8 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
                           .kept = collect_kept,
                           .context = c};
     enum sidestep_status status = sweep_parent(&sweep, err);
-    if (status == SIDESTEP_OK && !sweep.dry_run)
-        status = sweep_children(store_posix(), dir, err);
+    if (status == SIDESTEP_OK)
+        status = sweep_children(&sweep, err);
     if (status == SIDESTEP_OK && c->failed)
         status = FAIL_NOMEM(err, sizeof(*report));
     if (status != SIDESTEP_OK) {
@@ -198,13 +206,40 @@ static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata 
     TRY(manifest_encode(&r->manifest, &manifest, err));
     names_format(NAMES_MANIFEST, r->manifest.save_id, 0, 0, name);
     names_format(NAMES_META_TMP, r->manifest.save_id, 0, 0, tmp);
-    (void)store_unlink(r->dir, name, NULL);
     (void)store_unlink(r->dir, tmp, NULL);
-    TRY(commit_write_file(r->dir, name, manifest.bytes, manifest.length, err));
+    /* The old manifest stays until the new one is whole: it alone knows step and run. */
+    TRY(commit_write_file(r->dir, tmp, manifest.bytes, manifest.length, err));
+    TRY(store_rename(r->dir, tmp, r->dir, name, STORE_REPLACE, err));
     TRY(commit_write_file(r->dir, tmp, bytes.bytes, bytes.length, err));
     TRY(store_dir_sync(r->dir, err));
     TRY(store_rename(r->dir, tmp, r->dir, NAMES_METADATA, STORE_REPLACE, err));
     return store_dir_sync(r->dir, err);
+}
+
+/* What no footer knows: from the manifest of this save, if it is still there, else unknown. */
+static enum sidestep_status take_manifest(struct rebuilding *r, struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    struct manifest old = {0};
+    char name[NAMES_MAX];
+
+    r->manifest.step = -1;
+    r->manifest.saved_at = (int64_t)time(NULL);
+    names_format(NAMES_MANIFEST, r->manifest.save_id, 0, 0, name);
+    enum sidestep_status status =
+        commit_read_file(r->dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err);
+    if (status == SIDESTEP_OK)
+        status = manifest_decode(bytes.bytes, bytes.length, &r->arena, &old, err);
+    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
+        return SIDESTEP_OK;
+    TRY(status);
+    if (strcmp(old.save_id, r->manifest.save_id) != 0)
+        return SIDESTEP_OK;
+    memcpy(r->manifest.run_id, old.run_id, sizeof(old.run_id));
+    r->manifest.incarnation = old.incarnation;
+    r->manifest.step = old.step;
+    r->manifest.saved_at = old.saved_at;
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status rebuild(struct rebuilding *r, const char *path,
@@ -225,10 +260,8 @@ static enum sidestep_status rebuild(struct rebuilding *r, const char *path,
     TRY(check_complete(r, err));
     TRY(commit_metadata_build(r->footers, r->names, r->manifest.file_count, &metadata, err));
     memcpy(r->manifest.save_id, r->manifest.files[0].origin, SAVE_ID_HEX);
-    const char *slash = strrchr(path, '/');
-    r->manifest.step = list_step_of(slash != NULL ? slash + 1 : path);
+    TRY(take_manifest(r, err));
     r->manifest.world_size = r->footers[0].world_size;
-    r->manifest.saved_at = (int64_t)time(NULL);
     metadata.save_id = r->manifest.save_id;
     metadata.checkpoint_id = path;
     return write_rebuilt(r, &metadata, err);

@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,19 +26,23 @@
 
 struct stretch {
     size_t file;
-    bool stock; /* an item of a stock file: entry ${entry}, chunk ${item} */
-    size_t entry;
     size_t item; /* the first with a byte in it */
     uint64_t begin;
     uint64_t end;
+    /* Not 0: an item without hashes of ours, and these of v->pointers all lead to it. */
+    size_t pointer_count;
+    size_t pointer;
 };
 
 struct verify {
     struct reader *reader;
     const struct verify_options *options;
     struct verify_findings *findings;
+    struct verify_pointer *pointers; /* to items without hashes of ours */
+    size_t pointer_count;
     struct stretch *stretches;
     size_t count, room;
+    struct budget *memory; /* for what must be held whole */
     uint64_t total_bytes;
     uint64_t slot_bytes; /* of the pool, per thread: the longest stretch, and slack */
     struct pool pool;
@@ -63,8 +68,10 @@ enum sidestep_status verify_add(struct verify_findings *findings, const char *fi
                                 const char *name, const char *kind, const char *message,
                                 struct sidestep_error *err)
 {
-    if (findings->count >= VERIFY_MAX_PROBLEMS)
+    if (findings->count >= VERIFY_MAX_PROBLEMS) {
+        findings->unlisted_count++;
         return SIDESTEP_OK;
+    }
     if (findings->count == findings->room) {
         size_t room = findings->room != 0 ? findings->room * 2 : 16;
         struct sidestep_problem *problems =
@@ -88,16 +95,28 @@ enum sidestep_status verify_add(struct verify_findings *findings, const char *fi
     return SIDESTEP_OK;
 }
 
+/* ${message} without the words that say where, which the finding says in fields of its own. */
+static const char *shorten(const char *message, const char *file, const char *name)
+{
+    char prefix[sizeof(((struct sidestep_error *)0)->message)];
+
+    if (name == NULL || file == NULL)
+        return message;
+    int length = snprintf(prefix, sizeof(prefix), "'%s' in file '%s': ", name, file);
+    return length > 0 && strncmp(message, prefix, (size_t)length) == 0 ? message + length : message;
+}
+
 static void report(struct verify *v, const char *file, const char *name,
                    enum sidestep_status status, const struct sidestep_error *why)
 {
+    const char *message = shorten(why->message, file, name);
     const char *kind = status == SIDESTEP_ECORRUPT ? "hash"
                        : status == SIDESTEP_EIO    ? "io"
                                                    : "format";
 
     pthread_mutex_lock(&v->shared.lock);
     if (v->shared.status == SIDESTEP_OK)
-        v->shared.status = verify_add(v->findings, file, name, kind, why->message, &v->shared.err);
+        v->shared.status = verify_add(v->findings, file, name, kind, message, &v->shared.err);
     pthread_mutex_unlock(&v->shared.lock);
 }
 
@@ -114,7 +133,7 @@ static enum sidestep_status add_stretch(struct verify *v, const struct stretch *
     }
     v->stretches[v->count++] = *stretch;
     v->total_bytes += stretch->end - stretch->begin;
-    if (!stretch->stock)
+    if (stretch->pointer_count == 0)
         v->slot_bytes =
             max_u64(v->slot_bytes,
                     round_up(stretch->end - stretch->begin + PAGE_READ_SLACK, PAGE_READ_SLACK));
@@ -156,6 +175,88 @@ static enum sidestep_status cut_file(struct verify *v, size_t file, struct sides
     return s.end > s.begin ? add_stretch(v, &s, err) : SIDESTEP_OK;
 }
 
+/* Of an item without hashes of ours, each once.  What lies across another one is damage, and is not
+ * read: the parts of a file could be read any number of times. */
+static enum sidestep_status add_pointers(struct verify *v, struct sidestep_error *err)
+{
+    const char *file = "";
+    uint64_t end = 0;
+
+    verify_pointers_sort(v->pointers, v->pointer_count);
+    for (size_t i = 0, next; i < v->pointer_count; i = next) {
+        const struct verify_pointer *p = &v->pointers[i];
+        for (next = i + 1; next < v->pointer_count && verify_pointers_same(p, &v->pointers[next]);)
+            next++;
+        if (strcmp(p->storage->file, file) != 0)
+            end = 0;
+        file = p->storage->file;
+        if (p->storage->offset < end) {
+            for (size_t k = i; k < next; k++)
+                TRY(verify_add(v->findings, file, v->pointers[k].entry->name, "format",
+                               "it overlaps another item", err));
+            continue;
+        }
+        end = p->storage->offset + p->storage->length;
+        struct stretch s = {
+            .begin = p->storage->offset, .end = end, .pointer = i, .pointer_count = next - i};
+        TRY(add_stretch(v, &s, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* Its items can still be read, those that lie within what is left of it. */
+static bool is_cut(const struct reader_file *file)
+{
+    return file->problem != NULL && strcmp(file->problem, "size") == 0;
+}
+
+static bool is_within(const struct reader_file *file, const struct metadata_storage *storage)
+{
+    uint64_t end;
+
+    return checked_add(storage->offset, storage->length, &end) && end <= file->source.length;
+}
+
+/* What the metadata points at in ${file}: to be checked by hashes of ours, or without, or lost. */
+static enum sidestep_status add_pointer(struct verify *v, const struct reader_file *file,
+                                        const struct verify_pointer *pointer,
+                                        struct sidestep_error *err)
+{
+    if (file->problem == NULL && file->ours)
+        return SIDESTEP_OK;
+    if (file->problem == NULL || (is_cut(file) && is_within(file, pointer->storage))) {
+        v->pointers[v->pointer_count++] = *pointer;
+        return SIDESTEP_OK;
+    }
+    return verify_add(v->findings, file->name, pointer->entry->name, file->problem,
+                      is_cut(file) ? "it ends behind the end of its file"
+                                   : "it is, wholly or in part, in a file that is lost",
+                      err);
+}
+
+static enum sidestep_status make_pointers(struct verify *v, struct sidestep_error *err)
+{
+    struct reader *r = v->reader;
+    size_t most = 0;
+
+    for (size_t e = 0; e < r->metadata.count; e++)
+        most += r->metadata.entries[e].is_object ? 1 : r->metadata.entries[e].chunk_count;
+    v->pointers = memory_new(most, sizeof(*v->pointers));
+    if (v->pointers == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*v->pointers));
+    for (size_t e = 0; e < r->metadata.count; e++) {
+        const struct metadata_entry *entry = &r->metadata.entries[e];
+        for (size_t c = 0; c < (entry->is_object ? 1 : entry->chunk_count); c++) {
+            const struct metadata_chunk *chunk = entry->is_object ? NULL : &entry->chunks[c];
+            struct verify_pointer p = {.entry = entry,
+                                       .storage = chunk != NULL ? &chunk->storage : &entry->storage,
+                                       .box = chunk != NULL ? &chunk->box : NULL};
+            TRY(add_pointer(v, &r->files[table_find(&r->file_names, p.storage->file)], &p, err));
+        }
+    }
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status make_stretches(struct verify *v, struct sidestep_error *err)
 {
     struct reader *r = v->reader;
@@ -163,18 +264,8 @@ static enum sidestep_status make_stretches(struct verify *v, struct sidestep_err
     for (size_t i = 0; i < r->file_count; i++)
         if (r->files[i].ours && r->files[i].problem == NULL)
             TRY(cut_file(v, i, err));
-    for (size_t e = 0; !r->has_manifest && e < r->metadata.count; e++) {
-        const struct metadata_entry *entry = &r->metadata.entries[e];
-        for (size_t c = 0; c < (entry->is_object ? 1 : entry->chunk_count); c++) {
-            const struct metadata_storage *storage =
-                entry->is_object ? &entry->storage : &entry->chunks[c].storage;
-            struct stretch s = {.stock = true, .entry = e, .item = c, .end = storage->length};
-            if (r->files[table_find(&r->file_names, storage->file)].problem != NULL)
-                continue;
-            TRY(add_stretch(v, &s, err));
-        }
-    }
-    return SIDESTEP_OK;
+    TRY(make_pointers(v, err));
+    return add_pointers(v, err);
 }
 
 static bool is_zero(const uint8_t *bytes, uint64_t length)
@@ -269,17 +360,32 @@ static void check_stretch(struct verify *v, const struct stretch *s, uint8_t *bu
         check_gap(v, file, s, bytes, at, s->end);
 }
 
+static void report_stock(void *context, const struct verify_pointer *pointer,
+                         enum sidestep_status status, const struct sidestep_error *why)
+{
+    struct verify *v = context;
+    const struct reader_file *file =
+        &v->reader->files[table_find(&v->reader->file_names, pointer->storage->file)];
+    struct sidestep_error other;
+
+    /* Objects of ours may be any bytes, which only the footer could tell from damaged ones. */
+    if (is_cut(file) && v->reader->has_manifest && pointer->box == NULL) {
+        (void)FAIL(&other, status, "it cannot be checked without the end of its file (%.600s)",
+                   why->message);
+        why = &other;
+    }
+    report(v, pointer->storage->file, pointer->entry->name, status, why);
+}
+
 static void check_stock(struct verify *v, const struct stretch *s)
 {
-    const struct metadata_entry *entry = &v->reader->metadata.entries[s->entry];
-    const struct metadata_chunk *chunk = entry->is_object ? NULL : &entry->chunks[s->item];
-    const struct metadata_storage *storage = chunk != NULL ? &chunk->storage : &entry->storage;
-    struct sidestep_error why = {0};
-    enum sidestep_status status =
-        verify_stock_item(v->reader, entry, storage, chunk != NULL ? &chunk->box : NULL, &why);
+    struct verify_stock stock = {.reader = v->reader,
+                                 .memory = v->memory,
+                                 .cancel = v->options != NULL ? v->options->cancel : NULL,
+                                 .report = report_stock,
+                                 .context = v};
 
-    if (status != SIDESTEP_OK)
-        report(v, storage->file, entry->name, status, &why);
+    verify_stock_item(&stock, &v->pointers[s->pointer], s->pointer_count);
 }
 
 static void run_stretches(void *context)
@@ -292,7 +398,7 @@ static void run_stretches(void *context)
         if (i >= v->count)
             return;
         const struct stretch *s = &v->stretches[i];
-        if (s->stock)
+        if (s->pointer_count != 0)
             check_stock(v, s);
         else
             check_stretch(v, s, buffer);
@@ -331,7 +437,7 @@ static enum sidestep_status check_coverage(struct reader *reader, struct verify_
     return SIDESTEP_OK;
 }
 
-/* Files that could not be opened as what they should be, and what was in them. */
+/* Files that could not be opened as what they should be. */
 static enum sidestep_status report_files(struct reader *r, struct verify_findings *findings,
                                          struct sidestep_error *err)
 {
@@ -339,18 +445,18 @@ static enum sidestep_status report_files(struct reader *r, struct verify_finding
         if (r->files[i].problem != NULL)
             TRY(verify_add(findings, r->files[i].name, NULL, r->files[i].problem,
                            r->files[i].message, err));
-    for (size_t e = 0; e < r->metadata.count; e++) {
-        const struct metadata_entry *entry = &r->metadata.entries[e];
-        for (size_t c = 0; c < (entry->is_object ? 1 : entry->chunk_count); c++) {
-            const struct metadata_storage *storage =
-                entry->is_object ? &entry->storage : &entry->chunks[c].storage;
-            const struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
-            if (file->problem != NULL)
-                TRY(verify_add(findings, file->name, entry->name, file->problem,
-                               "it is, wholly or in part, in a file that is lost", err));
-        }
-    }
     return SIDESTEP_OK;
+}
+
+/* What was read when the checkpoint was opened. */
+static uint64_t opened_bytes(const struct reader *r)
+{
+    uint64_t bytes = r->record_bytes;
+
+    for (size_t i = 0; i < r->file_count; i++)
+        if (r->files[i].ours && r->files[i].problem == NULL)
+            bytes += r->files[i].source.length - r->files[i].footer_offset;
+    return bytes;
 }
 
 static enum sidestep_status verify_with(struct verify *v, struct workers *workers,
@@ -365,7 +471,7 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
     workers_start(workers, &job, threads - 1);
     run_stretches(v);
     workers_wait(workers, &job);
-    v->findings->checked_bytes += atomic_load(&v->done_bytes);
+    v->findings->checked_bytes += atomic_load(&v->done_bytes) + opened_bytes(v->reader);
     if (atomic_load(&v->stop))
         return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
     if (v->shared.status != SIDESTEP_OK && err != NULL)
@@ -377,13 +483,18 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
                                    const struct verify_options *options,
                                    struct verify_findings *findings, struct sidestep_error *err)
 {
+    struct budget own;
     struct verify v = {
         .reader = reader, .options = options, .findings = findings, .slot_bytes = PAGE_READ_SLACK};
 
+    budget_init(&own, VERIFY_MEMORY_BYTES);
+    v.memory = options != NULL && options->memory != NULL ? options->memory : &own;
     pthread_mutex_init(&v.shared.lock, NULL);
     enum sidestep_status status = verify_with(&v, workers, err);
     pthread_mutex_destroy(&v.shared.lock);
+    budget_destroy(&own);
     pool_release(&v.pool);
+    free(v.pointers);
     free(v.stretches);
     return status;
 }

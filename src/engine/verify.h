@@ -3,16 +3,21 @@
 #ifndef ENGINE_VERIFY_H
 #define ENGINE_VERIFY_H
 
+#include "base/budget.h"
 #include "base/workers.h"
 #include "commit/reader.h"
 
 #define VERIFY_READ_BYTES ((uint64_t)8 << 20)
-#define VERIFY_MAX_PROBLEMS 1000u /* listed; the rest only make it not ok */
+#define VERIFY_MAX_PROBLEMS 1000u /* listed; the rest are counted */
+/* For compressed items, which must be decoded whole: of all threads together.  A larger one is
+ * decoded alone. */
+#define VERIFY_MEMORY_BYTES ((uint64_t)1 << 30)
 
 struct verify_options {
     void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
     void *context;
     const bool volatile *cancel;
+    struct budget *memory; /* NULL: one of VERIFY_MEMORY_BYTES */
 };
 
 /* What was found wrong.  Strings live in ${arena}. */
@@ -21,6 +26,7 @@ struct verify_findings {
     struct sidestep_problem *problems;
     size_t count;
     size_t room;
+    uint32_t unlisted_count;
     uint64_t checked_bytes;
 };
 void verify_findings_release(struct verify_findings *findings);

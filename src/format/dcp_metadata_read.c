@@ -11,6 +11,7 @@
 #include "base/owned.h"
 #include "format/dcp_metadata_nodes.h"
 #include "format/names.h"
+#include "model/path.h"
 #include "model/shown.h"
 
 #define CLASSES "torch.distributed.checkpoint.metadata "
@@ -387,6 +388,55 @@ static enum sidestep_status read_planner_data(struct reader *r, const struct pic
     return SIDESTEP_OK;
 }
 
+/* The positions in a tuple as bits: ascending, so that there is one way to say it. */
+static enum sidestep_status read_positions(struct reader *r, const struct pickle_node *tuple,
+                                           uint64_t *positions)
+{
+    uint64_t position, next = 0;
+
+    *positions = 0;
+    if (tuple->kind != PICKLE_TUPLE || tuple->as.seq.count > SIDESTEP_MAX_PATH_ITEMS)
+        return dcp_nodes_unexpected(&r->nodes, tuple, "a value of " DCP_METADATA_INT_KEYS,
+                                    "a short tuple");
+    for (size_t i = 0; i < tuple->as.seq.count; i++, next = position + 1) {
+        TRY(dcp_nodes_count(&r->nodes, tuple->as.seq.items[i],
+                            "a position of " DCP_METADATA_INT_KEYS, &position));
+        if (position < next || position >= SIDESTEP_MAX_PATH_ITEMS)
+            return FAIL(r->err, SIDESTEP_ECORRUPT,
+                        DCP_METADATA_INT_KEYS ": position %llu stands in the wrong place",
+                        (unsigned long long)position);
+        *positions |= (uint64_t)1 << position;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Which keys of paths are integers: our own attribute.  A tool that took entries away may have left
+ * their names here. */
+static enum sidestep_status read_int_keys(struct reader *r, const struct pickle_node *dict)
+{
+    if (dict != NULL && dict->kind != PICKLE_DICT)
+        return dcp_nodes_unexpected(&r->nodes, dict, DCP_METADATA_INT_KEYS, "a dict");
+    for (size_t k = 0; dict != NULL && k < dict->as.seq.count; k += 2) {
+        uint64_t positions;
+        const char *name;
+
+        TRY(dcp_nodes_text(&r->nodes, dict->as.seq.items[k], "a name of " DCP_METADATA_INT_KEYS,
+                           SIDESTEP_MAX_NAME, &name));
+        TRY(read_positions(r, dict->as.seq.items[k + 1], &positions));
+        size_t i = table_find(&r->out->names, name);
+        if (i == SIZE_MAX || r->out->entries[i].path_length == 0)
+            continue;
+        struct metadata_entry *entry = &r->out->entries[i];
+        /* The path is in our arena: const to those who are given it. */
+        if (!path_set_integers((struct sidestep_path_item *)(uintptr_t)entry->path,
+                               entry->path_length, positions))
+            return FAIL(r->err, SIDESTEP_ECORRUPT,
+                        "'%s': " DCP_METADATA_INT_KEYS " names keys that are no integers",
+                        shown_name(name).text);
+    }
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status read_storage_meta(struct reader *r, const struct pickle_node *node)
 {
     const struct pickle_node *fields;
@@ -412,6 +462,7 @@ static enum sidestep_status read_root(struct reader *r, const struct pickle_node
     TRY(read_storage_data(r, dcp_nodes_field(fields, "storage_data")));
     TRY(check_storage(r));
     TRY(read_planner_data(r, dcp_nodes_field(fields, "planner_data")));
+    TRY(read_int_keys(r, dcp_nodes_field(fields, DCP_METADATA_INT_KEYS)));
     return read_storage_meta(r, dcp_nodes_field(fields, "storage_meta"));
 }
 

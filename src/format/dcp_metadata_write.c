@@ -12,6 +12,7 @@
 
 #include "base/owned.h"
 #include "format/dcp_writer.h"
+#include "model/path.h"
 #include "model/shown.h"
 
 #define BATCH 1000u
@@ -123,6 +124,7 @@ static enum sidestep_status put_path(struct dcp_writer *w, const struct metadata
                                      size_t i)
 {
     const struct metadata_entry *entry = &metadata->entries[i];
+    char decimal[PATH_DECIMAL_BYTES];
 
     TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
     if (entry->path_length == 0) {
@@ -135,6 +137,11 @@ static enum sidestep_status put_path(struct dcp_writer *w, const struct metadata
         const struct sidestep_path_item *item = &entry->path[k];
         if (item->key != NULL) {
             TRY(dcp_writer_word(w, item->key));
+            continue;
+        }
+        if (path_is_integer(item)) {
+            const char *text = path_text(item, decimal);
+            TRY(dcp_writer_text(w, text, strlen(text)));
             continue;
         }
         TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
@@ -165,6 +172,47 @@ static enum sidestep_status put_planner_data(struct dcp_writer *w, const struct 
         if (i % BATCH == BATCH - 1 || i + 1 == metadata->count)
             dcp_writer_op(w, OP_SETITEMS);
     }
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- sidestep_int_keys */
+
+static enum sidestep_status put_positions(struct dcp_writer *w, uint64_t positions)
+{
+    TRY(dcp_writer_reserve(w, 2 + SIDESTEP_MAX_PATH_ITEMS * DCP_WRITER_INT));
+    dcp_writer_op(w, OP_MARK);
+    for (; positions != 0; positions &= positions - 1)
+        dcp_writer_int(w, (uint64_t)__builtin_ctzll(positions));
+    dcp_writer_op(w, OP_TUPLE);
+    return SIDESTEP_OK;
+}
+
+/* By name, the positions in its path of keys that are integers: torch keeps an attribute that it
+ * does not know.  Not there where there are none. */
+static enum sidestep_status put_int_keys(struct dcp_writer *w, const struct metadata *metadata)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < metadata->count; i++) {
+        const struct metadata_entry *entry = &metadata->entries[i];
+        uint64_t positions = path_integers(entry->path, entry->path_length);
+        if (positions == 0)
+            continue;
+        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        if (count == 0) {
+            dcp_writer_constant(w, DCP_METADATA_INT_KEYS);
+            dcp_writer_op(w, OP_EMPTY_DICT);
+        } else if (count % BATCH == 0) {
+            dcp_writer_op(w, OP_SETITEMS);
+        }
+        if (count++ % BATCH == 0)
+            dcp_writer_op(w, OP_MARK);
+        dcp_writer_get_memo(w, w->names[i]);
+        TRY(put_positions(w, positions));
+    }
+    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    if (count != 0)
+        dcp_writer_op(w, OP_SETITEMS);
     return SIDESTEP_OK;
 }
 
@@ -319,6 +367,7 @@ static enum sidestep_status put_metadata(struct dcp_writer *w, const struct meta
     TRY(put_planner_data(w, metadata));
     TRY(put_storage_data(w, metadata, items));
     TRY(put_storage_meta(w, metadata));
+    TRY(put_int_keys(w, metadata));
     TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
     dcp_writer_constant(w, "version");
     dcp_writer_constant(w, "1.0.0");

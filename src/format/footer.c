@@ -9,35 +9,7 @@
 
 #include "base/checked.h"
 #include "format/footer_layout.h"
-
-#define INDEX_TEXT_BYTES 24 /* of an int64_t in decimal, sign and NUL included */
-
-/* The text of a path item as it stands in a joined name: the key, or the index in ${decimal}. */
-static const char *path_item_text(const struct sidestep_path_item *path,
-                                  char decimal[INDEX_TEXT_BYTES])
-{
-    if (path->key != NULL)
-        return path->key;
-    snprintf(decimal, INDEX_TEXT_BYTES, "%" PRId64, path->index);
-    return decimal;
-}
-
-static bool path_joins_to_name(const struct footer_item *item)
-{
-    char decimal[INDEX_TEXT_BYTES];
-    const char *at = item->name;
-
-    for (uint32_t i = 0; i < item->path_length; i++) {
-        const char *text = path_item_text(&item->path[i], decimal);
-        size_t length = strlen(text);
-        if (i > 0 && *at++ != '.')
-            return false;
-        if (strncmp(at, text, length) != 0)
-            return false;
-        at += length;
-    }
-    return *at == '\0';
-}
+#include "model/path.h"
 
 static bool box_is_whole(const struct footer_item *item)
 {
@@ -62,9 +34,15 @@ uint8_t footer_item_flags(const struct footer_item *item)
         flags |= FOOTER_FLAG_REQUIRES_GRAD;
     if (!item->is_object && box_is_whole(item))
         flags |= FOOTER_FLAG_WHOLE;
-    if (path_joins_to_name(item))
+    if (path_spells(item->name, item->path, item->path_length))
         flags |= FOOTER_FLAG_JOINED;
     return flags;
+}
+
+/* Stored as an index of a list; an integer key is stored as the text that stock torch sees. */
+static bool is_index(const struct sidestep_path_item *item)
+{
+    return item->key == NULL && !path_is_integer(item);
 }
 
 static uint64_t dimension_bytes(uint8_t flags)
@@ -77,19 +55,22 @@ static uint64_t item_text_bytes(const struct footer_item *item)
 {
     uint8_t flags = footer_item_flags(item);
     uint64_t rows = (flags & FOOTER_FLAG_WHOLE) != 0 ? 1 : 3;
+    char decimal[PATH_DECIMAL_BYTES];
     uint64_t bytes = rows * item->ndim * dimension_bytes(flags) + strlen(item->name) + 1;
 
     bytes += (uint64_t)2 * item->path_length;
     if ((flags & FOOTER_FLAG_JOINED) != 0)
         return bytes;
     for (uint32_t i = 0; i < item->path_length; i++)
-        bytes += item->path[i].key != NULL ? strlen(item->path[i].key) + 1 : 8;
+        bytes += is_index(&item->path[i]) ? 8 : strlen(path_text(&item->path[i], decimal)) + 1;
     return bytes;
 }
 
 struct footer_sizes {
     uint64_t text_bytes; /* a multiple of 8 */
     uint64_t blocks;
+    uint64_t int_keys; /* items that have any */
+    uint64_t extension_bytes;
     uint64_t total; /* footer and trailer */
 };
 static struct footer_sizes measure(const struct footer *footer)
@@ -99,10 +80,14 @@ static struct footer_sizes measure(const struct footer *footer)
     for (size_t i = 0; i < footer->count; i++) {
         sizes.text_bytes += item_text_bytes(&footer->items[i]);
         sizes.blocks += footer->items[i].block_count;
+        sizes.int_keys += path_integers(footer->items[i].path, footer->items[i].path_length) != 0;
     }
+    if (sizes.int_keys != 0)
+        sizes.extension_bytes = FOOTER_PART_HEADER_BYTES + FOOTER_INT_KEYS_BYTES * sizes.int_keys;
     sizes.text_bytes = round_up(sizes.text_bytes, 8);
     sizes.total = FOOTER_HEADER_BYTES + (uint64_t)FOOTER_RECORD_BYTES * footer->count +
-                  sizes.text_bytes + 8 * sizes.blocks + FOOTER_TRAILER_BYTES;
+                  sizes.text_bytes + 8 * sizes.blocks + sizes.extension_bytes +
+                  FOOTER_TRAILER_BYTES;
     return sizes;
 }
 
@@ -118,9 +103,10 @@ static void put_header(const struct footer *footer, const struct footer_sizes *s
     buffer_put_u32le(out, FOOTER_VERSION);
     buffer_put_u32le(out, footer->world_size);
     buffer_put_u64le(out, footer->required_features);
-    buffer_put_u64le(out, footer->optional_features);
+    buffer_put_u64le(out, (footer->optional_features & ~(uint64_t)FOOTER_OPTIONAL_INT_KEYS) |
+                              (sizes->int_keys != 0 ? FOOTER_OPTIONAL_INT_KEYS : 0));
     buffer_put_u32le(out, footer->shard_count);
-    buffer_put_u32le(out, 0); /* bytes of extensions */
+    buffer_put_u32le(out, (uint32_t)sizes->extension_bytes);
     buffer_put_u64le(out, footer->count);
     buffer_put_u64le(out, sizes->text_bytes);
     buffer_put_u64le(out, sizes->blocks);
@@ -155,13 +141,13 @@ static void put_dimensions(const int64_t *numbers, uint32_t ndim, uint64_t width
 
 static void put_path(const struct sidestep_path_item *path, bool joined, struct buffer *out)
 {
-    char decimal[INDEX_TEXT_BYTES];
-    uint16_t index_bit = path->key == NULL ? FOOTER_PATH_INDEX : 0;
-    const char *text = path_item_text(path, decimal);
+    char decimal[PATH_DECIMAL_BYTES];
+    uint16_t index_bit = is_index(path) ? FOOTER_PATH_INDEX : 0;
+    const char *text = path_text(path, decimal);
 
     if (joined) {
         buffer_put_u16le(out, (uint16_t)(index_bit | strlen(text)));
-    } else if (path->key == NULL) {
+    } else if (is_index(path)) {
         buffer_put_u16le(out, FOOTER_PATH_INDEX);
         buffer_put_u64le(out, (uint64_t)path->index);
     } else {
@@ -183,6 +169,21 @@ static void put_text(const struct footer_item *item, struct buffer *out)
     buffer_put(out, item->name, strlen(item->name) + 1);
     for (uint32_t i = 0; i < item->path_length; i++)
         put_path(&item->path[i], (flags & FOOTER_FLAG_JOINED) != 0, out);
+}
+
+static void put_int_keys(const struct footer *footer, const struct footer_sizes *sizes,
+                         struct buffer *out)
+{
+    buffer_put_u32le(out, FOOTER_INT_KEYS_BIT);
+    buffer_put_u32le(out, (uint32_t)(sizes->extension_bytes - FOOTER_PART_HEADER_BYTES));
+    for (size_t i = 0; i < footer->count; i++) {
+        uint64_t integers = path_integers(footer->items[i].path, footer->items[i].path_length);
+
+        if (integers == 0)
+            continue;
+        buffer_put_u32le(out, (uint32_t)i);
+        buffer_put_u64le(out, integers);
+    }
 }
 
 /* The footer lies in ${out} from ${start} to its end. */
@@ -232,6 +233,8 @@ enum sidestep_status footer_encode(const struct footer *footer, uint64_t file_of
     for (size_t i = 0; i < footer->count; i++)
         for (uint64_t k = 0; k < footer->items[i].block_count; k++)
             buffer_put_u64le(out, footer->items[i].blocks[k]);
+    if (sizes.int_keys != 0)
+        put_int_keys(footer, &sizes, out);
     put_trailer(footer, start, out);
     assert(out->length - start == sizes.total);
     return SIDESTEP_OK;

@@ -61,6 +61,8 @@ struct footer {
     struct footer_item *items; /* by offset, not overlapping */
 };
 #define FOOTER_KNOWN_REQUIRED 0u
+/* Some keys of paths are integers.  Set, or not, by footer_encode(). */
+#define FOOTER_OPTIONAL_INT_KEYS 1u
 
 /* Bytes that footer_encode() will append: known before any hash is. */
 uint64_t footer_encoded_bytes(const struct footer *footer);

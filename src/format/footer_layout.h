@@ -26,6 +26,11 @@
 #define FOOTER_PATH_INDEX 0x8000u
 #define FOOTER_PATH_LENGTH 0x7fffu
 
+/* In the extensions: what FOOTER_OPTIONAL_INT_KEYS puts there. */
+#define FOOTER_PART_HEADER_BYTES 8u
+#define FOOTER_INT_KEYS_BIT 0u
+#define FOOTER_INT_KEYS_BYTES 12u /* per item that has any: number of the record, mask */
+
 /* The one flags byte that ${item} is stored with, so that a footer has only one encoding. */
 uint8_t footer_item_flags(const struct footer_item *item);
 

@@ -6,6 +6,7 @@
 
 #include "base/cursor.h"
 #include "format/footer_layout.h"
+#include "model/path.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "block hashes are used as they lie in the file");
@@ -70,6 +71,7 @@ struct areas {
     struct cursor text;
     const uint64_t *blocks; /* not yet given to an item */
     uint64_t blocks_left;
+    struct cursor extensions;
 };
 
 static void *areas_new(struct areas *areas, size_t count, size_t size, struct sidestep_error *err)
@@ -252,7 +254,58 @@ static enum sidestep_status read_header(struct cursor *c, struct footer *out, st
     /* Everything before is a multiple of 8, and so is the address of the first byte. */
     areas->blocks = (const void *)cursor_take(c, (size_t)blocks * 8);
     areas->blocks_left = blocks;
+    areas->extensions =
+        cursor_over(cursor_take(c, (size_t)extension_bytes), (size_t)extension_bytes);
     out->count = (size_t)count;
+    return SIDESTEP_OK;
+}
+
+/* The part for ${bit} of the extensions.  Each of the ${features} has one at most, and none else.
+ */
+static bool find_part(struct cursor extensions, uint64_t features, uint32_t bit,
+                      struct cursor *part)
+{
+    bool found = false;
+
+    while (cursor_left(&extensions) != 0) {
+        uint32_t of = cursor_u32le(&extensions);
+        size_t bytes = cursor_u32le(&extensions);
+        const uint8_t *start = cursor_take(&extensions, bytes);
+
+        if (start == NULL || of >= 64 || (features >> of & 1) == 0)
+            return false;
+        features &= ~((uint64_t)1 << of);
+        if (of == bit) {
+            *part = cursor_over(start, bytes);
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* Which keys are integers.  All of it must be as footer_encode() writes it. */
+static enum sidestep_status read_int_keys(struct cursor extensions, struct footer *out,
+                                          struct sidestep_error *err)
+{
+    uint64_t next = 0; /* the least number that the next item may have */
+    struct cursor part = {0};
+
+    if (!find_part(extensions, out->optional_features, FOOTER_INT_KEYS_BIT, &part) ||
+        cursor_left(&part) == 0)
+        return FAIL_FORMAT(err, "the list of integer keys is malformed");
+    while (cursor_left(&part) != 0) {
+        uint64_t number = cursor_u32le(&part), integers = cursor_u64le(&part);
+
+        if (part.overrun || number < next || number >= out->count || integers == 0)
+            return FAIL_FORMAT(err, "the list of integer keys is malformed");
+        const struct footer_item *item = &out->items[number];
+        /* The path is in our arena: const to those who are given it. */
+        if (!path_set_integers((struct sidestep_path_item *)(uintptr_t)item->path,
+                               item->path_length, integers))
+            return FAIL_FORMAT(err, "'%s': integer keys 0x%" PRIx64 " that its path does not have",
+                               item->name, integers);
+        next = number + 1;
+    }
     return SIDESTEP_OK;
 }
 
@@ -280,6 +333,8 @@ static enum sidestep_status footer_parse(const uint8_t *bytes, size_t length, ui
             return FAIL_FORMAT(err, "something lies behind the text of the last item");
     if (areas.blocks_left != 0)
         return FAIL_FORMAT(err, "%" PRIu64 " hashes belong to no item", areas.blocks_left);
+    if ((out->optional_features & FOOTER_OPTIONAL_INT_KEYS) != 0)
+        TRY(read_int_keys(areas.extensions, out, err));
     return footer_check(out, end, SIDESTEP_ECORRUPT, err);
 }
 

@@ -44,8 +44,7 @@ static size_t fence(const struct pickle_parser *p)
 enum sidestep_status pickle_push(struct pickle_parser *p, struct pickle_node *node)
 {
     if (p->depth == PICKLE_MAX_STACK)
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "more than %u values on the stack",
-                           PICKLE_MAX_STACK);
+        return PICKLE_FAIL(p, p->beyond, "more than %u values on the stack", PICKLE_MAX_STACK);
     if (p->depth == p->stack_capacity)
         TRY(grow(p, (void **)&p->stack, &p->stack_capacity, sizeof(struct pickle_node *), 0));
     p->stack[p->depth++] = node;
@@ -70,7 +69,7 @@ enum sidestep_status pickle_top(struct pickle_parser *p, struct pickle_node **no
 enum sidestep_status pickle_mark(struct pickle_parser *p)
 {
     if (p->mark_count == PICKLE_MAX_STACK)
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "more than %u marks", PICKLE_MAX_STACK);
+        return PICKLE_FAIL(p, p->beyond, "more than %u marks", PICKLE_MAX_STACK);
     if (p->mark_count == p->mark_capacity)
         TRY(grow(p, (void **)&p->marks, &p->mark_capacity, sizeof(*p->marks), 0));
     p->marks[p->mark_count++] = p->depth;
@@ -84,7 +83,7 @@ enum sidestep_status pickle_pop_mark(struct pickle_parser *p, struct pickle_node
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "no mark on the stack");
     size_t at = p->marks[--p->mark_count];
     assert(at <= p->depth);
-    *items = p->stack + at;
+    *items = p->stack != NULL ? p->stack + at : NULL;
     *count = p->depth - at;
     p->depth = at;
     return SIDESTEP_OK;
@@ -219,7 +218,7 @@ enum sidestep_status pickle_attach(struct pickle_parser *p, struct pickle_node *
         return PICKLE_FAIL(p, SIDESTEP_EUNSUPPORTED,
                            "an object that contains itself, or changes inside another");
     if (child->depth >= PICKLE_MAX_DEPTH)
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "nested more than %d deep", PICKLE_MAX_DEPTH);
+        return PICKLE_FAIL(p, p->beyond, "nested more than %d deep", PICKLE_MAX_DEPTH);
     if (parent->depth <= child->depth)
         parent->depth = (uint8_t)(child->depth + 1);
     if (parent->kind == PICKLE_SET && !child->hashable)
@@ -292,13 +291,22 @@ enum sidestep_status pickle_parse(struct arena *arena, const void *bytes, size_t
                                   size_t *consumed, struct pickle_node **root,
                                   struct sidestep_error *err)
 {
+    return pickle_parse_or(SIDESTEP_ECORRUPT, arena, bytes, length, consumed, root, err);
+}
+
+enum sidestep_status pickle_parse_or(enum sidestep_status beyond, struct arena *arena,
+                                     const void *bytes, size_t length, size_t *consumed,
+                                     struct pickle_node **root, struct sidestep_error *err)
+{
     OWNED_BY(release)
-    struct pickle_parser p = {
-        .in = cursor_over(bytes, length), .length = length, .arena = arena, .err = err};
+    struct pickle_parser p = {.in = cursor_over(bytes, length),
+                              .length = length,
+                              .arena = arena,
+                              .beyond = beyond,
+                              .err = err};
 
     if (length > PICKLE_MAX_BYTES)
-        return FAIL(err, SIDESTEP_ECORRUPT, "pickle: %zu bytes, the limit is %zu", length,
-                    PICKLE_MAX_BYTES);
+        return FAIL(err, beyond, "pickle: %zu bytes, the limit is %zu", length, PICKLE_MAX_BYTES);
     TRY(make_constants(&p));
     while (!p.stopped)
         TRY(step(&p));

@@ -79,6 +79,12 @@ enum sidestep_status pickle_parse(struct arena *arena, const void *bytes, size_t
                                   size_t *consumed, struct pickle_node **root,
                                   struct sidestep_error *err);
 
+/* The same with another status for what is beyond the limits above: EUNSUPPORTED for a pickle that
+ * its own process made, and that nothing is wrong with. */
+enum sidestep_status pickle_parse_or(enum sidestep_status beyond, struct arena *arena,
+                                     const void *bytes, size_t length, size_t *consumed,
+                                     struct pickle_node **root, struct sidestep_error *err);
+
 /* True if ${node} is the global "module name". */
 bool pickle_is_global(const struct pickle_node *node, const char *module_and_name);
 /* Value of a string key of a DICT, or NULL. */
@@ -91,9 +97,21 @@ struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key);
 enum sidestep_status pickle_to_value(const struct pickle_node *node, struct sidestep_value **out,
                                      struct sidestep_error *err);
 
+/* The same for plain data, which loses nothing: EUNSUPPORTED for every node that is not exactly one
+ * of None, bool, int of 64 bits, float, str, bytes, list, tuple, dict, and beyond the limits. */
+enum sidestep_status pickle_to_plain_value(const struct pickle_node *node,
+                                           struct sidestep_value **out, struct sidestep_error *err);
+
+/* UTF-8 as pickles have it: lone surrogates and NULs are allowed. */
+bool pickle_is_text(const char *bytes, size_t length);
+
 /* Append a protocol-2 pickle of ${value} as torch.save(obj) writes it (weights_only-loadable
  * opcodes); EUNSUPPORTED for OPAQUE. */
 enum sidestep_status pickle_write_value(struct buffer *out, const struct sidestep_value *value,
                                         struct sidestep_error *err);
+/* The same as a protocol-3 pickle, which needs no symbol. */
+enum sidestep_status pickle_write_plain_value(struct buffer *out,
+                                              const struct sidestep_value *value,
+                                              struct sidestep_error *err);
 
 #endif

@@ -21,6 +21,7 @@ struct pickle_parser {
     bool stopped;
     struct arena *arena;
     struct sidestep_error *err;
+    enum sidestep_status beyond; /* what a limit means that the pickle exceeds */
     struct pickle_node **stack;
     size_t depth;
     size_t stack_capacity;

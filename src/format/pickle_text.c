@@ -78,7 +78,7 @@ static enum sidestep_status push_decimal(struct pickle_parser *p, const char *te
     if (!is_digits(text + at, length - at))
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "no decimal number");
     if (length - at > PICKLE_MAX_DIGITS)
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "%zu digits, the limit is %d", length - at,
+        return PICKLE_FAIL(p, p->beyond, "%zu digits, the limit is %d", length - at,
                            PICKLE_MAX_DIGITS);
     while (at < length) {
         uint32_t factor = 1, digits = 0;
@@ -144,7 +144,7 @@ enum sidestep_status pickle_run_float(struct pickle_parser *p)
             real = strtod_l(text, &end, c);
         freelocale(c);
     }
-    if (length == 0 || end != text + length)
+    if (length == 0 || length > MAX_FLOAT_TEXT || end != text + length)
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "no number with a fraction");
     return pickle_push_float(p, real);
 }

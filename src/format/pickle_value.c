@@ -17,6 +17,8 @@
 #define MAX_SHOWN_BIGINT 32u /* bytes */
 
 struct conversion {
+    bool plain;                  /* refuse what is not plain data */
+    enum sidestep_status beyond; /* what a limit means that the tree exceeds */
     size_t values;
     size_t shared_bytes;
     struct sidestep_error *err;
@@ -36,9 +38,9 @@ static enum sidestep_status made(struct conversion *c, struct sidestep_value *va
 static enum sidestep_status charge(struct conversion *c, size_t bytes, bool shared)
 {
     if (++c->values > PICKLE_MAX_VALUES)
-        return FAIL(c->err, SIDESTEP_ECORRUPT, "pickle: more than %u values", PICKLE_MAX_VALUES);
+        return FAIL(c->err, c->beyond, "pickle: more than %u values", PICKLE_MAX_VALUES);
     if (shared && bytes > PICKLE_MAX_SHARED_BYTES - c->shared_bytes)
-        return FAIL(c->err, SIDESTEP_ECORRUPT, "pickle: more than %zu bytes by repeating texts",
+        return FAIL(c->err, c->beyond, "pickle: more than %zu bytes by repeating texts",
                     PICKLE_MAX_SHARED_BYTES);
     if (shared)
         c->shared_bytes += bytes;
@@ -143,6 +145,54 @@ static enum sidestep_status make_dict(struct conversion *c, const struct pickle_
                          shared || items[i]->shared));
     *out = TAKE(dict);
     return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- plain data */
+
+/* Protocols 0 to 2 have no bytes: they call for them. */
+static bool is_call_for_bytes(const struct pickle_node *node)
+{
+    return node->kind == PICKLE_REDUCE && node->as.call.state == NULL &&
+           node->as.call.items == NULL &&
+           (pickle_is_global(node->as.call.callable, "_codecs encode") ||
+            pickle_is_global(node->as.call.callable, "builtins bytes") ||
+            pickle_is_global(node->as.call.callable, "__builtin__ bytes"));
+}
+
+static enum sidestep_status refuse(struct conversion *c, const struct pickle_node *node)
+{
+    const struct pickle_node *symbol = node;
+
+    if (node->kind == PICKLE_REDUCE || node->kind == PICKLE_OBJECT)
+        symbol = node->as.call.callable;
+    struct shown name = shown_name(symbol->kind == PICKLE_GLOBAL   ? symbol->as.text.bytes
+                                   : symbol->kind == PICKLE_BIGINT ? "int beyond 64 bits"
+                                   : symbol->kind == PICKLE_SET    ? "set"
+                                   : symbol->kind == PICKLE_BYTES  ? "bytearray"
+                                                                   : "object");
+    return FAIL(c->err, SIDESTEP_EUNSUPPORTED, "pickle: no plain data: %s", name.text);
+}
+
+static enum sidestep_status check_plain(struct conversion *c, const struct pickle_node *node)
+{
+    switch (node->kind) {
+    case PICKLE_STR:
+        return pickle_is_text(node->as.text.bytes, node->as.text.length)
+                   ? SIDESTEP_OK
+                   : FAIL(c->err, SIDESTEP_ECORRUPT, "pickle: a str is not UTF-8");
+    case PICKLE_BYTES:
+        return node->hashable ? SIDESTEP_OK : refuse(c, node);
+    case PICKLE_REDUCE:
+        return is_call_for_bytes(node) ? SIDESTEP_OK : refuse(c, node);
+    case PICKLE_BIGINT:
+    case PICKLE_SET:
+    case PICKLE_GLOBAL:
+    case PICKLE_OBJECT:
+    case PICKLE_PERSID:
+        return refuse(c, node);
+    default:
+        return SIDESTEP_OK;
+    }
 }
 
 /* ---------------------------------------------------------------- well-known calls */
@@ -294,6 +344,8 @@ static enum sidestep_status convert_call(struct conversion *c, const struct pick
         if (*out != NULL)
             return SIDESTEP_OK;
     }
+    if (c->plain)
+        return refuse(c, node);
     return make_opaque(c, "", node->as.call.callable,
                        node->kind == PICKLE_OBJECT ? " object" : "(...)", out);
 }
@@ -302,6 +354,8 @@ static enum sidestep_status convert(struct conversion *c, const struct pickle_no
                                     bool shared, struct sidestep_value **out)
 {
     *out = NULL;
+    if (c->plain)
+        TRY(check_plain(c, node));
     switch (node->kind) {
     case PICKLE_NONE:
         TRY(charge(c, 0, false));
@@ -344,7 +398,15 @@ static enum sidestep_status convert(struct conversion *c, const struct pickle_no
 enum sidestep_status pickle_to_value(const struct pickle_node *node, struct sidestep_value **out,
                                      struct sidestep_error *err)
 {
-    struct conversion c = {.err = err};
+    struct conversion c = {.beyond = SIDESTEP_ECORRUPT, .err = err};
+
+    return convert(&c, node, false, out);
+}
+
+enum sidestep_status pickle_to_plain_value(const struct pickle_node *node,
+                                           struct sidestep_value **out, struct sidestep_error *err)
+{
+    struct conversion c = {.plain = true, .beyond = SIDESTEP_EUNSUPPORTED, .err = err};
 
     return convert(&c, node, false, out);
 }

@@ -18,6 +18,7 @@ struct writer {
     uint32_t memo;      /* next number */
     uint32_t encode_at; /* memo numbers of _codecs.encode and of its second argument */
     uint32_t latin1_at;
+    bool plain; /* protocol 3, which has bytes */
 };
 
 /* Recursion: no deeper than VALUE_MAX_DEPTH. */
@@ -91,18 +92,32 @@ static size_t character(const unsigned char *p, size_t left)
     return bytes;
 }
 
+/* The first byte that is not UTF-8, or ${length}. */
+static size_t text_bytes(const char *bytes, size_t length)
+{
+    size_t i = 0;
+
+    for (size_t step; i < length; i += step)
+        if ((step = character((const unsigned char *)bytes + i, length - i)) == 0)
+            break;
+    return i;
+}
+
+bool pickle_is_text(const char *bytes, size_t length)
+{
+    return text_bytes(bytes, length) == length;
+}
+
 static enum sidestep_status put_str(struct writer *w, const struct sidestep_value *value)
 {
-    const unsigned char *text = (const unsigned char *)value->as.text.bytes;
+    const char *text = value->as.text.bytes;
     size_t length = value->as.text.length;
 
     if (length > UINT32_MAX)
         return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "a str of %zu bytes", length);
-    for (size_t i = 0, step; i < length; i += step) {
-        step = character(text + i, length - i);
-        if (step == 0)
-            return FAIL(w->err, SIDESTEP_EINVAL, "a str is not UTF-8 at byte %zu", i);
-    }
+    size_t valid = text_bytes(text, length);
+    if (valid != length)
+        return FAIL(w->err, SIDESTEP_EINVAL, "a str is not UTF-8 at byte %zu", valid);
     buffer_put_u8(w->out, 'X'); /* BINUNICODE */
     buffer_put_u32le(w->out, (uint32_t)length);
     buffer_put(w->out, text, length);
@@ -136,6 +151,16 @@ static enum sidestep_status put_bytes(struct writer *w, const struct sidestep_va
         high += bytes[i] >> 7;
     if (length > UINT32_MAX || length + high > UINT32_MAX)
         return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "%zu bytes in one object", length);
+    if (w->plain) {
+        buffer_put_u8(w->out, length < 256 ? 'C' : 'B'); /* SHORT_BINBYTES, BINBYTES */
+        if (length < 256)
+            buffer_put_u8(w->out, (uint8_t)length);
+        else
+            buffer_put_u32le(w->out, (uint32_t)length);
+        buffer_put(w->out, bytes, length);
+        put_memo(w);
+        return SIDESTEP_OK;
+    }
     if (w->encode_at == NOT_YET) {
         buffer_put_text(w->out, "c_codecs\nencode\n");
         w->encode_at = put_memo(w);
@@ -257,13 +282,15 @@ static enum sidestep_status put_value(struct writer *w, const struct sidestep_va
                 value->as.text.bytes);
 }
 
-enum sidestep_status pickle_write_value(struct buffer *out, const struct sidestep_value *value,
-                                        struct sidestep_error *err)
+static enum sidestep_status write_value(struct buffer *out, const struct sidestep_value *value,
+                                        bool plain, struct sidestep_error *err)
 {
-    struct writer w = {.out = out, .err = err, .encode_at = NOT_YET, .latin1_at = NOT_YET};
+    struct writer w = {
+        .out = out, .err = err, .encode_at = NOT_YET, .latin1_at = NOT_YET, .plain = plain};
     size_t before = out->length;
 
-    buffer_put(out, "\x80\x02", 2); /* PROTO 2 */
+    buffer_put_u8(out, 0x80); /* PROTO */
+    buffer_put_u8(out, plain ? 3 : 2);
     enum sidestep_status status = put_value(&w, value);
     buffer_put_u8(out, '.'); /* STOP */
     if (status == SIDESTEP_OK)
@@ -271,4 +298,17 @@ enum sidestep_status pickle_write_value(struct buffer *out, const struct sideste
     if (status != SIDESTEP_OK)
         out->length = before;
     return status;
+}
+
+enum sidestep_status pickle_write_value(struct buffer *out, const struct sidestep_value *value,
+                                        struct sidestep_error *err)
+{
+    return write_value(out, value, false, err);
+}
+
+enum sidestep_status pickle_write_plain_value(struct buffer *out,
+                                              const struct sidestep_value *value,
+                                              struct sidestep_error *err)
+{
+    return write_value(out, value, true, err);
 }

@@ -6,7 +6,6 @@
  */
 #include "model/state_dict.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -15,6 +14,7 @@
 #include "base/options.h"
 #include "base/owned.h"
 #include "base/utf8.h"
+#include "model/path.h"
 #include "model/shown.h"
 #include "model/value.h"
 
@@ -87,21 +87,33 @@ static enum sidestep_status check_name(const char *name, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
-/* Torch's rule: a fully qualified name is its path joined by '.', list indices in decimal. */
-static bool path_spells(const char *name, const struct sidestep_path_item *path,
-                        uint32_t path_length)
+static enum sidestep_status check_path_item(const char *name, const struct sidestep_path_item *item,
+                                            uint32_t i, struct sidestep_error *err)
 {
-    char digits[24];
-
-    for (uint32_t i = 0; i < path_length; i++) {
-        snprintf(digits, sizeof(digits), "%lld", (long long)path[i].index);
-        const char *part = path[i].key != NULL ? path[i].key : digits;
-        size_t length = strlen(part);
-        if ((i != 0 && *name++ != '.') || strncmp(name, part, length) != 0)
-            return false;
-        name += length;
+    if ((item->flags & ~SIDESTEP_PATH_INT_KEY) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "'%s': path[%u] has flags (0x%x) that this library does not know",
+                    shown_name(name).text, i, item->flags & ~SIDESTEP_PATH_INT_KEY);
+    if (item->reserved != 0)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': path[%u] has reserved fields that are not zero",
+                    shown_name(name).text, i);
+    if (item->key == NULL) {
+        if (item->index < 0 && !path_is_integer(item))
+            return FAIL(err, SIDESTEP_EINVAL, "'%s': path[%u] is the index %lld",
+                        shown_name(name).text, i, (long long)item->index);
+        return SIDESTEP_OK;
     }
-    return *name == '\0';
+    if (path_is_integer(item))
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': path[%u] is both a text and an integer key",
+                    shown_name(name).text, i);
+    size_t length = strnlen(item->key, SIDESTEP_MAX_NAME + 1);
+    if (length > SIDESTEP_MAX_NAME)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': the key path[%u] has more than %u bytes",
+                    shown_name(name).text, i, SIDESTEP_MAX_NAME);
+    if (!utf8_is_valid(item->key, length))
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': the key path[%u] is not UTF-8",
+                    shown_name(name).text, i);
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status check_path(const char *name, const struct sidestep_path_item *path,
@@ -113,20 +125,8 @@ static enum sidestep_status check_path(const char *name, const struct sidestep_p
     if (path_length != 0 && path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': path_length is %u, but path is NULL",
                     shown_name(name).text, path_length);
-    for (uint32_t i = 0; i < path_length; i++) {
-        if (path[i].key == NULL && path[i].index < 0)
-            return FAIL(err, SIDESTEP_EINVAL, "'%s': path[%u] is the index %lld",
-                        shown_name(name).text, i, (long long)path[i].index);
-        if (path[i].key == NULL)
-            continue;
-        size_t length = strnlen(path[i].key, SIDESTEP_MAX_NAME + 1);
-        if (length > SIDESTEP_MAX_NAME)
-            return FAIL(err, SIDESTEP_EINVAL, "'%s': the key path[%u] has more than %u bytes",
-                        shown_name(name).text, i, SIDESTEP_MAX_NAME);
-        if (!utf8_is_valid(path[i].key, length))
-            return FAIL(err, SIDESTEP_EINVAL, "'%s': the key path[%u] is not UTF-8",
-                        shown_name(name).text, i);
-    }
+    for (uint32_t i = 0; i < path_length; i++)
+        TRY(check_path_item(name, &path[i], i, err));
     if (path_length != 0 && !path_spells(name, path, path_length))
         return FAIL(err, SIDESTEP_EINVAL,
                     "'%s': its path spells another name; joined by '.', it must be the name",
@@ -149,13 +149,13 @@ static enum sidestep_status copy_names(struct arena *arena, const char *name,
     if (path_length == 0)
         items[0].key = entry->name;
     for (uint32_t i = 0; i < path_length; i++) {
-        if (path[i].key == NULL) {
-            items[i].index = path[i].index;
+        items[i] = path[i];
+        if (path[i].key == NULL)
             continue;
-        }
         items[i].key = arena_strndup(arena, path[i].key, strlen(path[i].key));
         if (items[i].key == NULL)
             return FAIL_NOMEM(err, strlen(path[i].key));
+        items[i].index = 0;
     }
     entry->path = items;
     return SIDESTEP_OK;
@@ -228,15 +228,14 @@ static enum sidestep_status reserve_entry(struct sidestep_state_dict *state,
 
 /* ---------------------------------------------------------------- adding tensors */
 
-/* Where the shard lies around its first element must be sayable in signed bytes, and be memory. */
-static enum sidestep_status check_memory(const struct state_entry *entry,
-                                         struct sidestep_error *err)
+enum sidestep_status state_entry_check_memory(const struct state_entry *entry, const void *data,
+                                              struct sidestep_error *err)
 {
     uint64_t item = sidestep_dtype_size(entry->dtype), below = 0, above = 0;
 
     if (box_volume(&entry->box) == 0)
         return SIDESTEP_OK;
-    if (entry->data == NULL)
+    if (data == NULL)
         return FAIL(err, SIDESTEP_EINVAL,
                     "'%s': the address is NULL, but the shard has %llu elements",
                     shown_name(entry->name).text, (unsigned long long)box_volume(&entry->box));
@@ -252,7 +251,7 @@ static enum sidestep_status check_memory(const struct state_entry *entry,
                         "'%s': strides[%u] is %lld, which takes the shard out of memory",
                         shown_name(entry->name).text, d, (long long)stride);
     }
-    if (below > (uintptr_t)entry->data || above + item > UINTPTR_MAX - (uintptr_t)entry->data)
+    if (below > (uintptr_t)data || above + item > UINTPTR_MAX - (uintptr_t)data)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': strides %s take the shard out of memory",
                     shown_name(entry->name).text, shown_shape(entry->ndim, entry->strides).text);
     return SIDESTEP_OK;
@@ -379,7 +378,7 @@ enum sidestep_status sidestep_state_dict_add_tensor(struct sidestep_state_dict *
     entry.flags = ours.flags;
     TRY(copy_arrays(&state->arena, &ours, &entry, err));
     TRY(copy_names(&state->arena, ours.name, ours.path, ours.path_length, &entry, err));
-    TRY(check_memory(&entry, err));
+    TRY(state_entry_check_memory(&entry, entry.data, err));
     const struct state_entry *first = state_dict_find(state, entry.name);
     if (first != NULL) {
         entry.first_same_name = first->first_same_name;
@@ -459,45 +458,4 @@ const void *sidestep_state_dict_bytes(const struct sidestep_state_dict *state, c
     if (length != NULL)
         *length = entry != NULL && entry->bytes != NULL ? entry->length : 0;
     return entry != NULL ? entry->bytes : NULL;
-}
-
-static enum sidestep_status find_object(struct sidestep_state_dict *state, const char *name,
-                                        struct state_entry **entry, struct sidestep_error *err)
-{
-    *entry = state != NULL && name != NULL ? state_dict_find(state, name) : NULL;
-    if (*entry == NULL || !(*entry)->is_object)
-        return FAIL(err, SIDESTEP_ENOTFOUND, "the state has no object '%s'",
-                    name != NULL ? shown_name(name).text : "");
-    return SIDESTEP_OK;
-}
-
-enum sidestep_status sidestep_state_dict_set_value(struct sidestep_state_dict *state,
-                                                   const char *name, struct sidestep_value *value,
-                                                   struct sidestep_error *err)
-{
-    struct state_entry *entry;
-
-    TRY(find_object(state, name, &entry, err));
-    if (value == NULL)
-        return FAIL_NOMEM(err, sizeof(*value));
-    state_entry_set_object(entry, value, NULL, 0);
-    return SIDESTEP_OK;
-}
-
-enum sidestep_status sidestep_state_dict_set_bytes(struct sidestep_state_dict *state,
-                                                   const char *name, const void *bytes,
-                                                   size_t length, struct sidestep_error *err)
-{
-    struct state_entry *entry;
-
-    TRY(find_object(state, name, &entry, err));
-    if (bytes == NULL && length != 0)
-        return FAIL(err, SIDESTEP_EINVAL, "'%s': %zu bytes at NULL", shown_name(name).text, length);
-    void *copy = memory_resize(NULL, length, 1);
-    if (copy == NULL)
-        return FAIL_NOMEM(err, length);
-    if (length != 0)
-        memcpy(copy, bytes, length);
-    state_entry_set_object(entry, NULL, copy, length);
-    return SIDESTEP_OK;
 }

@@ -40,7 +40,7 @@ struct sidestep_state_dict {
     struct table names; /* first entry of each name */
     size_t *box_slots;  /* hash table of the tensors by name and box: index + 1; 0: free */
     size_t box_capacity;
-    size_t box_count;
+    size_t box_count; /* tensor shards */
 };
 
 /* First entry of this name, or NULL. */
@@ -48,6 +48,10 @@ struct state_entry *state_dict_find(const struct sidestep_state_dict *state, con
 /* Give a loaded object to an entry; takes both (either may be NULL), frees what was there. */
 void state_entry_set_object(struct state_entry *entry, struct sidestep_value *value, void *bytes,
                             size_t length);
+/* Where the shard would lie with its first element at ${data} must be sayable in signed bytes, and
+ * be memory.  EINVAL names the tensor. */
+enum sidestep_status state_entry_check_memory(const struct state_entry *entry, const void *data,
+                                              struct sidestep_error *err);
 /* The shard in memory. */
 struct box_memory state_entry_memory(const struct state_entry *entry);
 

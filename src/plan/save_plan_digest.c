@@ -66,7 +66,7 @@ static void digest_put_entry(struct digest *d, const struct state_entry *entry)
     digest_put_text(d, entry->name);
     digest_put_number(d, entry->path_length);
     for (uint32_t i = 0; i < entry->path_length; i++) {
-        digest_put_number(d, entry->path[i].key != NULL);
+        digest_put_number(d, (uint64_t)(entry->path[i].key != NULL) | entry->path[i].flags << 1);
         if (entry->path[i].key != NULL)
             digest_put_text(d, entry->path[i].key);
         else

@@ -37,6 +37,8 @@ enum store_kind { STORE_FILE, STORE_DIRECTORY, STORE_OTHER };
 struct store_stat {
     enum store_kind kind;
     uint64_t size;
+    uint64_t stored; /* bytes on the medium: fewer where the file has holes, or is compressed; 0
+                        also where the storage does not say */
     uint64_t device; /* with inode: identity */
     uint64_t inode;
     int64_t modified; /* seconds since 1970, for people */

@@ -52,6 +52,7 @@ void store_posix_fill_stat(const struct stat *from, struct store_stat *to)
                 : S_ISDIR(from->st_mode) ? STORE_DIRECTORY
                                          : STORE_OTHER,
         .size = (uint64_t)from->st_size,
+        .stored = (uint64_t)from->st_blocks * 512,
         .device = from->st_dev,
         .inode = from->st_ino,
         .modified = from->st_mtim.tv_sec,

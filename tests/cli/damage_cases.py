@@ -1,9 +1,12 @@
 """Checkpoints that are damaged, unfinished, or made to hurt: one line, the right status, soon."""
+import array
 import os
 import re
 import signal
 import subprocess
 import time
+
+from saver import Saver
 
 SHARD = "__0_0.distcp"
 
@@ -24,7 +27,8 @@ def data_offset(path, bytes_of_tensor):
 def damaged(sidestep, checkpoint, kinds):
     """verify has status 3 and reports problems of these kinds; returns them."""
     report = sidestep.json("verify", checkpoint, status=3)
-    assert list(report) == ["ok", "checked_bytes", "problems"] and report["ok"] is False, report
+    assert list(report) == ["ok", "checked_bytes", "problems", "unlisted"], report
+    assert report["ok"] is False and report["unlisted"] == 0, report
     assert report["problems"], report
     for problem in report["problems"]:
         assert list(problem) == ["file", "name", "kind", "message"], problem
@@ -73,6 +77,31 @@ def test_shard_cut(sidestep):
     problems = damaged(sidestep, checkpoint, {"missing"})
     assert (problems[0]["file"], problems[0]["message"]) == (SHARD, "it is missing"), problems
     assert {"w", "opt.step"} & {p["name"] for p in problems[1:]}, problems  # what was in it
+
+
+def test_unreadable_metadata_is_named_once(sidestep):
+    """what is wrong with .metadata is said without the path, which stands in front"""
+    checkpoint = sidestep.copy("torch-2.14.1/nested")
+    os.truncate(f"{checkpoint}/.metadata", 10)
+    result = sidestep.run("verify", checkpoint)
+    assert result.status == 3 and result.stdout.count(checkpoint) == 1, result.describe()
+    assert "\n  format: .metadata: " in result.stdout, result.describe()
+
+
+def test_unlisted_problems(sidestep):
+    """of many names whose data is lost, a thousand are listed and the others counted"""
+    saver = Saver(os.path.dirname(sidestep.program))
+    number = array.array("f", [1])
+    names = [f"w.{i}".encode() for i in range(1200)]
+    saver.save(sidestep.path("ckpt"), 1, [(name, 2, [1], number) for name in names], [])
+    saver.close()
+    shard, = [name for name in os.listdir(sidestep.path("ckpt")) if name.endswith(".distcp")]
+    os.remove(sidestep.path(f"ckpt/{shard}"))
+    report = sidestep.json("verify", sidestep.path("ckpt"), status=3)
+    assert (len(report["problems"]), report["unlisted"]) == (1000, 201), len(report["problems"])
+    result = sidestep.run("verify", sidestep.path("ckpt"))
+    assert ", 1201 problems\n" in result.stdout, result.stdout[:200]
+    assert result.stdout.endswith("\n  and 201 more\n"), result.stdout[-200:]
 
 
 def test_metadata_gone(sidestep):

@@ -58,7 +58,7 @@ def test_show(sidestep):
     assert result.status == 0 and result.stderr == "", result.describe()
     heading = result.stdout.split("\n\n")[0]
     assert re.match(f"path        {NESTED}\nformat      dcp\n", heading), heading
-    assert re.search("\nsize        9.5 KiB\ntensors     3\nobjects     4$", heading), heading
+    assert re.search("\nsize        10.9 KiB\ntensors     3\nobjects     4$", heading), heading
     assert body(result.stdout) == NESTED_TABLES, result.stdout
 
 
@@ -109,7 +109,7 @@ def test_show_json(sidestep):
     shown = sidestep.json("show", NESTED)
     assert list(shown) == ["path", "format", "save_id", "step", "world_size", "bytes", "tensors",
                            "objects"], shown
-    assert shown["path"] == NESTED and shown["format"] == "dcp" and shown["bytes"] == 9775, shown
+    assert shown["path"] == NESTED and shown["format"] == "dcp" and shown["bytes"] == 11205, shown
     assert shown["step"] is None, shown
     assert shown["tensors"][2] == {
         "name": "w", "dtype": "float32", "shape": [2, 3], "bytes": 24,
@@ -185,7 +185,7 @@ def test_verify(sidestep):
     """verify finds nothing wrong with torch's checkpoints"""
     for checkpoint in (NESTED, OLD_NESTED, FOUR_RANKS):
         report = sidestep.json("verify", checkpoint)
-        assert list(report) == ["ok", "checked_bytes", "problems"], report
+        assert list(report) == ["ok", "checked_bytes", "problems", "unlisted"], report
         assert report["ok"] is True and report["problems"] == [], report
         assert report["checked_bytes"] > 0, report
         sidestep.expect("verify", "-j", "2", checkpoint,
@@ -199,7 +199,7 @@ def test_verify_root(sidestep):
     assert list(report) == ["ok", "checked_bytes", "checkpoints"], report
     assert [entry["path"] for entry in report["checkpoints"]] == [FOUR_RANKS, NESTED], report
     assert report["checked_bytes"] == sum(entry["checked_bytes"] for entry in report["checkpoints"])
-    assert all(list(entry) == ["path", "ok", "checked_bytes", "problems"]
+    assert all(list(entry) == ["path", "ok", "checked_bytes", "problems", "unlisted"]
                for entry in report["checkpoints"]), report
     sidestep.expect("verify", root, stdout=re.compile(
         f"ok       {FOUR_RANKS}  .* checked\nok       {NESTED}  .* checked\n"
@@ -288,9 +288,26 @@ def test_reading_changes_nothing(sidestep):
 
 
 def test_not_a_directory(sidestep):
-    """a file in place of a directory is refused with one line"""
+    """a file in place of a directory is wrong usage, and the checkpoint it is of is offered"""
     path = f"{NESTED}/__0_0.distcp"
-    for command in ("ls", "show", "verify", "latest", "rebuild"):
-        result = sidestep.run(command, path)
-        assert result.status not in (0, 2, 3) and one_line("__0_0").fullmatch(result.stderr), \
-            result.describe()
+    for command, operand in (("ls", "ROOT"), ("show", "CKPT"), ("verify", "PATH"),
+                             ("latest", "ROOT"), ("rebuild", "CKPT"), ("gc", "PARENT")):
+        sidestep.expect(command, path, status=2, stderr=f"sidestep: {command}: '{path}' is a file, "
+                        f"{operand} is a directory; did you mean '{NESTED}'?\n"
+                        f"Try 'sidestep help {command}'.\n")
+    sidestep.expect("show", "README.md", status=2, stderr="sidestep: show: 'README.md' is a file, "
+                    "CKPT is a directory\nTry 'sidestep help show'.\n")
+    assert sidestep.json_error("verify", path, status=2)["status"] == "EINVAL"
+
+
+def test_sizes_agree(sidestep):
+    """ls, show and verify give the same number of bytes: that of the files"""
+    for name in ("torch-2.14.1/nested", "torch-2.14.1/four_ranks", "torch-2.6.0/nested"):
+        checkpoint = sidestep.copy(name, name.replace("/", "-"))
+        size = sum(os.path.getsize(os.path.join(checkpoint, file))
+                   for file in os.listdir(checkpoint))
+        listed, = [entry for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]
+                   if entry["path"] == checkpoint]
+        got = (listed["bytes"], sidestep.json("show", checkpoint)["bytes"],
+               sidestep.json("verify", checkpoint)["checked_bytes"])
+        assert got == (size, size, size), (name, got, size)

@@ -34,6 +34,8 @@ def test_ls(sidestep):
     first, second = sidestep.json("ls", sidestep.folder)["checkpoints"]
     assert (first["name"], first["step"], second["step"]) == ("step-9", 9, 100), first
     for entry in (first, second):
+        assert entry["bytes"] == sidestep.json("show", entry["path"])["bytes"], entry
+        assert entry["bytes"] == sidestep.json("verify", entry["path"])["checked_bytes"], entry
         assert entry["state"] == "committed" and entry["ranks"] == 1, entry
         assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", entry["saved_at"]), entry
         sizes = [os.path.getsize(os.path.join(entry["path"], name))
@@ -84,9 +86,14 @@ def test_damage(sidestep):
     problem, = report["problems"]
     assert problem["file"] == os.path.basename(shard) and problem["name"] == "model.weight", problem
     assert problem["kind"] == "hash", problem
+    assert re.fullmatch(r"bytes \d+ to \d+ do not match their hash", problem["message"]), problem
+    result = sidestep.run("verify", checkpoint)
+    assert result.stdout.count("model.weight") == 1, result.describe()
+    assert result.stdout.count(os.path.basename(shard)) == 1, result.describe()
     result = sidestep.run("cat", checkpoint, "model.weight", binary=True)
     assert result.status == 3 and result.stdout == b"", result.describe()
-    sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-1") + "\n",
+                    stderr=re.compile(f"sidestep: passed over: '{checkpoint}' is damaged: bytes .*\n"))
 
 
 def test_cut_shard(sidestep):
@@ -98,6 +105,27 @@ def test_cut_shard(sidestep):
     os.remove(shard)
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
     assert sidestep.run("verify", sidestep.folder).status == 3
+
+
+def test_what_lies_before_a_cut(sidestep):
+    """of a shard that was cut, only what lay behind the cut is lost"""
+    numbers = array.array("f", range(1 << 18))
+    checkpoint = saved(sidestep, 1, make=lambda saver, path, step: saver.save(
+        path, step, [(name, FLOAT32, [1 << 18], numbers) for name in (b"a", b"b", b"c")], []))
+    shard = os.path.join(checkpoint, shard_of(checkpoint))
+    tensors = sorted(sidestep.json("show", checkpoint)["tensors"],
+                     key=lambda tensor: tensor["chunks"][0]["file_offset"])
+    chunk = tensors[1]["chunks"][0]
+    os.truncate(shard, chunk["file_offset"] + chunk["file_bytes"] // 2)
+    report = sidestep.json("verify", checkpoint, status=3)
+    lost = {problem["name"] for problem in report["problems"] if problem["name"] is not None}
+    assert lost == {tensors[1]["name"], tensors[2]["name"]}, report
+    assert {problem["kind"] for problem in report["problems"]} == {"size"}, report
+    with open(shard, "r+b") as file:
+        file.seek(tensors[0]["chunks"][0]["file_offset"] + 100000)
+        file.write(b"\xff")
+    report = sidestep.json("verify", checkpoint, status=3)
+    assert tensors[0]["name"] in {problem["name"] for problem in report["problems"]}, report
 
 
 def test_cat(sidestep):
@@ -122,6 +150,23 @@ def test_cat_big(sidestep):
     with open("/dev/full", "wb") as full:
         result = sidestep.run("cat", checkpoint, "big", stdout=full)
     assert result.status == 28, result.describe()
+
+
+def test_cat_npy_of_damage(sidestep):
+    """cat --npy of a damaged tensor writes nothing, not even the header, whatever its size"""
+    for count in (1000, 15 << 20):  # one piece, and two
+        numbers = array.array("f", range(1000)) * (count // 1000)
+        checkpoint = saved(sidestep, count, make=lambda saver, path, step: saver.save(
+            path, step, [(b"w", FLOAT32, [len(numbers)], numbers)], []))
+        result = sidestep.run("cat", "--npy", checkpoint, "w", binary=True)
+        assert result.status == 0 and result.stdout.endswith(numbers.tobytes()), count
+        assert result.stdout.startswith(b"\x93NUMPY"), count
+        place = sidestep.json("show", checkpoint)["tensors"][0]["chunks"][0]
+        with open(os.path.join(checkpoint, place["file"]), "r+b") as file:
+            file.seek(place["file_offset"] + place["file_bytes"] - 2000)
+            file.write(b"\xff\xff")
+        result = sidestep.run("cat", "--npy", checkpoint, "w", binary=True)
+        assert result.status == 3 and result.stdout == b"", (count, len(result.stdout))
 
 
 def test_cat_memory(sidestep):
@@ -163,6 +208,44 @@ def test_rebuild(sidestep):
     assert sidestep.json("rebuild", checkpoint) == {"path": checkpoint, "rebuilt": True}
 
 
+def test_rebuild_keeps_step_and_time(sidestep):
+    """rebuild takes step and time from the manifest, never from the directory's name"""
+    checkpoint = saved(sidestep, 100)
+    listed, = sidestep.json("ls", sidestep.folder)["checkpoints"]
+    moved = sidestep.path("best-of-3")
+    os.rename(checkpoint, moved)
+    os.remove(os.path.join(moved, ".metadata"))
+    sidestep.expect("rebuild", moved, stdout=f"rebuilt {moved}\n")
+    again, = sidestep.json("ls", sidestep.folder)["checkpoints"]
+    assert (again["step"], again["saved_at"]) == (100, listed["saved_at"]), again
+    # Without its manifest nobody knows the step, whatever the directory is called.
+    for name in os.listdir(moved):
+        if name == ".metadata" or "manifest" in name:
+            os.remove(os.path.join(moved, name))
+    os.rename(moved, sidestep.path("step-7"))
+    assert sidestep.run("rebuild", sidestep.path("step-7")).status == 0
+    assert sidestep.json("show", sidestep.path("step-7"))["step"] is None
+    assert sidestep.json("verify", sidestep.path("step-7"))["ok"]
+    # A manifest of another save says nothing about this one.
+    os.remove(os.path.join(sidestep.path("step-7"), ".metadata"))
+    other = saved(sidestep, 8)
+    stranger, = [name for name in os.listdir(other) if "manifest" in name]
+    mine, = [name for name in os.listdir(sidestep.path("step-7")) if "manifest" in name]
+    shutil.copy(os.path.join(other, stranger), os.path.join(sidestep.path("step-7"), mine))
+    assert sidestep.run("rebuild", sidestep.path("step-7")).status == 0
+    assert sidestep.json("show", sidestep.path("step-7"))["step"] is None
+
+
+def test_latest_by_step(sidestep):
+    """latest goes by the step, and takes no number for one that is none"""
+    checkpoint = saved(sidestep, 9, 100)
+    stock = sidestep.copy("torch-2.14.1/nested", "llama-3000")
+    sidestep.expect("latest", sidestep.folder, stdout=checkpoint + "\n")
+    entry, = [entry for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]
+              if entry["path"] == stock]
+    assert entry["step"] is None, entry
+
+
 def leave_unfinished(sidestep):
     """What a killed save leaves: a directory under its hidden name, with a mark that nobody locks."""
     checkpoint = saved(sidestep, 1, 2)
@@ -194,13 +277,42 @@ def test_gc(sidestep):
     assert would["dry_run"] is True and os.path.isdir(left), would
     assert would["removed"] == [left], would
     result = sidestep.run("gc", sidestep.folder)
-    # It is renamed before it is emptied.
-    name = re.escape(left.removesuffix("saving"))
-    assert result.status == 0, result.describe()
-    assert re.fullmatch(rf"removed {name}(saving|trash)\n", result.stdout), result.describe()
+    assert result.status == 0 and result.stdout == f"removed {left}\n", result.describe()
     assert re.fullmatch(r"sidestep: [\d.]+ KiB freed\n", result.stderr), result.describe()
     assert os.listdir(sidestep.folder) == ["step-1"]
     assert sidestep.json("verify", sidestep.path("step-1"))["ok"]
+
+
+def leave_in_place(sidestep):
+    """What a save in place that was killed leaves in a checkpoint, which stays what it is."""
+    checkpoint = saved(sidestep, 1)
+    save_id = "cd" * 16
+    left = {f".sidestep.{save_id}.pending": f"target step-1\nowner 1\nhost {socket.gethostname()}\nrun \n",
+            f"__0_0.{save_id}.distcp": "a" * 5000, f"__1_0.{save_id}.distcp.part": "b" * 700,
+            f"__0.{save_id}.yes": "", f".sidestep.manifest.{save_id}": "no manifest"}
+    for name, text in left.items():
+        with open(os.path.join(checkpoint, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    return {os.path.join(checkpoint, name): len(text) for name, text in left.items()}
+
+
+def test_gc_in_place(sidestep):
+    """gc says what it removes inside checkpoints, too; a dry run says the same, with its bytes"""
+    left = leave_unfinished(sidestep)
+    size = sum(os.path.getsize(os.path.join(left, name)) for name in os.listdir(left))
+    files = leave_in_place(sidestep)
+    would = sidestep.json("gc", "--dry-run", sidestep.folder + "/")
+    assert all(map(os.path.exists, [left, *files])), would
+    assert sorted(would["removed"]) == sorted([left, *files]), would
+    assert would["bytes"] == size + sum(files.values()), would
+    done = sidestep.json("gc", sidestep.folder + "/")
+    assert {**done, "dry_run": True} == would, done
+    assert not any(map(os.path.exists, [left, *files])), done
+    assert sidestep.json("verify", sidestep.path("step-1"))["ok"]
+    assert sidestep.json("gc", sidestep.folder)["removed"] == []
+    leave_in_place(sidestep)
+    result = sidestep.run("gc", "-n", ".", cwd=sidestep.folder)
+    assert f"would remove step-1/__0_0.{'cd' * 16}.distcp\n" in result.stdout, result.describe()
 
 
 def test_gc_keeps(sidestep):

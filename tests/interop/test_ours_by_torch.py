@@ -221,6 +221,7 @@ def sample_tensors(dtypes):
     for number in range(2):
         name = f"optim.state.{number}.exp_avg"
         yield name, ("optim", "state", number, "exp_avg"), "float32", (2, 3)
+    yield "keyed.-7.0.w", ("keyed", "-7", "0", "w"), "float32", (2, 3)  # integer keys, in truth
     yield "dotted.key.here", ("dotted.key", "here"), "float32", (2, 3)
     yield "top level", ("top level",), "float32", (2, 3)
     yield QUOTE, (QUOTE,), "float32", (2, 3)
@@ -262,6 +263,7 @@ def test_sample_metadata(sample):
         assert entry.size == shape and entry.chunks
         assert metadata.planner_data[name] == path
         assert [type(key) for key in metadata.planner_data[name]] == [type(key) for key in path]
+    assert metadata.sidestep_int_keys == {"keyed.-7.0.w": (1, 2)}
 
 
 def test_sample_by_ourselves(tmp_path):

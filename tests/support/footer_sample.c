@@ -208,6 +208,7 @@ void sample_assert_equal(const struct footer_item *a, const struct footer_item *
         if (a->path[i].key != NULL)
             assert_string_equal(a->path[i].key, b->path[i].key);
         assert_int_equal(a->path[i].index, b->path[i].index);
+        assert_int_equal(a->path[i].flags, b->path[i].flags);
     }
     assert_int_equal(a->offset, b->offset);
     assert_int_equal(a->bytes, b->bytes);

@@ -3,7 +3,7 @@
  * metadata_show.h -- metadata as text, for tests that compare it:
  *
  *      id=checkpoint_id save=save_id
- *      name (path, 0) float32 grad [2,3]: [0:2,0:3] file@offset+length,transform; ...
+ *      name (path, 0, int 0) float32 grad [2,3]: [0:2,0:3] file@offset+length,transform; ...
  *      name (path) object file@offset+length
  */
 #ifndef SUPPORT_METADATA_SHOW_H
@@ -33,7 +33,8 @@ static inline void metadata_show_entry(struct buffer *out, const struct metadata
         if (entry->path[i].key != NULL)
             buffer_put_text(out, entry->path[i].key);
         else
-            buffer_printf(out, "%" PRId64, entry->path[i].index);
+            buffer_printf(out, "%s%" PRId64, entry->path[i].flags != 0 ? "int " : "",
+                          entry->path[i].index);
     }
     buffer_put_text(out, entry->is_object ? ") object" : ") ");
     if (entry->is_object) {

@@ -80,7 +80,7 @@ void world_make(struct world *world, int rank, int size, enum world_layout layou
             shard(t, rank, size, layout == WORLD_BY_COLUMNS && t->ndim > 1 ? 1 : 0);
         allocate(t, blueprint[i].strided);
         const char *tail = strncmp(t->name, "model.", 6) == 0 ? t->name + 6 : NULL;
-        const struct sidestep_path_item path[] = {{"model", 0}, {tail, 0}};
+        const struct sidestep_path_item path[] = {{.key = "model"}, {.key = tail}};
         struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
                                          .name = t->name,
                                          .dtype = t->dtype,

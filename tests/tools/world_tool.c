@@ -269,7 +269,7 @@ static enum sidestep_status add_dtype(struct sidestep_state_dict *state, enum si
         char name[128];
         const char *dtype_name = sidestep_dtype_name(dtype);
         const struct sidestep_path_item path[] = {
-            {"sample", 0}, {dtype_name, 0}, {sample_shapes[i].name, 0}};
+            {.key = "sample"}, {.key = dtype_name}, {.key = sample_shapes[i].name}};
 
         snprintf(name, sizeof(name), "sample.%s.%s", dtype_name, sample_shapes[i].name);
         struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
@@ -298,11 +298,21 @@ static enum sidestep_status add_paths(struct sidestep_state_dict *state, unsigne
         uint32_t length;
         struct sidestep_path_item path[5];
     } places[] = {
-        {"optim.state.0.exp_avg", 4, {{"optim", 0}, {"state", 0}, {NULL, 0}, {"exp_avg", 0}}},
-        {"optim.state.1.exp_avg", 4, {{"optim", 0}, {"state", 0}, {NULL, 1}, {"exp_avg", 0}}},
-        {"dotted.key.here", 2, {{"dotted.key", 0}, {"here", 0}}},
-        {"top level", 0, {{NULL, 0}}},
-        {"quote\" \\ tab\t \xc3\xa9 \xf0\x9f\x98\x80", 0, {{NULL, 0}}},
+        {"optim.state.0.exp_avg",
+         4,
+         {{.key = "optim"}, {.key = "state"}, {.index = 0}, {.key = "exp_avg"}}},
+        {"optim.state.1.exp_avg",
+         4,
+         {{.key = "optim"}, {.key = "state"}, {.index = 1}, {.key = "exp_avg"}}},
+        {"keyed.-7.0.w",
+         4,
+         {{.key = "keyed"},
+          {.index = -7, .flags = SIDESTEP_PATH_INT_KEY},
+          {.index = 0, .flags = SIDESTEP_PATH_INT_KEY},
+          {.key = "w"}}},
+        {"dotted.key.here", 2, {{.key = "dotted.key"}, {.key = "here"}}},
+        {"top level", 0, {{.index = 0}}},
+        {"quote\" \\ tab\t \xc3\xa9 \xf0\x9f\x98\x80", 0, {{.index = 0}}},
     };
 
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
@@ -325,7 +335,7 @@ static enum sidestep_status add_value(struct sidestep_state_dict *state, const c
                                       struct sidestep_value *value, struct sidestep_error *err)
 {
     char name[64];
-    const struct sidestep_path_item path[] = {{"objects", 0}, {key, 0}};
+    const struct sidestep_path_item path[] = {{.key = "objects"}, {.key = key}};
 
     snprintf(name, sizeof(name), "objects.%s", key);
     if (value == NULL)

@@ -339,8 +339,7 @@ bool program_collect(struct store *store, struct sidestep_error *err)
     if (store_dir_open(store, NULL, MODEL_PARENT, &parent, err) != SIDESTEP_OK)
         return false;
     struct sweep sweep = {.store = store, .parent = parent, .mode = SWEEP_ALL};
-    return sweep_parent(&sweep, err) == SIDESTEP_OK &&
-           sweep_children(store, parent, err) == SIDESTEP_OK;
+    return sweep_parent(&sweep, err) == SIDESTEP_OK && sweep_children(&sweep, err) == SIDESTEP_OK;
 }
 
 /* ---- a user, who has a directory, and maybe a file in it */

@@ -401,7 +401,8 @@ static uint64_t digest_of(const struct sidestep_tensor *tensors, size_t count)
 
 static void digests_tell_layouts_apart(void **test)
 {
-    const struct sidestep_path_item path[] = {{"w", 0}, {NULL, 1}}, key[] = {{"w", 0}, {"1", 0}};
+    const struct sidestep_path_item path[] = {{.key = "w"}, {.index = 1}},
+                                    key[] = {{.key = "w"}, {.key = "1"}};
 #define W .name = "w", .dtype = SIDESTEP_FLOAT32, .ndim = 2, .shape = DIMS(4, 4)
 #define W1 .name = "w.1", .dtype = SIDESTEP_FLOAT32
     const struct sidestep_tensor layouts[] = {
@@ -470,7 +471,8 @@ static void paths_change_the_global_digest(void **test)
 
     (void)test;
     for (int i = 0; i < 2; i++) {
-        const struct sidestep_path_item whole[] = {{"a.b", 0}}, steps[] = {{"a", 0}, {"b", 0}};
+        const struct sidestep_path_item whole[] = {{.key = "a.b"}},
+                                        steps[] = {{.key = "a"}, {.key = "b"}};
         struct plan_world w;
 
         plan_world_open(&w, 2);

@@ -44,7 +44,7 @@ static void everything_is_copied(void **test)
     struct sidestep_state_dict *state = new_state();
     char name[] = "model.7", key[] = "model";
     int64_t shape[] = {4, 6}, offsets[] = {2, 0}, lengths[] = {2, 6}, strides[] = {1, 2};
-    struct sidestep_path_item path[] = {{key, 0}, {NULL, 7}};
+    struct sidestep_path_item path[] = {{.key = key}, {.index = 7}};
     struct sidestep_tensor t = tensor(name, 2, shape);
 
     (void)test;
@@ -168,7 +168,6 @@ static void check_refusals(const struct refusal *cases, size_t count)
 
 static void bad_tensors_are_refused(void **test)
 {
-    const struct sidestep_path_item negative[] = {{"a", 0}, {NULL, -1}}, raw[] = {{"\xff", 0}};
     const struct refusal cases[] = {
         {TENSOR(.name = NULL), .words = "the name is NULL"},
         {TENSOR(.name = ""), .words = "the name is empty"},
@@ -180,18 +179,6 @@ static void bad_tensors_are_refused(void **test)
         {TENSOR(.name = "w", .ndim = 1), .words = "'w': the shape is NULL"},
         {TENSOR(.name = "w", .flags = 4), .words = "does not know the flags 0x4",
          .status = SIDESTEP_EUNSUPPORTED},
-        {TENSOR(.name = "w", .path_length = 1), .words = "path_length is 1, but path is NULL"},
-        {TENSOR(.name = "w", .path_length = 65, .path = negative),
-         .words = "the path has 65 items, the limit is 64"},
-        {TENSOR(.name = "w", .path_length = 2, .path = negative),
-         .words = "path[1] is the index -1"},
-        {TENSOR(.name = "w", .path_length = 1, .path = raw), .words = "path[0] is not UTF-8"},
-        {TENSOR(.name = "a.3", .path_length = 2,
-                .path = (struct sidestep_path_item[]){{"a", 0}, {NULL, 4}}),
-         .words = "its path spells another name"},
-        {TENSOR(.name = "a.4.", .path_length = 2,
-                .path = (struct sidestep_path_item[]){{"a", 0}, {NULL, 4}}),
-         .words = "its path spells another name"},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(-3)), .words = "'w': shape[0] is -3"},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(4), .offsets = DIMS(2), .lengths = DIMS(3)),
          .words = "'w': in dimension 0, 3 elements at offset 2 lie outside 4"},
@@ -227,6 +214,39 @@ static void bad_tensors_are_refused(void **test)
          .words = "'there': shape [4], but [4,4] for an earlier shard"},
         {TENSOR(.name = "there", .ndim = 2, .shape = DIMS(4, 4), .lengths = DIMS(2, 4)),
          .words = "'there': the box [0:2,0:4] was added already"},
+    };
+
+    (void)test;
+    check_refusals(cases, ARRAY_LENGTH(cases));
+}
+
+static void bad_paths_are_refused(void **test)
+{
+    const struct sidestep_path_item negative[] = {{.key = "a"}, {.index = -1}},
+                                    raw[] = {{.key = "\xff"}};
+    const struct refusal cases[] = {
+        {TENSOR(.name = "w", .path_length = 1), .words = "path_length is 1, but path is NULL"},
+        {TENSOR(.name = "w", .path_length = 65, .path = negative),
+         .words = "the path has 65 items, the limit is 64"},
+        {TENSOR(.name = "w", .path_length = 2, .path = negative),
+         .words = "path[1] is the index -1"},
+        {TENSOR(.name = "w", .path_length = 1, .path = raw), .words = "path[0] is not UTF-8"},
+        {TENSOR(.name = "w.1", .path_length = 2,
+                .path = (struct sidestep_path_item[]){{.key = "w"}, {.index = 1, .flags = 2}}),
+         .words = "'w.1': path[1] has flags (0x2) that this library does not know",
+         .status = SIDESTEP_EUNSUPPORTED},
+        {TENSOR(.name = "w", .path_length = 1,
+                .path = (struct sidestep_path_item[]){{.key = "w", .reserved = 1}}),
+         .words = "'w': path[0] has reserved fields that are not zero"},
+        {TENSOR(.name = "1", .path_length = 1,
+                .path = (struct sidestep_path_item[]){{.key = "1", .flags = 1}}),
+         .words = "path[0] is both a text and an integer key"},
+        {TENSOR(.name = "a.3", .path_length = 2,
+                .path = (struct sidestep_path_item[]){{.key = "a"}, {.index = 4}}),
+         .words = "its path spells another name"},
+        {TENSOR(.name = "a.4.", .path_length = 2,
+                .path = (struct sidestep_path_item[]){{.key = "a"}, {.index = 4}}),
+         .words = "its path spells another name"},
     };
 
     (void)test;
@@ -456,7 +476,7 @@ static enum sidestep_status build_everything(struct sidestep_error *err)
         struct sidestep_tensor t = tensor(name, 1, DIMS(150));
         size_t count = state->count;
 
-        const struct sidestep_path_item path[] = {{"a", 0}, {NULL, i / 2}, {"b", 0}};
+        const struct sidestep_path_item path[] = {{.key = "a"}, {.index = i / 2}, {.key = "b"}};
         snprintf(name, sizeof(name), "a.%d.b", (int)i / 2);
         t.offsets = &i, t.lengths = DIMS(1), t.path = path, t.path_length = 3;
         status = sidestep_state_dict_add_tensor(state, &t, err);
@@ -499,6 +519,7 @@ int main(void)
         cmocka_unit_test(defaults_are_filled_in),
         cmocka_unit_test(shards_of_a_name_are_chained_in_order),
         cmocka_unit_test(bad_tensors_are_refused),
+        cmocka_unit_test(bad_paths_are_refused),
         cmocka_unit_test(strange_layouts_are_accepted),
         cmocka_unit_test(null_arguments_and_unknown_fields_are_refused),
         cmocka_unit_test(limits_hold_one_past),

@@ -255,6 +255,23 @@ static void test_memory(void **unused)
     free(frame.bytes);
 }
 
+/* The most that a frame can hold for its size: zeros. */
+static void memory_is_known_beforehand(void **state)
+{
+    static const size_t sizes[] = {0, 1, 100000, (size_t)64 << 20};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        OWNED uint8_t *zeros = calloc(sizes[i] + 1, 1);
+        assert_non_null(zeros);
+        struct frame frame = compress(zeros, sizes[i], (struct how){0});
+        assert_true(zstd_most_memory(frame.length, UINT64_MAX) >= sizes[i]);
+        assert_int_equal(zstd_most_memory(frame.length, 1000), 2000);
+        free(frame.bytes);
+    }
+    assert_true(zstd_most_memory(UINT64_MAX, UINT64_MAX) >= (uint64_t)1 << 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +283,7 @@ int main(void)
         cmocka_unit_test(test_dictionary),
         cmocka_unit_test(test_truncated_and_damaged),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(memory_is_known_beforehand),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

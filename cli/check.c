@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* check.c -- see check.h. */
+#include "check.h"
+
+#include "progress.h"
+
+#include <signal.h>
+
+/* A signal handler has no context: this is where it and the library meet. */
+static volatile bool interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = true;
+}
+
+void cli_check_watch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt,
+                               .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGINT, &action, NULL);
+}
+
+enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned long threads,
+                               struct sidestep_verify_report *report, struct sidestep_error *err)
+{
+    struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
+    struct cli_progress progress;
+    enum sidestep_status status;
+
+    cli_progress_begin(&progress, cli, path);
+    options.threads = (uint32_t)threads;
+    options.on_progress = cli_progress_show;
+    options.context = &progress;
+    options.cancel = &interrupted;
+    status = sidestep_verify(path, &options, report, err);
+    cli_progress_end(&progress);
+    return status;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* check.h -- verifying one checkpoint, with progress, until somebody interrupts. */
+#ifndef CLI_CHECK_H
+#define CLI_CHECK_H
+
+#include "cli.h"
+
+/** cli_check_watch_interrupts(): the first interrupt stops cli_check(), a second one the process.
+ */
+void cli_check_watch_interrupts(void);
+
+/** cli_check(cli, path, threads, report, err): sidestep_verify(); SIDESTEP_ECANCELLED if it was
+ * interrupted. */
+enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned long threads,
+                               struct sidestep_verify_report *report, struct sidestep_error *err);
+
+#endif

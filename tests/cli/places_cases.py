@@ -1,0 +1,150 @@
+"""Wrong places: a checkpoint for its parent, what may not be read, what was passed over."""
+import array
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from harness import Skip
+from saver import Saver
+
+NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
+
+
+def other_user(sidestep):
+    """What makes run() use the rights of nobody; the folder is theirs to look into."""
+    if os.geteuid() != 0:
+        return {}  # what this user has taken from itself, it may not read either
+    os.chmod(sidestep.folder, 0o755)
+    try:
+        subprocess.run([sidestep.program, "--version"], stdout=subprocess.DEVNULL, check=True,
+                       **NOBODY)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Skip(f"another user cannot run the program here: {error}") from error
+    return NOBODY
+
+
+def locked(sidestep, *steps):
+    """Copies of a checkpoint, the last of which nobody may read."""
+    for step in steps:
+        sidestep.copy("torch-2.14.1/nested", f"step-{step}")
+    path = sidestep.path(f"step-{steps[-1]}")
+    os.chmod(path, 0)
+    return path
+
+
+def test_checkpoint_for_root(sidestep):
+    """a checkpoint in the place of the directory of checkpoints is told so"""
+    checkpoint = sidestep.copy("torch-2.14.1/nested")
+    for arguments in (["latest"], ["latest", "--verify"]):
+        sidestep.expect(*arguments, checkpoint, status=2, stderr=f"sidestep: '{checkpoint}' is a "
+                        "checkpoint itself; the latest is looked for among those in a directory\n")
+    sidestep.expect("ls", checkpoint, stderr=f"sidestep: '{checkpoint}' is a checkpoint itself: "
+                    "'sidestep show' says what is in it\n")
+
+
+def test_help_of_nonsense(sidestep):
+    """help of what is no command says what there is"""
+    sidestep.expect("help", "nonsense", status=2, stderr=re.compile(
+        r"sidestep: help: unknown command 'nonsense'; there are: ls, show, .*, version\n.*\n"))
+
+
+def test_ls_of_the_unreadable(sidestep):
+    """ls lists what it cannot look into, and has status 12"""
+    user = other_user(sidestep)
+    locked(sidestep, 1)
+    result = sidestep.run("ls", sidestep.folder, **user)
+    assert result.status == 12 and "no checkpoints" not in result.stderr, result.describe()
+    assert re.search(r"^ *1  unreadable +- +- +- .* step-1\n", result.stdout, re.MULTILINE), \
+        result.describe()
+    assert result.stderr == (f"sidestep: ls: in '{sidestep.folder}', 1 directory cannot be read: "
+                             "'step-1'\n"), result.describe()
+    result = sidestep.run("ls", sidestep.path("step-1"), **user)
+    assert result.status == 12, result.describe()
+    os.chmod(sidestep.path("step-1"), 0o755)
+    os.mkdir(sidestep.path("lost+found"), 0)
+    result = sidestep.run("ls", sidestep.folder, **user)
+    assert result.status == 0 and "lost" not in result.stdout, result.describe()
+
+
+def test_commands_on_the_unreadable(sidestep):
+    """what may not be read is neither damaged nor missing: status 12"""
+    user = other_user(sidestep)
+    checkpoint = locked(sidestep, 1)
+    for arguments in (["verify"], ["show"], ["cat", "w"], ["latest"], ["gc"], ["rebuild"]):
+        result = sidestep.run(arguments[0], checkpoint, *arguments[1:], **user)
+        assert result.status == 12 and "Permission denied" in result.stderr, result.describe()
+    for arguments in (["verify"], ["latest"], ["latest", "--verify"]):
+        result = sidestep.run(*arguments, sidestep.folder, **user)
+        assert result.status == 12 and "Permission denied" in result.stderr, result.describe()
+    os.chmod(checkpoint, 0o755)
+    os.chmod(os.path.join(checkpoint, "__0_0.distcp"), 0)
+    result = sidestep.run("latest", sidestep.folder, **user)
+    assert result.status == 12 and "__0_0.distcp" in result.stderr, result.describe()
+    result = sidestep.run("verify", checkpoint, **user)  # which says what is in that file
+    assert result.status == 3 and "Permission denied" in result.stdout, result.describe()
+    os.chmod(os.path.join(checkpoint, "__0_0.distcp"), 0o644)
+    os.chmod(os.path.join(checkpoint, ".metadata"), 0)
+    for command in ("verify", "show"):
+        result = sidestep.run(command, checkpoint, **user)
+        assert result.status == 12 and ".metadata" in result.stderr, result.describe()
+
+
+def test_verify_and_latest_beside_the_unreadable(sidestep):
+    """one that cannot be read is counted by verify, and named by latest"""
+    user = other_user(sidestep)
+    locked(sidestep, 1, 2)
+    result = sidestep.run("verify", sidestep.folder, **user)
+    assert result.status == 12 and "1 ok, 0 damaged, 1 not checked" in result.stdout, \
+        result.describe()
+    for arguments in ([], ["--verify"]):
+        result = sidestep.run("latest", *arguments, sidestep.folder, **user)
+        assert (result.status, result.stdout) == (0, sidestep.path("step-1") + "\n"), \
+            result.describe()
+        assert result.stderr == ("sidestep: passed over: '" + sidestep.path("step-2") +
+                                 "' cannot be read\n"), result.describe()
+
+
+def test_latest_says_what_it_passes_over(sidestep):
+    """latest --verify names each damaged one that it passes over; status 3 if none is left"""
+    for step in (1, 2):
+        sidestep.copy("torch-2.14.1/nested", f"step-{step}")
+        with open(sidestep.path(f"step-{step}/__0_0.distcp"), "r+b") as file:
+            data = file.read()
+            if step == 2:
+                file.seek(data.index(bytes.fromhex("000000000000803f00000040")) + 5)
+                file.write(b"\x11")
+    result = sidestep.run("latest", "--verify", sidestep.folder)
+    assert (result.status, result.stdout) == (0, sidestep.path("step-1") + "\n"), result.describe()
+    assert f"passed over: '{sidestep.path('step-2')}' is damaged: " in result.stderr, \
+        result.describe()
+    sidestep.expect("latest", "-q", "--verify", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    shutil.rmtree(sidestep.path("step-1"))
+    result = sidestep.run("latest", "--verify", sidestep.folder)
+    assert result.status == 3 and result.stdout == "", result.describe()
+    assert "none of 1 checkpoints is valid" in result.stderr, result.describe()
+
+
+def test_latest_is_interrupted(sidestep):
+    """an interrupt ends latest --verify with status 130, and it names nothing"""
+    saver = Saver(os.path.dirname(sidestep.program))
+    numbers = array.array("f", bytes(64 << 20))
+    for step in (1, 2):
+        saver.save(sidestep.path(f"step-{step}"), step, [(b"big", 2, [16 << 20], numbers)], [])
+    saver.close()
+    slow = (["strace", "-qq", "-f", "-e", "trace=pread64", "-e", "inject=pread64:delay_enter=50000",
+             "-o", "/dev/null"] if shutil.which("strace") else [])
+    if not slow:
+        raise Skip("no strace here, which makes reading slow")
+    process = subprocess.Popen([*slow, sidestep.program, "latest", "--verify", sidestep.folder],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=sidestep.environment(), start_new_session=True)
+    time.sleep(0.7)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    if process.returncode not in (130, -signal.SIGINT):
+        print(stderr, file=sys.stderr)
+    assert stdout == b"" and process.returncode in (130, -signal.SIGINT), (process, stdout, stderr)

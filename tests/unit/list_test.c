@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* list_test.c -- which names are those of steps: a wrong guess makes an old checkpoint the latest.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#include "engine/list.h"
+
+static const struct {
+    const char *name;
+    long long step;
+    long long number;
+} names[] = {
+    {"step-42", 42, 42},
+    {"step_42", 42, 42},
+    {"step-0", 0, 0},
+    {"checkpoint-500", 500, 500},
+    {"checkpoint_3", 3, 3},
+    {"global_step1000", 1000, 1000},
+    {"global_step_1000", 1000, 1000},
+    {"iter_0000042", 42, 42},
+    {"epoch7", 7, 7},
+    {"epoch-7", 7, 7},
+    {"epoch_7", 7, 7},
+    {"epoch_2_step_900", 900, 900},
+    {"epoch=2-step=900", 900, 900},
+    {"epoch=2-step=900.ckpt", 900, -1},
+    {"epoch=2.ckpt", 2, -1},
+    {"100", 100, 100},
+    {"00000100", 100, 100},
+    {"9223372036854775807", INT64_MAX, INT64_MAX},
+    {"9223372036854775808", -1, -1},
+    {"step-99999999999999999999", -1, -1},
+    /* a number, but of something else */
+    {"run-7", -1, 7},
+    {"llama-3", -1, 3},
+    {"exp2", -1, 2},
+    {"my-step-42", -1, 42},
+    {"old-checkpoint-42", -1, 42},
+    {"step--42", -1, 42},
+    {"Step-42", -1, 42},
+    {"epoch_x_step_9", -1, 9},
+    {"epoch__step_9", -1, 9},
+    {"repoch_1_step_9", -1, 9},
+    {"step-42.bak", -1, -1},
+    {"step-42-old", -1, -1},
+    {"step-42 (copy)", -1, -1},
+    {"step-", -1, -1},
+    {".ckpt", -1, -1},
+    {"final", -1, -1},
+    {"", -1, -1},
+};
+
+static void steps_in_names(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (list_step_of(names[i].name) != names[i].step ||
+            list_number_of(names[i].name) != names[i].number)
+            print_message("# '%s'\n", names[i].name);
+        assert_int_equal(list_step_of(names[i].name), names[i].step);
+        assert_int_equal(list_number_of(names[i].name), names[i].number);
+    }
+}
+
+static void order(void **state)
+{
+    struct sidestep_listed entries[] = {{.name = "b", .step = 10},
+                                        {.name = "old", .step = -1, .saved_at = 9},
+                                        {.name = "a", .step = 10},
+                                        {.name = "older", .step = -1, .saved_at = 5},
+                                        {.name = "c", .step = 9}};
+    static const char *const sorted[] = {"older", "old", "c", "a", "b"};
+
+    (void)state;
+    list_sort(entries, 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_string_equal(entries[i].name, sorted[i]);
+    list_sort(NULL, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_in_names), cmocka_unit_test(order)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

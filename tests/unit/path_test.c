@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * path_test.c -- paths of nested state dicts, and the integer keys in them: in names, in footers,
+ * in `.metadata`, and in files that lie about them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "format/dcp_metadata.h"
+#include "format/pickle.h"
+#include "model/path.h"
+#include "support/footer_sample.h"
+#include "support/guard.h"
+#include "support/metadata_show.h"
+#include "support/pickle_build.h"
+
+#define KEY(text)                                                                                  \
+    {                                                                                              \
+        .key = text                                                                                \
+    }
+#define INDEX(number)                                                                              \
+    {                                                                                              \
+        .index = number                                                                            \
+    }
+#define INT(number)                                                                                \
+    {                                                                                              \
+        .index = number, .flags = SIDESTEP_PATH_INT_KEY                                            \
+    }
+
+static void names_are_spelled(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t length;
+        struct sidestep_path_item path[3];
+        bool spells;
+    } cases[] = {
+        {"a.0.b", 3, {KEY("a"), INDEX(0), KEY("b")}, true},
+        {"a.0.b", 3, {KEY("a"), INT(0), KEY("b")}, true},
+        {"a.-3", 2, {KEY("a"), INT(-3)}, true},
+        {"-9223372036854775808", 1, {INT(INT64_MIN)}, true},
+        {"a.00", 2, {KEY("a"), INT(0)}, false},
+        {"a.0", 1, {KEY("a")}, false},
+        {"a", 2, {KEY("a"), INT(0)}, false},
+        {"", 1, {KEY("")}, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
+        assert_int_equal(path_spells(cases[i].name, cases[i].path, cases[i].length),
+                         cases[i].spells);
+}
+
+static void integer_keys_are_texts_and_back(void **state)
+{
+    static const struct {
+        const char *text;
+        bool is_integer;
+        int64_t number;
+    } cases[] = {
+        {"0", true, 0},
+        {"7", true, 7},
+        {"-1", true, -1},
+        {"10", true, 10},
+        {"9223372036854775807", true, INT64_MAX},
+        {"-9223372036854775808", true, INT64_MIN},
+        {"9223372036854775808", false, 0},
+        {"-9223372036854775809", false, 0},
+        {"18446744073709551616", false, 0},
+        {"99999999999999999999999999", false, 0},
+        {"", false, 0},
+        {"-", false, 0},
+        {"-0", false, 0},
+        {"00", false, 0},
+        {"01", false, 0},
+        {"+1", false, 0},
+        {" 1", false, 0},
+        {"1 ", false, 0},
+        {"1x", false, 0},
+        {"0x1", false, 0},
+        {"--1", false, 0},
+    };
+    char decimal[PATH_DECIMAL_BYTES];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct sidestep_path_item item = KEY(cases[i].text);
+
+        assert_int_equal(path_set_integers(&item, 1, 1), cases[i].is_integer);
+        assert_int_equal(path_integers(&item, 1), cases[i].is_integer);
+        assert_string_equal(path_text(&item, decimal), cases[i].text);
+        if (!cases[i].is_integer)
+            continue;
+        assert_null(item.key);
+        assert_int_equal(item.index, cases[i].number);
+    }
+}
+
+static void only_keys_become_integers(void **state)
+{
+    struct sidestep_path_item path[] = {KEY("1"), INDEX(2), KEY("3"), KEY("x")};
+    struct sidestep_path_item longest[64];
+
+    (void)state;
+    assert_true(path_set_integers(path, 4, 0));
+    assert_false(path_set_integers(path, 4, 1 << 4)); /* no such item */
+    assert_false(path_set_integers(path, 4, UINT64_C(1) << 63));
+    assert_false(path_set_integers(path, 4, 1 << 1)); /* an index */
+    assert_false(path_set_integers(path, 4, 1 << 0 | 1 << 3));
+    assert_string_equal(path[0].key, "1"); /* nothing was changed */
+    assert_true(path_set_integers(path, 4, 1 << 0 | 1 << 2));
+    assert_int_equal(path_integers(path, 4), 1 << 0 | 1 << 2);
+    assert_false(path_set_integers(path, 4, 1 << 0)); /* it is one already */
+    for (size_t i = 0; i < ARRAY_LENGTH(longest); i++)
+        longest[i] = (struct sidestep_path_item)KEY("5");
+    assert_true(path_set_integers(longest, 64, UINT64_MAX));
+    assert_int_equal(path_integers(longest, 64), UINT64_MAX);
+}
+
+/* ---------------------------------------------------------------- footers */
+
+/* Integer keys in paths that join to the name, and in one that does not. */
+static void sample_with_integers(struct sample *sample)
+{
+    static const struct sidestep_path_item joined[] = {KEY("model"), INT(0), INT(-7)};
+    static const struct sidestep_path_item listed[] = {KEY("x"), INT(-5), KEY(""), KEY("a.b")};
+    static const struct sidestep_path_item lone[] = {INT(INT64_MAX)};
+
+    sample_init(sample);
+    sample->items[WEIGHT].name = "model.0.-7";
+    sample->items[WEIGHT].path_length = 3;
+    sample->items[WEIGHT].path = joined;
+    sample->items[LISTED].path = listed;
+    sample->items[NOTHING].name = "9223372036854775807";
+    sample->items[NOTHING].path = lone;
+}
+
+static void footers_keep_integer_keys(void **state)
+{
+    OWNED_ARENA arena = {0};
+    OWNED_BUFFER bytes = {0}, again = {0};
+    struct sidestep_error err = {0};
+    struct sample sample;
+    struct footer footer;
+
+    (void)state;
+    sample_with_integers(&sample);
+    sample.footer.optional_features = UINT64_C(1) << 40;
+    sample_encode(&sample, &bytes);
+    assert_int_equal(bytes.length, footer_encoded_bytes(&sample.footer));
+    assert_int_equal(sample_read(bytes.bytes, bytes.length, &arena, &footer, &err), SIDESTEP_OK);
+    assert_int_equal(footer.optional_features, UINT64_C(1) << 40 | FOOTER_OPTIONAL_INT_KEYS);
+    assert_int_equal(footer.count, SAMPLES);
+    for (size_t i = 0; i < SAMPLES; i++)
+        sample_assert_equal(&footer.items[i], &sample.items[i]);
+    assert_int_equal(footer_encode(&footer, SAMPLE_ITEMS_END, &again, &err), SIDESTEP_OK);
+    assert_int_equal(again.length, bytes.length);
+    assert_memory_equal(again.bytes, bytes.bytes, bytes.length);
+    /* The feature is what the paths say, not what the caller does. */
+    sample_init(&sample);
+    sample.footer.optional_features = FOOTER_OPTIONAL_INT_KEYS;
+    again.length = 0;
+    sample_encode(&sample, &again);
+    assert_int_equal(sample_read(again.bytes, again.length, &arena, &footer, &err), SIDESTEP_OK);
+    assert_int_equal(footer.optional_features, 0);
+}
+
+/* Whoever does not know the feature sees the texts that stock torch sees. */
+static void other_readers_see_texts(void **state)
+{
+    OWNED_ARENA arena = {0};
+    OWNED_BUFFER bytes = {0};
+    struct sample sample;
+    struct footer footer;
+
+    (void)state;
+    sample_with_integers(&sample);
+    sample_encode(&sample, &bytes);
+    sample_put_le(bytes.bytes + 24, UINT64_C(1) << 40, 8); /* a feature that nobody knows */
+    sample_fix_hashes(bytes.bytes, bytes.length);
+    assert_int_equal(sample_read(bytes.bytes, bytes.length, &arena, &footer, NULL), SIDESTEP_OK);
+    assert_string_equal(footer.items[WEIGHT].path[1].key, "0");
+    assert_string_equal(footer.items[WEIGHT].path[2].key, "-7");
+    assert_string_equal(footer.items[LISTED].path[1].key, "-5");
+    assert_int_equal(footer.items[LISTED].path[1].flags, 0);
+}
+
+/* The extensions of sample_with_integers(): bit, bytes, then number and mask of three items. */
+static void lies_about_integer_keys(void **state)
+{
+    static const struct {
+        unsigned at, bytes;
+        uint64_t value;
+        const char *says;
+    } lies[] = {
+        {0, 4, 1, "the list of integer keys is malformed"},   /* another feature's */
+        {0, 4, 200, "the list of integer keys is malformed"}, /* no feature's */
+        {4, 4, 35, "the list of integer keys is malformed"},
+        {4, 4, 37, "the list of integer keys is malformed"},
+        {4, 4, 0, "the list of integer keys is malformed"},
+        {4, 4, 0xffffffff, "the list of integer keys is malformed"},
+        {8, 4, SAMPLES, "the list of integer keys is malformed"},
+        {8, 4, 0xffffffff, "the list of integer keys is malformed"},
+        {8, 4, LISTED, "'a.b': integer keys 0x6 that its path does not have"},
+        {20, 4, WEIGHT, "the list of integer keys is malformed"}, /* not ascending */
+        {12, 8, 0, "the list of integer keys is malformed"},
+        {12, 8, 8, "'model.0.-7': integer keys 0x8 that its path does not have"},
+        {12, 8, 1, "'model.0.-7': integer keys 0x1 that its path does not have"},
+        {12, 8, UINT64_C(1) << 63, "that its path does not have"},
+    };
+    OWNED_BUFFER bytes = {0};
+    struct sample sample;
+
+    (void)state;
+    sample_with_integers(&sample);
+    sample_encode(&sample, &bytes);
+    size_t extensions = bytes.length - FOOTER_TRAILER_BYTES - 44;
+    for (size_t i = 0; i < ARRAY_LENGTH(lies); i++) {
+        OWNED_ARENA arena = {0};
+        OWNED_BUFFER lie = {0};
+        struct sidestep_error err = {0};
+        struct footer footer;
+
+        buffer_put(&lie, bytes.bytes, bytes.length);
+        sample_put_le(lie.bytes + extensions + lies[i].at, lies[i].value, lies[i].bytes);
+        sample_fix_hashes(lie.bytes, lie.length);
+        assert_int_equal(sample_read(lie.bytes, lie.length, &arena, &footer, &err),
+                         SIDESTEP_ECORRUPT);
+        if (strstr(err.message, lies[i].says) == NULL)
+            fail_msg("lie %zu: '%s'", i, err.message);
+    }
+}
+
+/* The feature without the list, and the list of another feature only. */
+static void a_feature_without_its_list(void **state)
+{
+    OWNED_ARENA arena = {0};
+    OWNED_BUFFER bytes = {0};
+    struct sidestep_error err = {0};
+    struct sample sample;
+    struct footer footer;
+
+    (void)state;
+    sample_init(&sample);
+    sample_encode(&sample, &bytes);
+    sample_put_le(bytes.bytes + 24, FOOTER_OPTIONAL_INT_KEYS, 8);
+    sample_fix_hashes(bytes.bytes, bytes.length);
+    assert_int_equal(sample_read(bytes.bytes, bytes.length, &arena, &footer, &err),
+                     SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "the list of integer keys is malformed"));
+}
+
+/* ---------------------------------------------------------------- .metadata */
+
+/* ${count} objects "d.<i>": every third a list's, every third an integer key, the others a key. */
+static void make_objects(struct metadata *metadata, size_t count)
+{
+    metadata->entries = arena_new(&metadata->arena, count, sizeof(*metadata->entries));
+    assert_non_null(metadata->entries);
+    metadata->count = count;
+    for (size_t i = 0; i < count; i++) {
+        struct metadata_entry *e = &metadata->entries[i];
+        struct sidestep_path_item *path = arena_new(&metadata->arena, 2, sizeof(*path));
+
+        assert_non_null(path);
+        e->name = arena_printf(&metadata->arena, "d.%zu", i);
+        path[0].key = "d";
+        path[1].index = (int64_t)i;
+        if (i % 3 == 1)
+            path[1].flags = SIDESTEP_PATH_INT_KEY;
+        if (i % 3 == 2)
+            path[1].key = arena_printf(&metadata->arena, "%zu", i);
+        e->path = path;
+        e->path_length = 2;
+        e->is_object = true;
+        e->storage = (struct metadata_storage){.file = "f", .offset = i, .length = 1};
+    }
+}
+
+static void metadata_keeps_integer_keys(void **state)
+{
+    static const size_t counts[] = {1, 2, 3, 3 * 1000, 3 * 1000 + 3, 2 * 3 * 1000};
+
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LENGTH(counts); k++) {
+        OWNED_METADATA metadata = {0}, again = {0};
+        OWNED_BUFFER out = {0};
+        struct sidestep_error err = {0};
+
+        make_objects(&metadata, counts[k]);
+        assert_int_equal(dcp_metadata_write(&out, &metadata, &err), SIDESTEP_OK);
+        assert_int_equal(memmem(out.bytes, out.length, "sidestep_int_keys", 17) != NULL,
+                         counts[k] > 1); /* not there where there are none */
+        assert_int_equal(dcp_metadata_read(out.bytes, out.length, &again, &err), SIDESTEP_OK);
+        OWNED_BUFFER shown = metadata_show(&metadata), shown_again = metadata_show(&again);
+        assert_string_equal(shown.bytes, shown_again.bytes);
+        if (counts[k] > 1)
+            assert_non_null(strstr((char *)shown_again.bytes, "d.1 (d, int 1) object"));
+    }
+}
+
+#define TUPLE_OF_65                                                                                \
+    "(0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,"   \
+    "33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,"   \
+    "63,64)"
+
+/* What the attribute may say of {'d': {'1': object, ...}}, with paths ('d', '1', 2). */
+static const struct {
+    const char *int_keys;
+    enum sidestep_status status;
+    const char *expected;
+} attributes[] = {
+    {"{}", SIDESTEP_OK, "d.1.2 (d, 1, 2) object"},
+    {"None", SIDESTEP_OK, "d.1.2 (d, 1, 2) object"},
+    {"{'d.1.2': (1,)}", SIDESTEP_OK, "d.1.2 (d, int 1, 2) object"},
+    {"{'d.1.2': ()}", SIDESTEP_OK, "d.1.2 (d, 1, 2) object"},
+    {"{'gone': (0, 5, 63)}", SIDESTEP_OK, "d.1.2 (d, 1, 2) object"},
+    {"{'bare': (0,)}", SIDESTEP_OK, "bare () object"},
+    {"{'gone': (64,)}", SIDESTEP_ECORRUPT, "position 64 stands in the wrong place"},
+    {"{'d.1.2': (0,)}", SIDESTEP_ECORRUPT, "'d.1.2': sidestep_int_keys names keys that are no int"},
+    {"{'d.1.2': (2,)}", SIDESTEP_ECORRUPT, "'d.1.2': sidestep_int_keys names keys that are no int"},
+    {"{'d.1.2': (3,)}", SIDESTEP_ECORRUPT, "'d.1.2': sidestep_int_keys names keys that are no int"},
+    {"{'d.1.2': (1,), 'd.1.2': (1,)}", SIDESTEP_ECORRUPT, "names keys that are no integers"},
+    {"{'d.1.2': (1, 1)}", SIDESTEP_ECORRUPT, "position 1 stands in the wrong place"},
+    {"{'d.1.2': (1, 0)}", SIDESTEP_ECORRUPT, "position 0 stands in the wrong place"},
+    {"{'d.1.2': (-1,)}", SIDESTEP_ECORRUPT, "a position of sidestep_int_keys is -1"},
+    {"{'d.1.2': ('1',)}", SIDESTEP_ECORRUPT, "a position of sidestep_int_keys is not an int"},
+    {"{'d.1.2': " TUPLE_OF_65 "}", SIDESTEP_ECORRUPT, "is not a short tuple"},
+    {"{'d.1.2': [1]}", SIDESTEP_ECORRUPT, "a value of sidestep_int_keys is not a short tuple"},
+    {"{1: (1,)}", SIDESTEP_ECORRUPT, "a name of sidestep_int_keys is not a str"},
+    {"[1]", SIDESTEP_ECORRUPT, "sidestep_int_keys is not a dict"},
+    {"<posix system>('x')", SIDESTEP_EUNSAFE, "sidestep_int_keys is not a dict but made by"},
+    {"{'d.1.2': <posix system>('x')}", SIDESTEP_EUNSAFE, "which is not run"},
+    {"{<posix system>('x'): (1,)}", SIDESTEP_EUNSAFE, "which is not run"},
+    {"{'d.1.2': (<posix system>('x'),)}", SIDESTEP_EUNSAFE, "which is not run"},
+};
+
+static void what_the_attribute_may_say(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(attributes); i++) {
+        OWNED_METADATA metadata = {0};
+        OWNED_BUFFER text = {0};
+        struct sidestep_error err = {0};
+
+        buffer_printf(&text,
+                      "$Metadata{'state_dict_metadata': {'d.1.2': $BytesStorageMetadata., 'bare': "
+                      "$BytesStorageMetadata.}, 'planner_data': {'d.1.2': ('d', '1', 2)}, "
+                      "'storage_data': {$MetadataIndex{'fqn': 'd.1.2'}: "
+                      "<torch.distributed.checkpoint.filesystem _StorageInfo>{'relative_path': "
+                      "'f', 'offset': 0, 'length': 1}, $MetadataIndex{'fqn': 'bare'}: "
+                      "<torch.distributed.checkpoint.filesystem _StorageInfo>{'relative_path': "
+                      "'f', 'offset': 1, 'length': 1}}, 'sidestep_int_keys': %s}",
+                      attributes[i].int_keys);
+        buffer_put_u8(&text, 0);
+        OWNED_BUFFER pickle = pickle_build((char *)text.bytes);
+        void *copy = guard_copy(pickle.bytes, pickle.length);
+        enum sidestep_status status = dcp_metadata_read(copy, pickle.length, &metadata, &err);
+        guard_free(copy);
+        OWNED_BUFFER shown = metadata_show(&metadata);
+        const char *said = status == SIDESTEP_OK ? (char *)shown.bytes : err.message;
+        if (status != attributes[i].status || strstr(said, attributes[i].expected) == NULL)
+            fail_msg("%s: status %d, '%s'", attributes[i].int_keys, (int)status, said);
+    }
+}
+
+static void when_memory_is_short(void **state)
+{
+    unsigned long fired = 0;
+
+    (void)state;
+    for (unsigned long n = 1;; n++) {
+        OWNED_METADATA metadata = {0}, again = {0};
+        OWNED_ARENA arena = {0};
+        OWNED_BUFFER out = {0}, footer_bytes = {0};
+        struct sidestep_error err = {0};
+        struct sample sample;
+        struct footer footer;
+
+        make_objects(&metadata, 3);
+        sample_with_integers(&sample);
+        sample_encode(&sample, &footer_bytes);
+        fault_arm("memory", n, false, 0);
+        enum sidestep_status status = dcp_metadata_write(&out, &metadata, &err);
+        if (status == SIDESTEP_OK)
+            status = dcp_metadata_read(out.bytes, out.length, &again, &err);
+        if (status == SIDESTEP_OK)
+            status = sample_read(footer_bytes.bytes, footer_bytes.length, &arena, &footer, &err);
+        bool hit = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        assert_int_equal(status, hit ? SIDESTEP_ENOMEM : SIDESTEP_OK);
+        if (!hit)
+            break;
+        fired++;
+    }
+    assert_true(fired > 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_spelled),
+        cmocka_unit_test(integer_keys_are_texts_and_back),
+        cmocka_unit_test(only_keys_become_integers),
+        cmocka_unit_test(footers_keep_integer_keys),
+        cmocka_unit_test(other_readers_see_texts),
+        cmocka_unit_test(lies_about_integer_keys),
+        cmocka_unit_test(a_feature_without_its_list),
+        cmocka_unit_test(metadata_keeps_integer_keys),
+        cmocka_unit_test(what_the_attribute_may_say),
+        cmocka_unit_test(when_memory_is_short),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * vote_test.c -- a rank that has no file descriptor left still votes, and C's outcome is still
+ * seen: else the others wait for the deadline of a save that has been lost for long.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "commit/commit.h"
+#include "support/scratch.h"
+#include "support/store_fault.h"
+
+#define MOST_DESCRIPTORS 256
+
+static const uint8_t id[SAVE_ID_BYTES] = {0xab, 1, 2};
+
+/* Two ranks of one save, in this process. */
+struct pair {
+    struct scratch scratch;
+    struct store *store; /* fails on command */
+    char path[128];
+    struct commit c, r;
+    int held[MOST_DESCRIPTORS];
+    size_t held_count;
+};
+
+static void init(struct pair *p, struct commit *commit, uint32_t rank)
+{
+    *commit = (struct commit){.store = p->store,
+                              .clock = clock_system(),
+                              .rank = rank,
+                              .world_size = 2,
+                              .timeout_ns = UINT64_C(3000000000),
+                              .step = -1,
+                              .layout_digest = 7};
+    assert_int_equal(commit_open(commit, p->path, NULL), SIDESTEP_OK);
+}
+
+/* Up to where both have joined. */
+static void begin(struct pair *p, bool in_place)
+{
+    memset(p, 0, sizeof(*p));
+    assert_true(scratch_make(&p->scratch, NULL));
+    p->store = store_fault_new(store_posix());
+    assert_non_null(p->store);
+    snprintf(p->path, sizeof(p->path), "%s/ckpt", p->scratch.path);
+    if (in_place)
+        assert_int_equal(mkdir(p->path, 0777), 0);
+    init(p, &p->c, 0);
+    init(p, &p->r, 1);
+    assert_int_equal(commit_begin(&p->c, id, NULL), SIDESTEP_OK);
+    assert_int_equal(p->c.in_place, in_place);
+    commit_set_save_id(&p->r, id);
+    p->r.in_place = in_place;
+    assert_int_equal(commit_join(&p->r, NULL), SIDESTEP_OK);
+}
+
+static void end(struct pair *p)
+{
+    commit_close(&p->c);
+    commit_close(&p->r);
+    store_fault_free(&p->store);
+    scratch_remove(&p->scratch);
+}
+
+/* Those that are reserved for this too, as another thread would which is quicker. */
+static void take_spares(struct pair *p)
+{
+    store_dir_close(p->c.spare);
+    store_dir_close(p->r.spare);
+    p->c.spare = p->r.spare = NULL;
+}
+
+static void take_descriptors(struct pair *p)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = MOST_DESCRIPTORS;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    while (p->held_count < MOST_DESCRIPTORS) {
+        int fd = open("/dev/null", O_RDONLY);
+        if (fd < 0)
+            break;
+        p->held[p->held_count++] = fd;
+    }
+    assert_int_equal(errno, EMFILE);
+}
+
+static void give_descriptors(struct pair *p)
+{
+    while (p->held_count != 0)
+        (void)close(p->held[--p->held_count]);
+}
+
+/* What C finds when it counts: at once, not after its deadline. */
+static void expect_no(struct pair *p, const char *words)
+{
+    struct commit_count count = {0};
+    struct sidestep_error err = {0};
+    uint64_t since = clock_now(p->c.clock);
+
+    assert_int_equal(commit_vote_yes(&p->c, NULL), SIDESTEP_OK);
+    assert_int_equal(commit_count_votes(&p->c, &count, &err), SIDESTEP_EPEER);
+    assert_true(clock_now(p->c.clock) - since < p->c.timeout_ns);
+    commit_count_release(&count);
+    assert_non_null(strstr(err.message, "rank 1: "));
+    assert_non_null(strstr(err.message, words));
+    assert_int_equal(err.rank, 1);
+}
+
+/* Nothing of the save is left behind an abort. */
+static void expect_clean(struct pair *p, bool in_place)
+{
+    struct sidestep_error why = {.message = "given up"};
+
+    commit_abort(&p->c, &why);
+    commit_forget_outcome(&p->c);
+    if (in_place)
+        assert_int_equal(rmdir(p->path), 0);
+    assert_int_equal(rmdir(p->scratch.path), 0);
+}
+
+static void says_no_with_its_reason(void **state)
+{
+    struct sidestep_error why = {.message = "the disk is on fire"};
+    struct pair p;
+
+    (void)state;
+    for (int in_place = 0; in_place <= 1; in_place++) {
+        begin(&p, in_place != 0);
+        commit_vote_no(&p.r, &why);
+        expect_no(&p, "the disk is on fire");
+        expect_clean(&p, in_place != 0);
+        end(&p);
+    }
+}
+
+static void says_no_without_a_descriptor(void **state)
+{
+    struct sidestep_error why = {.message = "too many open files"};
+    struct pair p;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool in_place = (i & 1) != 0, no_spare = (i & 2) != 0;
+
+        begin(&p, in_place);
+        if (no_spare)
+            take_spares(&p);
+        take_descriptors(&p);
+        commit_vote_no(&p.r, &why);
+        give_descriptors(&p);
+        expect_no(&p, no_spare ? "could not write why" : "too many open files");
+        expect_clean(&p, in_place);
+        end(&p);
+    }
+}
+
+/* Where neither a descriptor nor a link is to be had, the part that the rank has begun will do. */
+static void says_no_by_its_part(void **state)
+{
+    struct sidestep_error why = {.message = "too many open files"};
+    struct pair p;
+
+    (void)state;
+    for (int in_place = 0; in_place <= 1; in_place++) {
+        struct store_file *file = NULL;
+
+        begin(&p, in_place != 0);
+        assert_int_equal(commit_shard_create(&p.r, 0, 0, &file, NULL), SIDESTEP_OK);
+        assert_int_equal(store_file_write_at(file, "PK\3\4\0\0", 6, 0, NULL), SIDESTEP_OK);
+        store_file_discard(file);
+        take_spares(&p);
+        take_descriptors(&p);
+        fault_arm("store.link", 1, true, EPERM);
+        commit_vote_no(&p.r, &why);
+        fault_arm("", 0, false, 0);
+        give_descriptors(&p);
+        expect_no(&p, "could not write why");
+        expect_clean(&p, in_place != 0);
+        end(&p);
+    }
+}
+
+/* The part of its work that needs a descriptor fails, and it says so. */
+static void joins_without_a_descriptor(void **state)
+{
+    struct sidestep_error why = {0};
+    struct store_file *file = NULL;
+    struct pair p;
+
+    (void)state;
+    for (int in_place = 0; in_place <= 1; in_place++) {
+        begin(&p, in_place != 0);
+        store_dir_close(p.r.dir);
+        p.r.dir = NULL;
+        take_descriptors(&p);
+        assert_int_equal(commit_join(&p.r, NULL), SIDESTEP_OK);
+        take_descriptors(&p);
+        assert_int_not_equal(commit_shard_create(&p.r, 0, 0, &file, &why), SIDESTEP_OK);
+        assert_int_equal(why.sys_errno, EMFILE);
+        commit_vote_no(&p.r, &why);
+        give_descriptors(&p);
+        expect_no(&p, "could not write why");
+        expect_clean(&p, in_place != 0);
+        end(&p);
+    }
+}
+
+static void says_yes_without_a_descriptor(void **state)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+    struct pair p;
+
+    (void)state;
+    begin(&p, false);
+    take_spares(&p);
+    take_descriptors(&p);
+    assert_int_equal(commit_vote_yes(&p.r, NULL), SIDESTEP_OK);
+    give_descriptors(&p);
+    names_format(NAMES_YES, p.r.save_id, 1, 0, name);
+    assert_int_equal(store_stat(p.r.dir, name, &stat, NULL), SIDESTEP_OK);
+    end(&p);
+}
+
+/* In place C cannot even list what is to go: its word must reach the others all the same. */
+static void tells_the_outcome_without_a_descriptor(void **state)
+{
+    struct sidestep_error why = {.message = "too many open files"}, err = {0};
+    struct pair p;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool in_place = (i & 1) != 0, no_spare = (i & 2) != 0;
+
+        begin(&p, in_place);
+        assert_int_equal(commit_check_aborted(&p.r, &err), SIDESTEP_OK);
+        if (no_spare)
+            take_spares(&p);
+        take_descriptors(&p);
+        commit_abort(&p.c, &why);
+        give_descriptors(&p);
+        assert_int_equal(commit_learn(&p.r, &err), COMMIT_ABORTED);
+        assert_int_equal(err.status, SIDESTEP_EABORTED);
+        assert_non_null(
+            strstr(err.message, no_spare ? "rank 0 gave up save ab0102" : "too many open files"));
+        if (in_place && !no_spare) /* to empty a trash directory takes two */
+            expect_clean(&p, true);
+        end(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_no_with_its_reason),
+        cmocka_unit_test(says_no_without_a_descriptor),
+        cmocka_unit_test(says_no_by_its_part),
+        cmocka_unit_test(joins_without_a_descriptor),
+        cmocka_unit_test(says_yes_without_a_descriptor),
+        cmocka_unit_test(tells_the_outcome_without_a_descriptor),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
