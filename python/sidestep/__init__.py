@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Distributed, asynchronous checkpoints for PyTorch.
+
+``import sidestep as dcp`` instead of ``import torch.distributed.checkpoint as dcp``: `save`,
+`async_save` and `load` are the same functions with the same arguments and the same files, and every
+other public name of torch's package and of its modules is found here too.  What is sidestep's own:
+
+- `save`, `async_save`, `load`: torch's functions, whole-or-not-at-all and in the background;
+- `SaveHandle`: what `async_save` returns, a ``concurrent.futures.Future`` and more;
+- `latest`: the newest checkpoint of a directory;
+- `load_metadata`, `read`: look into a checkpoint without a template;
+- `Writer`, `Reader`: the same storage under torch's own ``save`` and ``load``;
+- `Error`: what goes wrong.
+
+Importing this package imports neither torch nor the C library: that happens on first use.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import _names
+
+if TYPE_CHECKING:
+    from ._abi import VERSION as __version__
+    from ._abi import Status
+    from ._errors import Error
+    from ._handle import SaveHandle
+    from ._latest import latest
+    from ._load import load
+    from ._plugins import Reader, Writer
+    from ._read import load_metadata, read
+    from ._save import async_save, save
+
+__all__ = [
+    "Error",
+    "Reader",
+    "SaveHandle",
+    "Status",
+    "Writer",
+    "__version__",
+    "async_save",
+    "latest",
+    "load",
+    "load_metadata",
+    "read",
+    "save",
+]
+
+_names.install(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, ours or torch's, imported when it is asked for."""
+    value = _names.find(name)
+    setattr(sys.modules[__name__], name, value)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_names.of_torch()})

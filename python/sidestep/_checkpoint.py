@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A checkpoint opened for reading, without an engine: what it holds, and the bytes of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from . import _abi
+from ._errors import check
+from ._flatten import Index
+from ._library import lib
+
+
+@dataclass(frozen=True)
+class ChunkMetadata:
+    """One stored box of a tensor.  ``offsets`` and ``lengths`` count elements, the rest bytes."""
+
+    offsets: tuple[int, ...]
+    lengths: tuple[int, ...]
+    file: str
+    file_offset: int
+    file_bytes: int
+    transform: str | None
+    """``"stream.zstd/1"`` if the bytes are compressed."""
+
+
+@dataclass(frozen=True)
+class TensorMetadata:
+    """A stored tensor."""
+
+    name: str
+    path: tuple[str | int, ...]
+    """Keys from the root of the nested state: str, int, or ``Index`` for a place in a list."""
+    dtype: str
+    """torch's name: ``"bfloat16"``."""
+    shape: tuple[int, ...]
+    bytes: int
+    chunks: tuple[ChunkMetadata, ...]
+
+
+@dataclass(frozen=True)
+class ObjectMetadata:
+    """A stored object: anything but a tensor."""
+
+    name: str
+    path: tuple[str | int, ...]
+    bytes: int
+    """As stored."""
+    file: str
+
+
+@dataclass(frozen=True)
+class CheckpointMetadata:
+    """What a checkpoint holds."""
+
+    path: str
+    format: str
+    """``"dcp"`` (torch's) or ``"sidestep"`` (the same with our footers and manifest)."""
+    save_id: str | None
+    step: int | None
+    world_size: int | None
+    """Ranks that wrote it."""
+    bytes: int
+    """Of its files."""
+    tensors: dict[str, TensorMetadata]
+    objects: dict[str, ObjectMetadata]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """As much of an entry as a load wants to know."""
+
+    is_object: bool
+    dtype: str | None
+    shape: tuple[int, ...]
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "surrogateescape")
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _shape(entry: Any) -> tuple[int, ...]:
+    return tuple(entry.shape[: entry.ndim]) if entry.ndim else ()
+
+
+def _path_of(entry: Any) -> tuple[str | int, ...]:
+    items: list[str | int] = []
+    for i in range(entry.path_length):
+        item = entry.path[i]
+        if item.key is not None:
+            items.append(_text(item.key))
+        elif item.flags & _abi.PATH_INT_KEY:
+            items.append(int(item.index))
+        else:
+            items.append(Index(item.index))
+    return tuple(items) or (_text(entry.name),)
+
+
+def _chunk_of(chunk: Any, ndim: int) -> ChunkMetadata:
+    return ChunkMetadata(
+        tuple(chunk.offsets[:ndim]) if ndim else (),
+        tuple(chunk.lengths[:ndim]) if ndim else (),
+        _text(chunk.file),
+        chunk.file_offset,
+        chunk.file_bytes,
+        _text(chunk.transform) if chunk.transform else None,
+    )
+
+
+class Checkpoint:
+    """The checkpoint ``path``, ours or torch's, as a context manager.
+
+    Errors: ``Error``: ENOTFOUND, EUNCOMMITTED, ECORRUPT, EUNSAFE, EUNSUPPORTED, EIO.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._handle = ctypes.c_void_p()
+        err = _abi.ErrorInfo()
+        check(
+            lib().sidestep_checkpoint_open(
+                os.fsencode(path), ctypes.byref(self._handle), ctypes.byref(err)
+            ),
+            err,
+        )
+
+    def close(self) -> None:
+        """Close its files."""
+        lib().sidestep_checkpoint_close(ctypes.byref(self._handle))
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def _entries(self) -> Iterator[Any]:
+        library = lib()
+        for i in range(library.sidestep_checkpoint_count(self._handle)):
+            yield library.sidestep_checkpoint_entry(self._handle, i).contents
+
+    def names(self) -> list[str]:
+        """Of all tensors and objects, sorted."""
+        return [_text(entry.name) for entry in self._entries()]
+
+    def find(self, name: str) -> Saved | None:
+        """What is stored under ``name``."""
+        found = lib().sidestep_checkpoint_find(self._handle, _bytes(name))
+        if not found:
+            return None
+        entry = found.contents
+        dtype = None if entry.dtype_name is None else _text(entry.dtype_name)
+        return Saved(bool(entry.is_object), dtype, _shape(entry))
+
+    def describe(self) -> CheckpointMetadata:
+        """All there is to know without reading data."""
+        info = _abi.sized(_abi.CheckpointInfo)
+        status = lib().sidestep_checkpoint_info(self._handle, ctypes.byref(info))
+        check(status, _abi.ErrorInfo())
+        tensors: dict[str, TensorMetadata] = {}
+        objects: dict[str, ObjectMetadata] = {}
+        for entry in self._entries():
+            name, path = _text(entry.name), _path_of(entry)
+            if entry.is_object:
+                file = _text(entry.chunks[0].file) if entry.chunk_count else ""
+                objects[name] = ObjectMetadata(name, path, entry.bytes, file)
+                continue
+            chunks = tuple(_chunk_of(entry.chunks[i], entry.ndim) for i in range(entry.chunk_count))
+            dtype = _text(entry.dtype_name)
+            tensors[name] = TensorMetadata(name, path, dtype, _shape(entry), entry.bytes, chunks)
+        return CheckpointMetadata(
+            _text(info.path),
+            _text(info.format),
+            _text(info.save_id) or None,
+            info.step if info.step >= 0 else None,
+            info.world_size or None,
+            info.bytes,
+            tensors,
+            objects,
+        )
+
+    def read_box(
+        self,
+        name: str,
+        offsets: Sequence[int] | None,
+        lengths: Sequence[int] | None,
+        address: int | None,
+        size: int,
+    ) -> None:
+        """Put a box of a tensor, row-major, into ``size`` bytes at ``address``, all checked."""
+
+        def array(values: Sequence[int] | None) -> Any:
+            return None if values is None else (ctypes.c_int64 * max(len(values), 1))(*values)
+
+        err = _abi.ErrorInfo()
+        check(
+            lib().sidestep_checkpoint_read_tensor(
+                self._handle,
+                _bytes(name),
+                array(offsets),
+                array(lengths),
+                address,
+                size,
+                ctypes.byref(err),
+            ),
+            err,
+        )
+
+    def stored(self, name: str) -> bytes:
+        """The stored bytes of an object: a ``torch.save()`` file."""
+        data = ctypes.c_void_p()
+        length = ctypes.c_size_t()
+        err = _abi.ErrorInfo()
+        check(
+            lib().sidestep_checkpoint_read_bytes(
+                self._handle,
+                _bytes(name),
+                ctypes.byref(data),
+                ctypes.byref(length),
+                ctypes.byref(err),
+            ),
+            err,
+        )
+        try:
+            return ctypes.string_at(data, length.value)
+        finally:
+            lib().sidestep_bytes_free(ctypes.byref(data))

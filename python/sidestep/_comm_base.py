@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What all ways of talking to other ranks share: callbacks of the library that cannot be torn by a
+signal, deadlines that name who is silent, and exceptions that are carried past the C code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Optional
+
+from . import _abi
+from ._errors import Error, make_error
+
+DEFAULT_TIMEOUT_S = 600.0
+PULSE_S = 1.0  # between two looks at whether another rank has given up
+ROLL_CALL_S = 3.0  # how long ranks are given to say that they are there, after a failure
+GRACE_S = 5.0  # how long an agreement may go on after Ctrl-C
+
+
+def timeout_s() -> float:
+    """The deadline for silent ranks, seconds: $SIDESTEP_TIMEOUT, or 600."""
+    text = os.environ.get("SIDESTEP_TIMEOUT", "")
+    try:
+        seconds = float(text) if text else DEFAULT_TIMEOUT_S
+    except ValueError:
+        seconds = -1.0
+    if not 0.001 <= seconds <= 1e9:
+        raise make_error(f"SIDESTEP_TIMEOUT is '{text}', not a number of seconds")
+    return seconds
+
+
+class Lost(Exception):
+    """The ranks could not agree.  ``rank`` is the one to blame, or -1."""
+
+    def __init__(self, text: str, *, status: _abi.Status = _abi.Status.EPEER, rank: int = -1):
+        super().__init__(text)
+        self.status = status
+        self.rank = rank
+
+
+class Told(Lost):
+    """Another rank has said that it gives up.  ``is_reason``: of itself, not of a third."""
+
+    def __init__(self, text: str, rank: int, is_reason: bool) -> None:
+        super().__init__(text, rank=rank)
+        self.is_reason = is_reason
+
+
+# ---------------------------------------------------------------- signals
+
+
+# Those that a program may have a handler for that raises.
+_NUMBERS = sorted(int(number) for number in signal.valid_signals())
+
+
+class _Signals:
+    """While the library runs on the main thread: Python's signal handlers run at once, but what
+    they raise waits until the call has returned.
+
+    An exception that a handler raises at the first instruction of a callback could not be caught
+    by the callback, and ctypes would then give the library an undefined result.
+    """
+
+    def __init__(self) -> None:
+        self.raised: Optional[BaseException] = None
+        self.count = 0
+        self.since = 0.0
+        self._old: dict[int, Any] = {}
+
+    def hold(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _NUMBERS:
+            handler = signal.getsignal(number)
+            if callable(handler) and not isinstance(handler, signal.Handlers):
+                self._old[number] = handler
+                signal.signal(number, self._handle)
+
+    def release(self) -> None:
+        for number, handler in self._old.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        try:
+            self._old[number](number, frame)
+        except BaseException as raised:
+            self.raised = self.raised or raised
+            self.since = self.since or time.monotonic()
+            self.count += 1
+
+    def break_off(self) -> None:
+        """Raise what was held back, if the user is in a hurry or was patient for long enough."""
+        if self.raised is None:
+            return
+        if self.count > 1 or time.monotonic() - self.since > GRACE_S:
+            raise self.raised
+
+
+# ---------------------------------------------------------------- what all have in common
+
+
+class Comm:
+    """One rank's end of a group of ranks; `struct` is what the library is given.
+
+    rank, size   of this process in the group
+    struct       struct sidestep_comm; valid as long as this object lives
+    name         how it talks, for messages
+
+    A Comm that has failed once stays failed: its ranks are no longer in step.  This class alone is
+    a group of one rank.
+    """
+
+    name = "alone"
+
+    def __init__(self, rank: int = 0, size: int = 1, timeout: Optional[float] = None) -> None:
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout_s() if timeout is None else timeout
+        self.failed: Optional[str] = None
+        self._carried: Optional[BaseException] = None
+        self._signals = _Signals()
+        self._op = 0
+        self._what = ""
+        self._began = self._looked = 0.0
+        self.struct = _abi.sized(_abi.Comm)
+        self.struct.rank = rank
+        self.struct.size = size
+        if size > 1:
+            self._set_callbacks(weakref.ref(self))
+
+    def _set_callbacks(self, me: Callable[[], Optional[Comm]]) -> None:
+        def all_reduce_max(_: Any, values: Any, count: int) -> int:
+            comm = me()
+            return 1 if comm is None else comm._run(comm._all_reduce_max, values, count)
+
+        def broadcast(_: Any, buffer: int, length: int, root: int) -> int:
+            comm = me()
+            return 1 if comm is None else comm._run(comm._broadcast, buffer, length, root)
+
+        def gather(_: Any, send: int, length: int, into: int, lengths: Any) -> int:
+            comm = me()
+            return 1 if comm is None else comm._run(comm._gather, send, length, into, lengths)
+
+        def scatter(_: Any, send: int, lengths: Any, into: int, length: int) -> int:
+            comm = me()
+            return 1 if comm is None else comm._run(comm._scatter, send, lengths, into, length)
+
+        self.struct.all_reduce_max = _abi.AllReduceMax(all_reduce_max)
+        self.struct.broadcast = _abi.Broadcast(broadcast)
+        self.struct.gather = _abi.Gather(gather)
+        self.struct.scatter = _abi.Scatter(scatter)
+
+    # -- what the engine uses
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Around every call of the library that may call back."""
+        self._signals = _Signals()
+        self._signals.hold()
+        try:
+            yield
+        finally:
+            self._signals.release()
+            self._let_go()
+
+    def raise_carried(self, doing: str = "") -> None:
+        """Raise what the callbacks of the last call could not.  ``doing``: what it is to say first.
+
+        What a signal handler raised (KeyboardInterrupt, most often) is raised as it is; a group
+        that broke becomes an `Error`, with the backend's exception as its cause.
+        """
+        held, self._signals.raised = self._signals.raised, None
+        carried, self._carried = self._carried, None
+        if held is not None:
+            raise held
+        if carried is None:
+            return
+        if not isinstance(carried, Exception):
+            raise carried
+        raise self._error(carried, doing) from carried
+
+    def drop_broken(self) -> None:
+        """Forget that the ranks got out of step: the caller has a better reason to raise."""
+        if isinstance(self._carried, Exception):
+            self._carried = None
+
+    def close(self) -> None:
+        """Nothing goes over this any more; calls of the library that try fail at once."""
+        self.failed = self.failed or "its engine is closed"
+
+    def max_all(self, numbers: list[int]) -> list[int]:
+        """The element-wise maximum over all ranks, of numbers below 2**64.  Within `calling()`;
+        `raise_carried()` afterwards raises what went wrong."""
+        words = (ctypes.c_uint64 * len(numbers))(*numbers)
+        if self.size > 1:
+            self._run(self._all_reduce_max, words, len(numbers))
+        return list(words)
+
+    def give_up(self, reason: str) -> None:
+        """Tell the other ranks that this one will not come, and why.  Not collective."""
+        if self.size > 1 and self.failed is None:
+            self.failed = reason
+            self._tell_others(f"rank {self.rank}: {reason}", is_reason=True)
+
+    def _error(self, carried: Exception, doing: str) -> Error:
+        status, rank = _abi.Status.EPEER, None
+        if isinstance(carried, Lost):
+            status, rank = carried.status, carried.rank if carried.rank >= 0 else None
+        text = f"{doing}: {self.failed}" if doing else str(self.failed)
+        return make_error(text, status=status, rank=rank, own_rank=self.rank)
+
+    # -- callbacks
+
+    def _run(self, action: Callable[..., None], *arguments: Any) -> int:
+        """0, or 1 after having kept the exception and told the others."""
+        try:
+            if self.failed is not None:
+                raise Lost(self.failed)
+            self._op += 1
+            self._what = action.__name__.strip("_")
+            self._began = self._looked = time.monotonic()
+            action(*arguments)
+            return 0
+        except BaseException as problem:
+            self._fail(problem)
+            return 1
+
+    def _fail(self, problem: BaseException) -> None:
+        self._carried = self._carried or problem
+        if self.failed is not None:
+            return
+        told = self._told_by_others() if isinstance(problem, Exception) else None
+        if told is not None and not isinstance(problem, Told):
+            told.__cause__ = problem  # a connection that broke because another rank went away
+            problem = self._carried = told
+        if isinstance(problem, Told):
+            self.failed = str(problem)
+        else:
+            self.failed = f"rank {self.rank}: {self._what} over {self.name}: {_sentence(problem)}"
+            self._tell_others(self.failed, is_reason=not isinstance(problem, Exception))
+        if not isinstance(problem, Exception) or (isinstance(problem, Told) and problem.is_reason):
+            return
+        absent = self._roll_call()
+        if absent:
+            self.failed += f"; {_ranks(absent)} did not come"
+            status = problem.status if isinstance(problem, Lost) else _abi.Status.EPEER
+            self._carried = Lost(self.failed, status=status, rank=absent[0])
+            self._carried.__cause__ = problem
+
+    # -- for all that wait
+
+    def _pulse(self) -> None:
+        """Between two slices of a wait.  Raises if there is no more use in waiting."""
+        self._signals.break_off()
+        now = time.monotonic()
+        if now - self._began > self.timeout:
+            raise Lost(f"not done after {self.timeout:g} s", status=_abi.Status.ETIMEDOUT)
+        if now - self._looked > PULSE_S:
+            self._looked = now
+            self._say_here()
+            told = self._told_by_others()
+            if told is not None:
+                raise told
+
+    def _roll_call(self) -> list[int]:
+        """Ranks that do not say, within a few seconds, that they have come as far as this one."""
+        until = time.monotonic() + ROLL_CALL_S
+        self._say_here()
+        absent = [rank for rank in range(self.size) if rank != self.rank]
+        try:
+            while True:
+                absent = [rank for rank in absent if self._seen(rank) < self._op]
+                if not absent or time.monotonic() > until:
+                    return absent
+                time.sleep(0.05)
+        except Exception:
+            return []  # the store is gone: nothing can be said about anybody
+
+    # -- the board: what ranks tell each other beside the collectives
+
+    def _board(self) -> Any:
+        """A key-value store that is ours alone, or None."""
+        return None
+
+    def _let_go(self) -> None:
+        """After a call: keep nothing of the group that its owner may want to destroy."""
+
+    def _tell_others(self, text: str, *, is_reason: bool) -> None:
+        try:
+            board = self._board()
+            if board is not None and not board.check(["failed"]):
+                board.set("failed", f"{self.rank} {int(is_reason)}\n{text}".encode())
+        except Exception:
+            pass  # they will find out by their deadline
+
+    def _told_by_others(self) -> Optional[Told]:
+        try:
+            board = self._board()
+            if board is None or not board.check(["failed"]):
+                return None
+            head, _, text = bytes(board.get("failed")).decode("utf-8", "replace").partition("\n")
+            rank, is_reason = head.split()
+            return Told(text, int(rank), is_reason == "1")
+        except Exception:
+            return None  # the collective itself will say what is wrong
+
+    def _say_here(self) -> None:
+        try:
+            board = self._board()
+            if board is not None:
+                board.set(f"at/{self.rank}", str(self._op).encode())
+        except Exception:
+            pass
+
+    def _seen(self, rank: int) -> int:
+        """The number of the collective that ``rank`` was last seen in."""
+        board = self._board()
+        if board is None:
+            return self._op
+        return int(board.get(f"at/{rank}")) if board.check([f"at/{rank}"]) else -1
+
+    # -- collectives, on addresses
+
+    def _all_reduce_max(self, values: Any, count: int) -> None:
+        raise NotImplementedError
+
+    def _broadcast(self, buffer: int, length: int, root: int) -> None:
+        raise NotImplementedError
+
+    def _gather(self, send: int, length: int, into: int, lengths: Any) -> None:
+        raise NotImplementedError
+
+    def _scatter(self, send: int, lengths: Any, into: int, length: int) -> None:
+        raise NotImplementedError
+
+
+def _sentence(problem: BaseException) -> str:
+    text = str(problem)
+    if isinstance(problem, Lost):
+        return text
+    return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
+
+
+def _ranks(ranks: list[int]) -> str:
+    listed = ", ".join(str(rank) for rank in ranks[:16])
+    more = f" and {len(ranks) - 16} more" if len(ranks) > 16 else ""
+    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}{more}"

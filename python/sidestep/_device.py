@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Copies of device tensors in host memory, where the library can read them.
+
+One copy per save, on a stream of its own beside the training's, into pinned memory that is used
+again by the next save.  The library copies from there into its pool before the call returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+ALIGNMENT = 256  # bytes, of each tensor in a buffer
+DEFAULT_CAP = 64 << 30
+"""Bytes of pinned memory that are kept for the next save; what is beyond is given back."""
+
+
+class _Lease:
+    """A buffer in use: lies among the storages of a save, and goes back with the last of them."""
+
+    __slots__ = ("buffer", "owner")
+
+    def __init__(self, owner: HostBuffers, buffer: Any) -> None:
+        self.owner = owner
+        self.buffer = buffer
+
+    def __del__(self) -> None:
+        self.owner._take_back(self.buffer)
+
+
+class HostBuffers:
+    """Pinned host memory, at most ``cap`` bytes of which are kept while nobody uses them."""
+
+    def __init__(self, cap: int = DEFAULT_CAP) -> None:
+        self.cap = cap
+        self._free: deque[Any] = deque()  # its append() and remove() are atomic: any thread's GC
+
+    def copy(self, tensors: list[Any]) -> tuple[list[Any], Any]:
+        """Contiguous host copies of ``tensors``, and a lease: they live as long as that.
+
+        The copies are complete when this returns.
+        """
+        places, total = [], 0
+        for tensor in tensors:
+            places.append(total)
+            size = tensor.numel() * tensor.element_size()
+            total += -(-size // ALIGNMENT) * ALIGNMENT
+        buffer = self._buffer(total, tensors)
+        lease = _Lease(self, buffer)
+        copies = [
+            buffer[place : place + tensor.numel() * tensor.element_size()]
+            .view(tensor.dtype)
+            .view(tensor.shape)
+            for tensor, place in zip(tensors, places)
+        ]
+        for device in {tensor.device for tensor in tensors}:
+            pairs = [(a, b) for a, b in zip(copies, tensors) if b.device == device]
+            _copy_from(device, pairs)
+        return copies, lease
+
+    def _buffer(self, size: int, tensors: list[Any]) -> Any:
+        import torch
+
+        for buffer in sorted(self._free, key=len):
+            if len(buffer) >= size:
+                with contextlib.suppress(ValueError):  # another thread took it
+                    self._free.remove(buffer)
+                    return buffer
+        self._free.clear()  # all too small: the state has grown
+        pin = size <= self.cap and any(tensor.device.type == "cuda" for tensor in tensors)
+        return torch.empty(size, dtype=torch.uint8, pin_memory=pin)
+
+    def _take_back(self, buffer: Any) -> None:
+        if sum(map(len, list(self._free))) + len(buffer) <= self.cap:
+            self._free.append(buffer)
+
+
+def _copy_from(device: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+    """Copy (host, device) pairs on a side stream that starts where the current one is."""
+    import torch
+
+    module = getattr(torch, device.type, None)
+    if module is None or not hasattr(module, "Stream") or device.type == "cpu":
+        for host, tensor in pairs:
+            host.copy_(tensor.detach())
+        return
+    with module.device(device):
+        side = module.Stream()
+        side.wait_stream(module.current_stream())
+        with module.stream(side):
+            for host, tensor in pairs:
+                host.copy_(tensor.detach(), non_blocking=True)
+        side.synchronize()
+
+
+buffers = HostBuffers()
+"""Of this process."""

@@ -1,0 +1,528 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Engines: one per group of ranks, made on first use, gone with the group; and what a process owes
+them when it forks or ends.
+
+An engine is used by one thread at a time, which waits its turn here.  Only that thread talks to
+other ranks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import ctypes
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Optional
+
+from . import _abi
+from ._comm import comm_of
+from ._comm_base import Comm, timeout_s
+from ._errors import Error, check, error_info, make_error
+from ._handle import SaveHandle, in_background, in_flight
+from ._library import lib
+
+if TYPE_CHECKING:
+    from ._state import StateCache, StateDict
+
+log = logging.getLogger("sidestep")
+
+_VERIFY = {
+    "read": _abi.VerifyMode.VERIFY_READ,
+    "before": _abi.VerifyMode.VERIFY_BEFORE,
+    "structure": _abi.VerifyMode.VERIFY_STRUCTURE,
+}
+
+
+@dataclass
+class LoadReport:
+    """What a load found, on this rank.
+
+    bytes_loaded  placed in the caller's tensors
+    bytes_read    read from storage
+    missing       names in the state, not in the checkpoint
+    unexpected    names in the checkpoint, not in the state of this rank
+    mismatched    "name: saved float32 [2,3], wanted float32 [3,3]"
+    """
+
+    bytes_loaded: int = 0
+    bytes_read: int = 0
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    mismatched: list[str] = field(default_factory=list)
+
+
+class Engine:
+    """The library's engine for the ranks of ``comm``.
+
+    rank, size   of this process among them
+    comm         how they talk
+    states       the layouts of this thread's last saves, to be reused
+
+    Opening is collective.  `engine_for()` gives the one that is kept for a process group.
+    """
+
+    def __init__(self, comm: Comm, *, pool_bytes: int = 0) -> None:
+        self.comm = comm
+        self._pool_bytes = pool_bytes
+        self.rank = comm.rank
+        self.size = comm.size
+        self._pid = os.getpid()
+        self._pointer = ctypes.c_void_p()
+        self._lock = threading.Lock()
+        self._user: Optional[int] = None  # the thread that has the lock
+        self._states = threading.local()  # a state must not change between get() and the save
+        self._last: Optional[SaveHandle] = None
+        try:
+            self._open()
+        except BaseException as problem:
+            comm.give_up(f"open engine: {type(problem).__name__}: {problem}")
+            raise
+        _at_exit()
+
+    def _open(self) -> None:
+        options = _abi.sized(_abi.EngineOptions)
+        options.comm = ctypes.pointer(self.comm.struct)
+        options.threads = _number("SIDESTEP_THREADS")
+        options.pool_bytes = _number("SIDESTEP_POOL_BYTES") or self._pool_bytes
+        options.timeout_ms = max(1, int(timeout_s() * 1000))
+        events = os.environ.get("SIDESTEP_EVENTS")
+        if events:
+            options.event_path = os.fsencode(events.replace("{rank}", str(self.rank)))
+        err = _abi.ErrorInfo()
+        with self.comm.calling():
+            status = lib().sidestep_engine_open(
+                ctypes.byref(self._pointer), ctypes.byref(options), ctypes.byref(err)
+            )
+        self._check(status, err)
+
+    # -- what others use
+
+    @property
+    def states(self) -> StateCache:
+        cache: Optional[StateCache] = getattr(self._states, "cache", None)
+        if cache is None:
+            from ._state import StateCache
+
+            cache = self._states.cache = StateCache()
+        return cache
+
+    @property
+    def pointer(self) -> ctypes.c_void_p:
+        """struct sidestep_engine *, for the thread whose turn it is."""
+        return self._pointer
+
+    @property
+    def usable(self) -> bool:
+        """False once it was closed, its ranks got out of step, or in a child of its process."""
+        return bool(self._pointer) and self.comm.failed is None and os.getpid() == self._pid
+
+    def save_async(
+        self,
+        path: str | os.PathLike[str],
+        state: Optional[StateDict],
+        *,
+        step: Optional[int] = None,
+        no_replace: bool = False,
+        failure: Optional[BaseException] = None,
+        result: Optional[Callable[[], Any]] = None,
+    ) -> SaveHandle:
+        """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
+
+        Collective.  Waits for the save before.  ``result`` makes what the handle's result() is, on
+        first use.  ``failure``: this rank cannot take part; all the others fail with an `Error`
+        that names this rank and gives the reason, and here ``failure`` itself is raised.
+        An earlier save that failed, and that nobody asked about, is raised now, before anything is
+        done, unless an exception is being handled already.
+        """
+        with self._turn(f"save '{os.fspath(path)}'"):
+            began = time.monotonic()
+            interrupted = self._wait_for_last()
+            waited_s = time.monotonic() - began
+            failure = interrupted or failure or self._sticky()
+            if failure is not None and self.size == 1:
+                raise failure
+            options = _abi.sized(_abi.SaveOptions)
+            if step is not None:
+                options.has_step, options.step = 1, step
+            if no_replace:
+                options.flags |= _abi.SAVE_NO_REPLACE
+            if failure is not None:
+                options.failure = ctypes.pointer(error_info(failure))
+            if interrupted is not None:
+                options.flags = _abi.SAVE_NOWAIT
+            return self._start(path, state, options, failure, result, waited_s)
+
+    def load(
+        self,
+        path: str | os.PathLike[str],
+        state: Optional[StateDict],
+        *,
+        partial: bool = False,
+        strict: bool = False,
+        verify: str = "read",
+        failure: Optional[BaseException] = None,
+    ) -> LoadReport:
+        """Fill ``state`` from the checkpoint ``path``.  Collective; ``failure`` as in `save_async`.
+
+        partial  missing and mismatched names are reported, and no error
+        strict   names of the checkpoint that the state lacks are an error
+        verify   "read": what is read is checked; "before": everything, before the first tensor is
+                 touched; "structure": no data hashes
+        """
+        with self._turn(f"load '{os.fspath(path)}'"):
+            failure = failure or self._sticky()
+            if failure is None and verify not in _VERIFY:
+                failure = ValueError(f"verify={verify!r} is none of {', '.join(_VERIFY)}")
+            if failure is not None and self.size == 1:
+                raise failure
+            options = _abi.sized(_abi.LoadOptions)
+            options.flags = (_abi.LOAD_PARTIAL if partial else 0) | (
+                _abi.LOAD_STRICT if strict else 0
+            )
+            if failure is not None:
+                options.failure = ctypes.pointer(error_info(failure))
+            else:
+                options.verify = int(_VERIFY[verify])
+            return self._load(path, state, options, failure)
+
+    def any_rank(self, mine: bool) -> bool:
+        """True on every rank if ``mine`` is on one.  Collective."""
+        if self.size == 1:
+            return mine
+        with self._turn("agree"):
+            with self.comm.calling():
+                words = self.comm.max_all([int(mine)])
+            self.comm.raise_carried("agree")
+            return words[0] != 0
+
+    def close(self) -> None:
+        """Wait for a save in flight, stop the threads, free the staging memory.
+
+        Not collective, unlike the library's: the group may be gone.
+        """
+        if os.getpid() != self._pid:
+            return
+        self.comm.close()
+        with self._turn("close", closing=True):
+            if self._last is not None:
+                concurrent.futures.wait([self._last])
+            if self._pointer:
+                with self.comm.calling():
+                    lib().sidestep_engine_close(ctypes.byref(self._pointer), None)
+            self._states = threading.local()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # -- inside
+
+    @contextmanager
+    def _turn(self, doing: str, *, closing: bool = False) -> Iterator[None]:
+        """Alone with the engine.  Threads wait for each other; Ctrl-C ends the wait."""
+        if os.getpid() != self._pid:
+            raise make_error(
+                f"{doing}: the engine belongs to process {self._pid}, which forked this one",
+                status=_abi.Status.EFORKED,
+            )
+        if self._user == threading.get_ident():
+            raise make_error(
+                f"{doing}: called from a signal handler or a callback, in the middle of another "
+                "call on the same ranks",
+                status=_abi.Status.EBUSY,
+            )
+        with self._lock:
+            if not self._pointer and not closing:
+                raise make_error(f"{doing}: the engine is closed", own_rank=self.rank)
+            self._user = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._user = None
+
+    def _wait_for_last(self) -> Optional[BaseException]:
+        """Until the engine can take a save.  What interrupted the wait, which the other ranks, who
+        wait for this one, must be told of."""
+        if self._last is None:
+            return None
+        try:
+            self._last.wait_for_turn()
+        except BaseException as interrupted:
+            return interrupted
+        return None
+
+    def _sticky(self) -> Optional[BaseException]:
+        """The error of an earlier save that nobody was told of, unless it would hide another one:
+        then it stays for the next call (it has been logged)."""
+        if self._last is None or sys.exc_info()[1] is not None:
+            return None
+        error = self._last.take_sticky()
+        if error is None:
+            return None
+        sticky = make_error(
+            f"the save before this one failed: {error.message}",
+            status=error.status,
+            errno=error.errno,
+            rank=error.rank,
+            tensor=error.tensor,
+            file=error.file,
+            where=error.where,
+            failures=error.failures,
+        )
+        sticky.__cause__ = error
+        return sticky
+
+    def _start(
+        self,
+        path: str | os.PathLike[str],
+        state: Optional[StateDict],
+        options: _abi.SaveOptions,
+        failure: Optional[BaseException],
+        result: Optional[Callable[[], Any]],
+        waited_s: float,
+    ) -> SaveHandle:
+        save, err = ctypes.c_void_p(), _abi.ErrorInfo()
+        handle: Optional[SaveHandle] = None
+        with self.comm.calling():
+            status = lib().sidestep_save_async(
+                self._pointer,
+                os.fsencode(path),
+                state.pointer if state is not None else None,
+                ctypes.byref(options),
+                ctypes.byref(save),
+                ctypes.byref(err),
+            )
+            if status == _abi.Status.OK:
+                keep = state.take_storages() if state is not None else None
+                handle = self._last = SaveHandle(
+                    self, save, os.fspath(path), keep=keep, result=result, waited_s=waited_s
+                )
+        self._check(status, err, failure)
+        assert handle is not None
+        if _exit.drained:
+            concurrent.futures.wait([handle])
+        return handle
+
+    def _load(
+        self,
+        path: str | os.PathLike[str],
+        state: Optional[StateDict],
+        options: _abi.LoadOptions,
+        failure: Optional[BaseException],
+    ) -> LoadReport:
+        found, err = _abi.sized(_abi.LoadReport), _abi.ErrorInfo()
+        try:
+            with self.comm.calling():
+                status = lib().sidestep_load(
+                    self._pointer,
+                    os.fsencode(path),
+                    state.pointer if state is not None else None,
+                    ctypes.byref(options),
+                    ctypes.byref(found),
+                    ctypes.byref(err),
+                )
+            self._check(status, err, failure)
+            return LoadReport(
+                bytes_loaded=found.bytes_loaded,
+                bytes_read=found.bytes_read,
+                missing=_names(found.missing, found.missing_count),
+                unexpected=_names(found.unexpected, found.unexpected_count),
+                mismatched=_names(found.mismatched, found.mismatched_count),
+            )
+        finally:
+            lib().sidestep_load_report_release(ctypes.byref(found))
+
+    def _check(
+        self, status: int, err: _abi.ErrorInfo, failure: Optional[BaseException] = None
+    ) -> None:
+        """Raise the first reason: a signal, this rank's own failure, the ranks, the rest."""
+        if failure is not None:
+            self.comm.drop_broken()
+        self.comm.raise_carried(err.message.decode("utf-8", "replace"))
+        if failure is not None:
+            raise failure
+        check(status, err, rank=self.rank)
+
+
+def _names(array: Any, count: int) -> list[str]:
+    return [array[i].decode("utf-8", "replace") for i in range(count)]
+
+
+def _number(variable: str) -> int:
+    text = os.environ.get(variable, "")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise make_error(f"{variable} is '{text}', not a number")
+    return int(text)
+
+
+# ---------------------------------------------------------------- one engine per group
+
+
+class _Slot:
+    """A group's place in the registry, or that of processes that are alone (group None)."""
+
+    def __init__(self, group: Any) -> None:
+        self.lock = threading.Lock()  # while the engine is being opened, which is collective
+        self.group = None if group is None else weakref.ref(group, self._group_is_gone)
+        self.engine: Optional[Engine] = None
+        self.generation = 0
+
+    def _group_is_gone(self, _: Any) -> None:
+        # In the middle of anything, maybe: close it when somebody comes along.
+        if self.engine is not None:
+            self.engine.comm.close()
+            _registry.orphans.append(self.engine)
+            self.engine = None
+
+    def is_stale(self) -> bool:
+        return self.group is not None and self.group() is None
+
+    def get(self, group: Any) -> Engine:
+        with self.lock:
+            if self.engine is not None and not self.engine.usable:
+                _registry.orphans.append(self.engine)
+                self.engine = None
+                self.generation += 1
+            if self.engine is None:
+                comm = Comm() if group is None else comm_of(group, generation=self.generation)
+                try:
+                    self.engine = Engine(comm)
+                except BaseException:
+                    self.generation += comm.size > 1
+                    raise
+            return self.engine
+
+
+class _Registry:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.slots: dict[int, _Slot] = {}
+        self.orphans: deque[Engine] = deque()
+        self.inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def slot(self, group: Any) -> _Slot:
+        with self.lock:
+            for number in [n for n, slot in self.slots.items() if n and slot.is_stale()]:
+                del self.slots[number]
+            slot = self.slots.setdefault(0 if group is None else id(group), _Slot(group))
+        while self.orphans:
+            in_background(self.orphans.popleft().close)
+        return slot
+
+
+_registry = _Registry()
+
+
+def engine_for(process_group: Any = None, *, no_dist: bool = False) -> Engine:
+    """The engine of a process group; collective on the first use of the group.
+
+    None is the default group, or this process alone where torch.distributed is not initialized, or
+    with ``no_dist``.  Raises ValueError, as stock DCP does, on a rank outside the group.
+    """
+    group = None if no_dist else _group_of(process_group)
+    return _registry.slot(group).get(group)
+
+
+def engine_alone() -> Engine:
+    """The engine of this process without any others."""
+    return engine_for(no_dist=True)
+
+
+def engine_of(comm: Comm, *, pool_bytes: int = 0) -> Engine:
+    """A new engine for ``comm``, to be closed by the caller (a context manager).
+
+    ``pool_bytes``: staging memory, where the environment does not say it; 0: what the state needs.
+    """
+    return Engine(comm, pool_bytes=pool_bytes)
+
+
+def _group_of(process_group: Any) -> Any:
+    if process_group is None and "torch" not in sys.modules:
+        return None
+    import torch.distributed as dist
+
+    if process_group is None and not (dist.is_available() and dist.is_initialized()):
+        return None
+    group = dist.group.WORLD if process_group is None else process_group
+    if group == dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+        raise ValueError("Invalid process group specified: this rank is not a member of it")
+    if group in _registry.inherited:
+        raise make_error(
+            f"the process group belongs to process {os.getppid()}, which forked this one",
+            status=_abi.Status.EFORKED,
+        )
+    return group
+
+
+# ---------------------------------------------------------------- fork and exit
+
+
+class _Exit:
+    """What this process does about its saves when it ends."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.drained = False
+        self.given_up: set[int] = set()  # saves that are not waited for any more
+
+
+_exit = _Exit()
+
+
+def _at_exit() -> None:
+    """Once per process: children of multiprocessing do not run atexit's functions."""
+    if _exit.pid == os.getpid():
+        return
+    _exit.pid = os.getpid()
+    atexit.register(_drain)
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(None, _drain, exitpriority=100)
+
+
+def _drain() -> None:
+    """Wait for the saves in flight, as long as the deadline for silent ranks allows."""
+    _exit.drained = True
+    try:
+        until = time.monotonic() + timeout_s()
+    except Error:
+        until = time.monotonic()
+    pending = [handle for handle in in_flight() if id(handle) not in _exit.given_up]
+    try:
+        while pending and time.monotonic() < until:
+            time.sleep(0.002)
+            pending = [handle for handle in in_flight() if id(handle) not in _exit.given_up]
+    except KeyboardInterrupt:
+        pass
+    for handle in pending:
+        _exit.given_up.add(id(handle))
+        log.error("the interpreter ends before the outcome of save '%s' is known", handle.path)
+
+
+def _after_fork_in_child() -> None:
+    """Engines and groups stay the parent's; what is opened here is this process's own."""
+    global _registry
+    _leaked.append(_registry)  # nothing of it may be destroyed here
+    _registry = _Registry()
+    _exit.drained = False
+    distributed = sys.modules.get("torch.distributed.distributed_c10d")
+    if distributed is not None:
+        for group in list(distributed._world.pg_map):
+            _registry.inherited.add(group)
+
+
+_leaked: list[Any] = []
+os.register_at_fork(after_in_child=_after_fork_in_child)

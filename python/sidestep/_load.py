@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The way back: fill a state dict in place from a checkpoint.
+
+Everything that can be wrong with the state or the checkpoint is looked for before the first byte of
+a tensor is written, and what goes wrong on one rank is told to all.  The library writes straight
+into tensors that lie in host memory as the checkpoint has them; all others (other dtype, on a
+device, lazy conjugates) are filled through a host tensor of the stored dtype and ``copy_()``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import MutableMapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from ._abi import Status
+from ._checkpoint import Checkpoint, Saved
+from ._engine import Engine, engine_for
+from ._errors import Error, make_error
+from ._flatten import Leaf, flatten, flatten_as_2_3, set_leaf
+from ._objects import decode
+from ._plugins import Reader
+from ._shards import Piece, Shards, is_writable, shards_of
+from ._state import StateDict
+from ._stock import Ours, call_stock, failures_as_errors, load_route, takes_storage_second
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("sidestep")
+
+
+@takes_storage_second
+def load(
+    state_dict: MutableMapping[Any, Any],
+    *,
+    checkpoint_id: Union[str, os.PathLike[str], None] = None,
+    storage_reader: Any = None,
+    planner: Any = None,
+    process_group: Any = None,
+    no_dist: bool = False,
+) -> None:
+    """Fill ``state_dict`` in place from a checkpoint, of ours or torch's, saved by any number of
+    ranks in any sharding.  Collective over ``process_group`` (None: the default group, if any).
+
+    The arguments are those of ``torch.distributed.checkpoint.load``:
+
+    state_dict      what is wanted: tensors, DTensors and ShardedTensors are written into; other
+                    values are replaced; ``Stateful`` values are asked for their ``state_dict()``
+                    and given it back by ``load_state_dict()``.  Meta tensors are materialized.
+    checkpoint_id   path of the checkpoint
+    storage_reader  `Reader`, or torch's FileSystemReader; any other goes through torch's own load
+    planner         DefaultLoadPlanner with its options; any other plans through torch
+    no_dist         this process alone, even where there is a process group
+
+    Shapes must match; values are converted to the dtype of the state as ``copy_()`` does.  Names
+    that only the checkpoint has are left out.
+
+    Errors: `Error` (also torch's CheckpointException), on every rank: EMISMATCH for a missing name
+    or another shape, ENOTFOUND, EUNCOMMITTED, ECORRUPT, EUNSAFE for an object that is more than
+    data, EIO.  Before the last two nothing in the state has been touched.
+    """
+    route = load_route(checkpoint_id, storage_reader, planner)
+    if not isinstance(route, Ours) or route.planner is not None:
+        from torch.distributed.checkpoint import state_dict_loader
+
+        errors: AbstractContextManager[None] = nullcontext()
+        if isinstance(route, Ours):
+            reason = f"the planner is a {type(planner).__qualname__}"
+            checkpoint_id = None
+            storage_reader = Reader(route.path, allow_pickle=route.allow_pickle)
+            errors = failures_as_errors(f"load '{route.path}'")
+        else:
+            reason = route.reason
+        with errors:
+            call_stock(
+                state_dict_loader.load,
+                reason,
+                state_dict,
+                checkpoint_id=checkpoint_id,
+                storage_reader=storage_reader,
+                planner=planner,
+                process_group=process_group,
+                no_dist=no_dist,
+            )
+        return
+    engine = engine_for(process_group, no_dist=no_dist)
+    # Every rank asks in the same order: state_dict() may be collective.
+    keys = sorted(state_dict.keys(), key=str)
+    values: dict[Any, Any] = {}
+    try:
+        for key in keys:
+            value = state_dict[key]
+            values[key] = value.state_dict() if is_stateful(value) else value
+    except BaseException as failure:
+        _tell(engine, route.path, failure)
+        raise
+    load_into(
+        values,
+        route.path,
+        engine=engine,
+        partial=route.partial,
+        flatten=route.nested,
+        allow_pickle=route.allow_pickle,
+    )
+    for key in keys:
+        if key not in state_dict:
+            continue
+        value = state_dict[key]
+        if is_stateful(value):
+            value.load_state_dict(values[key])
+        else:
+            state_dict[key] = values[key]
+
+
+def is_stateful(value: Any) -> bool:
+    """Whether torch's ``Stateful`` protocol holds."""
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def load_into(
+    state_dict: MutableMapping[Any, Any],
+    path: str,
+    *,
+    engine: Engine,
+    partial: bool = False,
+    flatten: bool = True,
+    allow_pickle: bool = False,
+) -> None:
+    """Fill the nested ``state_dict`` (no Stateful values left in it) from ``path``.  Collective.
+
+    ``partial``: names that the checkpoint lacks are left as they are.  ``flatten``: nested dicts
+    and lists are taken apart; else each top-level value is one tensor or object.
+    ``allow_pickle``: load objects that are more than data.  Errors: those of `load`.
+    """
+    try:
+        filling = _Filling(state_dict, path, partial, flatten)
+        state = StateDict(filling.leaves, for_load=True)
+    except BaseException as failure:
+        _tell(engine, path, failure)
+        raise
+    report = engine.load(path, state, partial=partial)
+    if report.unexpected:
+        names = ", ".join(report.unexpected[:8])
+        logger.debug("load '%s': %d names not asked for: %s", path, len(report.unexpected), names)
+    failed: Optional[BaseException] = None
+    objects: list[tuple[tuple[Any, ...], Any]] = []
+    try:
+        objects = filling.decode_objects(state, allow_pickle)
+        filling.copy_to_targets()
+    except BaseException as failure:
+        failed = failure
+    _agree(engine, path, failed)
+    for where, value in objects:
+        set_leaf(state_dict, where, value)
+
+
+def _tell(engine: Engine, path: str, failure: BaseException) -> None:
+    """Let every rank fail for this rank's ``failure``; the caller raises that itself."""
+    try:
+        engine.load(path, None, failure=failure)
+    except Exception as told:
+        if told is not failure:
+            logger.debug("load '%s': %s", path, told)
+
+
+def _agree(engine: Engine, path: str, failed: Optional[BaseException]) -> None:
+    """Collective.  Raises ``failed`` here, and an error that names this rank on all others."""
+    if engine.any_rank(failed is not None):
+        if failed is None:
+            engine.load(path, StateDict([], for_load=True))
+        else:
+            _tell(engine, path, failed)
+    if failed is not None:
+        raise failed
+
+
+# ---------------------------------------------------------------- one load on this rank
+
+
+class _Target:
+    """A local tensor, and what the library fills: it, or what it is then copied from."""
+
+    __slots__ = ("name", "source", "tensor")
+
+    def __init__(self, name: str, tensor: Any, source: Any) -> None:
+        self.name = name
+        self.tensor = tensor
+        self.source = source
+
+
+class _Filling:
+    """What of a state dict is to be filled from a checkpoint, and how."""
+
+    def __init__(
+        self, state: MutableMapping[Any, Any], path: str, partial: bool, nested: bool
+    ) -> None:
+        self.path = path
+        self.leaves: list[Leaf] = []
+        self.objects: list[Leaf] = []
+        self.targets: list[_Target] = []
+        leaves = flatten(state, nested=nested)
+        _materialize(state, leaves)
+        with Checkpoint(path) as checkpoint:
+            if nested:
+                leaves = _by_the_rule_of(checkpoint, state, leaves)
+            missing = [leaf.name for leaf in leaves if not self._take(leaf, checkpoint)]
+        if missing and not partial:
+            message = f"Missing key in checkpoint state_dict: {missing[0]}."
+            if len(missing) > 1:
+                message += f" {len(missing) - 1} more are missing."
+            raise _mismatch(missing[0], message)
+        if missing:
+            names = ", ".join(missing[:8])
+            logger.debug("load '%s': %d names are missing: %s", path, len(missing), names)
+
+    def _take(self, leaf: Leaf, checkpoint: Checkpoint) -> bool:
+        """Plan one leaf; False if the checkpoint does not have it."""
+        saved = checkpoint.find(leaf.name)
+        if saved is None:
+            return False
+        if saved.is_object:
+            leaf = Leaf(leaf.name, leaf.path, None)
+            self.objects.append(leaf)
+        else:
+            leaf = Leaf(leaf.name, leaf.path, self._shards(leaf, saved))
+        self.leaves.append(leaf)
+        return True
+
+    def _shards(self, leaf: Leaf, saved: Saved) -> Shards:
+        """Where the library is to put a tensor."""
+        import torch
+
+        shards = shards_of(leaf.name, leaf.value, for_load=True)
+        if shards is None:
+            raise _mismatch(
+                leaf.name,
+                f"Invalid checkpoint metadata for {leaf.name}, expected BytesStorageMetadata but "
+                "found <class 'torch.distributed.checkpoint.metadata.TensorStorageMetadata'>: the "
+                f"state has a {type(leaf.value).__qualname__} where the checkpoint has a tensor",
+            )
+        if tuple(shards.shape) != saved.shape:
+            raise _mismatch(
+                leaf.name,
+                f"Size mismatch between saved {torch.Size(saved.shape)} and current: "
+                f"{torch.Size(shards.shape)} for {leaf.name}",
+            )
+        dtype = dtype_of(leaf.name, saved.dtype)
+        pieces = []
+        for piece in shards.pieces:
+            target = piece.tensor.detach()
+            source = target
+            if target.dtype != dtype or not is_writable(target):
+                source = torch.empty(target.shape, dtype=dtype)
+            self.targets.append(_Target(leaf.name, target, source))
+            pieces.append(Piece(piece.offsets, piece.lengths, source))
+        return Shards(saved.shape, dtype, pieces)
+
+    def decode_objects(
+        self, state: StateDict, allow_pickle: bool
+    ) -> list[tuple[tuple[Any, ...], Any]]:
+        """(path, value) of the loaded objects."""
+        loaded = []
+        for leaf in self.objects:
+            stored = state.stored(leaf.name)
+            assert stored is not None, leaf.name  # else the load had failed
+            loaded.append((leaf.path, decode(leaf.name, stored, allow_pickle=allow_pickle)))
+        return loaded
+
+    def copy_to_targets(self) -> None:
+        """Bring what was loaded to where it belongs, and tell autograd that it has changed."""
+        import torch
+
+        devices = set()
+        changed = []
+        with torch.no_grad():
+            for target in self.targets:
+                if target.source is target.tensor:
+                    changed.append(target.tensor)
+                    continue
+                _copy(target.name, target.tensor, target.source)
+                if target.tensor.device.type != "cpu":
+                    devices.add(target.tensor.device)
+        _bump_versions(changed)
+        for device in devices:
+            torch.get_device_module(device).synchronize(device)
+
+
+def dtype_of(name: str, text: Optional[str]) -> torch.dtype:
+    """torch's dtype of this name.  `Error` (EUNSUPPORTED) if this torch has none."""
+    import torch
+
+    dtype = getattr(torch, text or "", None)
+    if not isinstance(dtype, torch.dtype):
+        raise make_error(
+            f"'{name}': saved with dtype {text}, which torch {torch.__version__} does not have",
+            status=Status.EUNSUPPORTED,
+            tensor=name,
+        )
+    return dtype
+
+
+def _mismatch(name: str, message: str) -> Error:
+    return make_error(message, status=Status.EMISMATCH, tensor=name)
+
+
+def _by_the_rule_of(
+    checkpoint: Checkpoint, state: MutableMapping[Any, Any], leaves: list[Leaf]
+) -> list[Leaf]:
+    """``leaves``, or those by the names that torch before 2.4 gave, if the checkpoint has these."""
+    names = {leaf.name for leaf in leaves}
+    unknown = [name for name in checkpoint.names() if name not in names]
+    if not unknown:
+        return leaves
+    old = flatten_as_2_3(state)
+    return old if not {leaf.name for leaf in old}.isdisjoint(unknown) else leaves
+
+
+# ---------------------------------------------------------------- targets
+
+
+def _copy(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
+    """``target.copy_(source)``; an expanded target too takes what an expanded tensor had."""
+    strides = target.stride()
+    for dim, length in enumerate(target.shape):
+        if strides[dim] == 0 and length > 1:
+            first = source.narrow(dim, 0, 1)
+            if not _same_bytes(first.expand_as(source), source):
+                raise make_error(
+                    f"'{name}': elements of the target share memory (an expanded tensor), but the "
+                    "saved ones differ; load into a .clone() of it",
+                    status=Status.EMISMATCH,
+                    tensor=name,
+                )
+            target, source = target.narrow(dim, 0, 1), first
+    target.copy_(source, non_blocking=True)
+
+
+def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    import torch
+
+    flat = [tensor.reshape(-1).view(torch.uint8) for tensor in (a, b)]
+    return bool(torch.equal(flat[0], flat[1]))
+
+
+def _bump_versions(tensors: list[torch.Tensor]) -> None:
+    """As if they had been changed by torch: a backward() that needs the old values is refused."""
+    try:
+        from torch.autograd.graph import increment_version
+    except ImportError:  # an older torch
+        return
+    for tensor in tensors:
+        if not tensor.is_inference():
+            increment_version(tensor)
+
+
+def _materialize(state: MutableMapping[Any, Any], leaves: list[Leaf]) -> None:
+    """Give memory to the meta tensors of ``state``: in it, and in ``leaves``."""
+    import torch
+
+    for leaf in leaves:
+        value = leaf.value
+        if isinstance(value, torch.Tensor) and value.device.type == "meta":
+            leaf.value = _with_memory(leaf.name, value)
+            set_leaf(state, leaf.path, leaf.value)
+
+
+def _with_memory(name: str, value: torch.Tensor) -> torch.Tensor:
+    import torch
+    from torch.distributed._shard.sharded_tensor.api import ShardedTensor
+    from torch.distributed.tensor import DTensor
+
+    if isinstance(value, ShardedTensor):
+        raise Error(
+            f"'{name}': Found unsupported type {type(value)} for meta device loading.",
+            status=Status.EUNSUPPORTED,
+            tensor=name,
+        )
+    if not isinstance(value, DTensor):
+        return torch.empty_like(value, device=_default_device(None))
+    device = _default_device(value.device_mesh.device_type)
+    return DTensor.from_local(
+        torch.empty_like(value.to_local(), device=device),
+        device_mesh=value.device_mesh,
+        placements=value.placements,
+        shape=value.size(),
+        stride=value.stride(),
+    )
+
+
+def _default_device(kind: Optional[str]) -> torch.device:
+    """Where torch puts a meta tensor: the device of the default process group, or the host."""
+    import warnings
+
+    import torch
+    import torch.distributed as dist
+
+    if kind is None and dist.is_available() and dist.is_initialized():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kind = dist.distributed_c10d._get_pg_default_device().type
+    if kind is None or kind == "cpu":
+        return torch.device("cpu")
+    return torch.device(kind, torch.get_device_module(kind).current_device())

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The prototypes of sidestep.h for ctypes: without them, a pointer would travel as an int."""
+
+from __future__ import annotations
+
+from ctypes import POINTER
+from ctypes import c_bool as Bool
+from ctypes import c_char_p as String
+from ctypes import c_double as Double
+from ctypes import c_int as Int
+from ctypes import c_int64 as Int64
+from ctypes import c_size_t as Size
+from ctypes import c_uint32 as Uint32
+from ctypes import c_uint64 as Uint64
+from ctypes import c_void_p as Pointer
+from typing import Any
+
+from ._abi import (
+    CheckpointInfo,
+    EngineOptions,
+    Entry,
+    ErrorInfo,
+    GcReport,
+    Handle,
+    Lengths,
+    List,
+    LoadOptions,
+    LoadReport,
+    Object,
+    PathItem,
+    SaveInfo,
+    SaveOptions,
+    SeriesOptions,
+    Strings,
+    Tensor,
+    VerifyOptions,
+    VerifyReport,
+)
+
+_Err = POINTER(ErrorInfo)
+_Path = POINTER(PathItem)
+
+# Every exported function: what it returns (an enum is an int), what it takes.
+PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "sidestep_version": (String, []),
+    "sidestep_status_text": (String, [Int]),
+    "sidestep_status_exit": (Int, [Int]),
+    "sidestep_dtype_name": (String, [Int]),
+    "sidestep_dtype_size": (Size, [Int]),
+    "sidestep_dtype_from_name": (Int, [String]),
+    # values
+    "sidestep_value_none": (Pointer, []),
+    "sidestep_value_bool": (Pointer, [Bool]),
+    "sidestep_value_int": (Pointer, [Int64]),
+    "sidestep_value_float": (Pointer, [Double]),
+    "sidestep_value_str": (Pointer, [String]),
+    "sidestep_value_bytes": (Pointer, [Pointer, Size]),
+    "sidestep_value_list": (Pointer, []),
+    "sidestep_value_tuple": (Pointer, []),
+    "sidestep_value_dict": (Pointer, []),
+    "sidestep_value_append": (Int, [Pointer, Pointer, _Err]),
+    "sidestep_value_set": (Int, [Pointer, Pointer, Pointer, _Err]),
+    "sidestep_value_free": (None, [Handle]),
+    "sidestep_value_kind": (Int, [Pointer]),
+    "sidestep_value_get_bool": (Bool, [Pointer]),
+    "sidestep_value_get_int": (Int64, [Pointer]),
+    "sidestep_value_get_float": (Double, [Pointer]),
+    "sidestep_value_get_bytes": (Pointer, [Pointer, POINTER(Size)]),
+    "sidestep_value_count": (Size, [Pointer]),
+    "sidestep_value_item": (Pointer, [Pointer, Size]),
+    "sidestep_value_key": (Pointer, [Pointer, Size]),
+    "sidestep_value_from_pickle": (Int, [Pointer, Size, Handle, _Err]),
+    "sidestep_value_to_pickle": (Int, [Pointer, Handle, POINTER(Size), _Err]),
+    # state dicts
+    "sidestep_state_dict_new": (Int, [Handle, _Err]),
+    "sidestep_state_dict_free": (None, [Handle]),
+    "sidestep_state_dict_add_tensor": (Int, [Pointer, POINTER(Tensor), _Err]),
+    "sidestep_state_dict_add_value": (Int, [Pointer, String, _Path, Uint32, Pointer, _Err]),
+    "sidestep_state_dict_add_bytes": (
+        Int,
+        [Pointer, String, _Path, Uint32, Pointer, Size, _Err],
+    ),
+    "sidestep_state_dict_set_value": (Int, [Pointer, String, Pointer, _Err]),
+    "sidestep_state_dict_set_bytes": (Int, [Pointer, String, Pointer, Size, _Err]),
+    "sidestep_state_dict_set_data": (Int, [Pointer, Pointer, Size, _Err]),
+    "sidestep_state_dict_set_objects": (Int, [Pointer, POINTER(Object), Size, _Err]),
+    "sidestep_state_dict_value": (Pointer, [Pointer, String]),
+    "sidestep_state_dict_bytes": (Pointer, [Pointer, String, POINTER(Size)]),
+    # the engine
+    "sidestep_engine_open": (Int, [Handle, POINTER(EngineOptions), _Err]),
+    "sidestep_engine_prepare": (Int, [Pointer, Pointer, _Err]),
+    "sidestep_engine_close": (Int, [Handle, _Err]),
+    "sidestep_save_async": (
+        Int,
+        [Pointer, String, Pointer, POINTER(SaveOptions), Handle, _Err],
+    ),
+    "sidestep_save_poll": (Int, [Pointer, POINTER(SaveInfo)]),
+    "sidestep_save_wait": (Int, [Pointer, Int, Int64, _Err]),
+    "sidestep_save_finish": (Int, [Handle, POINTER(SaveInfo), _Err]),
+    "sidestep_save": (
+        Int,
+        [Pointer, String, Pointer, POINTER(SaveOptions), POINTER(SaveInfo), _Err],
+    ),
+    "sidestep_load_report_release": (None, [POINTER(LoadReport)]),
+    "sidestep_load": (
+        Int,
+        [Pointer, String, Pointer, POINTER(LoadOptions), POINTER(LoadReport), _Err],
+    ),
+    # series
+    "sidestep_series_open": (Int, [Pointer, String, POINTER(SeriesOptions), Handle, _Err]),
+    "sidestep_series_save_async": (
+        Int,
+        [Pointer, Uint64, Pointer, POINTER(SaveOptions), Handle, _Err],
+    ),
+    "sidestep_series_save": (
+        Int,
+        [Pointer, Uint64, Pointer, POINTER(SaveOptions), POINTER(SaveInfo), _Err],
+    ),
+    "sidestep_series_load": (
+        Int,
+        [
+            Pointer,
+            Pointer,
+            POINTER(LoadOptions),
+            POINTER(Uint64),
+            POINTER(LoadReport),
+            String,
+            _Err,
+        ],
+    ),
+    "sidestep_series_delete": (Int, [Pointer, Uint64, _Err]),
+    "sidestep_series_close": (Int, [Handle, _Err]),
+    # looking at checkpoints
+    "sidestep_list_root": (Int, [String, POINTER(List), _Err]),
+    "sidestep_list_release": (None, [POINTER(List)]),
+    "sidestep_latest": (Int, [String, Int, Strings, _Err]),
+    "sidestep_string_free": (None, [Strings]),
+    "sidestep_checkpoint_open": (Int, [String, Handle, _Err]),
+    "sidestep_checkpoint_close": (None, [Handle]),
+    "sidestep_checkpoint_info": (Int, [Pointer, POINTER(CheckpointInfo)]),
+    "sidestep_checkpoint_count": (Size, [Pointer]),
+    "sidestep_checkpoint_entry": (POINTER(Entry), [Pointer, Size]),
+    "sidestep_checkpoint_find": (POINTER(Entry), [Pointer, String]),
+    "sidestep_checkpoint_read_tensor": (
+        Int,
+        [Pointer, String, Lengths, Lengths, Pointer, Size, _Err],
+    ),
+    "sidestep_checkpoint_read_bytes": (Int, [Pointer, String, Handle, POINTER(Size), _Err]),
+    "sidestep_bytes_free": (None, [Handle]),
+    "sidestep_checkpoint_read_value": (Int, [Pointer, String, Handle, _Err]),
+    "sidestep_verify": (Int, [String, POINTER(VerifyOptions), POINTER(VerifyReport), _Err]),
+    "sidestep_verify_report_release": (None, [POINTER(VerifyReport)]),
+    "sidestep_gc": (Int, [String, Uint32, POINTER(GcReport), _Err]),
+    "sidestep_gc_report_release": (None, [POINTER(GcReport)]),
+    "sidestep_rebuild": (Int, [String, _Err]),
+}

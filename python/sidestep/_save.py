@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`save` and `async_save`, with the arguments of torch.distributed.checkpoint's."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Generator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Optional, Union, cast
+
+import torch
+from torch.distributed.checkpoint import state_dict_saver as stock
+from torch.distributed.checkpoint.stateful import Stateful
+
+from ._engine import Engine, engine_for
+from ._errors import Error
+from ._flatten import flatten
+from ._handle import SaveHandle
+from ._plugins import Launcher, make_parents, start_save
+from ._stock import (
+    Ours,
+    Stock,
+    call_stock,
+    failures_as_errors,
+    keeps_still,
+    known,
+    save_route,
+    stages_later,
+    takes_storage_second,
+)
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.planner import SavePlanner
+    from torch.distributed.checkpoint.staging import AsyncStager
+    from torch.distributed.checkpoint.state_dict_saver import (
+        AsyncCheckpointerType,
+        AsyncSaveResponse,
+    )
+    from torch.distributed.checkpoint.storage import StorageWriter
+elif hasattr(stock, "AsyncSaveResponse"):
+    AsyncCheckpointerType = stock.AsyncCheckpointerType
+    AsyncSaveResponse = stock.AsyncSaveResponse
+else:  # torches before 2.8 have no stagers that stage later, and before 2.7 no second type
+
+    class AsyncCheckpointerType(enum.Enum):
+        """As newer torches have it."""
+
+        THREAD = "thread"
+        PROCESS = "process"
+
+    AsyncCheckpointerType = getattr(stock, "AsyncCheckpointerType", AsyncCheckpointerType)
+    AsyncSaveResponse = object
+
+
+@takes_storage_second
+def save(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: Union[str, os.PathLike[str], None] = None,
+    storage_writer: Optional[StorageWriter] = None,
+    planner: Optional[SavePlanner] = None,
+    process_group: Optional[ProcessGroup] = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> Metadata:
+    """Save ``state_dict`` as the directory ``checkpoint_id``, and return when it is committed.
+
+    Collective: every rank of ``process_group`` calls it with the same path.  Arguments are those
+    of ``torch.distributed.checkpoint.save``; docs/PYTORCH.md says what each does here.
+
+    Returns the checkpoint's ``Metadata``, which is read when somebody looks at it.
+    Errors: `sidestep.Error`, on all ranks, naming the one that failed; on that one the exception
+    that its ``state_dict`` raised.  No checkpoint was made then, and an older one is untouched.
+    """
+    route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
+    if isinstance(route, Stock):
+        return cast(
+            "Metadata",
+            call_stock(
+                stock.save,
+                route.reason,
+                state_dict,
+                checkpoint_id=checkpoint_id,
+                storage_writer=storage_writer,
+                planner=planner,
+                process_group=process_group,
+                no_dist=no_dist,
+                use_collectives=use_collectives,
+            ),
+        )
+    handle = _start(state_dict, route, process_group, no_dist)
+    return cast("Metadata", handle.result())
+
+
+def async_save(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: Union[str, os.PathLike[str], None] = None,
+    storage_writer: Optional[StorageWriter] = None,
+    planner: Optional[SavePlanner] = None,
+    process_group: Optional[ProcessGroup] = None,
+    async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD,
+    async_stager: Optional[AsyncStager] = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> Union[SaveHandle, AsyncSaveResponse]:
+    """Save ``state_dict`` in the background: returns when it may be modified again.
+
+    Collective, and the only part that is: nothing touches a process group afterwards.  Arguments
+    are those of ``torch.distributed.checkpoint.async_save``.
+
+    Returns a `SaveHandle`, a ``concurrent.futures.Future`` of the ``Metadata``; where torch returns
+    an ``AsyncSaveResponse`` (a stager that stages later), one whose ``upload_completion`` is it.
+    Errors: as `save`; those of the background by the handle, and at the next call if nobody asked.
+    """
+    route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
+    if isinstance(route, Stock):
+        return cast(
+            "AsyncSaveResponse",
+            call_stock(
+                stock.async_save,
+                route.reason,
+                state_dict,
+                checkpoint_id=checkpoint_id,
+                storage_writer=storage_writer,
+                planner=planner,
+                process_group=process_group,
+                async_checkpointer_type=async_checkpointer_type,
+                async_stager=async_stager,
+                no_dist=no_dist,
+                use_collectives=use_collectives,
+            ),
+        )
+    if keeps_still(async_stager):
+        handle = _start(state_dict, route, process_group, no_dist)
+        return SaveResponse(handle) if stages_later(async_stager) else handle
+    stager = _Asked(async_stager)
+    handle = _start(state_dict, route, process_group, no_dist, stager)
+    return SaveResponse(handle) if stager.later else handle
+
+
+class SaveResponse(AsyncSaveResponse):
+    """torch's ``AsyncSaveResponse`` of a `SaveHandle`; all else is asked of the handle."""
+
+    def __init__(self, handle: SaveHandle) -> None:
+        self.staging_completion = handle.staging_completion
+        self.upload_completion = handle
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "upload_completion":
+            raise AttributeError(name)
+        return getattr(self.upload_completion, name)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.upload_completion.__await__()  # type: ignore[no-any-return, attr-defined]
+
+
+class _Asked:
+    """A stager of the caller's: what it answers is what is saved."""
+
+    def __init__(self, stager: Any) -> None:
+        self._stager = stager
+        self.later = False
+
+    def stage(self, state_dict: dict[str, Any]) -> Any:
+        """The staged state.  Waits for it: which ranks save what is agreed on before the return."""
+        staged = self._stager.stage(state_dict)
+        if isinstance(staged, Future):
+            self.later = True
+            return staged.result()
+        if self._stager.should_synchronize_after_execute:
+            self._stager.synchronize_staging()
+        return staged
+
+
+def _start(
+    state_dict: Any,
+    route: Ours,
+    process_group: Any,
+    no_dist: bool,
+    stager: Optional[_Asked] = None,
+) -> SaveHandle:
+    """Start the save.  What fails on this rank alone is told to the others."""
+    engine = engine_for(process_group, no_dist=no_dist)
+    if route.planner is not None:
+        return _start_planned(state_dict, route, engine, process_group, no_dist, stager)
+    try:
+        make_parents(route.path)
+        values = call_stateful(state_dict)
+        if stager is not None:
+            values = stager.stage(values)
+        state = engine.states.get(flatten(values, nested=route.nested))
+    except BaseException as failure:
+        engine.save_async(route.path, None, failure=failure)
+        raise
+    return start_save(engine, route.path, state, step=route.step, no_replace=route.no_replace)
+
+
+def _start_planned(
+    state_dict: Any,
+    route: Ours,
+    engine: Engine,
+    process_group: Any,
+    no_dist: bool,
+    stager: Optional[_Asked],
+) -> SaveHandle:
+    """Start a save whose planner is not torch's own: torch asks it, on this thread."""
+    failure: Optional[BaseException] = None
+    values: Any = {}
+    try:
+        values = call_stateful(state_dict)
+        if stager is not None:
+            values = stager.stage(values)
+    except BaseException as reason:
+        failure = reason
+    writer = Launcher(
+        route.path, engine, failure=failure, overwrite=not route.no_replace, step=route.step
+    )
+    try:
+        with failures_as_errors(f"save '{route.path}'"):
+            stock.save(
+                values,
+                storage_writer=writer,
+                planner=route.planner,
+                **known(stock.save, process_group=process_group, no_dist=no_dist),
+            )
+    except Error:
+        if failure is not None:
+            raise failure from None
+        raise
+    return cast(SaveHandle, writer.handle)
+
+
+# Nothing of these types has a state_dict(); asking a protocol takes microseconds for each.
+_PLAIN = {torch.Tensor, torch.nn.Parameter, dict, list, tuple, int, float, str, bool, type(None)}
+
+
+def call_stateful(state_dict: Any) -> dict[Any, Any]:
+    """A shallow copy with ``.state_dict()`` in the place of each ``Stateful`` at the top level."""
+    return {
+        key: value.state_dict()
+        if type(value) not in _PLAIN and isinstance(value, Stateful)
+        else value
+        for key, value in state_dict.items()
+    }

@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The library's state dict of this rank: built once per layout, then only told what changed.
+
+A training loop saves the same names, shapes and placements every time, at addresses that may move
+and with a few small objects that change.  `StateDict.update` finds that out in one pass.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from . import _abi, _device
+from ._abi import ErrorInfo, Status
+from ._errors import check, make_error
+from ._flatten import Index, Leaf
+from ._library import lib
+from ._objects import SCALARS, encode, value_of
+from ._shards import Piece, Shards, dtype_number, is_host, is_writable, shards_of
+
+_PLAIN, _DTENSOR, _OTHER, _OBJECT = range(4)
+_INT64 = 1 << 63
+
+
+class _Entry:
+    """What is known of one leaf: enough to see whether another value has the same layout."""
+
+    __slots__ = (
+        "away",
+        "cls",
+        "complex",
+        "data",
+        "device",
+        "dtype",
+        "flags",
+        "index",
+        "kind",
+        "local_cls",
+        "object_kind",
+        "pieces",
+        "requires_grad",
+        "shape",
+        "spec",
+        "strides",
+        "value",
+    )
+
+    cls: Any  # the type of the value
+    kind: int
+    # tensors
+    dtype: Any
+    shape: Any  # of the local tensor; of a leaf of another kind, the global one
+    strides: Any
+    device: Any
+    away: bool  # not in host memory
+    complex: bool
+    requires_grad: bool
+    flags: int
+    spec: Any  # of a DTensor
+    local_cls: Any
+    pieces: list[tuple[Any, ...]]
+    # objects
+    index: int
+    object_kind: int
+    data: bytes
+    value: Any  # the object itself if it never changes
+
+    def remember_tensor(self, value: Any, shards: Shards) -> None:
+        """Take the layout of ``value``, whose shards are known."""
+        import torch
+
+        self.cls = type(value)
+        self.kind = _OTHER
+        if self.cls is torch.Tensor or self.cls is torch.nn.Parameter:
+            if not _describes_itself(value):
+                self.kind = _PLAIN
+                self._remember_local(value, value)
+                return
+        elif self.cls is _dtensor_class() and len(shards.pieces) == 1 and value._spec.tensor_meta:
+            self.local_cls = type(value._local_tensor)
+            if self.local_cls is torch.Tensor or self.local_cls is torch.nn.Parameter:
+                self.kind = _DTENSOR
+                self.spec = value._spec
+                self._remember_local(value, value._local_tensor)
+                return
+        self.shape, self.dtype, self.flags = shards.shape, shards.dtype, shards.flags
+        self.pieces = [_piece_layout(piece) for piece in shards.pieces]
+
+    def _remember_local(self, value: Any, local: Any) -> None:
+        self.dtype, self.shape, self.strides = local.dtype, local.shape, local.stride()
+        self.device, self.requires_grad = local.device, value.requires_grad
+        self.away, self.complex = _is_away(local), local.dtype.is_complex
+
+    def same_spec(self, spec: Any) -> bool:
+        """Whether a DTensor with ``spec`` has the boxes of the one that is known."""
+        known = self.spec
+        if (
+            (spec.mesh is known.mesh or spec.mesh == known.mesh)
+            and spec.placements == known.placements
+            and spec.tensor_meta is not None
+            and spec.tensor_meta.shape == known.tensor_meta.shape
+        ):
+            self.spec = spec
+            return True
+        return False
+
+    def same_shards(self, shards: Shards) -> bool:
+        """The same question, of a tensor of any other kind."""
+        return (
+            self.shape == shards.shape
+            and self.dtype == shards.dtype
+            and self.flags == shards.flags
+            and self.pieces == [_piece_layout(piece) for piece in shards.pieces]
+        )
+
+
+def _piece_layout(piece: Piece) -> tuple[Any, ...]:
+    tensor = piece.tensor
+    return (piece.offsets, piece.lengths, tensor.stride(), tensor.device, is_host(tensor))
+
+
+def _describes_itself(tensor: Any) -> bool:
+    """Whether a plain tensor may be torch's CheckpointableTensor."""
+    attributes = tensor.__dict__
+    return bool(attributes) and "global_shape" in attributes
+
+
+def _dtensor_class() -> Any:
+    return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+
+
+def _is_away(tensor: Any) -> bool:
+    return bool(tensor.device.type != "cpu")
+
+
+class _Memory:
+    """Addresses of shards in order of adding, and what must live as long as they are read."""
+
+    __slots__ = ("_away", "addresses", "storages")
+
+    def __init__(self) -> None:
+        self.addresses: list[int] = []
+        self.storages: list[Any] = []
+        self._away: list[tuple[int, Any]] = []
+
+    def add(self, tensor: Any) -> None:
+        """A tensor that may lie anywhere, or whose elements are not what its memory says."""
+        if _is_away(tensor):
+            self._away.append((len(self.addresses), tensor))
+            self.addresses.append(0)
+            return
+        if not is_host(tensor):
+            tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        self.addresses.append(tensor.data_ptr())
+        self.storages.append(tensor.untyped_storage())
+
+    def fetch(self) -> None:
+        """Bring what lies on devices into host memory."""
+        if self._away:
+            copies, lease = _device.buffers.copy([tensor for _, tensor in self._away])
+            self.storages.append(lease)
+            for (place, _), copy in zip(self._away, copies):
+                self.addresses[place] = copy.data_ptr()
+
+
+class StateDict:
+    """A ``sidestep_state_dict`` and the Python side of it.
+
+    pointer   the handle, as a c_void_p
+    storages  what must live until the save is RELEASED, or the load has returned.  update() puts
+              another list in its place and never changes the old one.
+    names     of the leaves
+
+    ``for_load``: tensors are written into, so each must be host memory that is (`is_writable`);
+    objects are asked for, not given.  Raises Error with the name of a leaf that cannot be taken.
+    """
+
+    def __init__(self, leaves: Sequence[Leaf], *, for_load: bool = False) -> None:
+        self.storages: list[Any] = []
+        self.for_load = for_load
+        self.names = [leaf.name for leaf in leaves]
+        self._paths = [leaf.path for leaf in leaves]
+        self._entries: list[_Entry] = []
+        self._handle = ctypes.c_void_p()
+        self._usable = False
+        self._pid = os.getpid()
+        err = ErrorInfo()
+        check(lib().sidestep_state_dict_new(ctypes.byref(self._handle), err), err)
+        _Builder(self._handle, for_load).build(leaves, self)
+        self._usable = True
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle and self._pid == os.getpid():
+            lib().sidestep_state_dict_free(ctypes.byref(handle))
+
+    @property
+    def pointer(self) -> ctypes.c_void_p:
+        if not self._usable:
+            raise RuntimeError("the addresses of this state dict are not valid any more")
+        return self._handle
+
+    def take_storages(self) -> list[Any]:
+        """Hand over what must live until RELEASED.  The state is good again after update()."""
+        storages, self.storages = self.storages, []
+        self._usable = False
+        return storages
+
+    def stored(self, name: str) -> Optional[bytes]:
+        """After a load: the stored bytes of an object, for `_objects.decode`."""
+        length = ctypes.c_size_t()
+        data = lib().sidestep_state_dict_bytes(
+            self._handle, name.encode("utf-8"), ctypes.byref(length)
+        )
+        return None if data is None else ctypes.string_at(data, length.value)
+
+    def update(self, leaves: Sequence[Leaf]) -> bool:
+        """Take other values of the same layout; False, and nothing changed, if it is another.
+
+        Names, paths, shapes, dtypes, strides, placements, devices and flags make up the layout.
+        Raises Error if the library fails half-way: the state refuses to be used then.
+        """
+        if self.for_load or len(leaves) != len(self._entries):
+            return False
+        if [leaf.name for leaf in leaves] != self.names:
+            return False
+        if [leaf.path for leaf in leaves] != self._paths:
+            return False
+        memory = _Memory()
+        objects = self._match(leaves, memory)
+        if objects is None:
+            return False
+        self._usable = False
+        self._apply(memory, objects)
+        self._usable = True
+        return True
+
+    def _match(
+        self, leaves: Sequence[Leaf], memory: _Memory
+    ) -> Optional[list[tuple[_Entry, Any, int, bytes]]]:
+        """Collect addresses and the objects that changed; None if the layout is another."""
+        changed: list[tuple[_Entry, Any, int, bytes]] = []
+        address, keep = memory.addresses.append, memory.storages.append
+        for leaf, entry in zip(leaves, self._entries):
+            value, kind = leaf.value, entry.kind
+            if kind == _PLAIN:
+                if type(value) is not entry.cls or _describes_itself(value):
+                    return None
+                local = value
+            elif kind == _DTENSOR:
+                if type(value) is not entry.cls:
+                    return None
+                spec = value._spec
+                if spec is not entry.spec and not entry.same_spec(spec):
+                    return None
+                local = value._local_tensor
+                if type(local) is not entry.local_cls:
+                    return None
+            elif kind == _OBJECT:
+                if value is not entry.value or type(value) not in SCALARS:
+                    if type(value) not in SCALARS and shards_of(leaf.name, value) is not None:
+                        return None
+                    object_kind, data = encode(leaf.name, value)
+                    if data != entry.data or object_kind != entry.object_kind:
+                        changed.append((entry, value, object_kind, data))
+                continue
+            else:
+                shards = shards_of(leaf.name, value)
+                if shards is None or not entry.same_shards(shards):
+                    return None
+                for piece in shards.pieces:
+                    memory.add(piece.tensor)
+                continue
+            if (
+                local.dtype is not entry.dtype
+                or local.shape != entry.shape
+                or local.device != entry.device
+                or local.stride() != entry.strides
+                or value.requires_grad is not entry.requires_grad
+            ):
+                return None
+            if entry.away or local.is_neg() or (entry.complex and local.is_conj()):
+                memory.add(local)
+            else:
+                address(local.data_ptr())
+                keep(local.untyped_storage())
+        return changed
+
+    def _apply(self, memory: _Memory, changed: list[tuple[_Entry, Any, int, bytes]]) -> None:
+        memory.fetch()
+        err, count = ErrorInfo(), len(memory.addresses)
+        addresses = (ctypes.c_void_p * count)(*memory.addresses)
+        check(lib().sidestep_state_dict_set_data(self._handle, addresses, count, err), err)
+        if changed:
+            objects = (_abi.Object * len(changed))()
+            for place, (entry, _, kind, data) in zip(objects, changed):
+                place.index, place.bytes, place.length = entry.index, data, len(data)
+                place.kind = kind
+            check(
+                lib().sidestep_state_dict_set_objects(self._handle, objects, len(objects), err),
+                err,
+            )
+        for entry, value, kind, data in changed:
+            entry.object_kind, entry.data = kind, data
+            entry.value = value if type(value) in SCALARS else entry
+        self.storages = memory.storages
+
+
+class _Builder:
+    """Adds leaves to a new state dict: one call of the library for each shard or object."""
+
+    def __init__(self, handle: ctypes.c_void_p, for_load: bool) -> None:
+        self.handle = handle
+        self.for_load = for_load
+        self.lib = lib()
+        self.err = ErrorInfo()
+        self.tensor = _abi.Tensor(struct_size=ctypes.sizeof(_abi.Tensor))
+        self.arrays: list[Any] = [(ctypes.c_int64 * _abi.MAX_NDIM)() for _ in range(4)]
+        self.path = (_abi.PathItem * _abi.MAX_PATH_ITEMS)()
+        pointer = ctypes.POINTER(ctypes.c_int64)
+        self.pointers = [ctypes.cast(array, pointer) for array in self.arrays]
+
+    def build(self, leaves: Sequence[Leaf], state: StateDict) -> None:
+        """Look at all leaves, fetch what lies on devices, then add them in order."""
+        memory = _Memory()
+        found: list[Optional[Shards]] = []
+        for leaf in leaves:
+            cls = type(leaf.value)
+            shards = (
+                None if cls in SCALARS else shards_of(leaf.name, leaf.value, for_load=self.for_load)
+            )
+            found.append(shards)
+            for piece in shards.pieces if shards is not None else ():
+                if self.for_load and not is_writable(piece.tensor):
+                    raise make_error(
+                        f"'{leaf.name}': a load cannot write into this memory directly",
+                        status=Status.EINVAL,
+                        tensor=leaf.name,
+                    )
+                memory.add(piece.tensor)
+        memory.fetch()
+        at, objects = 0, 0
+        for leaf, shards in zip(leaves, found):
+            entry = _Entry()
+            name, length = self.set_path(leaf)
+            if shards is None:
+                entry.index, objects = objects, objects + 1
+                self.add_object(leaf, name, length, entry)
+            else:
+                end = at + len(shards.pieces)
+                self.add_tensor(leaf, name, length, shards, memory.addresses[at:end])
+                at = end
+                entry.remember_tensor(leaf.value, shards)
+            state._entries.append(entry)
+        state.storages = memory.storages
+
+    def set_path(self, leaf: Leaf) -> tuple[bytes, int]:
+        """Fill ``path``.  Returns the name and how many items the library is told."""
+        name = _utf8(leaf.name, leaf.name)
+        path = leaf.path
+        if len(path) == 1 and type(path[0]) is not int:
+            return name, 0
+        if len(path) > _abi.MAX_PATH_ITEMS:
+            raise make_error(f"'{leaf.name[:200]}' is nested deeper than {_abi.MAX_PATH_ITEMS}")
+        for item, key in zip(self.path, path):
+            cls = type(key)
+            if cls is Index:
+                item.key, item.index, item.flags = None, key, 0
+            elif cls is int and -_INT64 <= key < _INT64:
+                item.key, item.index, item.flags = None, key, _abi.PATH_INT_KEY
+            else:
+                item.key, item.index, item.flags = _utf8(leaf.name, str(key)), 0, 0
+        return name, len(path)
+
+    def add_tensor(
+        self, leaf: Leaf, name: bytes, path_length: int, shards: Shards, addresses: list[int]
+    ) -> None:
+        """One call for each piece."""
+        tensor, arrays, pointers = self.tensor, self.arrays, self.pointers
+        ndim = len(shards.shape)
+        if ndim > _abi.MAX_NDIM:
+            raise make_error(f"'{leaf.name}': {ndim} dimensions; the limit is {_abi.MAX_NDIM}")
+        tensor.name, tensor.ndim = name, ndim
+        tensor.dtype = dtype_number(leaf.name, shards.dtype)
+        tensor.flags = shards.flags
+        tensor.path_length, tensor.path = path_length, self.path
+        arrays[0][:ndim] = shards.shape
+        tensor.shape = pointers[0]
+        for piece, address in zip(shards.pieces, addresses):
+            arrays[1][:ndim] = piece.offsets
+            arrays[2][:ndim] = piece.lengths
+            tensor.offsets, tensor.lengths = pointers[1], pointers[2]
+            local = piece.tensor
+            if local.is_contiguous() or _is_away(local) or not is_host(local) or not address:
+                tensor.strides = None
+            else:
+                arrays[3][:ndim] = local.stride()
+                tensor.strides = pointers[3]
+            tensor.data = address
+            status = self.lib.sidestep_state_dict_add_tensor(self.handle, tensor, self.err)
+            if status:
+                check(status, self.err)
+
+    def add_object(self, leaf: Leaf, name: bytes, path_length: int, entry: _Entry) -> None:
+        """A value, stored bytes, or (to be loaded) nothing."""
+        entry.kind, entry.cls = _OBJECT, type(leaf.value)
+        path = self.path if path_length else None
+        value: Optional[ctypes.c_void_p] = None
+        if not self.for_load:
+            entry.object_kind, entry.data = encode(leaf.name, leaf.value)
+            entry.value = leaf.value if entry.cls in SCALARS else entry
+            if entry.object_kind == _abi.OBJECT_STORED:
+                status = self.lib.sidestep_state_dict_add_bytes(
+                    self.handle, name, path, path_length, entry.data, len(entry.data), self.err
+                )
+                check(status, self.err)
+                return
+            value = value_of(entry.data)
+        status = self.lib.sidestep_state_dict_add_value(
+            self.handle, name, path, path_length, value, self.err
+        )
+        if status and value is not None:
+            self.lib.sidestep_value_free(ctypes.byref(value))
+        check(status, self.err)
+
+
+def _utf8(name: str, text: str) -> bytes:
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError:
+        data = b"\0"
+    if b"\0" in data:
+        raise make_error(f"{name!r}: the key {text!r} holds what a name cannot: NUL or a surrogate")
+    return data
+
+
+class StateCache:
+    """The states of the layouts that were saved last."""
+
+    LIMIT = 4
+
+    def __init__(self) -> None:
+        self._states: list[StateDict] = []
+
+    def get(self, leaves: Sequence[Leaf]) -> StateDict:
+        """A state of ``leaves``: a known one with new contents, or a new one.
+
+        Good until the next call.  Raises as `StateDict` does.
+        """
+        for state in self._states:
+            try:
+                same = state.update(leaves)
+            except BaseException:
+                if not state._usable:
+                    self._states.remove(state)
+                raise
+            if same:
+                break
+        else:
+            state = StateDict(leaves)
+        self._states = [state] + [other for other in self._states if other is not state]
+        del self._states[self.LIMIT :]
+        return state
