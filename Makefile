@@ -6,7 +6,8 @@
 #:       SAN=address       the unit tests with a sanitizer: address, undefined or thread
 #:       SUITES="unit cli" only these suites
 #:   make check-source     the rules of CONTRIBUTING.md that a program can keep
-#:   make demo             save, kill and resume a small training, on several ranks
+#:   make demo             a training in PyTorch, killed and resumed, beside the same with stock DCP
+#:   make demo-mpi         a training in C under MPI: saved, killed, resumed on fewer ranks
 #:   make bench            stall, save and load throughput
 #:   make fuzz             each fuzz target for FUZZ_SECONDS=60; TARGETS="archive pickle": only these
 #:   make long             the tests that take long: all of check, more of each, and ten times fuzz
@@ -22,14 +23,15 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-source demo bench fuzz long install clean help
+.PHONY: all check check-source demo demo-mpi bench fuzz long install clean help
 
 all:
 	@tools/setup build
 	@tools/build $(BUILD) $(OPTIONS)
 
 check:
-	@tools/setup build check $(if $(SAN),,python)
+	@tools/setup build
+	@groups=$$(tools/run-tests --groups $(if $(SAN),--san=$(SAN)) $(SUITES)) && tools/setup $$groups
 	@tools/run-tests $(if $(SAN),--san=$(SAN)) $(SUITES)
 
 check-source:
@@ -37,8 +39,12 @@ check-source:
 	@tools/check-source
 
 demo: all
-	@tools/setup demo
+	@tools/setup python
 	@tools/demo
+
+demo-mpi: all
+	@tools/setup demo
+	@tools/demo-mpi
 
 bench: all
 	@tools/setup bench python
@@ -59,6 +65,8 @@ install: all
 
 clean:
 	rm -rf build build-address build-undefined build-thread build-fuzz
+	rm -rf .mesonpy-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find python tests tools bench -name __pycache__ -prune -exec rm -rf {} +
 
 help:
 	@sed -n 's/^#: //p' Makefile

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""python_bench.py -- sidestep and stock torch.distributed.checkpoint side by side, through Python.
+
+Called by bench/run; needs torch in .venv.  The state is that of a mixed-precision training: bfloat16
+parameters and two float32 moments of Adam, 300 tensors; or 10,000 small ones.  Both sides save and
+load the same tensors in turns; with --ranks each rank holds its DTensor shards of them.
+"""
+import argparse
+import functools
+import glob
+import json
+import os
+import re
+import shutil
+import statistics
+import tempfile
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as stock
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch_support import drop_from_cache, plain_read, settle, timed, warm
+
+import sidestep
+
+STEPS, SAVE_AT = 10, 2  # of the loop of a trainer
+
+
+# ---------------------------------------------------------------- the state
+
+def make_state(args):
+    if args.tensors > 1000:
+        return {f"layer.{i}": torch.randn(args.mib * 2**20 // args.tensors // 4) for i in range(args.tensors)}
+    layers = args.tensors // 3
+    each = args.mib * 2**20 // 10 // layers // 1024
+    state = {"model": {}, "exp_avg": {}, "exp_avg_sq": {}}
+    for i in range(layers):
+        weight = torch.randn(each, 1024)
+        state["model"][f"layers.{i}.weight"] = weight.to(torch.bfloat16)
+        state["exp_avg"][f"layers.{i}.weight"] = weight
+        state["exp_avg_sq"][f"layers.{i}.weight"] = weight * weight
+    return state
+
+
+def sharded(state, mesh):
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    if mesh is None:
+        return state
+    return {key: sharded(value, mesh) if isinstance(value, dict)
+            else distribute_tensor(value, mesh, [Shard(0)]) for key, value in state.items()}
+
+
+def tensors_of(state):
+    for value in state.values():
+        if isinstance(value, dict):
+            yield from tensors_of(value)
+        else:
+            yield value.to_local() if hasattr(value, "to_local") else value
+
+
+def bytes_of(state):
+    return sum(t.numel() * t.element_size() for t in tensors_of(state))
+
+
+# ---------------------------------------------------------------- measuring
+
+class Bench:
+    """One state, one directory, one set of ranks; rows go to stdout, from rank 0."""
+
+    def __init__(self, args, rank, mesh):
+        self.args, self.rank, self.mesh = args, rank, mesh
+        self.state = sharded(make_state(args), mesh)
+        self.bytes = bytes_of(self.state)
+        self.prefix = f"python, {args.ranks} ranks: " if args.ranks > 1 else "python: "
+        if args.tensors > 1000:
+            self.prefix += f"{args.tensors} tensors, "
+
+    def path(self, name):
+        return os.path.join(self.args.dir, "python-" + name)
+
+    def together(self, seconds):
+        """The slowest rank's."""
+        if self.mesh is None:
+            return seconds
+        slowest = torch.tensor(seconds, dtype=torch.float64)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return slowest.item()
+
+    def barrier(self):
+        if self.mesh is not None:
+            dist.barrier()
+
+    def clean(self, path):
+        self.barrier()
+        if self.rank == 0:
+            settle(path)
+        self.barrier()
+
+    def warm(self):
+        warm(tensors_of(self.state), self.bytes)
+        self.barrier()
+
+    def turns(self, *functions):
+        """Medians come later: each function once per run, in turns."""
+        samples = [[] for _ in functions]
+        for _ in range(self.args.runs):
+            for function, sample in zip(functions, samples):
+                self.warm()
+                sample.append(self.together(function()))
+        return samples
+
+    def report(self, what, kind, goal, ours, reference, theirs, size=None):
+        if self.rank == 0:
+            print(json.dumps({"what": self.prefix + what, "kind": kind, "goal": goal,
+                              "bytes": self.bytes * self.args.ranks if size is None else size,
+                              "ours": ours, "reference": reference, "theirs": theirs}), flush=True)
+
+    # ------------------------------------------------------------ blocking
+
+    def save(self):
+        def run(save):
+            path = self.path("save")
+            seconds = timed(lambda: save(self.state, checkpoint_id=path))[0]
+            self.clean(path)
+            return seconds
+
+        def with_threads(count, state, checkpoint_id):
+            writer = stock.FileSystemWriter(checkpoint_id, thread_count=count)
+            return stock.save(state, storage_writer=writer)
+
+        variants = {f"thread_count={n}": functools.partial(run, functools.partial(with_threads, n))
+                    for n in (2, 4)}
+        run(sidestep.save)  # plans, allocates
+        ours, default, *others = self.turns(functools.partial(run, sidestep.save),
+                                            functools.partial(run, stock.save), *variants.values())
+        goal = 1.5 if self.args.ranks > 1 else 2.0
+        self.report("save", "speed", goal if self.args.tensors <= 1000 else 0, ours, "dcp.save", default)
+        best = min(others, key=statistics.median)
+        name = list(variants)[others.index(best)]
+        self.report("save", "speed", 1.3 if self.args.tensors <= 1000 and self.args.ranks == 1 else 0,
+                    ours, f"dcp.save, {name}", best)
+
+    def load(self):
+        path = self.path("load")
+        sidestep.save(self.state, checkpoint_id=path)
+        files = sorted(glob.glob(path + "/*.distcp"))
+
+        def cold(function):
+            self.barrier()
+            drop_from_cache(path)
+            self.barrier()
+            return function()
+
+        ours = functools.partial(lambda: timed(lambda: sidestep.load(self.state, checkpoint_id=path))[0])
+        theirs = functools.partial(lambda: timed(lambda: stock.load(self.state, checkpoint_id=path))[0])
+        plain = functools.partial(lambda: timed(lambda: plain_read(files[self.rank % len(files)]))[0])
+        ours()
+        samples = self.turns(ours, theirs)
+        self.report("load, page cache", "speed", 3.0 if self.args.tensors <= 1000 else 0,
+                    samples[0], "dcp.load", samples[1])
+        samples = self.turns(*(functools.partial(cold, f) for f in (ours, plain, theirs)))
+        self.report("load, cold", "speed", 0.9, samples[0], "plain read of the files", samples[1])
+        self.report("load, cold", "speed", 0, samples[0], "dcp.load", samples[2])
+        self.clean(path)
+
+    # ------------------------------------------------------------ asynchronous
+
+    def stock_variants(self):
+        """Name -> (async_save, close): what stock's users can choose between, in one process."""
+        def reused(is_async):
+            stager = DefaultStager(StagingOptions(
+                use_pinned_memory=False, use_shared_memory=False, use_async_staging=is_async,
+                use_non_blocking_copy=False))
+            return functools.partial(stock.async_save, async_stager=stager), stager.close
+
+        group = dist.new_group(backend="gloo") if self.mesh is not None else None
+        chosen = {"default": (stock.async_save, lambda: None), "a reused stager": reused(False),
+                  "async staging": reused(True)}
+        return {name: (functools.partial(save, process_group=group), close)
+                for name, (save, close) in chosen.items()}
+
+    @staticmethod
+    def finish(answer):
+        getattr(answer, "upload_completion", answer).result()
+
+    @staticmethod
+    def staged(answer):
+        staging = getattr(answer, "staging_completion", None)
+        if staging is not None:
+            staging.result()
+
+    def hold(self):
+        """From the call until the tensors may be changed."""
+        path = self.path("hold")
+
+        def run(save):
+            began = time.monotonic()
+            answer = save(self.state, checkpoint_id=path)
+            self.staged(answer)
+            seconds = time.monotonic() - began
+            self.finish(answer)
+            self.clean(path)
+            return seconds
+
+        variants = self.stock_variants()
+        functions = [functools.partial(run, sidestep.async_save)]
+        functions += [functools.partial(run, save) for save, _ in variants.values()]
+        for function in functions:
+            function()  # allocates what is reused
+        ours, *theirs = self.turns(*functions)
+        for _, close in variants.values():
+            close()
+        names = list(variants)
+        timed_goal = self.args.tensors <= 1000
+        self.report("held until it may change", "stall", 0.6 if timed_goal else 0, ours,
+                    "async_save, default", theirs[0])
+        best = min(theirs[1:], key=statistics.median)
+        self.report("held until it may change", "stall", 1.0 if timed_goal else 0, ours,
+                    "async_save, " + names[theirs.index(best)], best)
+
+    def loop(self, save):
+        """STEPS steps of a trainer that rewrites its state, one checkpoint among them.  Seconds."""
+        path, answer = self.path("loop"), None
+        work = torch.randn(1536, 1536)
+        self.barrier()
+        began = time.monotonic()
+        for step in range(STEPS):
+            for _ in range(6):  # forward and backward
+                work = torch.tanh(work @ work)
+            if answer is not None:
+                self.staged(answer)
+            for tensor in tensors_of(self.state):  # the optimizer
+                tensor.mul_(0.999)
+            self.barrier()
+            if step == SAVE_AT and save is not None:
+                answer = save(self.state, checkpoint_id=path)
+        seconds = time.monotonic() - began
+        if answer is not None:
+            self.finish(answer)
+            self.clean(path)
+        return seconds
+
+    def lost(self):
+        """What a checkpoint adds to the time of a loop, the call included."""
+        variants = self.stock_variants()
+        saves = [sidestep.async_save, *(save for save, _ in variants.values())]
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            runs = self.turns(*(functools.partial(self.loop, save) for save in [None, *saves]))
+            nothing = statistics.median(runs[0])
+            ours, *theirs = [[max(s - nothing, 1e-3) for s in sample] for sample in runs[1:]]
+            best = min(theirs, key=statistics.median)
+            self.report(f"lost per checkpoint, trainer of {threads} thread(s)", "stall", 0.6, ours,
+                        "async_save, " + list(variants)[theirs.index(best)], best, size=0)
+        for _, close in variants.values():
+            close()
+
+    def memory(self):
+        """Most memory beyond the state while a save is in flight."""
+        path = self.path("memory")
+
+        def run(save):
+            before = peak_memory(reset=True)
+            answer = save(self.state, checkpoint_id=path)
+            self.finish(answer)
+            extra = self.together(float(peak_memory(reset=False) - before))
+            self.clean(path)
+            return [extra]
+
+        ours = run(sidestep.async_save)
+        theirs = run(functools.partial(stock.async_save, process_group=dist.new_group(backend="gloo")
+                                       if self.mesh is not None else None))
+        self.report("peak of extra memory, a rank", "memory", 1.1 * self.bytes, ours,
+                    "async_save, default", theirs)
+
+
+def peak_memory(reset):
+    """Resident bytes now (after a reset of the peak), or their peak since then."""
+    if reset:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+    with open("/proc/self/status", encoding="ascii") as status:
+        return int(re.search(r"VmHWM:\s*(\d+)", status.read())[1]) * 1024
+
+
+# ---------------------------------------------------------------- processes
+
+def run_parts(args, rank, mesh):
+    warnings.filterwarnings("ignore")
+    torch.manual_seed(0)
+    bench = Bench(args, rank, mesh)
+    for part in args.parts:
+        getattr(bench, part)()
+
+
+def run_rank(rank, args, rendezvous):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=args.ranks)
+    run_parts(args, rank, dist.init_device_mesh("cpu", (args.ranks,)))
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", required=True)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--tensors", type=int, default=300)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("parts", nargs="*", default=["memory", "save", "load", "hold", "lost"])
+    args = parser.parse_args()
+    if args.ranks == 1:
+        run_parts(args, 0, None)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        torch.multiprocessing.spawn(run_rank, (args, os.path.join(directory, "rendezvous")), args.ranks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the Python side of a save costs beside the library's call: flattening and updating.
+
+Prints one line per case: milliseconds (best and median of the repetitions) for a layout that is
+known, and for a new one, in total and in microseconds per leaf.  Run it with PYTHONPATH and
+SIDESTEP_LIBRARY pointing at the build: python bench/python_overhead.py
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from sidestep._flatten import flatten
+from sidestep._state import StateCache, StateDict
+
+REPETITIONS = 15
+
+
+def plain(count: int) -> dict[str, Any]:
+    """A flat model of ``count`` small tensors."""
+    return {"model": {f"layers.{i}.weight": torch.zeros(8, 8) for i in range(count)}, "step": 1}
+
+
+def sharded(count: int, mesh: Any) -> dict[str, Any]:
+    """DTensors with a flattened optimizer: ``count`` tensors, 1,100 small objects."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    model = {
+        f"layers.{i}.weight": distribute_tensor(torch.zeros(8, 8), mesh, [Shard(0)])
+        for i in range(count // 3)
+    }
+    state: dict[str, Any] = {
+        f"layers.{i}.weight": {
+            key: distribute_tensor(torch.zeros(8, 8), mesh, [Shard(0)])
+            for key in ("exp_avg", "exp_avg_sq")
+        }
+        for i in range(count // 3)
+    }
+    groups = {f"layers.{i}.weight.{key}": 0.1 * i for i in range(220) for key in "abcde"}
+    return {"model": model, "optim": {"state": state, "param_groups": groups}}
+
+
+def milliseconds(function: Callable[[], Any]) -> tuple[float, float]:
+    """(best, median) of REPETITIONS runs."""
+    times = []
+    for _ in range(REPETITIONS):
+        start = time.perf_counter()
+        function()
+        times.append((time.perf_counter() - start) * 1e3)
+    return min(times), statistics.median(times)
+
+
+def fresh(state: Any) -> Any:
+    """What a state_dict() call makes: new containers, new tensors on the same memory."""
+    if isinstance(state, dict):
+        return {key: fresh(value) for key, value in state.items()}
+    return state.detach() if isinstance(state, torch.Tensor) else state
+
+
+def measure(name: str, state: dict[str, Any]) -> None:
+    """Print the line of one case."""
+    cache = StateCache()
+    count = len(flatten(state))
+    first = cache.get(flatten(state))
+    states = iter([fresh(state) for _ in range(REPETITIONS)])
+
+    def known() -> None:
+        nonlocal state
+        state = next(states)
+        if cache.get(flatten(state)) is not first:
+            raise RuntimeError(f"{name}: the layout was not recognized")
+
+    best, median = milliseconds(known)
+    new, new_median = milliseconds(lambda: StateDict(flatten(state)))
+    print(
+        f"{name:34s} {count:6d} leaves: known {best:7.2f} (median {median:7.2f}) ms; "
+        f"new {new:7.2f} (median {new_median:7.2f}) ms, {new / count * 1e3:5.1f} us each"
+    )
+
+
+def main() -> None:
+    """All cases, the sharded ones on a mesh of this process alone."""
+    torch.set_num_threads(1)
+    measure("plain", plain(300))
+    measure("plain", plain(10_000))
+    with tempfile.TemporaryDirectory() as scratch:
+        address = f"file://{os.path.join(scratch, 'store')}"
+        dist.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+        mesh = init_device_mesh("cpu", (1,))
+        measure("DTensor, flattened optimizer", sharded(300, mesh))
+        measure("DTensor, flattened optimizer", sharded(10_000, mesh))
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
