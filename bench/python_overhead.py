@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the Python side of a save costs beside the library's call: flattening and updating.
+"""python_overhead.py -- what the Python side of a save costs beside the library's call: flattening
+the state and telling the library what changed.
 
-Prints one line per case: milliseconds (best and median of the repetitions) for a layout that is
-known, and for a new one, in total and in microseconds per leaf.  Run it with PYTHONPATH and
-SIDESTEP_LIBRARY pointing at the build: python bench/python_overhead.py
+Called by bench/run; needs torch in .venv.  For a layout that is known, and for a new one.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import statistics
 import tempfile
 import time
 from typing import Any, Callable
@@ -22,6 +21,7 @@ from sidestep._flatten import flatten
 from sidestep._state import StateCache, StateDict
 
 REPETITIONS = 15
+NEW_LEAF = 40e-6  # seconds
 
 
 def plain(count: int) -> dict[str, Any]:
@@ -39,8 +39,7 @@ def sharded(count: int, mesh: Any) -> dict[str, Any]:
     }
     state: dict[str, Any] = {
         f"layers.{i}.weight": {
-            key: distribute_tensor(torch.zeros(8, 8), mesh, [Shard(0)])
-            for key in ("exp_avg", "exp_avg_sq")
+            key: distribute_tensor(torch.zeros(8, 8), mesh, [Shard(0)]) for key in ("exp_avg", "exp_avg_sq")
         }
         for i in range(count // 3)
     }
@@ -48,14 +47,31 @@ def sharded(count: int, mesh: Any) -> dict[str, Any]:
     return {"model": model, "optim": {"state": state, "param_groups": groups}}
 
 
-def milliseconds(function: Callable[[], Any]) -> tuple[float, float]:
-    """(best, median) of REPETITIONS runs."""
+def seconds_of(function: Callable[[], Any]) -> list[float]:
+    """Of each of REPETITIONS runs."""
     times = []
     for _ in range(REPETITIONS):
         start = time.perf_counter()
         function()
-        times.append((time.perf_counter() - start) * 1e3)
-    return min(times), statistics.median(times)
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def report(what: str, goal: float, ours: list[float]) -> None:
+    print(
+        json.dumps(
+            {
+                "what": what,
+                "kind": "duration",
+                "goal": goal,
+                "bytes": 0,
+                "ours": ours,
+                "reference": "",
+                "theirs": None,
+            }
+        ),
+        flush=True,
+    )
 
 
 def fresh(state: Any) -> Any:
@@ -65,8 +81,8 @@ def fresh(state: Any) -> Any:
     return state.detach() if isinstance(state, torch.Tensor) else state
 
 
-def measure(name: str, state: dict[str, Any]) -> None:
-    """Print the line of one case."""
+def measure(name: str, state: dict[str, Any], goal: float) -> None:
+    """``goal``: seconds, for a layout that is known; a new one may take NEW_LEAF more for each leaf."""
     cache = StateCache()
     count = len(flatten(state))
     first = cache.get(flatten(state))
@@ -78,25 +94,22 @@ def measure(name: str, state: dict[str, Any]) -> None:
         if cache.get(flatten(state)) is not first:
             raise RuntimeError(f"{name}: the layout was not recognized")
 
-    best, median = milliseconds(known)
-    new, new_median = milliseconds(lambda: StateDict(flatten(state)))
-    print(
-        f"{name:34s} {count:6d} leaves: known {best:7.2f} (median {median:7.2f}) ms; "
-        f"new {new:7.2f} (median {new_median:7.2f}) ms, {new / count * 1e3:5.1f} us each"
-    )
+    what = f"python: overhead of a save, {count} {name}"
+    report(what, goal, seconds_of(known))
+    report(what + ", new", goal + count * NEW_LEAF, seconds_of(lambda: StateDict(flatten(state))))
 
 
 def main() -> None:
     """All cases, the sharded ones on a mesh of this process alone."""
     torch.set_num_threads(1)
-    measure("plain", plain(300))
-    measure("plain", plain(10_000))
+    measure("tensors", plain(300), 0.003)
+    measure("tensors", plain(10_000), 0.060)
     with tempfile.TemporaryDirectory() as scratch:
         address = f"file://{os.path.join(scratch, 'store')}"
         dist.init_process_group("gloo", init_method=address, rank=0, world_size=1)
         mesh = init_device_mesh("cpu", (1,))
-        measure("DTensor, flattened optimizer", sharded(300, mesh))
-        measure("DTensor, flattened optimizer", sharded(10_000, mesh))
+        measure("DTensors and objects", sharded(300, mesh), 0.003)
+        measure("DTensors and objects", sharded(10_000, mesh), 0.060)
         dist.destroy_process_group()
 
 
