@@ -24,7 +24,7 @@
  *              fprintf(stderr, "%s\n", err.message);
  *
  * How this header is ordered: status and errors; what a state is; the engine;
- * saving; loading; series; looking at checkpoints without an engine.
+ * saving; loading; series; looking at checkpoints without an engine; what a machine allows.
  *
  * Conventions, true for every function unless its comment says otherwise:
  *
@@ -804,8 +804,8 @@ SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series *
 
 /* ---------------------------------------------------------------- looking at checkpoints */
 
-/* None of what follows needs an engine, and none but sidestep_gc() and sidestep_rebuild()
- * writes to storage. */
+/* None of what follows needs an engine, and none but sidestep_gc(), sidestep_rebuild() and
+ * sidestep_doctor() writes to storage. */
 
 enum sidestep_presence {
     SIDESTEP_COMMITTED,  /* exists */
@@ -994,6 +994,39 @@ SIDESTEP_API void sidestep_gc_report_release(struct sidestep_gc_report *report);
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_rebuild(const char *path,
                                                                      struct sidestep_error *err);
+
+/* ---------------------------------------------------------------- what a machine allows */
+
+enum sidestep_allowed {
+    SIDESTEP_ALLOWED_NO, /* sidestep does it in another way, which costs something: see ${fix} */
+    SIDESTEP_ALLOWED_PARTLY, /* with a limit, which ${text} says */
+    SIDESTEP_ALLOWED_YES,
+    SIDESTEP_ALLOWED_FACT, /* nothing to be allowed: worth knowing */
+};
+struct sidestep_finding {
+    const char *name;       /* "io_uring", "direct_io" ...: stable; new ones may come */
+    const char *state_name; /* "no", "partly", "yes", "fact" */
+    enum sidestep_allowed state;
+    uint32_t reserved;
+    const char *text; /* what was found, and what it means */
+    const char *fix;  /* what to do about it; NULL: nothing */
+};
+struct sidestep_doctor_report {
+    size_t count;
+    const struct sidestep_finding *findings;
+    void *owner;
+};
+/**
+ * sidestep_doctor(directory, report, err):
+ * Try out what makes saves and loads fast here: for this process, with this user's rights, and for
+ * files in ${directory}.  Makes a file of one page there, unlinked before it is used; where that
+ * is not allowed, the findings say so.  A "no" is a finding, not a failure.
+ * SIDESTEP_ENOTFOUND if there is no such directory.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_doctor(const char *directory, struct sidestep_doctor_report *report,
+                struct sidestep_error *err);
+SIDESTEP_API void sidestep_doctor_report_release(struct sidestep_doctor_report *report);
 
 #ifdef __cplusplus
 }

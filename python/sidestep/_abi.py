@@ -25,6 +25,12 @@ from ctypes import c_void_p as Pointer
 from enum import IntEnum
 from typing import Any, Optional, TypeVar
 
+from ._abi_reports import DoctorReport as DoctorReport
+from ._abi_reports import Finding as Finding
+from ._abi_reports import GcReport as GcReport
+from ._abi_reports import Problem as Problem
+from ._abi_reports import VerifyReport as VerifyReport
+
 Bytes = bytes  # some structs have a field of this name
 
 VERSION = "0.1.0"  # of the header that this file follows
@@ -138,6 +144,15 @@ class Presence(IntEnum):
     BAD = 3
     FOREIGN = 4
     UNREADABLE = 5
+
+
+class Allowed(IntEnum):
+    """Whether a machine allows something (``enum sidestep_allowed``)."""
+
+    ALLOWED_NO = 0
+    ALLOWED_PARTLY = 1
+    ALLOWED_YES = 2
+    ALLOWED_FACT = 3
 
 
 MAX_NDIM = 64
@@ -517,35 +532,6 @@ class Entry(Structure):
     ]
 
 
-class Problem(Structure):
-    """``struct sidestep_problem``: one thing that verification found wrong."""
-
-    file: Optional[Bytes]
-    name: Optional[Bytes]
-    kind: Bytes
-    message: Bytes
-    _fields_ = [("file", String), ("name", String), ("kind", String), ("message", String)]
-
-
-class VerifyReport(Structure):
-    """``struct sidestep_verify_report``."""
-
-    ok: bool
-    unlisted_count: int
-    checked_bytes: int
-    problem_count: int
-    problems: Any
-    owner: Optional[int]
-    _fields_ = [
-        ("ok", Bool),
-        ("unlisted_count", Uint32),
-        ("checked_bytes", Uint64),
-        ("problem_count", Size),
-        ("problems", POINTER(Problem)),
-        ("owner", Pointer),
-    ]
-
-
 class VerifyOptions(Structure):
     """``struct sidestep_verify_options``."""
 
@@ -562,25 +548,6 @@ class VerifyOptions(Structure):
         ("on_progress", OnProgress),
         ("context", Pointer),
         ("cancel", POINTER(Bool)),
-    ]
-
-
-class GcReport(Structure):
-    """``struct sidestep_gc_report``."""
-
-    removed_count: int
-    removed: Any
-    kept_count: int
-    kept: Any
-    bytes: int
-    owner: Optional[int]
-    _fields_ = [
-        ("removed_count", Size),
-        ("removed", Strings),
-        ("kept_count", Size),
-        ("kept", Strings),
-        ("bytes", Uint64),
-        ("owner", Pointer),
     ]
 
 
