@@ -127,6 +127,15 @@ class SaveState(IntEnum):
     SAVE_UNKNOWN = 6
 
 
+class Io(IntEnum):
+    """How bytes go to storage and back (``enum sidestep_io``)."""
+
+    IO_AUTO = 0
+    IO_URING = 1
+    IO_THREADS = 2
+    IO_BUFFERED = 3
+
+
 class VerifyMode(IntEnum):
     """What a load checks (``enum sidestep_verify_mode``)."""
 
@@ -172,6 +181,7 @@ SAVE_PLAN_REUSED = 1
 SAVE_STREAMED = 2
 SAVE_VOLATILE = 4
 SAVE_DIRECT_IO = 8
+SAVE_URING = 16
 LOAD_PARTIAL = 1
 LOAD_STRICT = 2
 GC_DRY_RUN = 1
@@ -299,6 +309,8 @@ class EngineOptions(Structure):
     event_path: Optional[Bytes]
     on_event: Any
     event_context: Optional[int]
+    io: int
+    io_depth: int
     _fields_ = [
         ("struct_size", Size),
         ("comm", POINTER(Comm)),
@@ -309,6 +321,8 @@ class EngineOptions(Structure):
         ("event_path", String),
         ("on_event", OnEvent),
         ("event_context", Pointer),
+        ("io", Int),
+        ("io_depth", Uint32),
     ]
 
 
