@@ -74,9 +74,9 @@ static enum sidestep_status start_threads(struct sidestep_engine *engine, uint32
 {
     uint32_t cpus = thread_cpu_count();
     uint32_t stagers = threads != 0 ? threads : (uint32_t)min_u64(cpus, 16);
-    uint32_t writers = threads != 0               ? threads
-                       : engine->write_queue.ring ? (uint32_t)min_u64(cpus, ENGINE_RING_WRITERS)
-                                                  : engine->write_queue.depth;
+    uint32_t writers = threads != 0      ? threads
+                       : engine->io.ring ? (uint32_t)min_u64(cpus, ENGINE_RING_WRITERS)
+                                         : engine->io.depth;
 
     /* The thread that waits for them works along. */
     TRY(workers_new(stagers - 1, "sidestep-stage", &engine->stagers, err));
@@ -100,10 +100,8 @@ static enum sidestep_status choose_io(struct sidestep_engine *engine, uint32_t i
                          "engine options: io_uring is refused here (see 'sidestep doctor')");
     if (io == SIDESTEP_IO_BUFFERED)
         engine->flags |= SIDESTEP_ENGINE_NO_DIRECT_IO;
-    engine->write_queue.ring = refused == 0;
-    engine->write_queue.depth = depth != 0     ? depth
-                                : refused == 0 ? ENGINE_RING_DEPTH
-                                               : ENGINE_WRITERS;
+    engine->io.ring = refused == 0;
+    engine->io.depth = depth != 0 ? depth : refused == 0 ? ENGINE_RING_DEPTH : ENGINE_WRITERS;
     return SIDESTEP_OK;
 }
 

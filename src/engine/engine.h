@@ -37,8 +37,8 @@ struct sidestep_engine {
     struct store *store;
     struct clock *clock;
     uint32_t flags;
-    struct store_queue_kind write_queue;
-    uint64_t pool_cap; /* 0: as large as needed */
+    struct store_queue_kind io; /* how bytes go to storage and back */
+    uint64_t pool_cap;          /* 0: as large as needed */
     uint64_t timeout_ms;
     struct workers *stagers;
     struct workers *writers;

@@ -83,7 +83,7 @@ static enum sidestep_status write_shard(struct sidestep_save *save, struct sides
     TRY(store_file_allocate(file, total, err));
     /* Requests that extend a file wait for each other. */
     TRY(store_file_truncate(file, total, err));
-    TRY(pipeline_write(&save->pipeline, file, &engine->write_queue, engine->writers, err));
+    TRY(pipeline_write(&save->pipeline, file, &engine->io, engine->writers, err));
     note_io(save, file);
     TRY(write_footer(save, items, file, err));
     TRY(commit_check_aborted(&save->commit, err));

@@ -4,14 +4,13 @@
 
 #include <assert.h>
 
-#include "base/checked.h"
 #include "store/store_ring.h"
 
 void store_queue_open(struct store_queue *queue, const struct store_queue_kind *kind,
                       unsigned threads)
 {
     assert(kind->depth >= 1 && kind->depth <= STORE_QUEUE_MAX_DEPTH && threads >= 1);
-    *queue = (struct store_queue){.depth = (unsigned)max_u64(1, kind->depth / threads)};
+    *queue = (struct store_queue){.depth = store_queue_depth(kind, threads)};
     queue->done_end = &queue->done;
     if (kind->ring)
         queue->ring = store_ring_new(queue->depth);

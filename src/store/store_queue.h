@@ -46,6 +46,11 @@ struct store_queue {
     struct store_request *done, **done_end;
 };
 
+/* How many requests one of ${threads} threads has in flight, at most. */
+static inline unsigned store_queue_depth(const struct store_queue_kind *kind, unsigned threads)
+{
+    return kind->ring && kind->depth > threads ? kind->depth / threads : 1;
+}
 /* For one of ${threads} threads.  Never fails: without a ring it works, too. */
 void store_queue_open(struct store_queue *queue, const struct store_queue_kind *kind,
                       unsigned threads);
