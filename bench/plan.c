@@ -98,6 +98,8 @@ static double plan_reused(struct planning *p)
     return bench_now() - began;
 }
 
+static const struct store_queue_kind one_at_a_time = {.depth = 1};
+
 static void write_shard(struct planning *p, struct commit *commit, struct image *image)
 {
     struct sidestep_error err = {0};
@@ -113,7 +115,7 @@ static void write_shard(struct planning *p, struct commit *commit, struct image 
     bench_check(pipeline_init(&pipeline, image, &pool, &err), &err);
     pipeline_stage(&pipeline, none);
     bench_check(commit_shard_create(commit, 0, 0, &file, &err), &err);
-    bench_check(pipeline_write(&pipeline, file, none, &err), &err);
+    bench_check(pipeline_write(&pipeline, file, &one_at_a_time, none, &err), &err);
     for (size_t i = 0; i < image->count; i++)
         items[i] = image->items[i].footer;
     struct footer footer = {.rank = commit->rank,

@@ -24,6 +24,11 @@ void cli_check_watch_interrupts(void)
     (void)sigaction(SIGINT, &action, NULL);
 }
 
+bool cli_check_interrupted(void)
+{
+    return interrupted;
+}
+
 enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned long threads,
                                struct sidestep_verify_report *report, struct sidestep_error *err)
 {

@@ -253,6 +253,78 @@ const struct cli_command cli_commands[] = {
         .run = cli_rebuild_run,
     },
     {
+        .name = "doctor",
+        .summary = "say what this machine allows, and what to do about each no",
+        .operands = {{"DIRECTORY", CLI_OPERAND_DIRECTORY, true}},
+        .examples = {{"sidestep doctor /mnt/checkpoints", "For saves that go there."},
+                     {"sidestep doctor --json | jq -r '.findings[] | select(.state == \"no\") | "
+                      ".fix'",
+                      "What to do."}},
+        .description =
+            {"Tries out, for this user and inside this container, what makes saves and loads fast: "
+             "userfaultfd, huge pages, io_uring, O_DIRECT, priorities, the file system of "
+             "DIRECTORY (default: the current directory). Run it as the training job runs: rights, "
+             "limits and seccomp filters differ. Writes one page to a file without a name.",
+             "A state is one of: yes; partly (with a limit, which is said); no (sidestep does it "
+             "in another way, which costs something); fact. A no is no failure."},
+        .json = "{\"directory\",\"findings\":[{\"name\",\"state\",\"text\",\"fix\"}]}; fix is "
+                "null where nothing is to be done; other names may come.",
+        .options = {END_OPTIONS},
+        .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
+        .run = cli_doctor_run,
+    },
+    {
+        .name = "bench",
+        .summary = "measure this disk and memory, and what saves cost here",
+        .operands = {{"DIRECTORY", CLI_OPERAND_DIRECTORY, true}},
+        .examples = {{"sidestep bench --state=80GiB /mnt/checkpoints",
+                      "What saves of 80 GiB by each process would cost there."},
+                     {"sidestep bench --mtbf=6h --json /mnt/checkpoints | jq "
+                      ".prediction.interval_seconds",
+                      "How often to save, if something fails every six hours."}},
+        .description =
+            {"Measures in turns, and prints medians: copying memory; writing a new file plainly "
+             "(O_DIRECT, fallocate, 4 MiB at a time, fsync) and reading it back; an asynchronous "
+             "save of the same size, checksums and commit included; and a load of it with every "
+             "byte verified. RATIO compares the stall with the copy, the save with the plain "
+             "write, the load with the plain read: 1 is as fast.",
+             "From this it says what a save of --state bytes by one process costs, and the "
+             "interval "
+             "between saves that loses the least time, by Young's and Daly's formula. Processes "
+             "that share a disk share its rate, so multiply.",
+             "Needs three times --size of memory and of free space. Its files lie in a directory "
+             ".sidestep-bench.* in DIRECTORY (default: the current directory), which is removed at "
+             "the end; a killed one leaves it behind."},
+        .json =
+            "{\"directory\",\"bytes\",\"direct_io\",\"seconds\":{\"memory_copy\",\"disk_write\","
+            "\"disk_read\",\"save_stall\",\"save_background\",\"load\"},\"prediction\":{"
+            "\"state_bytes\",\"stall_seconds\",\"background_seconds\",\"load_seconds\","
+            "\"mtbf_seconds\",\"interval_seconds\",\"saving_share\",\"failure_seconds\","
+            "\"failure_share\"}}; seconds are lists with one number for each run, sorted.",
+        .options = {{.id = CLI_OPTION_SIZE,
+                     .name = "size",
+                     .argument = "SIZE",
+                     .text =
+                         "Bytes that each measurement moves (1GiB). The larger, the truer: small "
+                         "ones may end in a cache of the disk."},
+                    {.id = CLI_OPTION_STATE,
+                     .name = "state",
+                     .argument = "SIZE",
+                     .text = "The state of one process for which to say what saves cost; --size by "
+                             "default."},
+                    {.id = CLI_OPTION_RUNS,
+                     .name = "runs",
+                     .argument = "N",
+                     .text = "How often to measure (3)."},
+                    {.id = CLI_OPTION_MTBF,
+                     .name = "mtbf",
+                     .argument = "TIME",
+                     .text = "Mean time between failures of the whole job (24h)."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE | CLI_EXIT_INTERRUPTED,
+        .run = cli_bench_run,
+    },
+    {
         .name = "completion",
         .summary = "print a completion script for a shell",
         .operands = {{"SHELL", CLI_OPERAND_SHELL, false}},

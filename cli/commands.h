@@ -29,6 +29,10 @@ enum cli_option_id {
     CLI_OPTION_DRY_RUN,
     CLI_OPTION_YES,
     CLI_OPTION_MAN,
+    CLI_OPTION_SIZE,
+    CLI_OPTION_STATE,
+    CLI_OPTION_RUNS,
+    CLI_OPTION_MTBF,
     CLI_OPTION_COUNT
 };
 
@@ -112,6 +116,8 @@ int cli_verify_run(const struct cli *cli);
 int cli_cat_run(const struct cli *cli);
 int cli_gc_run(const struct cli *cli);
 int cli_rebuild_run(const struct cli *cli);
+int cli_doctor_run(const struct cli *cli);
+int cli_bench_run(const struct cli *cli);
 int cli_completion_run(const struct cli *cli);
 int cli_help_run(const struct cli *cli);
 int cli_version_run(const struct cli *cli);

@@ -24,7 +24,7 @@
  *              fprintf(stderr, "%s\n", err.message);
  *
  * How this header is ordered: status and errors; what a state is; the engine;
- * saving; loading; series; looking at checkpoints without an engine.
+ * saving; loading; series; looking at checkpoints without an engine; what a machine allows.
  *
  * Conventions, true for every function unless its comment says otherwise:
  *
@@ -466,13 +466,23 @@ struct sidestep_comm {
  *
  * File descriptors: an engine keeps none open but that of ${event_path}, a series has 3; a save
  * takes up to 10 while it runs, a load or an open checkpoint up to 200 and 2 for each of its
- * threads, whatever the number of shards and ranks.  So 300 that are free are enough.  Where there
- * are too few, a call fails with SIDESTEP_EIO and err->sys_errno EMFILE or ENFILE.
+ * threads, and each thread of them one more with io_uring, whatever the number of shards and ranks.
+ * So 300 that are free are enough.  Where there are too few, a call fails with SIDESTEP_EIO and
+ * err->sys_errno EMFILE or ENFILE.
  */
 struct sidestep_engine;
 
-/** Never use O_DIRECT, even where it is allowed. */
+/** Never use O_DIRECT, even where it is allowed: as SIDESTEP_IO_BUFFERED. */
 #define SIDESTEP_ENGINE_NO_DIRECT_IO 1u
+
+/** How bytes go to storage and back.  Whatever is chosen, a file system that refuses O_DIRECT is
+    written and read through the page cache; struct sidestep_save_info says what was used. */
+enum sidestep_io {
+    SIDESTEP_IO_AUTO,     /* io_uring where the kernel lets this process use it, else threads */
+    SIDESTEP_IO_URING,    /* sidestep_engine_open() fails where it does not */
+    SIDESTEP_IO_THREADS,  /* O_DIRECT, by threads that wait */
+    SIDESTEP_IO_BUFFERED, /* through the page cache */
+};
 
 struct sidestep_engine_options {
     size_t struct_size;
@@ -486,6 +496,9 @@ struct sidestep_engine_options {
     const char *event_path; /* append one line of JSON per phase edge; NULL: none */
     void (*on_event)(void *event_context, const char *json_line); /* from any thread */
     void *event_context;
+    enum sidestep_io io;
+    uint32_t io_depth; /* requests in flight, at most 64; 0: 8 with io_uring, else 4.  `sidestep
+                          bench` measures what serves a disk best */
 };
 #define SIDESTEP_ENGINE_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -584,6 +597,8 @@ struct sidestep_save_options {
 #define SIDESTEP_SAVE_VOLATILE 4u
 /** Written with O_DIRECT. */
 #define SIDESTEP_SAVE_DIRECT_IO 8u
+/** Written through io_uring. */
+#define SIDESTEP_SAVE_URING 16u
 
 /**
  * struct sidestep_save_info: how far a save is and what it cost this rank.  Times in
@@ -804,8 +819,8 @@ SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series *
 
 /* ---------------------------------------------------------------- looking at checkpoints */
 
-/* None of what follows needs an engine, and none but sidestep_gc() and sidestep_rebuild()
- * writes to storage. */
+/* None of what follows needs an engine, and none but sidestep_gc(), sidestep_rebuild() and
+ * sidestep_doctor() writes to storage. */
 
 enum sidestep_presence {
     SIDESTEP_COMMITTED,  /* exists */
@@ -994,6 +1009,39 @@ SIDESTEP_API void sidestep_gc_report_release(struct sidestep_gc_report *report);
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_rebuild(const char *path,
                                                                      struct sidestep_error *err);
+
+/* ---------------------------------------------------------------- what a machine allows */
+
+enum sidestep_allowed {
+    SIDESTEP_ALLOWED_NO, /* sidestep does it in another way, which costs something: see ${fix} */
+    SIDESTEP_ALLOWED_PARTLY, /* with a limit, which ${text} says */
+    SIDESTEP_ALLOWED_YES,
+    SIDESTEP_ALLOWED_FACT, /* nothing to be allowed: worth knowing */
+};
+struct sidestep_finding {
+    const char *name;       /* "io_uring", "direct_io" ...: stable; new ones may come */
+    const char *state_name; /* "no", "partly", "yes", "fact" */
+    enum sidestep_allowed state;
+    uint32_t reserved;
+    const char *text; /* what was found, and what it means */
+    const char *fix;  /* what to do about it; NULL: nothing */
+};
+struct sidestep_doctor_report {
+    size_t count;
+    const struct sidestep_finding *findings;
+    void *owner;
+};
+/**
+ * sidestep_doctor(directory, report, err):
+ * Try out what makes saves and loads fast here: for this process, with this user's rights, and for
+ * files in ${directory}.  Makes a file of one page there, unlinked before it is used; where that
+ * is not allowed, the findings say so.  A "no" is a finding, not a failure.
+ * SIDESTEP_ENOTFOUND if there is no such directory.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_doctor(const char *directory, struct sidestep_doctor_report *report,
+                struct sidestep_error *err);
+SIDESTEP_API void sidestep_doctor_report_release(struct sidestep_doctor_report *report);
 
 #ifdef __cplusplus
 }

@@ -25,6 +25,12 @@ from ctypes import c_void_p as Pointer
 from enum import IntEnum
 from typing import Any, Optional, TypeVar
 
+from ._abi_reports import DoctorReport as DoctorReport
+from ._abi_reports import Finding as Finding
+from ._abi_reports import GcReport as GcReport
+from ._abi_reports import Problem as Problem
+from ._abi_reports import VerifyReport as VerifyReport
+
 Bytes = bytes  # some structs have a field of this name
 
 VERSION = "0.1.0"  # of the header that this file follows
@@ -121,6 +127,15 @@ class SaveState(IntEnum):
     SAVE_UNKNOWN = 6
 
 
+class Io(IntEnum):
+    """How bytes go to storage and back (``enum sidestep_io``)."""
+
+    IO_AUTO = 0
+    IO_URING = 1
+    IO_THREADS = 2
+    IO_BUFFERED = 3
+
+
 class VerifyMode(IntEnum):
     """What a load checks (``enum sidestep_verify_mode``)."""
 
@@ -140,6 +155,15 @@ class Presence(IntEnum):
     UNREADABLE = 5
 
 
+class Allowed(IntEnum):
+    """Whether a machine allows something (``enum sidestep_allowed``)."""
+
+    ALLOWED_NO = 0
+    ALLOWED_PARTLY = 1
+    ALLOWED_YES = 2
+    ALLOWED_FACT = 3
+
+
 MAX_NDIM = 64
 MAX_NAME = 4096
 MAX_PATH_ITEMS = 64
@@ -157,6 +181,7 @@ SAVE_PLAN_REUSED = 1
 SAVE_STREAMED = 2
 SAVE_VOLATILE = 4
 SAVE_DIRECT_IO = 8
+SAVE_URING = 16
 LOAD_PARTIAL = 1
 LOAD_STRICT = 2
 GC_DRY_RUN = 1
@@ -284,6 +309,8 @@ class EngineOptions(Structure):
     event_path: Optional[Bytes]
     on_event: Any
     event_context: Optional[int]
+    io: int
+    io_depth: int
     _fields_ = [
         ("struct_size", Size),
         ("comm", POINTER(Comm)),
@@ -294,6 +321,8 @@ class EngineOptions(Structure):
         ("event_path", String),
         ("on_event", OnEvent),
         ("event_context", Pointer),
+        ("io", Int),
+        ("io_depth", Uint32),
     ]
 
 
@@ -517,35 +546,6 @@ class Entry(Structure):
     ]
 
 
-class Problem(Structure):
-    """``struct sidestep_problem``: one thing that verification found wrong."""
-
-    file: Optional[Bytes]
-    name: Optional[Bytes]
-    kind: Bytes
-    message: Bytes
-    _fields_ = [("file", String), ("name", String), ("kind", String), ("message", String)]
-
-
-class VerifyReport(Structure):
-    """``struct sidestep_verify_report``."""
-
-    ok: bool
-    unlisted_count: int
-    checked_bytes: int
-    problem_count: int
-    problems: Any
-    owner: Optional[int]
-    _fields_ = [
-        ("ok", Bool),
-        ("unlisted_count", Uint32),
-        ("checked_bytes", Uint64),
-        ("problem_count", Size),
-        ("problems", POINTER(Problem)),
-        ("owner", Pointer),
-    ]
-
-
 class VerifyOptions(Structure):
     """``struct sidestep_verify_options``."""
 
@@ -562,25 +562,6 @@ class VerifyOptions(Structure):
         ("on_progress", OnProgress),
         ("context", Pointer),
         ("cancel", POINTER(Bool)),
-    ]
-
-
-class GcReport(Structure):
-    """``struct sidestep_gc_report``."""
-
-    removed_count: int
-    removed: Any
-    kept_count: int
-    kept: Any
-    bytes: int
-    owner: Optional[int]
-    _fields_ = [
-        ("removed_count", Size),
-        ("removed", Strings),
-        ("kept_count", Size),
-        ("kept", Strings),
-        ("bytes", Uint64),
-        ("owner", Pointer),
     ]
 
 

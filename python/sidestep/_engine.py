@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sidestep")
 
+_IO = {
+    "auto": _abi.Io.IO_AUTO,
+    "uring": _abi.Io.IO_URING,
+    "threads": _abi.Io.IO_THREADS,
+    "buffered": _abi.Io.IO_BUFFERED,
+}
 _VERIFY = {
     "read": _abi.VerifyMode.VERIFY_READ,
     "before": _abi.VerifyMode.VERIFY_BEFORE,
@@ -93,6 +99,8 @@ class Engine:
         options.comm = ctypes.pointer(self.comm.struct)
         options.threads = _number("SIDESTEP_THREADS")
         options.pool_bytes = _number("SIDESTEP_POOL_BYTES") or self._pool_bytes
+        options.io = _choice("SIDESTEP_IO", _IO)
+        options.io_depth = _number("SIDESTEP_IO_DEPTH")
         options.timeout_ms = max(1, int(timeout_s() * 1000))
         events = os.environ.get("SIDESTEP_EVENTS")
         if events:
@@ -366,6 +374,13 @@ def _number(variable: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise make_error(f"{variable} is '{text}', not a number")
     return int(text)
+
+
+def _choice(variable: str, choices: dict[str, int]) -> int:
+    text = os.environ.get(variable) or next(iter(choices))
+    if text not in choices:
+        raise make_error(f"{variable} is '{text}', none of: {', '.join(choices)}")
+    return choices[text]
 
 
 # ---------------------------------------------------------------- one engine per group

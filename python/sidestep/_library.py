@@ -17,7 +17,7 @@ from ._prototypes import PROTOTYPES
 
 SONAME = "libsidestep.so.0"
 VARIABLE = "SIDESTEP_LIBRARY"
-NEEDS = "libzstd1 libxxhash0 libisal2 libjansson4 libnettle8 zlib1g"
+NEEDS = "libzstd1 libxxhash0 libisal2 liburing2 libjansson4 libnettle8 zlib1g"
 
 _loaded: Optional[ctypes.CDLL] = None
 _lock = threading.Lock()

@@ -17,6 +17,7 @@ from typing import Any
 
 from ._abi import (
     CheckpointInfo,
+    DoctorReport,
     EngineOptions,
     Entry,
     ErrorInfo,
@@ -153,4 +154,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "sidestep_gc": (Int, [String, Uint32, POINTER(GcReport), _Err]),
     "sidestep_gc_report_release": (None, [POINTER(GcReport)]),
     "sidestep_rebuild": (Int, [String, _Err]),
+    # what a machine allows
+    "sidestep_doctor": (Int, [String, POINTER(DoctorReport), _Err]),
+    "sidestep_doctor_report_release": (None, [POINTER(DoctorReport)]),
 }

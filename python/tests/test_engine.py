@@ -89,6 +89,8 @@ def test_own_failure_is_raised_as_it_is(tmp_path: Path) -> None:
         ("SIDESTEP_POOL_BYTES", "1GB", "SIDESTEP_POOL_BYTES is '1GB', not a number"),
         ("SIDESTEP_POOL_BYTES", "7", "pool_bytes must be at least"),
         ("SIDESTEP_TIMEOUT", "x", "SIDESTEP_TIMEOUT is 'x', not a number of seconds"),
+        ("SIDESTEP_IO", "fast", "SIDESTEP_IO is 'fast', none of: auto, uring, threads, buffered"),
+        ("SIDESTEP_IO_DEPTH", "65", "io_depth 65 is more than 64"),
         ("SIDESTEP_EVENTS", "/nowhere/at/all", "open the event file '/nowhere/at/all'"),
     ],
 )

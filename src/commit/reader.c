@@ -269,7 +269,7 @@ static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags
 {
     struct reader_file *file = &r->files[i];
     struct sidestep_error why = {0};
-    enum sidestep_status status = check_file(r, i, flags & ~READER_TOLERANT, &why);
+    enum sidestep_status status = check_file(r, i, flags & ~(READER_TOLERANT | READER_RING), &why);
 
     if (i >= READER_MAX_OPEN)
         store_file_discard(TAKE(file->file));
@@ -358,6 +358,7 @@ static enum sidestep_status check_chunks(struct reader *r, struct sidestep_error
 
 static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct sidestep_error *err)
 {
+    r->queue = (struct store_queue_kind){.ring = (flags & READER_RING) != 0, .depth = READER_DEPTH};
     TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
     TRY(read_metadata(r, flags & STORE_UNCACHED, err));
     TRY(read_manifest(r, flags & STORE_UNCACHED, err));

@@ -12,7 +12,7 @@
 #include "format/footer.h"
 #include "format/manifest.h"
 #include "model/metadata.h"
-#include "store/store.h"
+#include "store/store_queue.h"
 
 /* What a compressed item may decode to: an object; a tensor's archive beyond its data. */
 #define READER_MAX_OBJECT_BYTES ((uint64_t)1 << 30)
@@ -50,17 +50,21 @@ struct reader {
     struct reader_file *files;
     size_t file_count;
     struct table file_names;
-    uint64_t bytes;        /* of data files */
-    uint64_t record_bytes; /* of .metadata and manifest */
+    struct store_queue_kind queue; /* for who reads much; its depth may be set */
+    uint64_t bytes;                /* of data files */
+    uint64_t record_bytes;         /* of .metadata and manifest */
 };
 
 /* Open also if data files are missing or wrong, and note it in their ${problem}: for those who want
  * to know what exactly is lost. */
 #define READER_TOLERANT 0x100u
+/* What is read with O_DIRECT may be read through io_uring. */
+#define READER_RING 0x200u
+#define READER_DEPTH 8u /* requests in flight, where nobody says */
 
-/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT.  EUNCOMMITTED: no .metadata there.
- * ENOTFOUND: no directory.  ECORRUPT names the file.  Retries a few times if the checkpoint is
- * replaced meanwhile. */
+/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_RING.  EUNCOMMITTED: no .metadata
+ * there. ENOTFOUND: no directory.  ECORRUPT names the file.  Retries a few times if the checkpoint
+ * is replaced meanwhile. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);

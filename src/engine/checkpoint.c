@@ -13,6 +13,7 @@
 #include "commit/reader.h"
 #include "engine/fetch.h"
 #include "engine/verify.h"
+#include "store/store_ring.h"
 
 #define CHECKPOINT_THREADS 8u
 #define CHECKPOINT_MIN_THREADS 4u /* reads in flight, also where there are fewer cores */
@@ -306,8 +307,9 @@ static enum sidestep_status verify_open(const char *path, uint32_t threads,
     OWNED_BY(reader_close) struct reader *reader = NULL;
     struct workers *workers = NULL;
     struct sidestep_error why = {0};
+    uint32_t ring = store_ring_check() == 0 ? READER_RING : 0;
     enum sidestep_status status =
-        reader_open(store_posix(), path, READER_TOLERANT | STORE_DIRECT, &reader, &why);
+        reader_open(store_posix(), path, READER_TOLERANT | STORE_DIRECT | ring, &reader, &why);
 
     /* What cannot be opened because of what it contains is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)

@@ -11,8 +11,9 @@
 #include "base/owned.h"
 #include "base/thread.h"
 #include "base/trace.h"
+#include "store/store_ring.h"
 
-_Static_assert(sizeof(struct sidestep_engine_options) == 64, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_engine_options) == 72, "a field was added: apply it below");
 
 enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err)
 {
@@ -71,12 +72,37 @@ static void engine_shut(struct sidestep_engine *engine)
 static enum sidestep_status start_threads(struct sidestep_engine *engine, uint32_t threads,
                                           struct sidestep_error *err)
 {
-    uint32_t stagers = threads != 0 ? threads : (uint32_t)min_u64(thread_cpu_count(), 16);
-    uint32_t writers = threads != 0 ? threads : ENGINE_WRITERS;
+    uint32_t cpus = thread_cpu_count();
+    uint32_t stagers = threads != 0 ? threads : (uint32_t)min_u64(cpus, 16);
+    uint32_t writers = threads != 0      ? threads
+                       : engine->io.ring ? (uint32_t)min_u64(cpus, ENGINE_RING_WRITERS)
+                                         : engine->io.depth;
 
     /* The thread that waits for them works along. */
     TRY(workers_new(stagers - 1, "sidestep-stage", &engine->stagers, err));
     return workers_new(writers - 1, "sidestep-write", &engine->writers, err);
+}
+
+/* What this process may use, and what it was told to. */
+static enum sidestep_status choose_io(struct sidestep_engine *engine, uint32_t io, uint32_t depth,
+                                      struct sidestep_error *err)
+{
+    bool may_ring = io == SIDESTEP_IO_AUTO || io == SIDESTEP_IO_URING;
+    int refused = may_ring ? store_ring_check() : ENOSYS;
+
+    if (io > SIDESTEP_IO_BUFFERED)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown io %u", io);
+    if (depth > STORE_QUEUE_MAX_DEPTH)
+        return FAIL(err, SIDESTEP_EINVAL, "engine options: io_depth %u is more than %u", depth,
+                    STORE_QUEUE_MAX_DEPTH);
+    if (io == SIDESTEP_IO_URING && refused != 0)
+        return error_set(err, SIDESTEP_EUNSUPPORTED, refused, HERE,
+                         "engine options: io_uring is refused here (see 'sidestep doctor')");
+    if (io == SIDESTEP_IO_BUFFERED)
+        engine->flags |= SIDESTEP_ENGINE_NO_DIRECT_IO;
+    engine->io.ring = refused == 0;
+    engine->io.depth = depth != 0 ? depth : refused == 0 ? ENGINE_RING_DEPTH : ENGINE_WRITERS;
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status apply_options(struct sidestep_engine *engine,
@@ -93,6 +119,7 @@ static enum sidestep_status apply_options(struct sidestep_engine *engine,
         return FAIL(err, SIDESTEP_EINVAL, "engine options: pool_bytes must be at least %llu",
                     (unsigned long long)PIPELINE_MIN_POOL_BYTES);
     engine->flags = options->flags;
+    TRY(choose_io(engine, (uint32_t)options->io, options->io_depth, err));
     engine->pool_cap = options->pool_bytes;
     engine->timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : ENGINE_DEFAULT_TIMEOUT_MS;
     return SIDESTEP_OK;

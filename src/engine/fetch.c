@@ -2,10 +2,10 @@
 /*
  * fetch.c -- see fetch.h.
  *
- * A plan is cut into jobs, which threads take in file order.  A *read* job is one stretch of a
- * file that holds whole hash blocks of one or several items of ours.  An *item* job is one stored
- * item that has to be seen whole: an object, a compressed item, or an item of a stock checkpoint,
- * whose CRC covers all of it.
+ * A plan is cut into jobs, which are done in file order, many at a time (read_many.h).  A *read*
+ * job is one stretch of a file that holds whole hash blocks of one or several items of ours.  An
+ * *item* job is one stored item that has to be seen whole: an object, a compressed item, or an item
+ * of a stock checkpoint, whose CRC covers all of it.
  */
 #include "engine/fetch.h"
 
@@ -19,8 +19,7 @@
 #include "base/owned.h"
 #include "base/stream.h"
 #include "engine/fetch_item.h"
-#include "engine/page_read.h"
-#include "snapshot/pool.h"
+#include "engine/read_many.h"
 
 /* Blocks [begin, end) (bytes) of the data of chunk ${chunk}. */
 struct piece {
@@ -37,6 +36,7 @@ struct job {
     uint64_t end;
     size_t first_piece;
     size_t piece_count;
+    bool straight; /* pages of one piece, from the disk to where they are wanted */
 };
 
 struct fetch {
@@ -48,10 +48,6 @@ struct fetch {
     size_t job_count, job_room;
     struct piece *pieces;
     size_t piece_count, piece_room;
-    struct pool pool;
-    uint64_t slot_bytes; /* of the pool, per thread */
-    _Atomic size_t next_job;
-    _Atomic unsigned next_slot;
     _Atomic uint64_t bytes_read;
     _Atomic bool failed;
     struct {
@@ -75,6 +71,35 @@ static enum sidestep_status add_job(struct fetch *f, const struct job *job,
     return SIDESTEP_OK;
 }
 
+/* If a piece's bytes lie in one target exactly as they are stored: where.  Else NULL. */
+static uint8_t *plain_target(const struct load_plan_chunk *chunk, const struct piece *piece)
+{
+    const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
+
+    if (target == NULL || !box_equal(&target->box, &chunk->box) ||
+        !box_is_row_major(target->ndim, target->box.lengths, target->strides))
+        return NULL;
+    return (uint8_t *)target->data + piece->begin;
+}
+
+/* May a piece go from the disk to where it is wanted?  Then it is a job of its own. */
+static bool is_straight(const struct fetch *f, const struct piece *piece)
+{
+    uint64_t at = f->items[piece->chunk].data_offset + piece->begin;
+    const uint8_t *target = plain_target(&f->plan->chunks[piece->chunk], piece);
+
+    return f->direct && target != NULL &&
+           ((uintptr_t)target | at | (piece->end - piece->begin)) % FETCH_PAGE_BYTES == 0;
+}
+
+static bool may_join(const struct job *last, const struct reader_file *file, uint64_t begin,
+                     uint64_t end)
+{
+    return last != NULL && !last->whole_item && !last->straight && last->file == file &&
+           begin >= last->end && begin - last->end <= FETCH_GAP_BYTES &&
+           end - last->begin <= FETCH_READ_BYTES;
+}
+
 /* One more piece: with the job before it if they are neighbours, else in a job of its own. */
 static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece,
                                       struct sidestep_error *err)
@@ -82,6 +107,7 @@ static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece
     const struct reader_item *item = &f->items[piece->chunk];
     uint64_t begin = item->data_offset + piece->begin, end = item->data_offset + piece->end;
     struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
+    bool straight = is_straight(f, piece);
 
     if (f->piece_count == f->piece_room) {
         size_t room = f->piece_room != 0 ? f->piece_room * 2 : 64;
@@ -92,8 +118,7 @@ static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece
         f->piece_room = room;
     }
     f->pieces[f->piece_count++] = *piece;
-    if (last != NULL && !last->whole_item && last->file == item->file && begin >= last->end &&
-        begin - last->end <= FETCH_GAP_BYTES && end - last->begin <= FETCH_READ_BYTES) {
+    if (!straight && may_join(last, item->file, begin, end)) {
         last->end = end;
         last->piece_count++;
         return SIDESTEP_OK;
@@ -102,7 +127,8 @@ static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece
                       .begin = begin,
                       .end = end,
                       .first_piece = f->piece_count - 1,
-                      .piece_count = 1};
+                      .piece_count = 1,
+                      .straight = straight};
     return add_job(f, &job, err);
 }
 
@@ -134,6 +160,9 @@ static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sideste
             b++;
             continue;
         }
+        /* The last block is seldom whole pages; those before it may be. */
+        if (end == blocks && end - b > 1)
+            end--;
         struct piece piece = {.chunk = c,
                               .begin = b * HASH_BLOCK_BYTES,
                               .end = min_u64(end * HASH_BLOCK_BYTES, item->data_bytes)};
@@ -160,17 +189,6 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
     return SIDESTEP_OK;
 }
 
-/* If a piece's bytes lie in one target exactly as they are stored: where.  Else NULL. */
-static uint8_t *plain_target(const struct load_plan_chunk *chunk, const struct piece *piece)
-{
-    const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
-
-    if (target == NULL || !box_equal(&target->box, &chunk->box) ||
-        !box_is_row_major(target->ndim, target->box.lengths, target->strides))
-        return NULL;
-    return (uint8_t *)target->data + piece->begin;
-}
-
 static enum sidestep_status place_piece(struct fetch *f, const struct piece *piece, uint8_t *bytes,
                                         struct sidestep_error *err)
 {
@@ -192,28 +210,15 @@ static enum sidestep_status place_piece(struct fetch *f, const struct piece *pie
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status run_read(struct fetch *f, const struct job *job, uint8_t *buffer,
-                                     struct sidestep_error *err)
+static enum sidestep_status place_job(struct fetch *f, const struct job *job, uint8_t *bytes,
+                                      struct sidestep_error *err)
 {
     const struct piece *pieces = &f->pieces[job->first_piece];
-    uint8_t *to = NULL;
-    enum sidestep_status status;
 
-    if (job->piece_count == 1 &&
-        (!f->direct || job->file->file == NULL || store_file_alignment(job->file->file) == 0))
-        to = plain_target(&f->plan->chunks[pieces[0].chunk], &pieces[0]);
-    if (to != NULL)
-        status = source_read(&job->file->source, to, job->end - job->begin, job->begin, err);
-    else
-        status = page_read(job->file, buffer, job->begin, job->end, &to, err);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "file '%s'", job->file->name);
-        return status;
-    }
     atomic_fetch_add(&f->bytes_read, job->end - job->begin);
     for (size_t p = 0; p < job->piece_count; p++) {
         uint64_t at = f->items[pieces[p].chunk].data_offset + pieces[p].begin - job->begin;
-        TRY(place_piece(f, &pieces[p], to + at, err));
+        TRY(place_piece(f, &pieces[p], bytes + at, err));
     }
     return SIDESTEP_OK;
 }
@@ -231,37 +236,52 @@ static enum sidestep_status run_item(struct fetch *f, const struct job *job,
     return status;
 }
 
-static void run_jobs(void *context)
-{
-    struct fetch *f = context;
-    uint8_t *buffer = f->pool.bytes + atomic_fetch_add(&f->next_slot, 1u) * f->slot_bytes;
+/* ---- what read_many.h asks for */
 
-    while (!atomic_load(&f->failed)) {
-        size_t i = atomic_fetch_add(&f->next_job, 1);
-        struct sidestep_error why = {0};
-        if (i >= f->job_count)
-            return;
-        enum sidestep_status status = f->jobs[i].whole_item
-                                          ? run_item(f, &f->jobs[i], &why)
-                                          : run_read(f, &f->jobs[i], buffer, &why);
-        if (status == SIDESTEP_OK)
-            continue;
-        pthread_mutex_lock(&f->shared.lock);
-        if (!atomic_exchange(&f->failed, true))
-            f->shared.err = why;
-        pthread_mutex_unlock(&f->shared.lock);
-    }
+static struct read_stretch describe_job(void *context, size_t i)
+{
+    const struct fetch *f = context;
+    const struct job *job = &f->jobs[i];
+
+    if (job->whole_item)
+        return (struct read_stretch){0};
+    const struct piece *first = &f->pieces[job->first_piece];
+    return (struct read_stretch){.file = job->file,
+                                 .begin = job->begin,
+                                 .end = job->end,
+                                 .target = job->piece_count == 1
+                                               ? plain_target(&f->plan->chunks[first->chunk], first)
+                                               : NULL};
 }
 
-/* Room for the longest read: what is small is loaded without touching much memory. */
-static uint64_t slot_bytes(const struct fetch *f)
+static void use_job(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                    const struct sidestep_error *read_error)
 {
-    uint64_t longest = 0;
+    struct fetch *f = context;
+    const struct job *job = &f->jobs[i];
+    struct sidestep_error why = {0};
 
-    for (size_t i = 0; i < f->job_count; i++)
-        if (!f->jobs[i].whole_item)
-            longest = max_u64(longest, f->jobs[i].end - f->jobs[i].begin);
-    return round_up(longest + PAGE_READ_SLACK, PAGE_READ_SLACK);
+    if (atomic_load(&f->failed))
+        return;
+    if (status != SIDESTEP_OK) {
+        why = *read_error;
+        error_wrap(&why, "file '%s'", job->file->name);
+    } else if (job->whole_item) {
+        status = run_item(f, job, &why);
+    } else {
+        status = place_job(f, job, bytes, &why);
+    }
+    if (status == SIDESTEP_OK)
+        return;
+    pthread_mutex_lock(&f->shared.lock);
+    if (!atomic_exchange(&f->failed, true))
+        f->shared.err = why;
+    pthread_mutex_unlock(&f->shared.lock);
+}
+
+static bool has_failed(void *context)
+{
+    return atomic_load(&((struct fetch *)context)->failed);
 }
 
 static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
@@ -271,13 +291,14 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
     if (f->items == NULL)
         return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
     TRY(make_jobs(f, err));
-    unsigned threads = (unsigned)min_u64(workers_count(workers) + 1, f->job_count + 1);
-    f->slot_bytes = slot_bytes(f);
-    TRY(pool_reserve(&f->pool, threads * f->slot_bytes, workers, err));
-    struct workers_job job = {.run = run_jobs, .context = f};
-    workers_start(workers, &job, threads - 1);
-    run_jobs(f);
-    workers_wait(workers, &job);
+    const struct read_many many = {.kind = &f->reader->queue,
+                                   .direct = f->direct,
+                                   .count = f->job_count,
+                                   .context = f,
+                                   .describe = describe_job,
+                                   .use = use_job,
+                                   .stopped = has_failed};
+    TRY(read_many_run(&many, workers, err));
     if (!atomic_load(&f->failed))
         return SIDESTEP_OK;
     if (err != NULL)
@@ -295,7 +316,6 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
     enum sidestep_status status = fetch_with(&f, workers, err);
     *bytes_read = atomic_load(&f.bytes_read);
     pthread_mutex_destroy(&f.shared.lock);
-    pool_release(&f.pool);
     free(f.items);
     free(f.jobs);
     free(f.pieces);

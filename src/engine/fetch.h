@@ -10,7 +10,8 @@
 #include "commit/reader.h"
 #include "plan/load_plan.h"
 
-#define FETCH_READ_BYTES ((uint64_t)8 << 20) /* one request */
+#define FETCH_READ_BYTES ((uint64_t)4 << 20) /* one request */
+#define FETCH_PAGE_BYTES ((uint64_t)4096)    /* what goes straight to its target is made of */
 #define FETCH_GAP_BYTES ((uint64_t)64 << 10) /* neighbours this near are read as one */
 
 /* Fill the targets of ${plan}.  On failure their contents are unspecified.  ${direct}: past the

@@ -206,9 +206,11 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
     /* Checked before it is read, a checkpoint is read twice: the second time from the cache. */
     if (options->verify != SIDESTEP_VERIFY_BEFORE &&
         (engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) == 0)
-        flags |= STORE_DIRECT;
+        flags |= STORE_DIRECT | (engine->io.ring ? READER_RING : 0);
     enum sidestep_status status = open_all(engine, path, flags, &reader, err);
 
+    if (status == SIDESTEP_OK)
+        reader->queue.depth = engine->io.depth;
     if (status == SIDESTEP_OK)
         status = load_reader_all(engine, reader, state, options, report, err);
     events_emit(&engine->events, status == SIDESTEP_OK ? "loaded" : "load_failed",

@@ -46,13 +46,18 @@ static uint8_t *window_buffer(const struct pipeline *p, size_t i)
                          : p->pool + (i % p->slots) * IMAGE_WINDOW_MAX_BYTES;
 }
 
-void pipeline_fail(struct pipeline *p, const struct sidestep_error *why)
+static void fail_locked(struct pipeline *p, const struct sidestep_error *why)
 {
-    pthread_mutex_lock(&p->shared.lock);
     if (!p->shared.failed)
         p->shared.err = *why;
     p->shared.failed = true;
     pthread_cond_broadcast(&p->shared.changed);
+}
+
+void pipeline_fail(struct pipeline *p, const struct sidestep_error *why)
+{
+    pthread_mutex_lock(&p->shared.lock);
+    fail_locked(p, why);
     pthread_mutex_unlock(&p->shared.lock);
 }
 
@@ -110,6 +115,17 @@ void pipeline_stage(struct pipeline *p, struct workers *workers)
 struct writing {
     struct pipeline *p;
     struct store_file *file;
+    const struct store_queue_kind *kind;
+    unsigned threads;
+};
+
+/* One thread of those that write. */
+struct writer {
+    struct pipeline *p;
+    struct store_file *file;
+    struct store_queue queue;
+    struct store_request requests[STORE_QUEUE_MAX_DEPTH];
+    struct store_request *free; /* a list */
 };
 
 /* Locked: hash window ${i}, which is taken; the lock is released meanwhile. */
@@ -125,49 +141,104 @@ static void hash_window(struct pipeline *p, size_t i)
     pthread_cond_broadcast(&p->shared.changed);
 }
 
-/* Locked: finish and write window ${i}, which is taken; the lock is released meanwhile. */
-static void write_window(struct writing *writing, size_t i)
+/* Locked: finish window ${i}, which is taken, and start to write it; the lock is released
+ * meanwhile. */
+static void start_window(struct writer *writer, size_t i)
 {
-    struct pipeline *p = writing->p;
+    struct pipeline *p = writer->p;
     const struct image_window *w = &p->image->windows[i];
+    struct store_request *request = writer->free;
     struct sidestep_error why = {0};
 
     pthread_mutex_unlock(&p->shared.lock);
-    enum sidestep_status status = image_finish(p->image, i, window_buffer(p, i), &why);
-    if (status == SIDESTEP_OK)
-        status = store_file_write_at(writing->file, window_buffer(p, i), w->bytes, w->offset, &why);
-    if (status != SIDESTEP_OK)
+    if (image_finish(p->image, i, window_buffer(p, i), &why) != SIDESTEP_OK) {
         pipeline_fail(p, &why);
+    } else {
+        writer->free = request->next;
+        *request = (struct store_request){.file = writer->file,
+                                          .memory = window_buffer(p, i),
+                                          .bytes = w->bytes,
+                                          .offset = w->offset,
+                                          .is_write = true,
+                                          .tag = i};
+        store_queue_start(&writer->queue, request);
+    }
     pthread_mutex_lock(&p->shared.lock);
-    /* States before ${hashed} are not looked at for hashing any more. */
-    p->shared.states[i] = WINDOW_WRITTEN;
-    p->shared.written++;
-    p->shared.written_bytes += w->bytes;
-    pthread_cond_broadcast(&p->shared.changed);
+}
+
+/* Locked: the window of ${request} is written, or the write has failed. */
+static void end_window(struct writer *writer, struct store_request *request)
+{
+    struct pipeline *p = writer->p;
+
+    if (request->status != SIDESTEP_OK) {
+        fail_locked(p, &request->err);
+    } else {
+        /* States before ${hashed} are not looked at for hashing any more. */
+        p->shared.states[request->tag] = WINDOW_WRITTEN;
+        p->shared.written++;
+        p->shared.written_bytes += p->image->windows[request->tag].bytes;
+        pthread_cond_broadcast(&p->shared.changed);
+    }
+    request->next = writer->free;
+    writer->free = request;
+}
+
+/* Locked: wait for a write of this thread's to end; the lock is released meanwhile. */
+static void wait_for_window(struct writer *writer)
+{
+    struct pipeline *p = writer->p;
+
+    pthread_mutex_unlock(&p->shared.lock);
+    struct store_request *request = store_queue_wait(&writer->queue);
+    pthread_mutex_lock(&p->shared.lock);
+    end_window(writer, request);
+}
+
+/* Locked: one step towards the end; what keeps the disk busy comes first. */
+static void write_step(struct writer *writer)
+{
+    struct pipeline *p = writer->p;
+    struct store_request *done = store_queue_poll(&writer->queue);
+
+    if (done != NULL)
+        end_window(writer, done);
+    else if (p->shared.write_next < p->shared.hashed && store_queue_has_room(&writer->queue))
+        start_window(writer, p->shared.write_next++);
+    else if (p->shared.hash_next < p->image->window_count &&
+             p->shared.states[p->shared.hash_next] == WINDOW_STAGED)
+        hash_window(p, p->shared.hash_next++);
+    else if (writer->queue.in_flight != 0)
+        wait_for_window(writer);
+    else
+        pthread_cond_wait(&p->shared.changed, &p->shared.lock);
 }
 
 static void write_windows(void *context)
 {
-    struct writing *writing = context;
+    const struct writing *writing = context;
     struct pipeline *p = writing->p;
+    struct writer writer = {.p = p, .file = writing->file};
 
-    pthread_mutex_lock(&p->shared.lock);
-    while (!p->shared.failed && p->shared.written < p->image->window_count) {
-        if (p->shared.write_next < p->shared.hashed)
-            write_window(writing, p->shared.write_next++);
-        else if (p->shared.hash_next < p->image->window_count &&
-                 p->shared.states[p->shared.hash_next] == WINDOW_STAGED)
-            hash_window(p, p->shared.hash_next++);
-        else
-            pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+    store_queue_open(&writer.queue, writing->kind, writing->threads);
+    for (unsigned i = 0; i < writer.queue.depth; i++) {
+        writer.requests[i].next = writer.free;
+        writer.free = &writer.requests[i];
     }
+    pthread_mutex_lock(&p->shared.lock);
+    while (!p->shared.failed && p->shared.written < p->image->window_count)
+        write_step(&writer);
+    p->shared.used_ring = p->shared.used_ring || writer.queue.ring_count != 0;
     pthread_mutex_unlock(&p->shared.lock);
+    store_queue_close(&writer.queue); /* after a failure, requests may still read the pool */
 }
 
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
-                                    struct workers *workers, struct sidestep_error *err)
+                                    const struct store_queue_kind *kind, struct workers *workers,
+                                    struct sidestep_error *err)
 {
-    struct writing writing = {.p = p, .file = file};
+    struct writing writing = {
+        .p = p, .file = file, .kind = kind, .threads = workers_count(workers) + 1};
 
     workers_run(workers, write_windows, &writing);
     if (!p->shared.failed)

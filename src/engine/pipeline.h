@@ -16,7 +16,7 @@
 #include "base/workers.h"
 #include "snapshot/image.h"
 #include "snapshot/pool.h"
-#include "store/store.h"
+#include "store/store_queue.h"
 
 /* The smallest cap: two slots. */
 #define PIPELINE_MIN_POOL_BYTES (2 * IMAGE_WINDOW_MAX_BYTES)
@@ -36,6 +36,7 @@ struct pipeline {
         size_t written;
         uint64_t staged_bytes;
         uint64_t written_bytes;
+        bool used_ring; /* a window went through io_uring */
         bool failed;
         struct sidestep_error err; /* the first */
     } shared;
@@ -51,7 +52,8 @@ void pipeline_release(struct pipeline *p);
 void pipeline_stage(struct pipeline *p, struct workers *workers);
 /* Hash and write all windows to ${file}, on the caller and ${workers}, as they are staged. */
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
-                                    struct workers *workers, struct sidestep_error *err);
+                                    const struct store_queue_kind *kind, struct workers *workers,
+                                    struct sidestep_error *err);
 /* Make both of the above return soon, because of ${why}. */
 void pipeline_fail(struct pipeline *p, const struct sidestep_error *why);
 void pipeline_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *written_bytes);

@@ -70,6 +70,14 @@ static const char *const state_events[] = {
     [SIDESTEP_SAVE_UNKNOWN] = "unknown",
 };
 
+/* "uring", "direct" or "buffered", once it is known. */
+static const char *io_name(const struct sidestep_save_info *info)
+{
+    if (info->flags & SIDESTEP_SAVE_URING)
+        return "uring";
+    return info->flags & SIDESTEP_SAVE_DIRECT_IO ? "direct" : "buffered";
+}
+
 static void emit_state(struct sidestep_save *save, enum sidestep_save_state state,
                        const struct sidestep_save_info *info, const struct sidestep_error *err)
 {
@@ -81,6 +89,8 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
                   (json_int_t)info->bytes_total, "call_ns", (json_int_t)info->call_ns, "stage_ns",
                   (json_int_t)info->stage_ns, "write_ns", (json_int_t)info->write_ns, "commit_ns",
                   (json_int_t)info->commit_ns);
+    if (fields != NULL && (state == SIDESTEP_SAVE_WRITTEN || state == SIDESTEP_SAVE_COMMITTED))
+        (void)json_object_set_new(fields, "io", json_string(io_name(info)));
     if (fields != NULL && err != NULL)
         (void)json_object_set_new(fields, "message", json_string(err->message));
     events_emit(&save->engine->events, state_events[state], fields);

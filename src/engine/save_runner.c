@@ -52,12 +52,15 @@ static enum sidestep_status write_footer(struct sidestep_save *save, struct foot
     return store_file_write_at(file, bytes.bytes, bytes.length, at, err);
 }
 
-static void set_direct(struct sidestep_save *save, struct store_file *file)
+/* How it was written, for save info and events. */
+static void note_io(struct sidestep_save *save, struct store_file *file)
 {
-    if (store_file_alignment(file) == 0)
-        return;
+    uint32_t flags = store_file_alignment(file) != 0 ? SIDESTEP_SAVE_DIRECT_IO : 0;
+
+    if (save->pipeline.shared.used_ring)
+        flags |= SIDESTEP_SAVE_URING;
     pthread_mutex_lock(&save->shared.lock);
-    save->shared.info.flags |= SIDESTEP_SAVE_DIRECT_IO;
+    save->shared.info.flags |= flags;
     pthread_mutex_unlock(&save->shared.lock);
 }
 
@@ -80,8 +83,8 @@ static enum sidestep_status write_shard(struct sidestep_save *save, struct sides
     TRY(store_file_allocate(file, total, err));
     /* Requests that extend a file wait for each other. */
     TRY(store_file_truncate(file, total, err));
-    TRY(pipeline_write(&save->pipeline, file, engine->writers, err));
-    set_direct(save, file);
+    TRY(pipeline_write(&save->pipeline, file, &engine->io, engine->writers, err));
+    note_io(save, file);
     TRY(write_footer(save, items, file, err));
     TRY(commit_check_aborted(&save->commit, err));
     return commit_shard_seal(&save->commit, 0, TAKE(file), err);

@@ -19,10 +19,9 @@
 #include "base/checked.h"
 #include "base/owned.h"
 #include "commit/commit.h"
-#include "engine/page_read.h"
+#include "engine/read_many.h"
 #include "engine/verify_stock.h"
 #include "plan/tiling.h"
-#include "snapshot/pool.h"
 
 struct stretch {
     size_t file;
@@ -44,10 +43,6 @@ struct verify {
     size_t count, room;
     struct budget *memory; /* for what must be held whole */
     uint64_t total_bytes;
-    uint64_t slot_bytes; /* of the pool, per thread: the longest stretch, and slack */
-    struct pool pool;
-    _Atomic size_t next;
-    _Atomic unsigned next_slot;
     _Atomic uint64_t done_bytes;
     _Atomic bool stop;
     struct {
@@ -133,10 +128,6 @@ static enum sidestep_status add_stretch(struct verify *v, const struct stretch *
     }
     v->stretches[v->count++] = *stretch;
     v->total_bytes += stretch->end - stretch->begin;
-    if (stretch->pointer_count == 0)
-        v->slot_bytes =
-            max_u64(v->slot_bytes,
-                    round_up(stretch->end - stretch->begin + PAGE_READ_SLACK, PAGE_READ_SLACK));
     return SIDESTEP_OK;
 }
 
@@ -333,13 +324,12 @@ static void check_gap(struct verify *v, const struct reader_file *file, const st
     report(v, file->name, NULL, SIDESTEP_ECORRUPT, &why);
 }
 
-static void check_stretch(struct verify *v, const struct stretch *s, uint8_t *buffer)
+static void check_stretch(struct verify *v, const struct stretch *s, const uint8_t *bytes,
+                          enum sidestep_status status, const struct sidestep_error *read_error)
 {
     struct reader_file *file = &v->reader->files[s->file];
     struct sidestep_error why = {0};
     uint64_t at = s->begin;
-    uint8_t *bytes;
-    enum sidestep_status status = page_read(file, buffer, s->begin, s->end, &bytes, &why);
 
     bool unreadable = status != SIDESTEP_OK;
     for (size_t i = s->item; i < file->footer.count; i++) {
@@ -347,7 +337,7 @@ static void check_stretch(struct verify *v, const struct stretch *s, uint8_t *bu
         if (item->offset >= s->end)
             break;
         if (unreadable) { /* say which tensors are lost */
-            report(v, file->name, item->name, status, &why);
+            report(v, file->name, item->name, status, read_error);
             continue;
         }
         check_gap(v, file, s, bytes, at, item->offset);
@@ -388,29 +378,44 @@ static void check_stock(struct verify *v, const struct stretch *s)
     verify_stock_item(&stock, &v->pointers[s->pointer], s->pointer_count);
 }
 
-static void run_stretches(void *context)
+/* ---- what read_many.h asks for */
+
+static struct read_stretch describe_stretch(void *context, size_t i)
+{
+    const struct verify *v = context;
+    const struct stretch *s = &v->stretches[i];
+
+    if (s->pointer_count != 0)
+        return (struct read_stretch){0};
+    return (struct read_stretch){
+        .file = &v->reader->files[s->file], .begin = s->begin, .end = s->end};
+}
+
+static void use_stretch(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                        const struct sidestep_error *why)
 {
     struct verify *v = context;
-    uint8_t *buffer = v->pool.bytes + atomic_fetch_add(&v->next_slot, 1u) * v->slot_bytes;
+    const struct stretch *s = &v->stretches[i];
 
-    while (!atomic_load(&v->stop)) {
-        size_t i = atomic_fetch_add(&v->next, 1);
-        if (i >= v->count)
-            return;
-        const struct stretch *s = &v->stretches[i];
-        if (s->pointer_count != 0)
-            check_stock(v, s);
-        else
-            check_stretch(v, s, buffer);
-        uint64_t done = atomic_fetch_add(&v->done_bytes, s->end - s->begin) + (s->end - s->begin);
-        if (v->options != NULL && v->options->on_progress != NULL) {
-            pthread_mutex_lock(&v->shared.lock);
-            v->options->on_progress(v->options->context, done, v->total_bytes);
-            pthread_mutex_unlock(&v->shared.lock);
-        }
-        if (v->options != NULL && v->options->cancel != NULL && *v->options->cancel)
-            atomic_store(&v->stop, true);
+    if (atomic_load(&v->stop))
+        return;
+    if (s->pointer_count != 0)
+        check_stock(v, s);
+    else
+        check_stretch(v, s, bytes, status, why);
+    uint64_t done = atomic_fetch_add(&v->done_bytes, s->end - s->begin) + (s->end - s->begin);
+    if (v->options != NULL && v->options->on_progress != NULL) {
+        pthread_mutex_lock(&v->shared.lock);
+        v->options->on_progress(v->options->context, done, v->total_bytes);
+        pthread_mutex_unlock(&v->shared.lock);
     }
+    if (v->options != NULL && v->options->cancel != NULL && *v->options->cancel)
+        atomic_store(&v->stop, true);
+}
+
+static bool has_stopped(void *context)
+{
+    return atomic_load(&((struct verify *)context)->stop);
 }
 
 /* Do the chunks of a tensor cover it? */
@@ -465,12 +470,14 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
     TRY(report_files(v->reader, v->findings, err));
     TRY(check_coverage(v->reader, v->findings, err));
     TRY(make_stretches(v, err));
-    unsigned threads = (unsigned)min_u64(workers_count(workers) + 1, v->count + 1);
-    TRY(pool_reserve(&v->pool, threads * v->slot_bytes, workers, err));
-    struct workers_job job = {.run = run_stretches, .context = v};
-    workers_start(workers, &job, threads - 1);
-    run_stretches(v);
-    workers_wait(workers, &job);
+    const struct read_many many = {.kind = &v->reader->queue,
+                                   .direct = true,
+                                   .count = v->count,
+                                   .context = v,
+                                   .describe = describe_stretch,
+                                   .use = use_stretch,
+                                   .stopped = has_stopped};
+    TRY(read_many_run(&many, workers, err));
     v->findings->checked_bytes += atomic_load(&v->done_bytes) + opened_bytes(v->reader);
     if (atomic_load(&v->stop))
         return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
@@ -484,8 +491,7 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
                                    struct verify_findings *findings, struct sidestep_error *err)
 {
     struct budget own;
-    struct verify v = {
-        .reader = reader, .options = options, .findings = findings, .slot_bytes = PAGE_READ_SLACK};
+    struct verify v = {.reader = reader, .options = options, .findings = findings};
 
     budget_init(&own, VERIFY_MEMORY_BYTES);
     v.memory = options != NULL && options->memory != NULL ? options->memory : &own;
@@ -493,7 +499,6 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
     enum sidestep_status status = verify_with(&v, workers, err);
     pthread_mutex_destroy(&v.shared.lock);
     budget_destroy(&own);
-    pool_release(&v.pool);
     free(v.pointers);
     free(v.stretches);
     return status;

@@ -7,7 +7,9 @@
 #include "base/workers.h"
 #include "commit/reader.h"
 
-#define VERIFY_READ_BYTES ((uint64_t)8 << 20)
+#define VERIFY_READ_BYTES                                                                          \
+    ((uint64_t)6 << 20)           /* at most, of one request; two blocks less, often               \
+                                   */
 #define VERIFY_MAX_PROBLEMS 1000u /* listed; the rest are counted */
 /* For compressed items, which must be decoded whole: of all threads together.  A larger one is
  * decoded alone. */

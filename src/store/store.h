@@ -120,6 +120,14 @@ struct store_ops {
        EUNSUPPORTED: no locks on this storage.  Exclusive needs STORE_WRITE or file_create(). */
     enum sidestep_status (*file_lock)(struct store_file *file, bool exclusive,
                                       struct sidestep_error *err);
+    /* For store_queue.h; both are NULL where a request is only ever done by a call.  The descriptor
+       on which io_uring may do this request with O_DIRECT; -1: not this one.  And, with what came
+       of it (bytes, or a negative errno): finish it by calls where they are of use. */
+    int (*file_async_fd)(struct store_file *file, const void *memory, size_t bytes, uint64_t offset,
+                         bool is_write);
+    enum sidestep_status (*file_async_end)(struct store_file *file, void *memory, size_t bytes,
+                                           uint64_t offset, bool is_write, int result,
+                                           struct sidestep_error *err);
     enum sidestep_status (*file_close)(struct store_file *file, struct sidestep_error *err);
     void (*file_discard)(struct store_file *file);
 };

@@ -43,6 +43,11 @@ enum sidestep_status store_posix_file_truncate(struct store_file *file, uint64_t
 enum sidestep_status store_posix_file_sync(struct store_file *file, struct sidestep_error *err);
 enum sidestep_status store_posix_file_stat(struct store_file *file, struct store_stat *out,
                                            struct sidestep_error *err);
+int store_posix_file_async_fd(struct store_file *file, const void *memory, size_t bytes,
+                              uint64_t offset, bool is_write);
+enum sidestep_status store_posix_file_async_end(struct store_file *file, void *memory, size_t bytes,
+                                                uint64_t offset, bool is_write, int result,
+                                                struct sidestep_error *err);
 size_t store_posix_file_alignment(struct store_file *file);
 enum sidestep_status store_posix_file_lock(struct store_file *file, bool exclusive,
                                            struct sidestep_error *err);

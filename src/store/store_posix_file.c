@@ -10,11 +10,13 @@
  */
 #include "store/store_posix.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -338,6 +340,57 @@ enum sidestep_status store_posix_file_read_at(struct store_file *base, void *to,
         offset += (uint64_t)n;
     }
     return SIDESTEP_OK;
+}
+
+/* ---- bytes through io_uring */
+
+/* A request past the limit of file sizes would raise SIGXFSZ in a thread that does not expect it.
+ */
+static bool exceeds_limit(uint64_t end)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || end > limit.rlim_cur;
+}
+
+int store_posix_file_async_fd(struct store_file *base, const void *memory, size_t bytes,
+                              uint64_t offset, bool is_write)
+{
+    struct posix_file *file = file_of(base);
+
+    if (bytes == 0 || bytes > MAX_CALL_BYTES || is_too_big(offset, bytes) ||
+        (is_write && exceeds_limit(offset + bytes)))
+        return -1;
+    int fd = is_write ? choose_fd(file, memory, bytes, offset)
+                      : choose_read_fd(file, memory, bytes, offset);
+    return fd == file->direct_fd ? fd : -1;
+}
+
+/* Errors of the ring's ways, not of the storage's: a call does better, or says what is wrong. */
+static bool is_of_the_ring(int sys_errno)
+{
+    return sys_errno == EINVAL || sys_errno == EINTR || sys_errno == EAGAIN ||
+           sys_errno == ECANCELED || sys_errno == EOPNOTSUPP;
+}
+
+enum sidestep_status store_posix_file_async_end(struct store_file *base, void *memory, size_t bytes,
+                                                uint64_t offset, bool is_write, int result,
+                                                struct sidestep_error *err)
+{
+    struct posix_file *file = file_of(base);
+    size_t done = result > 0 ? (size_t)result : 0;
+
+    assert(done <= bytes);
+    if (done == bytes)
+        return SIDESTEP_OK;
+    errno = result < 0 ? -result : 0;
+    if (result < 0 && !is_of_the_ring(errno))
+        return FAIL_SYS(err, "%s %zu bytes at %llu of '%s'", is_write ? "write" : "read", bytes,
+                        (unsigned long long)offset, file->name);
+    unsigned char *rest = (unsigned char *)memory + done;
+    if (is_write)
+        return store_posix_file_write_at(base, rest, bytes - done, offset + done, err);
+    return store_posix_file_read_at(base, rest, bytes - done, offset + done, err);
 }
 
 /* ---- size and durability */

@@ -238,6 +238,30 @@ static enum sidestep_status file_stat(struct store_file *file, struct store_stat
     return store_file_stat(inner_file(file), out, err);
 }
 
+static int file_async_fd(struct store_file *file, const void *memory, size_t bytes, uint64_t offset,
+                         bool is_write)
+{
+    struct store_file *inner = inner_file(file);
+    const struct store_ops *ops = inner->store->ops;
+
+    return ops->file_async_fd != NULL ? ops->file_async_fd(inner, memory, bytes, offset, is_write)
+                                      : -1;
+}
+
+/* Fails as the calls do, after the fact. */
+static enum sidestep_status file_async_end(struct store_file *file, void *memory, size_t bytes,
+                                           uint64_t offset, bool is_write, int result,
+                                           struct sidestep_error *err)
+{
+    struct store_file *inner = inner_file(file);
+
+    if (is_write)
+        INJECT("file_write_at", "a file");
+    else
+        INJECT("file_read_at", "a file");
+    return inner->store->ops->file_async_end(inner, memory, bytes, offset, is_write, result, err);
+}
+
 static size_t file_alignment(struct store_file *file)
 {
     return store_file_alignment(inner_file(file));
@@ -291,6 +315,8 @@ static const struct store_ops fault_ops = {
     .file_sync = file_sync,
     .file_stat = file_stat,
     .file_alignment = file_alignment,
+    .file_async_fd = file_async_fd,
+    .file_async_end = file_async_end,
     .file_lock = file_lock,
     .file_close = file_close,
     .file_discard = file_discard,

@@ -41,13 +41,13 @@ static const struct {
     {                                                                                              \
         SYS_##name, #name                                                                          \
     }
-    CALL(openat),     CALL(openat2), CALL(mkdirat),   CALL(renameat2), CALL(unlinkat),
-    CALL(linkat),     CALL(fsync),   CALL(fdatasync), CALL(write),     CALL(pwrite64),
-    CALL(read),       CALL(pread64), CALL(fallocate), CALL(ftruncate), CALL(close),
-    CALL(fstat),      CALL(statx),   CALL(fstatfs),   CALL(fcntl),     CALL(getdents64),
-    CALL(readlinkat), CALL(getcwd),  CALL(fadvise64),
+    CALL(openat),     CALL(openat2), CALL(mkdirat),   CALL(renameat2),      CALL(unlinkat),
+    CALL(linkat),     CALL(fsync),   CALL(fdatasync), CALL(write),          CALL(pwrite64),
+    CALL(read),       CALL(pread64), CALL(fallocate), CALL(ftruncate),      CALL(close),
+    CALL(fstat),      CALL(statx),   CALL(fstatfs),   CALL(fcntl),          CALL(getdents64),
+    CALL(readlinkat), CALL(getcwd),  CALL(fadvise64), CALL(io_uring_setup), CALL(io_uring_enter),
 #ifdef SYS_open
-    CALL(open),       CALL(mkdir),   CALL(rename),    CALL(unlink),    CALL(rmdir),
+    CALL(open),       CALL(mkdir),   CALL(rename),    CALL(unlink),         CALL(rmdir),
     CALL(stat),       CALL(lstat),   CALL(link),      CALL(readlink),
 #endif
 #ifdef SYS_newfstatat

@@ -3,6 +3,7 @@
  * saver_tool.c -- a small training of one rank, for the rigs that kill it and break its storage.
  *
  *      saver_tool save PATH SEED       save the state of SEED to PATH
+ *      saver_tool save-threads ...     the same without io_uring
  *      saver_tool series ROOT STEP     open the series, save STEP, close
  *      saver_tool hold ROOT            open the series; close at the end of the input
  *      saver_tool check PATH SEED...   load PATH: "seed N" if it is bit for bit that of one of the
@@ -32,6 +33,7 @@
 #define COUNT_FROM_HERE (-4242)
 #define COUNT_TO_HERE (-4243)
 
+static enum sidestep_io io = SIDESTEP_IO_AUTO;
 static struct sidestep_error err = {.rank = -1};
 
 static int report(enum sidestep_status status)
@@ -47,6 +49,7 @@ static struct sidestep_engine *open_engine(void)
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
 
     options.threads = 1;
+    options.io = io;
     options.timeout_ms = 5000;
     enum sidestep_status status = sidestep_engine_open(&engine, &options, &err);
     if (status != SIDESTEP_OK)
@@ -245,6 +248,10 @@ int main(int argc, char **argv)
     const char *command = argc > 2 ? argv[1] : "";
     uint64_t number = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
 
+    if (strcmp(command, "save-threads") == 0 && argc == 4) {
+        io = SIDESTEP_IO_THREADS;
+        return report(save_state(argv[2], number, true));
+    }
     if (strcmp(command, "save") == 0 && argc == 4)
         return report(save_state(argv[2], number, true));
     if (strcmp(command, "series") == 0 && argc == 4)

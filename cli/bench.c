@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench.c -- `sidestep bench`: arguments, and what the measurements add up to. */
+#include "bench.h"
+
+#include "arguments.h"
+#include "interval.h"
+#include "json.h"
+#include "output.h"
+#include "plain_io.h"
+#include "quantity.h"
+#include "table.h"
+#include "units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_BYTES ((uint64_t)1 << 30)
+#define MIN_BYTES ((uint64_t)16 << 20)
+#define DEFAULT_RUNS 3
+#define DEFAULT_MTBF "24h"
+
+/* What a save of a given size would cost here, and how often it should be done. */
+struct prediction {
+    uint64_t state_bytes;
+    double stall, background, load, mtbf; /* seconds */
+    const char *mtbf_text;
+    struct cli_interval interval;
+};
+
+static const struct {
+    const char *name, *text;
+    enum cli_bench_what reference; /* its rate is compared with that; itself: with nothing */
+} rows[CLI_BENCH_COUNT] = {
+    [CLI_BENCH_COPY] = {"memory_copy", "memory: copy by one thread", CLI_BENCH_COPY},
+    [CLI_BENCH_WRITE] = {"disk_write", "disk: write and fsync, 4 MiB at a time", CLI_BENCH_WRITE},
+    [CLI_BENCH_READ] = {"disk_read", "disk: read, 4 MiB at a time", CLI_BENCH_READ},
+    [CLI_BENCH_STALL] = {"save_stall", "save: training is stopped", CLI_BENCH_COPY},
+    [CLI_BENCH_SAVE] = {"save_background", "save: in the background, committed", CLI_BENCH_WRITE},
+    [CLI_BENCH_LOAD] = {"load", "load: cold, every byte verified", CLI_BENCH_READ},
+};
+
+static const char *mtbf_text(const struct cli *cli)
+{
+    return cli_has(cli, CLI_OPTION_MTBF) ? cli->options[CLI_OPTION_MTBF] : DEFAULT_MTBF;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(const struct cli_bench *bench, enum cli_bench_what what)
+{
+    uint64_t n = bench->runs;
+    const double *s = bench->seconds[what]; /* sorted */
+
+    return n % 2 != 0 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
+}
+
+static void print_table(const struct cli_bench *bench)
+{
+    static const struct cli_column columns[] = {
+        {"WHAT", false}, {"TIME", true}, {"BEST", true},
+        {"WORST", true}, {"RATE", true}, {"RATIO", true},
+    };
+    struct cli_table table;
+    char text[CLI_UNITS_ROOM + 8];
+
+    cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    for (int what = 0; what < CLI_BENCH_COUNT; what++) {
+        double middle = median(bench, what);
+        double times[] = {middle, bench->seconds[what][0], bench->seconds[what][bench->runs - 1]};
+
+        cli_table_add(&table, NULL, rows[what].text);
+        for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+            snprintf(text, sizeof(text), "%.3f s", times[i]);
+            cli_table_add(&table, NULL, text);
+        }
+        cli_units_size(text, (uint64_t)((double)bench->bytes / middle));
+        strcat(text, "/s");
+        cli_table_add(&table, NULL, text);
+        snprintf(text, sizeof(text), "%.2f", median(bench, rows[what].reference) / middle);
+        cli_table_add(&table, NULL, (int)rows[what].reference != what ? text : "");
+    }
+    cli_table_print(&table, bench->cli->out, bench->cli->color);
+}
+
+static struct prediction predict(const struct cli_bench *bench, uint64_t state_bytes, double mtbf)
+{
+    double times = (double)state_bytes / (double)bench->bytes;
+    struct prediction p = {
+        .state_bytes = state_bytes,
+        .stall = median(bench, CLI_BENCH_STALL) * times,
+        .background = median(bench, CLI_BENCH_SAVE) * times,
+        .load = median(bench, CLI_BENCH_LOAD) * times,
+        .mtbf = mtbf,
+        .mtbf_text = mtbf_text(bench->cli),
+    };
+
+    p.interval = cli_interval(p.stall, p.background, p.load, mtbf);
+    return p;
+}
+
+static void print_prediction(FILE *out, const struct prediction *p)
+{
+    char size[CLI_UNITS_ROOM];
+
+    cli_units_size(size, p->state_bytes);
+    fprintf(out,
+            "\nA save of %s by one process: training is stopped for %.3f s, and %.2f s in the "
+            "background.\nA load takes %.2f s.\n",
+            size, p->stall, p->background, p->load);
+    fprintf(out,
+            "With a failure every %s: save every %.0f s of training. Saves then take %.3f %% of "
+            "the time, and\na failure costs %.0f s, %.3f %% of the time.\n",
+            p->mtbf_text, p->interval.seconds, p->interval.saving * 100, p->interval.lost_per_fail,
+            p->interval.lost * 100);
+}
+
+static void print_json(const struct cli_bench *bench, const struct prediction *p)
+{
+    struct cli_json json = {.out = bench->cli->out};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_text(&json, "directory", bench->directory);
+    cli_json_uint(&json, "bytes", bench->bytes);
+    cli_json_bool(&json, "direct_io", bench->direct);
+    cli_json_open(&json, "seconds", '{');
+    for (int what = 0; what < CLI_BENCH_COUNT; what++) {
+        cli_json_open(&json, rows[what].name, '[');
+        for (uint64_t run = 0; run < bench->runs; run++)
+            cli_json_real(&json, NULL, bench->seconds[what][run]);
+        cli_json_close(&json, ']');
+    }
+    cli_json_close(&json, '}');
+    cli_json_open(&json, "prediction", '{');
+    cli_json_uint(&json, "state_bytes", p->state_bytes);
+    cli_json_real(&json, "stall_seconds", p->stall);
+    cli_json_real(&json, "background_seconds", p->background);
+    cli_json_real(&json, "load_seconds", p->load);
+    cli_json_real(&json, "mtbf_seconds", p->mtbf);
+    cli_json_real(&json, "interval_seconds", p->interval.seconds);
+    cli_json_real(&json, "saving_share", p->interval.saving);
+    cli_json_real(&json, "failure_seconds", p->interval.lost_per_fail);
+    cli_json_real(&json, "failure_share", p->interval.lost);
+    cli_json_close(&json, '}');
+    cli_json_close(&json, '}');
+    cli_json_end(&json);
+}
+
+/* An option's size in ${*bytes}, if it was given. */
+static bool take_size(const struct cli *cli, enum cli_option_id id, uint64_t *bytes)
+{
+    return !cli_has(cli, id) || cli_quantity_size(cli->options[id], bytes);
+}
+
+/* 0, or the exit status of a mistake in the arguments. */
+static int take_arguments(struct cli_bench *bench, uint64_t *state_bytes, double *mtbf)
+{
+    const struct cli *cli = bench->cli;
+    unsigned long runs = DEFAULT_RUNS;
+
+    if (!take_size(cli, CLI_OPTION_SIZE, &bench->bytes) || bench->bytes < MIN_BYTES)
+        return cli_output_usage(cli, "bench: --size: '%s' is not a size of at least 16 MiB",
+                                cli->options[CLI_OPTION_SIZE]);
+    bench->bytes -= bench->bytes % CLI_PLAIN_IO_BYTES;
+    *state_bytes = bench->bytes;
+    if (!take_size(cli, CLI_OPTION_STATE, state_bytes))
+        return cli_output_usage(cli, "bench: --state: '%s' is not a size, like 80GiB",
+                                cli->options[CLI_OPTION_STATE]);
+    if (!cli_quantity_time(mtbf_text(cli), mtbf))
+        return cli_output_usage(cli, "bench: --mtbf: '%s' is not a time, like 6h or 2d",
+                                cli->options[CLI_OPTION_MTBF]);
+    if (cli_has(cli, CLI_OPTION_RUNS) &&
+        !cli_arguments_number(cli->options[CLI_OPTION_RUNS], CLI_BENCH_MAX_RUNS, &runs))
+        return cli_output_usage(cli, "bench: --runs: '%s' is not a number from 1 to %d",
+                                cli->options[CLI_OPTION_RUNS], CLI_BENCH_MAX_RUNS);
+    bench->runs = runs;
+    return 0;
+}
+
+int cli_bench_run(const struct cli *cli)
+{
+    struct cli_bench bench = {
+        .cli = cli,
+        .directory = cli->operand_count > 0 ? cli->operands[0] : ".",
+        .bytes = DEFAULT_BYTES,
+    };
+    struct sidestep_error err = {0};
+    double mtbf = 0;
+    uint64_t state_bytes;
+    int status = take_arguments(&bench, &state_bytes, &mtbf);
+
+    if (status != 0)
+        return status;
+    if (cli_bench_measure(&bench, &err) != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
+    for (int what = 0; what < CLI_BENCH_COUNT; what++)
+        qsort(bench.seconds[what], bench.runs, sizeof(double), compare_numbers);
+    struct prediction prediction = predict(&bench, state_bytes, mtbf);
+    if (cli_has(cli, CLI_OPTION_JSON)) {
+        print_json(&bench, &prediction);
+        return 0;
+    }
+    print_table(&bench);
+    if (!bench.direct)
+        cli_output_note(cli, "'%s' refuses O_DIRECT: the disk was measured through the page cache",
+                        bench.directory);
+    print_prediction(cli->out, &prediction);
+    return 0;
+}

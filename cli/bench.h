@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench.h -- what `sidestep bench` measures, for who measures and who prints. */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include "cli.h"
+
+#include <stdint.h>
+
+#define CLI_BENCH_MAX_RUNS 100
+
+enum cli_bench_what {
+    CLI_BENCH_COPY,  /* memcpy() by one thread */
+    CLI_BENCH_WRITE, /* plain_io.h */
+    CLI_BENCH_READ,
+    CLI_BENCH_STALL, /* of an asynchronous save: until the call returns */
+    CLI_BENCH_SAVE,  /* from then until it is committed */
+    CLI_BENCH_LOAD,  /* cold, every byte verified */
+    CLI_BENCH_COUNT
+};
+
+struct cli_bench {
+    const struct cli *cli;
+    const char *directory;
+    uint64_t bytes; /* that each measurement moves */
+    uint64_t runs;
+    bool direct; /* the plain write used O_DIRECT */
+    double seconds[CLI_BENCH_COUNT][CLI_BENCH_MAX_RUNS];
+};
+
+/** cli_bench_measure(bench, err): fill in ${seconds}, in a directory that is then removed. */
+enum sidestep_status cli_bench_measure(struct cli_bench *bench, struct sidestep_error *err);
+
+#endif

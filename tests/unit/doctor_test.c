@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_test.c -- what a machine refuses is found, and said; here the refusing is done by fault
+ * points. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/priority.h"
+#include "sidestep/sidestep.h"
+
+static const struct sidestep_finding *find(const struct sidestep_doctor_report *report,
+                                           const char *name)
+{
+    for (size_t i = 0; i < report->count; i++)
+        if (strcmp(report->findings[i].name, name) == 0)
+            return &report->findings[i];
+    return NULL;
+}
+
+/* With all hits of ${point} failing, ${name} is "no" with a text that has ${word} in it. */
+static void expect_no(const char *point, int sys_errno, const char *name, const char *word)
+{
+    struct sidestep_doctor_report report = {0};
+    struct sidestep_error err = {0};
+
+    fault_arm(point, 1, true, sys_errno);
+    assert_int_equal(sidestep_doctor("build", &report, &err), SIDESTEP_OK);
+    assert_non_null(fault_fired());
+    fault_arm("", 0, false, 0);
+    const struct sidestep_finding *finding = find(&report, name);
+    assert_non_null(finding);
+    assert_int_equal(finding->state, SIDESTEP_ALLOWED_NO);
+    assert_string_equal(finding->state_name, "no");
+    assert_non_null(finding->fix);
+    if (strstr(finding->text, word) == NULL)
+        fail_msg("'%s' is not in '%s'", word, finding->text);
+    sidestep_doctor_report_release(&report);
+    assert_null(report.findings);
+}
+
+static void refusals_are_findings(void **state)
+{
+    (void)state;
+    expect_no("doctor.userfaultfd", EPERM, "userfaultfd", "Operation not permitted");
+    expect_no("ring.setup", ENOSYS, "io_uring", "Function not implemented");
+    expect_no("priority.policy", EPERM, "cpu_priority", "may not be lowered");
+    expect_no("priority.io", EPERM, "io_priority", "may not be lowered");
+    expect_no("posix.direct", EINVAL, "direct_io", "page cache");
+}
+
+/* Nothing armed: whatever this machine allows, the same findings come, each complete. */
+static void findings_are_complete(void **state)
+{
+    struct sidestep_doctor_report report = {0};
+
+    (void)state;
+    assert_int_equal(sidestep_doctor("build", &report, NULL), SIDESTEP_OK);
+    assert_true(report.count >= 15);
+    for (size_t i = 0; i < report.count; i++) {
+        const struct sidestep_finding *f = &report.findings[i];
+        assert_true(f->name[0] != '\0' && f->text[0] != '\0');
+        if (f->state == SIDESTEP_ALLOWED_YES || f->state == SIDESTEP_ALLOWED_FACT)
+            assert_null(f->fix);
+    }
+    assert_non_null(find(&report, "direct_io"));
+    assert_non_null(find(&report, "locks"));
+    sidestep_doctor_report_release(&report);
+    sidestep_doctor_report_release(&report); /* does nothing */
+}
+
+static void memory_may_be_short(void **state)
+{
+    unsigned long nth = 1;
+
+    (void)state;
+    for (;; nth++) {
+        struct sidestep_doctor_report report = {0};
+        struct sidestep_error err = {0};
+        fault_arm("memory", nth, false, ENOMEM);
+        enum sidestep_status status = sidestep_doctor("build", &report, &err);
+        const char *fired = fault_fired();
+        fault_arm("", 0, false, 0);
+        if (fired == NULL) {
+            assert_int_equal(status, SIDESTEP_OK);
+            sidestep_doctor_report_release(&report);
+            break;
+        }
+        assert_int_equal(status, SIDESTEP_ENOMEM);
+        assert_null(report.owner);
+        assert_int_equal(err.status, SIDESTEP_ENOMEM);
+    }
+    assert_true(nth > 3);
+}
+
+static void arguments_are_checked(void **state)
+{
+    struct sidestep_doctor_report report = {0};
+
+    (void)state;
+    assert_int_equal(sidestep_doctor(NULL, &report, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_doctor("build", NULL, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_doctor("build/none", &report, NULL), SIDESTEP_ENOTFOUND);
+}
+
+/* Without the right to be raised again a thread is not lowered to the idle class. */
+static void priorities_follow_rights(void **state)
+{
+    struct priority_rights none = {0};
+
+    (void)state;
+    fault_arm("priority.policy", 2, true, EPERM);
+    struct priority_rights rights = priority_probe();
+    fault_arm("", 0, false, 0);
+    assert_true(rights.idle);
+    assert_false(rights.raise);
+    fault_arm("thread.start", 1, true, EAGAIN);
+    rights = priority_probe();
+    fault_arm("", 0, false, 0);
+    assert_memory_equal(&rights, &none, sizeof(none));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refusals_are_findings),    cmocka_unit_test(findings_are_complete),
+        cmocka_unit_test(memory_may_be_short),      cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(priorities_follow_rights),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

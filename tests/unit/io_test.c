@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* io_test.c -- saves and loads by each way in which bytes go to storage: chosen, told, refused, and
+ * failing half way. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "sidestep/sidestep.h"
+#include "store/store_ring.h"
+#include "support/scratch.h"
+#include "support/world.h"
+
+static struct scratch scratch;
+static int64_t scale; /* of the state: 1 is 0.2 MiB, about */
+static char path[256];
+static char last_io[32]; /* of the latest "committed" event */
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!scratch_make(&scratch, NULL))
+        return -1;
+    snprintf(path, sizeof(path), "%s/ckpt", scratch.path);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fault_arm("", 0, false, 0);
+    scratch_remove(&scratch);
+    return 0;
+}
+
+static void on_event(void *context, const char *line)
+{
+    const char *at = strstr(line, "\"io\":\"");
+
+    (void)context;
+    if (at != NULL && strstr(line, "\"committed\"") != NULL)
+        (void)sscanf(at, "\"io\":\"%31[a-z]", last_io);
+}
+
+static struct sidestep_engine *open_engine(struct sidestep_engine_options options)
+{
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+
+    options.struct_size = sizeof(options);
+    options.on_event = on_event;
+    if (sidestep_engine_open(&engine, &options, &err) != SIDESTEP_OK)
+        fail_msg("%s", err.message);
+    return engine;
+}
+
+static void close_engine(struct sidestep_engine **engine)
+{
+    assert_int_equal(sidestep_engine_close(engine, NULL), SIDESTEP_OK);
+}
+
+static enum sidestep_status save(struct sidestep_engine *engine, uint64_t seed,
+                                 struct sidestep_save_info *info, struct sidestep_error *err)
+{
+    struct world world;
+
+    world_make(&world, 0, 1, WORLD_BY_ROWS, scale, false);
+    world_fill(&world, seed);
+    enum sidestep_status status = sidestep_save(engine, path, world.state, NULL, info, err);
+    world_free(&world);
+    return status;
+}
+
+static enum sidestep_status load(struct sidestep_engine *engine, uint64_t seed,
+                                 struct sidestep_error *err)
+{
+    struct world world;
+
+    world_make(&world, 0, 1, WORLD_BY_ROWS, scale, true);
+    enum sidestep_status status = sidestep_load(engine, path, world.state, NULL, NULL, err);
+    if (status == SIDESTEP_OK)
+        assert_int_equal(world_check(&world, seed), 0);
+    world_free(&world);
+    return status;
+}
+
+static void save_and_load(struct sidestep_engine *engine, uint64_t seed,
+                          struct sidestep_save_info *info)
+{
+    struct sidestep_error err = {0};
+
+    *info = (struct sidestep_save_info)SIDESTEP_SAVE_INFO_INIT;
+    if (save(engine, seed, info, &err) != SIDESTEP_OK || load(engine, seed, &err) != SIDESTEP_OK)
+        fail_msg("%s", err.message);
+}
+
+/* What a save says of itself, where this machine has all of it. */
+static const struct {
+    enum sidestep_io io;
+    uint32_t flags;
+    const char *event;
+} ways[] = {
+    {SIDESTEP_IO_AUTO, SIDESTEP_SAVE_DIRECT_IO | SIDESTEP_SAVE_URING, "uring"},
+    {SIDESTEP_IO_URING, SIDESTEP_SAVE_DIRECT_IO | SIDESTEP_SAVE_URING, "uring"},
+    {SIDESTEP_IO_THREADS, SIDESTEP_SAVE_DIRECT_IO, "direct"},
+    {SIDESTEP_IO_BUFFERED, 0, "buffered"},
+};
+#define IO_FLAGS (SIDESTEP_SAVE_DIRECT_IO | SIDESTEP_SAVE_URING)
+
+static void each_way_saves_and_loads(void **state)
+{
+    static const uint32_t threads[] = {0, 1, 3}, depths[] = {0, 1, 64};
+    struct sidestep_save_info info;
+    uint64_t seed = 1;
+
+    (void)state;
+    scale = 16;
+    for (size_t way = 0; way < 4; way++) {
+        if (ways[way].io == SIDESTEP_IO_URING && store_ring_check() != 0)
+            continue;
+        for (size_t t = 0; t < 3; t++)
+            for (size_t d = 0; d < 3; d++) {
+                struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
+                    .io = ways[way].io, .threads = threads[t], .io_depth = depths[d]});
+                save_and_load(engine, seed++, &info);
+                close_engine(&engine);
+                bool direct = (info.flags & SIDESTEP_SAVE_DIRECT_IO) != 0;
+                if (store_ring_check() != 0 || (!direct && ways[way].flags != 0))
+                    continue; /* not this machine, or not this disk */
+                assert_int_equal(info.flags & IO_FLAGS, ways[way].flags);
+                assert_string_equal(last_io, ways[way].event);
+            }
+    }
+}
+
+/* With a pool of a few windows they share places, which are free only when they were written. */
+static void small_pools_wait_for_the_ring(void **state)
+{
+    struct sidestep_save_info info;
+
+    (void)state;
+    scale = 256;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
+            .pool_bytes = 16u << 20, .threads = seed % 2 != 0 ? 1 : 3, .io_depth = 8});
+        save_and_load(engine, seed, &info);
+        assert_true((info.flags & SIDESTEP_SAVE_STREAMED) != 0);
+        close_engine(&engine);
+    }
+}
+
+static void refused_rings_are_done_without(void **state)
+{
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_save_info info;
+    struct sidestep_error err = {0};
+    struct sidestep_engine_options told = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    (void)state;
+    scale = 1;
+    fault_arm("ring.setup", 1, true, EPERM);
+    engine = open_engine((struct sidestep_engine_options){0});
+    save_and_load(engine, 1, &info);
+    assert_int_equal(info.flags & SIDESTEP_SAVE_URING, 0);
+    close_engine(&engine);
+    told.io = SIDESTEP_IO_URING;
+    assert_int_equal(sidestep_engine_open(&engine, &told, &err), SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(err.sys_errno, EPERM);
+    assert_non_null(strstr(err.message, "io_uring is refused here"));
+    /* Allowed at open, refused later: by a limit, say. */
+    fault_arm("ring.setup", 2, true, EMFILE);
+    engine = open_engine((struct sidestep_engine_options){0});
+    save_and_load(engine, 2, &info);
+    assert_int_equal(info.flags & SIDESTEP_SAVE_URING, 0);
+    close_engine(&engine);
+}
+
+static void options_are_checked(void **state)
+{
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    (void)state;
+    options.io_depth = 65;
+    assert_int_equal(sidestep_engine_open(&engine, &options, NULL), SIDESTEP_EINVAL);
+    options.io_depth = 0;
+    options.io = (enum sidestep_io)4;
+    assert_int_equal(sidestep_engine_open(&engine, &options, NULL), SIDESTEP_EUNSUPPORTED);
+}
+
+/* Each result once: an error of storage fails the save, and what was there stays; other results are
+ * made good.  The next save works. */
+static void results_may_be_bad(void **state)
+{
+    static const struct {
+        const char *point;
+        int sys_errno;
+        enum sidestep_status status;
+    } cases[] = {{"ring.result", EIO, SIDESTEP_EIO},
+                 {"ring.result", ENOSPC, SIDESTEP_ENOSPC},
+                 {"ring.result", EAGAIN, SIDESTEP_OK},
+                 {"ring.short", 0, SIDESTEP_OK},
+                 {"ring.start", 0, SIDESTEP_OK}};
+    struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
+    struct sidestep_save_info info;
+    uint64_t there = 1;
+
+    (void)state;
+    scale = 64;
+    save_and_load(engine, there, &info);
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
+        for (unsigned long nth = 1;; nth++) {
+            struct sidestep_error err = {0};
+            fault_arm(cases[c].point, nth, false, cases[c].sys_errno);
+            enum sidestep_status status = save(engine, there + 1, NULL, &err);
+            const char *fired = fault_fired();
+            fault_arm("", 0, false, 0);
+            assert_int_equal(status, fired != NULL ? cases[c].status : SIDESTEP_OK);
+            there += status == SIDESTEP_OK;
+            assert_int_equal(load(engine, there, &err), SIDESTEP_OK);
+            if (fired == NULL) {
+                assert_true(nth > 3 || (info.flags & SIDESTEP_SAVE_URING) == 0);
+                break;
+            }
+        }
+    close_engine(&engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_way_saves_and_loads, setup, teardown),
+        cmocka_unit_test_setup_teardown(small_pools_wait_for_the_ring, setup, teardown),
+        cmocka_unit_test_setup_teardown(refused_rings_are_done_without, setup, teardown),
+        cmocka_unit_test_setup_teardown(options_are_checked, setup, teardown),
+        cmocka_unit_test_setup_teardown(results_may_be_bad, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
