@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sidestep")
 
+_SNAPSHOT = {
+    "": _abi.Snapshot.SNAPSHOT_AUTO,
+    "auto": _abi.Snapshot.SNAPSHOT_AUTO,
+    "copy": _abi.Snapshot.SNAPSHOT_COPY,
+    "cow": _abi.Snapshot.SNAPSHOT_COW,
+}
+
 _VERIFY = {
     "read": _abi.VerifyMode.VERIFY_READ,
     "before": _abi.VerifyMode.VERIFY_BEFORE,
@@ -93,6 +100,7 @@ class Engine:
         options.comm = ctypes.pointer(self.comm.struct)
         options.threads = _number("SIDESTEP_THREADS")
         options.pool_bytes = _number("SIDESTEP_POOL_BYTES") or self._pool_bytes
+        options.snapshot = _snapshot()
         options.timeout_ms = max(1, int(timeout_s() * 1000))
         events = os.environ.get("SIDESTEP_EVENTS")
         if events:
@@ -357,6 +365,13 @@ class Engine:
 
 def _names(array: Any, count: int) -> list[str]:
     return [array[i].decode("utf-8", "replace") for i in range(count)]
+
+
+def _snapshot() -> int:
+    name = os.environ.get("SIDESTEP_SNAPSHOT", "")
+    if name not in _SNAPSHOT:
+        raise make_error(f"SIDESTEP_SNAPSHOT is '{name}', not auto, copy or cow")
+    return int(_SNAPSHOT[name])
 
 
 def _number(variable: str) -> int:

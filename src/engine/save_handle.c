@@ -81,6 +81,8 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
                   (json_int_t)info->bytes_total, "call_ns", (json_int_t)info->call_ns, "stage_ns",
                   (json_int_t)info->stage_ns, "write_ns", (json_int_t)info->write_ns, "commit_ns",
                   (json_int_t)info->commit_ns);
+    if (fields != NULL && state >= SIDESTEP_SAVE_STAGED)
+        hold_event(info, fields);
     if (fields != NULL && err != NULL)
         (void)json_object_set_new(fields, "message", json_string(err->message));
     events_emit(&save->engine->events, state_events[state], fields);
