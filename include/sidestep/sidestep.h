@@ -206,6 +206,13 @@ struct sidestep_path_item {
 #define SIDESTEP_TENSOR_REPLICATED 1u
 /** Recorded for readers; the saved data is the same. */
 #define SIDESTEP_TENSOR_REQUIRES_GRAD 2u
+/** A device or a network card may write into its memory by itself: such writes cannot be held, so
+ * the tensor is copied before the call returns.  What CUDA has pinned is found without this flag.
+ */
+#define SIDESTEP_TENSOR_PINNED 4u
+/** Its memory is pinned, but only the CPU writes into it (parameters and moments of optimizers that
+ * run on the CPU; devices may read): it may be held by write protection. */
+#define SIDESTEP_TENSOR_CPU_WRITES 8u
 
 /**
  * struct sidestep_tensor: this rank's shard of one tensor: where it lies in memory, and
@@ -474,6 +481,34 @@ struct sidestep_engine;
 
 /** Never use O_DIRECT, even where it is allowed: as SIDESTEP_IO_BUFFERED. */
 #define SIDESTEP_ENGINE_NO_DIRECT_IO 1u
+/** Hold still by write protection also where the machine allows only the kind that cannot wait in
+ * system calls: as long as a save has not RELEASED them, a read(2) or recv(2) into tensors fails
+ * with EFAULT.  For programs whose tensors are written by their own code only. */
+#define SIDESTEP_ENGINE_USER_MODE_FAULTS 2u
+
+/*
+ * How a save holds the state still while training goes on.  What is written is the same: the state
+ * at the time of the call, bit for bit.
+ *
+ * COPY: the tensors are copied before sidestep_save_async() returns.
+ * COW (copy on write): their pages are write-protected, with userfaultfd(2); the call returns at
+ * once, and each stretch of 2 MiB is copied in the background, or when somebody writes to it, who
+ * then waits for that copy (0.1-0.3 ms).  STAGED comes at once; RELEASED when all is copied: until
+ * then the memory must not be freed, unmapped, moved or discarded, or the save fails (the program
+ * goes on).  It may be written, also by system calls, and the process may fork.
+ *
+ * Chosen per tensor: private anonymous memory can be protected; files, shared memory, stacks,
+ * SIDESTEP_TENSOR_PINNED, tensors that are not contiguous, and stretches of less than 1 MiB are
+ * copied.  So is everything in blocking saves, under a pool_bytes that is smaller than the state,
+ * and where the machine refuses (userfaultfd needs vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or
+ * access to /dev/userfaultfd).  struct sidestep_save_info says how much, and why.
+ */
+enum sidestep_snapshot {
+    SIDESTEP_SNAPSHOT_AUTO, /* COW, and COPY where the last saves showed that COW gains nothing:
+                               the trainer wrote to most of the state before it was copied */
+    SIDESTEP_SNAPSHOT_COPY,
+    SIDESTEP_SNAPSHOT_COW, /* wherever it is possible */
+};
 
 /** How bytes go to storage and back.  Whatever is chosen, a file system that refuses O_DIRECT is
     written and read through the page cache; struct sidestep_save_info says what was used. */
@@ -499,6 +534,8 @@ struct sidestep_engine_options {
     enum sidestep_io io;
     uint32_t io_depth; /* requests in flight, at most 64; 0: 8 with io_uring, else 4.  `sidestep
                           bench` measures what serves a disk best */
+    enum sidestep_snapshot snapshot;
+    uint32_t reserved; /* zero */
 };
 #define SIDESTEP_ENGINE_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -515,12 +552,45 @@ sidestep_engine_open(struct sidestep_engine **engine, const struct sidestep_engi
 
 /**
  * sidestep_engine_prepare(engine, state, err):
- * Allocate and pre-fault the staging pool for ${state}, so that the first save does not pay
- * for it.  Optional.  Not collective.  Blocks (0.1-3 s per GiB, by the machine).
+ * Allocate and pre-fault the staging pool for ${state}, and start what SIDESTEP_SNAPSHOT_COW needs,
+ * so that the first save does not pay for it.  Optional.  Not collective.  Blocks (0.1-3 s per GiB,
+ * by the machine).
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_engine_prepare(struct sidestep_engine *engine, const struct sidestep_state_dict *state,
                         struct sidestep_error *err);
+
+/** struct sidestep_huge_pages: what sidestep_state_dict_huge_pages() found and did. */
+struct sidestep_huge_pages {
+    size_t struct_size;
+    uint64_t bytes;      /* of the state, in stretches that huge pages can hold */
+    uint64_t huge_bytes; /* of them on huge pages now */
+    uint64_t took_ns;
+    int32_t sys_errno; /* why others are not, for the first of them, or 0 */
+    uint32_t reserved; /* zero */
+};
+#define SIDESTEP_HUGE_PAGES_INIT                                                                   \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_huge_pages)                                          \
+    }
+
+/**
+ * sidestep_state_dict_huge_pages(state, report, err):
+ * Put the tensors of ${state} on huge pages, as far as whole ones fit: neither addresses nor
+ * contents change, and threads that use them wait at most for the page that is being moved.  With
+ * them write protection costs 0.05 ms per GiB instead of 20-40, and computing is often faster, too.
+ * Optional, once after the state was built; again after a fork(2), which splits what is then
+ * written, and not while a save has not RELEASED the state (what is protected stays as it is).
+ * ${report} may be NULL.  Not collective.  Blocks: 0.1-0.3 s per GiB that has to be moved, nothing
+ * for what is on huge pages already.  Needs Linux 6.1; before, the kernel is asked to do it by and
+ * by, where transparent huge pages are enabled at all.
+ * An allocator that gives huge pages from the start costs nothing: glibc with
+ * GLIBC_TUNABLES=glibc.malloc.hugetlb=1, jemalloc with MALLOC_CONF=thp:always, or
+ * /sys/kernel/mm/transparent_hugepage/enabled set to always.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_huge_pages(const struct sidestep_state_dict *state,
+                               struct sidestep_huge_pages *report, struct sidestep_error *err);
 
 /**
  * sidestep_engine_close(&engine, err):
@@ -545,9 +615,9 @@ SIDESTEP_API enum sidestep_status sidestep_engine_close(struct sidestep_engine *
  *      +----------+---------+-----------+-----> ABORTED
  *
  * STAGED: the tensors may be modified.  RELEASED: their memory may be freed, unmapped or
- * resized.  WRITTEN: this rank's bytes are durable.  COMMITTED: the checkpoint exists, on
- * every rank's word, and survives power loss.  ABORTED: it does not exist and never will.
- * UNKNOWN: nobody can tell yet; the storage will.
+ * resized (by copy at the same time as STAGED, see enum sidestep_snapshot).  WRITTEN: this rank's
+ * bytes are durable.  COMMITTED: the checkpoint exists, on every rank's word, and survives power
+ * loss.  ABORTED: it does not exist and never will. UNKNOWN: nobody can tell yet; the storage will.
  */
 enum sidestep_save_state {
     SIDESTEP_SAVE_STAGING,
@@ -612,13 +682,24 @@ struct sidestep_save_info {
     uint64_t bytes_total; /* this rank writes */
     uint64_t bytes_staged;
     uint64_t bytes_written;
-    uint64_t call_ns;   /* the trainer was stopped */
-    uint64_t wait_ns;   /* ... of which waiting for an earlier save */
-    uint64_t plan_ns;   /* ... agreeing and planning */
-    uint64_t pool_ns;   /* ... allocating the pool (first save) */
-    uint64_t stage_ns;  /* ... copying */
-    uint64_t write_ns;  /* in the background: until WRITTEN */
-    uint64_t commit_ns; /* in the background: from WRITTEN to COMMITTED */
+    uint64_t call_ns;    /* the trainer was stopped */
+    uint64_t wait_ns;    /* ... of which waiting for an earlier save */
+    uint64_t plan_ns;    /* ... agreeing and planning */
+    uint64_t pool_ns;    /* ... allocating the pool (first save) */
+    uint64_t stage_ns;   /* ... copying */
+    uint64_t write_ns;   /* in the background: until WRITTEN */
+    uint64_t commit_ns;  /* in the background: from WRITTEN to COMMITTED */
+    uint64_t release_ns; /* in the background: from STAGED to RELEASED; 0: at the same time */
+    enum sidestep_snapshot snapshot; /* COW if any tensor was held so, else COPY */
+    uint32_t reserved;
+    uint64_t cow_bytes;     /* of tensors: write-protected in the call ... */
+    uint64_t copy_bytes;    /* ... and copied in it */
+    uint64_t faults;        /* writes by the program that had to wait: known from RELEASED on */
+    uint64_t faults_waited; /* ... for a copy that was under way already */
+    uint64_t fault_bytes;   /* copied because of them */
+    uint64_t fault_ns;      /* that they waited, all threads together */
+    uint64_t fault_max_ns;  /* the longest */
+    char copy_reason[128];  /* why what is large enough to be protected was copied, or "" */
 };
 #define SIDESTEP_SAVE_INFO_INIT                                                                    \
     {                                                                                              \
@@ -633,12 +714,12 @@ struct sidestep_save_info {
  * ${path} may be new, an empty directory, an older checkpoint (it is replaced, atomically),
  * or a directory with other files (they are kept).  Its parent must exist.
  *
- * Returns once the tensors may be modified, i.e. when they have been copied, not when they
- * are durable.  Waits for an earlier save unless SIDESTEP_SAVE_NOWAIT.  On success ${*save} is
- * owned by the caller and must be given to sidestep_save_finish().  On failure ${*save} is
- * NULL, nothing was made, and earlier checkpoints are untouched.
- * An error of an earlier save whose outcome nobody asked for is returned here, before
- * anything is done, once.
+ * Returns once the tensors may be modified, i.e. when they have been copied or write-protected
+ * (enum sidestep_snapshot), not when they are durable.  Their memory must stay until RELEASED;
+ * ${state} itself is no longer needed.  Waits for an earlier save unless SIDESTEP_SAVE_NOWAIT.  On
+ * success ${*save} is owned by the caller and must be given to sidestep_save_finish().  On failure
+ * ${*save} is NULL, nothing was made, and earlier checkpoints are untouched. An error of an earlier
+ * save whose outcome nobody asked for is returned here, before anything is done, once.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_save_async(struct sidestep_engine *engine, const char *path,

@@ -41,6 +41,13 @@ _IO = {
     "threads": _abi.Io.IO_THREADS,
     "buffered": _abi.Io.IO_BUFFERED,
 }
+
+_SNAPSHOT = {
+    "auto": _abi.Snapshot.SNAPSHOT_AUTO,
+    "copy": _abi.Snapshot.SNAPSHOT_COPY,
+    "cow": _abi.Snapshot.SNAPSHOT_COW,
+}
+
 _VERIFY = {
     "read": _abi.VerifyMode.VERIFY_READ,
     "before": _abi.VerifyMode.VERIFY_BEFORE,
@@ -101,6 +108,7 @@ class Engine:
         options.pool_bytes = _number("SIDESTEP_POOL_BYTES") or self._pool_bytes
         options.io = _choice("SIDESTEP_IO", _IO)
         options.io_depth = _number("SIDESTEP_IO_DEPTH")
+        options.snapshot = _choice("SIDESTEP_SNAPSHOT", _SNAPSHOT)
         options.timeout_ms = max(1, int(timeout_s() * 1000))
         events = os.environ.get("SIDESTEP_EVENTS")
         if events:

@@ -45,6 +45,16 @@ class Progress:
     streamed       staging memory was short: part of the state was written during the call
     volatile       the storage does not survive power loss (tmpfs and the like)
     direct_io      written past the page cache
+    snapshot       "cow" if memory was write-protected instead of copied, else "copy"
+    cow_bytes      write-protected; copied in the background
+    copy_bytes     copied during the call
+    copy_reason    why anything large was copied, or ""
+    release_s      in the background, until all was copied and memory might be freed
+    faults         writes of the program that had to wait for a copy, of which
+    faults_waited  ... for one that was under way already
+    fault_bytes    copied because of them
+    fault_s        how long they waited, all threads together
+    fault_max_s    the longest of them
     """
 
     state: str
@@ -63,6 +73,16 @@ class Progress:
     streamed: bool
     volatile: bool
     direct_io: bool
+    snapshot: str
+    cow_bytes: int
+    copy_bytes: int
+    copy_reason: str
+    release_s: float
+    faults: int
+    faults_waited: int
+    fault_bytes: int
+    fault_s: float
+    fault_max_s: float
 
 
 def _state_name(state: int) -> str:
@@ -95,6 +115,16 @@ def _progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
         streamed=bool(info.flags & _abi.SAVE_STREAMED),
         volatile=bool(info.flags & _abi.SAVE_VOLATILE),
         direct_io=bool(info.flags & _abi.SAVE_DIRECT_IO),
+        snapshot="cow" if info.snapshot == _abi.Snapshot.SNAPSHOT_COW else "copy",
+        cow_bytes=info.cow_bytes,
+        copy_bytes=info.copy_bytes,
+        copy_reason=info.copy_reason.decode("utf-8", "replace"),
+        release_s=info.release_ns / 1e9,
+        faults=info.faults,
+        faults_waited=info.faults_waited,
+        fault_bytes=info.fault_bytes,
+        fault_s=info.fault_ns / 1e9,
+        fault_max_s=info.fault_max_ns / 1e9,
     )
 
 

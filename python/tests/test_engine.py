@@ -88,6 +88,7 @@ def test_own_failure_is_raised_as_it_is(tmp_path: Path) -> None:
         ("SIDESTEP_THREADS", "1000", "1000 threads are more than"),
         ("SIDESTEP_POOL_BYTES", "1GB", "SIDESTEP_POOL_BYTES is '1GB', not a number"),
         ("SIDESTEP_POOL_BYTES", "7", "pool_bytes must be at least"),
+        ("SIDESTEP_SNAPSHOT", "fork", "SIDESTEP_SNAPSHOT is 'fork', none of: auto, copy, cow"),
         ("SIDESTEP_TIMEOUT", "x", "SIDESTEP_TIMEOUT is 'x', not a number of seconds"),
         ("SIDESTEP_IO", "fast", "SIDESTEP_IO is 'fast', none of: auto, uring, threads, buffered"),
         ("SIDESTEP_IO_DEPTH", "65", "io_depth 65 is more than 64"),
@@ -100,6 +101,22 @@ def test_settings_that_are_wrong(
     monkeypatch.setenv(variable, value)
     with pytest.raises(Error, match=message.replace("(", r"\(")):
         engine_of(Comm())
+
+
+@pytest.mark.parametrize("snapshot", ["auto", "copy", "cow"])
+def test_snapshots(snapshot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIDESTEP_SNAPSHOT", snapshot)
+    with engine_of(Comm()) as engine:
+        handle = save(engine, tmp_path / "c", tensors(1, 2_000_000))
+        handle.result()
+        progress = handle.progress()
+    assert progress.cow_bytes + progress.copy_bytes == 8_000_000
+    if snapshot == "copy":
+        assert (progress.snapshot, progress.cow_bytes) == ("copy", 0)
+        assert progress.copy_reason == "it was asked for"
+    else:  # or the machine does not let us
+        assert (progress.snapshot == "cow") == (progress.cow_bytes > 0)
+        assert progress.snapshot == "cow" or progress.copy_reason
 
 
 def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 static struct {
     pthread_mutex_t lock;
@@ -15,13 +16,26 @@ static struct {
     int sys_errno;
     unsigned long hits;
     const char *fired;
+    const char *slow_prefix;
+    unsigned slow_us;
+    unsigned seed;
 } fault = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Locked: how long to sleep at ${point}. */
+static unsigned delay_us(const char *point)
+{
+    if (fault.slow_us == 0 || strncmp(point, fault.slow_prefix, strlen(fault.slow_prefix)) != 0)
+        return 0;
+    fault.seed = fault.seed * 1103515245u + 12345u;
+    return (fault.seed >> 8) % fault.slow_us;
+}
 
 bool fault_hit(const char *point)
 {
     bool fire = false;
 
     pthread_mutex_lock(&fault.lock);
+    unsigned us = delay_us(point);
     if (fault.nth != 0 && strncmp(point, fault.prefix, strlen(fault.prefix)) == 0) {
         fault.hits++;
         fire = fault.hits == fault.nth || (fault.sticky && fault.hits > fault.nth);
@@ -30,6 +44,8 @@ bool fault_hit(const char *point)
     }
     int sys_errno = fault.sys_errno;
     pthread_mutex_unlock(&fault.lock);
+    if (us != 0)
+        (void)nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
     if (fire)
         errno = sys_errno;
     return fire;
@@ -44,6 +60,14 @@ void fault_arm(const char *prefix, unsigned long nth, bool sticky, int sys_errno
     fault.sys_errno = sys_errno;
     fault.hits = 0;
     fault.fired = NULL;
+    pthread_mutex_unlock(&fault.lock);
+}
+
+void fault_slow(const char *prefix, unsigned max_us)
+{
+    pthread_mutex_lock(&fault.lock);
+    fault.slow_prefix = prefix;
+    fault.slow_us = max_us;
     pthread_mutex_unlock(&fault.lock);
 }
 

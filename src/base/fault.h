@@ -17,6 +17,9 @@ bool fault_hit(const char *point);
 /* Fail the ${nth} hit (from 1; 0 disarms) of points whose name starts with ${prefix} ("": all)
  * with ${sys_errno}; with ${sticky}, all later ones too.  Resets the counters. */
 void fault_arm(const char *prefix, unsigned long nth, bool sticky, int sys_errno);
+/* At points whose name starts with ${prefix}, sleep for up to ${max_us} first, at random, to bring
+ * threads into orders that never happen otherwise; 0: no more. */
+void fault_slow(const char *prefix, unsigned max_us);
 /* The point that failed first since fault_arm(), or NULL.  How many hits were counted. */
 const char *fault_fired(void);
 unsigned long fault_hits(void);

@@ -13,7 +13,9 @@
 #include "base/trace.h"
 #include "store/store_ring.h"
 
-_Static_assert(sizeof(struct sidestep_engine_options) == 72, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_engine_options) == 80, "a field was added: apply it below");
+
+#define ENGINE_FLAGS ((uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO | SIDESTEP_ENGINE_USER_MODE_FAULTS)
 
 enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err)
 {
@@ -60,6 +62,7 @@ static void engine_shut(struct sidestep_engine *engine)
         engine->series = series_shut(engine->series);
     if (engine->last != NULL)
         save_release(engine->last);
+    hold_close(&engine->hold);
     workers_free(&engine->stagers);
     workers_free(&engine->writers);
     image_release(&engine->image);
@@ -109,7 +112,7 @@ static enum sidestep_status apply_options(struct sidestep_engine *engine,
                                           const struct sidestep_engine_options *options,
                                           struct sidestep_error *err)
 {
-    if ((options->flags & ~(uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO) != 0)
+    if ((options->flags & ~ENGINE_FLAGS) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown flags 0x%x",
                     options->flags);
     if (options->threads > ENGINE_MAX_THREADS)
@@ -118,8 +121,13 @@ static enum sidestep_status apply_options(struct sidestep_engine *engine,
     if (options->pool_bytes != 0 && options->pool_bytes < PIPELINE_MIN_POOL_BYTES)
         return FAIL(err, SIDESTEP_EINVAL, "engine options: pool_bytes must be at least %llu",
                     (unsigned long long)PIPELINE_MIN_POOL_BYTES);
+    if (options->snapshot > SIDESTEP_SNAPSHOT_COW || options->reserved != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown snapshot %u",
+                    (unsigned)options->snapshot);
     engine->flags = options->flags;
     TRY(choose_io(engine, (uint32_t)options->io, options->io_depth, err));
+    engine->hold.wanted = options->snapshot;
+    engine->hold.user_mode_only = (options->flags & SIDESTEP_ENGINE_USER_MODE_FAULTS) != 0;
     engine->pool_cap = options->pool_bytes;
     engine->timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : ENGINE_DEFAULT_TIMEOUT_MS;
     return SIDESTEP_OK;
@@ -190,6 +198,7 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
     }
     if (engine->pool_cap != 0)
         bytes = min_u64(bytes, engine->pool_cap);
+    hold_open(&engine->hold);
     return pool_reserve(&engine->pool, bytes, engine->stagers, err);
 }
 

@@ -12,6 +12,7 @@
 #include "comm/comm.h"
 #include "commit/commit.h"
 #include "engine/events.h"
+#include "engine/hold.h"
 #include "engine/pipeline.h"
 #include "plan/save_plan.h"
 #include "snapshot/image.h"
@@ -47,6 +48,7 @@ struct sidestep_engine {
     /* Touched only by the thread that calls collective functions, and, while a save is being
      * written, read by its runner. */
     struct pool pool;
+    struct hold hold;
     uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */
     struct save_plan plan;
     struct image image;
@@ -69,8 +71,9 @@ struct sidestep_save {
     struct sidestep_save_options options;
     uint64_t total_bytes; /* of the shard file */
     pthread_t runner;
-    bool has_runner; /* to be joined */
-    bool counted;    /* C: the commit code is done with */
+    bool has_runner;    /* to be joined */
+    bool counted;       /* C: the commit code is done with */
+    uint64_t staged_ns; /* when it was STAGED, by the engine's clock */
 
     struct {
         pthread_mutex_t lock;

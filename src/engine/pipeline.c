@@ -92,24 +92,72 @@ static bool take_stage(struct pipeline *p, size_t *i)
     return taken;
 }
 
+static bool stage_window(struct pipeline *p, size_t i)
+{
+    struct sidestep_error why = {0};
+
+    if (p->cow == NULL) {
+        image_stage(p->image, i, window_buffer(p, i));
+        return true;
+    }
+    if (cow_stage(p->cow, p->image, i, &why) == SIDESTEP_OK)
+        return true;
+    pipeline_fail(p, &why);
+    return false;
+}
+
+/* Count window ${i} as staged; true: it was the last one. */
+static bool count_staged(struct pipeline *p, size_t i)
+{
+    pthread_mutex_lock(&p->shared.lock);
+    p->shared.states[i] = WINDOW_STAGED;
+    p->shared.staged_bytes += p->image->windows[i].bytes;
+    bool last = ++p->shared.staged == p->image->window_count;
+    pthread_cond_broadcast(&p->shared.changed);
+    pthread_mutex_unlock(&p->shared.lock);
+    return last;
+}
+
 static void stage_windows(void *context)
 {
     struct pipeline *p = context;
     size_t i;
 
-    while (take_stage(p, &i)) {
-        image_stage(p->image, i, window_buffer(p, i));
-        pthread_mutex_lock(&p->shared.lock);
-        p->shared.states[i] = WINDOW_STAGED;
-        p->shared.staged_bytes += p->image->windows[i].bytes;
-        pthread_cond_broadcast(&p->shared.changed);
-        pthread_mutex_unlock(&p->shared.lock);
-    }
+    while (take_stage(p, &i) && stage_window(p, i))
+        if (count_staged(p, i) && p->released != NULL)
+            p->released(p->context);
 }
 
 void pipeline_stage(struct pipeline *p, struct workers *workers)
 {
     workers_run(workers, stage_windows, p);
+}
+
+void pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
+                   void (*released)(void *context), void *context)
+{
+    assert(p->slots == 0);
+    p->cow = cow;
+    p->released = released;
+    p->context = context;
+    p->stagers = workers;
+    cow_arm(cow, p->image, p->pool, workers);
+}
+
+void pipeline_start_staging(struct pipeline *p)
+{
+    p->staging = (struct workers_job){.run = stage_windows, .context = p};
+    workers_start(p->stagers, &p->staging, PIPELINE_COPIERS);
+}
+
+void pipeline_settle(struct pipeline *p)
+{
+    if (p->stagers == NULL)
+        return;
+    stage_windows(p); /* where there is nobody else for it; a no-op else */
+    workers_wait(p->stagers, &p->staging);
+    p->stagers = NULL;
+    cow_release(p->cow);
 }
 
 struct writing {
@@ -240,7 +288,10 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
     struct writing writing = {
         .p = p, .file = file, .kind = kind, .threads = workers_count(workers) + 1};
 
+    if (p->stagers != NULL && workers_count(p->stagers) == 0)
+        stage_windows(p);
     workers_run(workers, write_windows, &writing);
+    pipeline_settle(p);
     if (!p->shared.failed)
         return SIDESTEP_OK;
     if (err != NULL)

@@ -7,6 +7,9 @@
  * Windows pass in order through three cursors.  With a pool as large as the file each window has a
  * place of its own, and staging never waits; under a smaller cap the windows share slots, and
  * staging waits for the write that frees one.
+ *
+ * Staging is done in the call, or (pipeline_hold()) the tensors' memory is write-protected in the
+ * call, and windows are staged behind the trainer's back.
  */
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
@@ -14,22 +17,31 @@
 #include <pthread.h>
 
 #include "base/workers.h"
+#include "snapshot/cow.h"
 #include "snapshot/image.h"
 #include "snapshot/pool.h"
 #include "store/store_queue.h"
 
 /* The smallest cap: two slots. */
 #define PIPELINE_MIN_POOL_BYTES (2 * IMAGE_WINDOW_MAX_BYTES)
+/* Threads that stage behind the trainer's back: they take its memory's bandwidth. */
+#define PIPELINE_COPIERS 2u
 
 struct pipeline {
     struct image *image;
     uint8_t *pool;
-    size_t slots; /* 0: every window has its own place */
+    size_t slots;               /* 0: every window has its own place */
+    struct cow *cow;            /* pipeline_hold() was called ... */
+    struct workers *stagers;    /* ... and these stage, ... */
+    struct workers_job staging; /* ... until pipeline_settle() */
+    void (*released)(void *context);
+    void *context;
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         uint8_t *states; /* per window: enum window_state */
         size_t stage_next;
+        size_t staged;
         size_t hash_next;
         size_t hashed; /* all windows before it are hashed */
         size_t write_next;
@@ -50,6 +62,16 @@ void pipeline_release(struct pipeline *p);
 
 /* Copy all windows, on the caller and ${workers}.  Returns early if the write has failed. */
 void pipeline_stage(struct pipeline *p, struct workers *workers);
+/* Instead: write-protect what ${cow} was prepared for, copy what it cannot hold, and return ... */
+void pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
+                   void (*released)(void *context), void *context);
+/* ... and then let ${workers} stage the rest in the background; without any, pipeline_write() does.
+ * ${released} is called, on whatever thread, when all is staged.  Only with a place for each
+ * window. */
+void pipeline_start_staging(struct pipeline *p);
+/* End what pipeline_hold() began: all is staged, or the write has failed.  Before the pool or the
+ * image is used again, and before the caller is told the end.  Else a no-op. */
+void pipeline_settle(struct pipeline *p);
 /* Hash and write all windows to ${file}, on the caller and ${workers}, as they are staged. */
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
                                     const struct store_queue_kind *kind, struct workers *workers,

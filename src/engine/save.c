@@ -7,6 +7,7 @@
  * agreement a rank that fails says no on storage, and the save aborts everywhere.
  */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -281,6 +282,18 @@ static void undo_start(struct starting *s, const struct sidestep_error *why)
     s->save = NULL;
 }
 
+static void set_staged(struct starting *s, uint64_t from)
+{
+    struct sidestep_save *save = s->save;
+
+    pthread_mutex_lock(&save->shared.lock);
+    save->staged_ns = clock_now(s->engine->clock);
+    s->info->stage_ns = save->staged_ns - from;
+    s->info->call_ns = save->staged_ns - s->began_ns;
+    pthread_mutex_unlock(&save->shared.lock);
+    save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
+}
+
 /* Copy.  With the whole file in the pool nothing is written meanwhile, unless the caller waits for
  * the end anyway; with a smaller one, writing has to free it. */
 static void stage(struct starting *s)
@@ -292,16 +305,64 @@ static void stage(struct starting *s)
     if (streamed || s->blocking)
         save_release_runner(save, false);
     pipeline_stage(&save->pipeline, s->engine->stagers);
-    pthread_mutex_lock(&save->shared.lock);
-    s->info->stage_ns = since(s, from);
-    s->info->call_ns = since(s, s->began_ns);
     if (streamed)
         s->info->flags |= SIDESTEP_SAVE_STREAMED;
-    pthread_mutex_unlock(&save->shared.lock);
-    save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
+    set_staged(s, from);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
     if (!streamed && !s->blocking)
         save_release_runner(save, false);
+}
+
+/* All that was held is copied; on a thread of the pipeline. */
+static void on_released(void *context)
+{
+    struct sidestep_save *save = context;
+    struct cow_stats stats;
+
+    cow_get_stats(save->pipeline.cow, &stats);
+    pthread_mutex_lock(&save->shared.lock);
+    hold_report(&stats, &save->shared.info);
+    save->shared.info.release_ns = clock_now(save->engine->clock) - save->staged_ns;
+    pthread_mutex_unlock(&save->shared.lock);
+    save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
+}
+
+/* Protect.  Nobody looks at STAGED before the call has returned, but RELEASED must not come first,
+ * so the copiers start after it. */
+static void hold(struct starting *s, struct cow *cow)
+{
+    struct sidestep_save *save = s->save;
+    uint64_t from = clock_now(s->engine->clock);
+    struct cow_stats stats;
+
+    pipeline_hold(&save->pipeline, cow, s->engine->stagers, on_released, save);
+    cow_get_stats(cow, &stats);
+    hold_report(&stats, s->info);
+    s->info->snapshot = SIDESTEP_SNAPSHOT_COW;
+    set_staged(s, from);
+    pipeline_start_staging(&save->pipeline);
+    save_release_runner(save, false);
+}
+
+static void hold_or_stage(struct starting *s)
+{
+    const char *unfit = NULL;
+    struct cow *cow = NULL;
+
+    if (s->blocking)
+        unfit = "the call waits for the end anyway";
+    else if (s->save->pipeline.slots != 0)
+        unfit = "pool_bytes is smaller than the state";
+    if (unfit == NULL)
+        cow = hold_choose(&s->engine->hold, &s->engine->image, s->info->copy_reason);
+    else
+        snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s", unfit);
+    s->info->snapshot = SIDESTEP_SNAPSHOT_COPY;
+    s->info->copy_bytes = cow_tensor_bytes(&s->engine->image);
+    if (cow != NULL)
+        hold(s, cow);
+    else
+        stage(s);
 }
 
 static void keep_as_last(struct starting *s)
@@ -351,7 +412,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
         s.info->flags |= SIDESTEP_SAVE_VOLATILE;
     keep_as_last(&s);
     save_emit_started(s.save);
-    stage(&s);
+    hold_or_stage(&s);
     TRACE(save, "rank %d: '%s' staged %llu bytes", engine->comm.rank, s.save->commit.path,
           (unsigned long long)s.info->bytes_total);
     *out = s.save;

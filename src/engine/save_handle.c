@@ -91,6 +91,8 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
                   (json_int_t)info->commit_ns);
     if (fields != NULL && (state == SIDESTEP_SAVE_WRITTEN || state == SIDESTEP_SAVE_COMMITTED))
         (void)json_object_set_new(fields, "io", json_string(io_name(info)));
+    if (fields != NULL && state >= SIDESTEP_SAVE_STAGED)
+        hold_event(info, fields);
     if (fields != NULL && err != NULL)
         (void)json_object_set_new(fields, "message", json_string(err->message));
     events_emit(&save->engine->events, state_events[state], fields);

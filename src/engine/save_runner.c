@@ -117,6 +117,7 @@ static void fail(struct sidestep_save *save, enum sidestep_save_state state,
     error_wrap(why, "save '%s'", save->commit.path);
     TRACE(save, "rank %u: %s", save->commit.rank, why->message);
     pipeline_fail(&save->pipeline, why); /* staging may still be under way */
+    pipeline_settle(&save->pipeline);
     if (state == SIDESTEP_SAVE_ABORTED && save->commit.rank == 0)
         commit_abort(&save->commit, why);
     else if (state == SIDESTEP_SAVE_ABORTED) {

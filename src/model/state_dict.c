@@ -19,7 +19,9 @@
 #include "model/value.h"
 
 #define MIN_CAPACITY 64u
-#define TENSOR_FLAGS (SIDESTEP_TENSOR_REPLICATED | SIDESTEP_TENSOR_REQUIRES_GRAD)
+#define TENSOR_FLAGS                                                                               \
+    (SIDESTEP_TENSOR_REPLICATED | SIDESTEP_TENSOR_REQUIRES_GRAD | SIDESTEP_TENSOR_PINNED |         \
+     SIDESTEP_TENSOR_CPU_WRITES)
 /* From the first to the last byte of a shard in memory. */
 #define MAX_EXTENT_BYTES ((uint64_t)1 << 62)
 

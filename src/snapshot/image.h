@@ -63,8 +63,27 @@ enum sidestep_status image_bind(struct image *image, const struct save_plan *pla
                                 struct sidestep_error *err);
 void image_release(struct image *image);
 
+/* Of an item: bytes [begin, end) of its data, which somebody else copies. */
+struct image_held {
+    uint64_t begin;
+    uint64_t end;
+};
+
+/* Do the bytes of item ${i}, as the file will have them, lie in memory just so? */
+bool image_is_plain(const struct image *image, size_t i);
+
 /* Copy window ${i} into ${buffer} (zeroes first where tails and gaps are).  Any thread. */
 void image_stage(const struct image *image, size_t i, uint8_t *buffer);
+/* The same in two steps: first the tensors' data, but for what is held (one per item) ... */
+void image_stage_data(const struct image *image, size_t i, const struct image_held *held,
+                      uint8_t *buffer);
+/* ... and all else, which needs nothing of the caller's. */
+void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer);
+/* The bytes of item ${k}'s data in window ${i}: *begin == *end if there are none. */
+void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
+                          uint64_t *end);
+/* Has item ${k}, or a later one, bytes in window ${i}? */
+bool image_reaches(const struct image *image, size_t i, size_t k);
 /* Hash the blocks of window ${i}.  Any thread, once per window. */
 void image_hash(struct image *image, size_t i, const uint8_t *buffer);
 /* Put the tails of the items that end in window ${i} into ${buffer}.  All windows up to ${i} have

@@ -53,26 +53,51 @@ static void zero(const struct image_window *w, uint8_t *buffer, uint64_t from, u
         memset(buffer + (first - w->offset), 0, last - first);
 }
 
-static void stage_data(const struct image_item *item, const struct part *part, uint8_t *to)
+bool image_is_plain(const struct image *image, size_t i)
 {
-    if (item->footer.is_object) {
-        memcpy(to, item->object + part->begin, part->end - part->begin);
+    const struct image_item *item = &image->items[i];
+
+    return !item->footer.is_object && box_equal(&item->entry->box, &item->footer.box) &&
+           box_is_row_major(item->entry->ndim, item->entry->box.lengths, item->entry->strides);
+}
+
+static void stage_part(const struct image *image, size_t k, const struct part *part, uint8_t *to)
+{
+    const struct image_item *item = &image->items[k];
+
+    if (part->begin >= part->end)
+        return;
+    if (image_is_plain(image, k)) {
+        stream_copy(to, (const uint8_t *)item->entry->data + part->begin, part->end - part->begin);
         return;
     }
-    const struct state_entry *entry = item->entry;
-    if (box_equal(&entry->box, &item->footer.box) &&
-        box_is_row_major(entry->ndim, entry->box.lengths, entry->strides)) {
-        stream_copy(to, (const uint8_t *)entry->data + part->begin, part->end - part->begin);
-        return;
-    }
-    struct box_memory memory = state_entry_memory(entry);
+    struct box_memory memory = state_entry_memory(item->entry);
     uint64_t moved = box_transfer(&item->footer.box, part->begin, part->end - part->begin, to,
                                   &memory, BOX_GATHER);
     assert(moved == part->end - part->begin);
     (void)moved;
 }
 
-void image_stage(const struct image *image, size_t i, uint8_t *buffer)
+void image_stage_data(const struct image *image, size_t i, const struct image_held *held,
+                      uint8_t *buffer)
+{
+    const struct image_window *w = &image->windows[i];
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        struct part part = data_part(w, &image->items[k].footer), before = part, after = part;
+
+        if (image->items[k].footer.is_object)
+            continue;
+        if (held != NULL && held[k].begin < held[k].end) {
+            before.end = min_u64(part.end, held[k].begin);
+            after.begin = max_u64(part.begin, held[k].end);
+            stage_part(image, k, &after, buffer + part.at + (after.begin - part.begin));
+        }
+        stage_part(image, k, &before, buffer + part.at);
+    }
+}
+
+void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
     uint64_t at = w->offset; /* what lies before it is filled */
@@ -80,17 +105,36 @@ void image_stage(const struct image *image, size_t i, uint8_t *buffer)
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         const struct image_item *item = &image->items[k];
         const struct footer_item *f = &item->footer;
-        struct part part = data_part(w, f);
 
         if (f->offset > at)
             zero(w, buffer, at, f->offset);
         put_bytes(w, buffer, item->head, f->offset, item->layout.head_bytes);
-        if (part.end > part.begin)
-            stage_data(item, &part, buffer + part.at);
+        if (f->is_object)
+            put_bytes(w, buffer, item->object, f->offset + f->data_offset, f->data_bytes);
         zero(w, buffer, f->offset + f->data_offset + f->data_bytes, f->offset + f->bytes);
         at = f->offset + f->bytes;
     }
     zero(w, buffer, at, w->offset + w->bytes);
+}
+
+void image_stage(const struct image *image, size_t i, uint8_t *buffer)
+{
+    image_stage_frame(image, i, buffer);
+    image_stage_data(image, i, NULL, buffer);
+}
+
+void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
+                          uint64_t *end)
+{
+    struct part part = data_part(&image->windows[i], &image->items[k].footer);
+
+    *begin = part.begin;
+    *end = part.end;
+}
+
+bool image_reaches(const struct image *image, size_t i, size_t k)
+{
+    return reaches(image, &image->windows[i], k);
 }
 
 void image_hash(struct image *image, size_t i, const uint8_t *buffer)

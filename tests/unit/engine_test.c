@@ -187,23 +187,24 @@ static void a_small_pool_streams(void **state)
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
-static void an_async_save_holds_the_state_of_the_call(void **state)
+static void async_save_holds(enum sidestep_snapshot snapshot, int64_t released_ms)
 {
-    (void)state;
     char path[256];
     struct sidestep_engine *engine = NULL;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_error err = {0};
     struct sidestep_save *save = NULL, *second = NULL;
     struct sidestep_save_options nowait = SIDESTEP_SAVE_OPTIONS_INIT;
     struct world world;
 
     nowait.flags = SIDESTEP_SAVE_NOWAIT;
-    ASSERT_OK(sidestep_engine_open(&engine, NULL, &err), err);
+    options.snapshot = snapshot;
+    ASSERT_OK(sidestep_engine_open(&engine, &options, &err), err);
     world_make(&world, 0, 1, WORLD_BY_ROWS, 200, false);
     ASSERT_OK(sidestep_engine_prepare(engine, world.state, &err), err);
     world_fill(&world, 5);
     ASSERT_OK(sidestep_save_async(engine, at(path, "a"), world.state, NULL, &save, &err), err);
-    ASSERT_OK(sidestep_save_wait(save, SIDESTEP_SAVE_RELEASED, 0, &err), err);
+    ASSERT_OK(sidestep_save_wait(save, SIDESTEP_SAVE_RELEASED, released_ms, &err), err);
     enum sidestep_status status =
         sidestep_save_async(engine, at(path, "b"), world.state, &nowait, &second, &err);
     assert_true(status == SIDESTEP_EBUSY || status == SIDESTEP_OK); /* a fast disk may be done */
@@ -214,6 +215,14 @@ static void an_async_save_holds_the_state_of_the_call(void **state)
     check_load(engine, at(path, "a"), 5, WORLD_BY_ROWS, 200);
     world_free(&world);
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+}
+
+static void an_async_save_holds_the_state_of_the_call(void **state)
+{
+    (void)state;
+    async_save_holds(SIDESTEP_SNAPSHOT_COPY, 0); /* what was copied is released at once */
+    async_save_holds(SIDESTEP_SNAPSHOT_COW, -1);
+    async_save_holds(SIDESTEP_SNAPSHOT_AUTO, -1);
 }
 
 static void what_cannot_be_saved_says_why(void **state)

@@ -177,7 +177,7 @@ static void bad_tensors_are_refused(void **test)
         {.tensor = {.name = "w", .dtype = (enum sidestep_dtype) - 1}, .words = "no dtype -1"},
         {TENSOR(.name = "w", .ndim = 65, .shape = DIMS(1)), .words = "65 dimensions, the limit"},
         {TENSOR(.name = "w", .ndim = 1), .words = "'w': the shape is NULL"},
-        {TENSOR(.name = "w", .flags = 4), .words = "does not know the flags 0x4",
+        {TENSOR(.name = "w", .flags = 64), .words = "does not know the flags 0x40",
          .status = SIDESTEP_EUNSUPPORTED},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(-3)), .words = "'w': shape[0] is -3"},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(4), .offsets = DIMS(2), .lengths = DIMS(3)),

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hold.c -- see hold.h. */
+#include "engine/hold.h"
+
+#include <stdio.h>
+
+#include "base/checked.h"
+#include "base/thread.h"
+
+#define MAX_HANDLERS 4u
+/* Where the trainer waited for the copies of more than this, copying all at once is no worse. */
+#define WORTH_PERCENT 50u
+/* A trainer may change its ways: after so many saves by copy cow is tried again. */
+#define FIRST_PATIENCE 8u
+#define LAST_PATIENCE 64u
+
+void hold_open(struct hold *hold)
+{
+    if (hold->opened || hold->wanted == SIDESTEP_SNAPSHOT_COPY)
+        return;
+    hold->opened = true;
+    hold->learnt = true;
+    (void)cow_open(&hold->cow, hold->user_mode_only,
+                   (unsigned)min_u64(thread_cpu_count(), MAX_HANDLERS), &hold->refused);
+}
+
+void hold_close(struct hold *hold)
+{
+    cow_close(&hold->cow);
+}
+
+/* From the last save by cow. */
+static void learn(struct hold *hold)
+{
+    struct cow_stats stats;
+
+    if (hold->learnt)
+        return;
+    hold->learnt = true;
+    cow_get_stats(hold->cow, &stats);
+    hold->lost_percent = (unsigned)(stats.fault_bytes * 100 / max_u64(stats.held_bytes, 1));
+    if (hold->lost_percent <= WORTH_PERCENT) {
+        hold->patience = 0;
+        return;
+    }
+    hold->patience =
+        hold->patience == 0 ? FIRST_PATIENCE : (unsigned)min_u64(2 * hold->patience, LAST_PATIENCE);
+    hold->copies = hold->patience;
+}
+
+struct cow *hold_choose(struct hold *hold, const struct image *image,
+                        char reason[HOLD_REASON_BYTES])
+{
+    struct sidestep_error err = {0};
+    uint64_t held_bytes = 0;
+
+    reason[0] = '\0';
+    hold_open(hold);
+    if (hold->cow == NULL) {
+        snprintf(reason, HOLD_REASON_BYTES, "%s",
+                 hold->wanted == SIDESTEP_SNAPSHOT_COPY ? "it was asked for"
+                                                        : hold->refused.message);
+        return NULL;
+    }
+    learn(hold);
+    if (hold->wanted == SIDESTEP_SNAPSHOT_AUTO && hold->copies != 0) {
+        hold->copies--;
+        snprintf(reason, HOLD_REASON_BYTES,
+                 "by cow, %u %% of it was copied while the program waited", hold->lost_percent);
+        return NULL;
+    }
+    if (cow_prepare(hold->cow, image, &held_bytes, &err) != SIDESTEP_OK) {
+        snprintf(reason, HOLD_REASON_BYTES, "%s", err.message);
+        return NULL;
+    }
+    snprintf(reason, HOLD_REASON_BYTES, "%s", cow_reason(hold->cow));
+    if (held_bytes == 0 && reason[0] == '\0')
+        snprintf(reason, HOLD_REASON_BYTES, "it is too small to be protected");
+    if (held_bytes == 0)
+        return NULL;
+    hold->learnt = false;
+    return hold->cow;
+}
+
+void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info)
+{
+    info->cow_bytes = stats->held_bytes;
+    info->copy_bytes = stats->copied_bytes;
+    info->faults = stats->faults;
+    info->faults_waited = stats->faults_waited;
+    info->fault_bytes = stats->fault_bytes;
+    info->fault_ns = stats->fault_ns;
+    info->fault_max_ns = stats->fault_max_ns;
+}
+
+void hold_event(const struct sidestep_save_info *info, json_t *fields)
+{
+    json_t *more =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "snapshot",
+                  info->snapshot == SIDESTEP_SNAPSHOT_COW ? "cow" : "copy", "cow_bytes",
+                  (json_int_t)info->cow_bytes, "copy_bytes", (json_int_t)info->copy_bytes,
+                  "release_ns", (json_int_t)info->release_ns, "faults", (json_int_t)info->faults,
+                  "faults_waited", (json_int_t)info->faults_waited, "fault_bytes",
+                  (json_int_t)info->fault_bytes, "fault_ns", (json_int_t)info->fault_ns,
+                  "fault_max_ns", (json_int_t)info->fault_max_ns, "copy_reason", info->copy_reason);
+
+    if (more != NULL)
+        (void)json_object_update(fields, more);
+    json_decref(more);
+}

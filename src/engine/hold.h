@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * hold.h -- how saves of an engine hold the state still: what the user wants, what the machine
+ * allows, and what the last saves showed.
+ */
+#ifndef ENGINE_HOLD_H
+#define ENGINE_HOLD_H
+
+#include <jansson.h>
+
+#include "snapshot/cow.h"
+
+#define HOLD_REASON_BYTES 128u /* as in struct sidestep_save_info */
+
+struct hold {
+    /* Constant. */
+    enum sidestep_snapshot wanted;
+    bool user_mode_only;
+    /* Of the thread that calls collective functions. */
+    bool opened; /* or refused */
+    struct cow *cow;
+    struct sidestep_error refused;
+    bool learnt;           /* from the last save by cow, or there was none */
+    unsigned copies;       /* saves to be made by copy before cow is tried again */
+    unsigned patience;     /* how many it were the last time */
+    unsigned lost_percent; /* of the state, copied while the trainer waited */
+};
+
+/* Open what cow needs, if it is wanted.  What fails is remembered as the reason. */
+void hold_open(struct hold *hold);
+void hold_close(struct hold *hold);
+/* What to hold ${image} with, prepared; NULL: copy.  ${reason}: why all or some is copied, or "".
+ */
+struct cow *hold_choose(struct hold *hold, const struct image *image,
+                        char reason[HOLD_REASON_BYTES]);
+void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info);
+/* What an event says of it, into ${fields}; nothing if memory is short. */
+void hold_event(const struct sidestep_save_info *info, json_t *fields);
+
+#endif

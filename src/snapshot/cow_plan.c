@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_plan.c -- see cow_plan.h. */
+#include "snapshot/cow_plan.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "snapshot/pinned.h"
+
+static enum sidestep_status plan_memory(size_t count, size_t size, struct sidestep_error *err)
+{
+    return FAIL_NOMEM(err, count * size);
+}
+
+void cow_plan_say(struct cow_plan *plan, const char *name, const char *why)
+{
+    if (plan->reason[0] == '\0')
+        snprintf(plan->reason, sizeof(plan->reason), "tensor '%.60s': %s", name, why);
+}
+
+void cow_plan_places(const struct image *image, struct cow_place *places)
+{
+    for (size_t i = 0; i < image->count; i++) {
+        const struct image_item *item = &image->items[i];
+        const struct footer_item *f = &item->footer;
+        places[i] = (struct cow_place){0};
+        if (f->is_object)
+            continue;
+        places[i].bytes = f->data_bytes;
+        places[i].flags =
+            item->entry->flags & (SIDESTEP_TENSOR_PINNED | SIDESTEP_TENSOR_CPU_WRITES);
+        places[i].file_offset = f->offset + f->data_offset;
+        if (image_is_plain(image, i))
+            places[i].address = (uint64_t)(uintptr_t)item->entry->data;
+    }
+}
+
+/* ---- ranges: neighbouring tensors as one, cut to what may be protected */
+
+struct planning {
+    struct cow_plan *plan;
+    const struct image *image;
+    struct cow_range *wanted; /* by address, to the byte */
+    size_t wanted_count;
+    size_t next; /* of ${wanted}: those before it end before what comes now */
+    struct cow_range last_private;
+    uint64_t page_bytes;
+    size_t room;  /* of plan->ranges */
+    bool no_room; /* for one more */
+};
+
+static int by_address(const void *a, const void *b)
+{
+    const struct cow_range *x = a, *y = b;
+
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+size_t cow_plan_merge(struct cow_range *ranges, size_t count)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    size_t kept = 0;
+
+    qsort(ranges, count, sizeof(*ranges), by_address);
+    for (size_t i = 0; i < count; i++) {
+        const struct cow_range next = ranges[i];
+        struct cow_range *last = kept != 0 ? &ranges[kept - 1] : NULL;
+        if (last != NULL && round_down(next.begin, page) <= round_up(last->end, page))
+            last->end = max_u64(last->end, next.end);
+        else
+            ranges[kept++] = next;
+    }
+    return kept;
+}
+
+/* Part of a wanted range, all of it in private memory. */
+static void add_range(struct planning *p, uint64_t begin, uint64_t end)
+{
+    struct cow_plan *plan = p->plan;
+
+    begin = round_up(begin, p->page_bytes);
+    end = round_down(end, p->page_bytes);
+    if (begin >= end || end - begin < COW_MIN_RANGE_BYTES)
+        return;
+    if (plan->range_count == p->room) {
+        size_t room = p->room != 0 ? 2 * p->room : 64;
+        struct cow_range *ranges = arena_new(&plan->arena, room, sizeof(*ranges));
+        if (ranges == NULL) {
+            p->no_room = true;
+            return;
+        }
+        if (plan->range_count != 0)
+            memcpy(ranges, plan->ranges, plan->range_count * sizeof(*ranges));
+        plan->ranges = ranges;
+        p->room = room;
+    }
+    plan->ranges[plan->range_count++] = (struct cow_range){.begin = begin, .end = end};
+}
+
+/* A stretch of private memory, as long as it gets: what of it is wanted? */
+static void take_private(struct planning *p, uint64_t begin, uint64_t end)
+{
+    while (p->next < p->wanted_count && p->wanted[p->next].end <= begin)
+        p->next++;
+    for (size_t i = p->next; i < p->wanted_count && p->wanted[i].begin < end; i++)
+        add_range(p, max_u64(begin, p->wanted[i].begin), min_u64(end, p->wanted[i].end));
+}
+
+/* Memory that cannot be protected: is there a tensor in it? */
+static void take_other(struct planning *p, uint64_t begin, uint64_t end, enum memory_kind kind)
+{
+    struct cow_plan *plan = p->plan;
+
+    for (size_t i = 0; i < plan->item_count && plan->reason[0] == '\0'; i++) {
+        const struct cow_place *place = &plan->places[i];
+        if (!place->excluded && place->bytes >= COW_MIN_RANGE_BYTES && place->address < end &&
+            begin < place->address + place->bytes)
+            cow_plan_say(plan, p->image->items[i].footer.name, memory_kind_text(kind));
+    }
+}
+
+static void take_mapping(void *context, uint64_t begin, uint64_t end, enum memory_kind kind)
+{
+    struct planning *p = context;
+    struct cow_range *last = &p->last_private;
+
+    if (kind == MEMORY_PRIVATE && last->end == begin) {
+        last->end = end;
+        return;
+    }
+    take_private(p, last->begin, last->end);
+    *last = (struct cow_range){0};
+    if (kind == MEMORY_PRIVATE)
+        *last = (struct cow_range){.begin = begin, .end = end};
+    else
+        take_other(p, begin, end, kind);
+}
+
+static bool is_pinned(const struct cow_place *place, pinned_ask *ask)
+{
+    if ((place->flags & SIDESTEP_TENSOR_CPU_WRITES) != 0 || place->bytes == 0)
+        return false;
+    return (place->flags & SIDESTEP_TENSOR_PINNED) != 0 || pinned_is(ask, place->address);
+}
+
+/* Tensors that cannot be protected, whatever their memory is. */
+static void exclude(struct cow_plan *plan, const struct image *image)
+{
+    pinned_ask *ask = pinned_driver();
+
+    for (size_t i = 0; i < image->tensor_count; i++) {
+        struct cow_place *place = &plan->places[i];
+        bool plain = place->address != 0, pinned = plain && is_pinned(place, ask);
+        place->excluded = !plain || pinned;
+        if (place->excluded && place->bytes >= COW_MIN_RANGE_BYTES)
+            cow_plan_say(plan, image->items[i].footer.name,
+                         pinned ? "its memory is pinned" : "it is not contiguous");
+    }
+}
+
+enum sidestep_status cow_plan_ranges(struct cow_plan *plan, const struct image *image,
+                                     struct sidestep_error *err)
+{
+    OWNED struct cow_range *wanted = memory_new(image->count, sizeof(*wanted));
+    struct planning p = {.plan = plan,
+                         .image = image,
+                         .wanted = wanted,
+                         .page_bytes = (uint64_t)sysconf(_SC_PAGESIZE)};
+
+    plan->item_count = image->count;
+    plan->places = arena_new(&plan->arena, image->count, sizeof(*plan->places));
+    if (wanted == NULL || plan->places == NULL)
+        return plan_memory(image->count, sizeof(*wanted), err);
+    cow_plan_places(image, plan->places);
+    exclude(plan, image);
+    for (size_t i = 0; i < image->count; i++) {
+        const struct cow_place *place = &plan->places[i];
+        if (!place->excluded && place->bytes != 0)
+            wanted[p.wanted_count++] =
+                (struct cow_range){.begin = place->address, .end = place->address + place->bytes};
+    }
+    p.wanted_count = cow_plan_merge(wanted, p.wanted_count);
+    TRY(memory_map_read(take_mapping, &p, err));
+    take_private(&p, p.last_private.begin, p.last_private.end);
+    return p.no_room ? plan_memory(p.room, sizeof(*wanted), err) : SIDESTEP_OK;
+}
+
+/* ---- granules and pieces */
+
+static void count_granules(struct cow_plan *plan)
+{
+    plan->granule_count = 0;
+    for (size_t i = 0; i < plan->range_count; i++) {
+        struct cow_range *range = &plan->ranges[i];
+        range->first_granule = plan->granule_count;
+        plan->granule_count +=
+            (range->end - 1) / COW_GRANULE_BYTES - range->begin / COW_GRANULE_BYTES + 1;
+    }
+}
+
+static void cut_granules(struct cow_plan *plan)
+{
+    for (size_t i = 0; i < plan->range_count; i++) {
+        const struct cow_range *range = &plan->ranges[i];
+        struct cow_granule *granule = &plan->granules[range->first_granule];
+        for (uint64_t at = range->begin; at < range->end; granule++) {
+            uint64_t end =
+                min_u64(round_down(at, COW_GRANULE_BYTES) + COW_GRANULE_BYTES, range->end);
+            *granule = (struct cow_granule){.begin = at, .end = end};
+            at = end;
+        }
+    }
+}
+
+/* The range that holds ${address}, or else the first one behind it. */
+static size_t find_range(const struct cow_plan *plan, uint64_t address)
+{
+    size_t low = 0, high = plan->range_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (plan->ranges[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+size_t cow_plan_find(const struct cow_plan *plan, uint64_t address)
+{
+    size_t i = find_range(plan, address);
+
+    if (i == plan->range_count || address < plan->ranges[i].begin)
+        return SIZE_MAX;
+    return plan->ranges[i].first_granule +
+           (address / COW_GRANULE_BYTES - plan->ranges[i].begin / COW_GRANULE_BYTES);
+}
+
+static void hold_item(struct cow_plan *plan, size_t i)
+{
+    const struct cow_place *place = &plan->places[i];
+    size_t r = find_range(plan, place->address);
+
+    if (place->excluded || r == plan->range_count)
+        return;
+    uint64_t begin = max_u64(place->address, plan->ranges[r].begin);
+    uint64_t end = min_u64(place->address + place->bytes, plan->ranges[r].end);
+    if (begin >= end)
+        return;
+    plan->held[i] =
+        (struct image_held){.begin = begin - place->address, .end = end - place->address};
+    plan->held_bytes += end - begin;
+}
+
+/* Call with each piece of item ${i}; ${put}: it has its place, else it is only counted. */
+static void cut_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put)
+{
+    const struct cow_place *place = &plan->places[i];
+    const struct image_held *held = &plan->held[i];
+
+    if (held->begin == held->end)
+        return;
+    uint64_t at = place->address + held->begin, end = place->address + held->end;
+    for (size_t g = cow_plan_find(plan, at); at < end; g++) {
+        uint64_t bytes = min_u64(end, plan->granules[g].end) - at;
+        if (put)
+            plan->pieces[next[g]] =
+                (struct cow_piece){.address = at,
+                                   .bytes = bytes,
+                                   .file_offset = place->file_offset + (at - place->address),
+                                   .item = i};
+        next[g]++;
+        at += bytes;
+    }
+}
+
+enum sidestep_status cow_plan_fill(struct cow_plan *plan, struct sidestep_error *err)
+{
+    size_t total = 0;
+
+    count_granules(plan);
+    OWNED size_t *next = memory_new(plan->granule_count, sizeof(*next));
+    plan->held = arena_new(&plan->arena, plan->item_count, sizeof(*plan->held));
+    plan->granules = arena_new(&plan->arena, plan->granule_count + 1, sizeof(*plan->granules));
+    if (next == NULL || plan->held == NULL || plan->granules == NULL)
+        return plan_memory(plan->granule_count, sizeof(*plan->granules), err);
+    cut_granules(plan);
+    plan->held_bytes = 0;
+    for (size_t i = 0; i < plan->item_count; i++) {
+        hold_item(plan, i);
+        cut_pieces(plan, i, next, false);
+    }
+    for (size_t g = 0; g <= plan->granule_count; g++) {
+        size_t count = g < plan->granule_count ? next[g] : 0;
+        plan->granules[g].first_piece = total;
+        if (g < plan->granule_count)
+            next[g] = total;
+        total += count;
+    }
+    plan->pieces = arena_new(&plan->arena, total, sizeof(*plan->pieces));
+    if (plan->pieces == NULL)
+        return plan_memory(total, sizeof(*plan->pieces), err);
+    for (size_t i = 0; i < plan->item_count; i++)
+        cut_pieces(plan, i, next, true);
+    return SIDESTEP_OK;
+}
+
+void cow_plan_release(struct cow_plan *plan)
+{
+    arena_release(&plan->arena);
+    *plan = (struct cow_plan){0};
+}

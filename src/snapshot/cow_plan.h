@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cow_plan.h -- which of the tensors' memory is write-protected in a save, and which bytes of the
+ * file lie there.
+ *
+ *   item      a tensor of the image; bytes [held.begin, held.end) of its data are protected
+ *   range     protected memory, whole pages; neighbouring tensors share one
+ *   granule   up to 2 MiB of a range, cut at multiples of 2 MiB: protected pages are given back by
+ *             the granule, so that huge pages stay whole
+ *   piece     bytes of one item in one granule
+ *
+ * A range goes on over a page in which one tensor ends and the next begins, whatever lies between
+ * them: else every tensor would cost a huge page.  So a protected page may hold a stranger's bytes,
+ * even malloc's, and nobody who serves faults may write to memory that is not his own mapping.
+ */
+#ifndef SNAPSHOT_COW_PLAN_H
+#define SNAPSHOT_COW_PLAN_H
+
+#include "base/memory.h"
+#include "snapshot/image.h"
+#include "snapshot/memory_map.h"
+
+#define COW_GRANULE_BYTES ((uint64_t)2 << 20)
+#define COW_MIN_RANGE_BYTES ((uint64_t)1 << 20) /* shorter stretches are cheaper to copy */
+
+struct cow_range {
+    uint64_t begin;
+    uint64_t end;
+    size_t first_granule;
+};
+
+struct cow_piece {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t file_offset;
+    size_t item;
+};
+
+struct cow_granule {
+    uint64_t begin;
+    uint64_t end;
+    size_t first_piece; /* those of the next granule follow */
+};
+
+/* Where an item's data lies: what a plan was made for. */
+struct cow_place {
+    uint64_t address; /* 0: the bytes do not lie there as they are written */
+    uint64_t bytes;   /* 0: it is no tensor, too */
+    uint64_t file_offset;
+    uint32_t flags; /* of SIDESTEP_TENSOR_... those that matter here */
+    bool excluded;  /* found out by the plan: not to be protected */
+};
+
+struct cow_plan {
+    struct arena arena;
+    struct cow_place *places; /* one per item */
+    struct image_held *held;  /* one per item */
+    size_t item_count;
+    struct cow_range *ranges; /* by address */
+    size_t range_count;
+    struct cow_granule *granules; /* one more than there are */
+    size_t granule_count;
+    struct cow_piece *pieces;
+    uint64_t held_bytes;
+    char reason[120]; /* why a tensor that could be protected by its size is not; "" */
+};
+
+/* Sort stretches of memory, and make one of those whose pages touch; returns how many are left. */
+size_t cow_plan_merge(struct cow_range *ranges, size_t count);
+/* Where the tensors of ${image} lie, into places[image->count]. */
+void cow_plan_places(const struct image *image, struct cow_place *places);
+/* Make a plan for ${image} from what memory there is.  ${plan} is empty. */
+enum sidestep_status cow_plan_ranges(struct cow_plan *plan, const struct image *image,
+                                     struct sidestep_error *err);
+/* Items, granules and pieces of the ranges, of which the caller may have taken some away. */
+enum sidestep_status cow_plan_fill(struct cow_plan *plan, struct sidestep_error *err);
+void cow_plan_release(struct cow_plan *plan);
+/* The granule that holds ${address}; SIZE_MAX: none. */
+size_t cow_plan_find(const struct cow_plan *plan, uint64_t address);
+/* The item of a granule, for a message. */
+void cow_plan_say(struct cow_plan *plan, const char *name, const char *why);
+
+#endif

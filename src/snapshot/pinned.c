@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pinned.c -- see pinned.h. */
+#include "snapshot/pinned.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/fault.h"
+
+#define CU_POINTER_ATTRIBUTE_MEMORY_TYPE 2
+#define CU_SUCCESS 0 /* only for memory that the driver knows; plain memory is an invalid value */
+
+pinned_ask *pinned_driver(void)
+{
+    pinned_ask *ask = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+
+    if (driver == NULL)
+        return NULL;
+    void *symbol = dlsym(driver, "cuPointerGetAttribute");
+    memcpy(&ask, &symbol, sizeof(ask));
+    (void)dlclose(driver); /* the program still has it */
+    return ask;
+}
+
+bool pinned_is(pinned_ask *ask, uint64_t address)
+{
+    unsigned type = 0;
+
+    if (fault_hit("cuda.pinned"))
+        return true;
+    return ask != NULL && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CU_SUCCESS;
+}

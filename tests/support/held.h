@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * held.h -- saves of a few tensors whose words say which epoch they are of; the next epoch is
+ * written at the moment the call returns.  For tests of holding still: one at a time, on one rank.
+ */
+#ifndef SUPPORT_HELD_H
+#define SUPPORT_HELD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "sidestep/sidestep.h"
+#include "support/scratch.h"
+
+#define MIB ((size_t)1 << 20)
+#define WORDS(bytes) ((bytes) / sizeof(uint64_t))
+#define MAX_TENSORS 4
+
+static struct scratch scratch;
+static bool allowed; /* this machine lets us protect */
+
+static struct job {
+    struct sidestep_engine *engine;
+    struct sidestep_save *save;
+    struct sidestep_save_info info;
+    struct sidestep_error err;
+    struct {
+        uint64_t *words;
+        size_t bytes;
+        int64_t stride;
+        uint32_t flags;
+    } tensors[MAX_TENSORS];
+    size_t count;
+    char path[128];
+} job;
+
+static inline void *map(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(memory != MAP_FAILED);
+    return memory;
+}
+
+static inline void begin(enum sidestep_snapshot snapshot)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    memset(&job, 0, sizeof(job));
+    options.snapshot = snapshot;
+    snprintf(job.path, sizeof(job.path), "%s/it", scratch.path);
+    assert_int_equal(sidestep_engine_open(&job.engine, &options, &job.err), SIDESTEP_OK);
+}
+
+static inline void end(void)
+{
+    assert_int_equal(sidestep_engine_close(&job.engine, NULL), SIDESTEP_OK);
+}
+
+static inline void add(void *memory, size_t bytes, int64_t stride, uint32_t flags)
+{
+    job.tensors[job.count].words = memory;
+    job.tensors[job.count].bytes = bytes;
+    job.tensors[job.count].stride = stride;
+    job.tensors[job.count++].flags = flags;
+}
+
+static inline void fill(uint64_t epoch)
+{
+    for (size_t i = 0; i < job.count; i++)
+        for (size_t n = 0; n < WORDS(job.tensors[i].bytes); n++)
+            job.tensors[i].words[n * (size_t)job.tensors[i].stride] = n << 24 ^ i << 20 ^ epoch;
+}
+
+static inline struct sidestep_state_dict *new_state(uint64_t **targets)
+{
+    struct sidestep_state_dict *state = NULL;
+    struct sidestep_tensor tensor = SIDESTEP_TENSOR_INIT;
+
+    assert_int_equal(sidestep_state_dict_new(&state, NULL), SIDESTEP_OK);
+    for (size_t i = 0; i < job.count; i++) {
+        int64_t shape[] = {(int64_t)WORDS(job.tensors[i].bytes)}, one = 1;
+        char name[16];
+        snprintf(name, sizeof(name), "t%zu", i);
+        tensor.name = name;
+        tensor.dtype = SIDESTEP_UINT64;
+        tensor.ndim = 1;
+        tensor.shape = shape;
+        tensor.strides = targets != NULL ? &one : &job.tensors[i].stride;
+        tensor.data = targets != NULL ? targets[i] : job.tensors[i].words;
+        tensor.flags = targets != NULL ? 0 : job.tensors[i].flags;
+        assert_int_equal(sidestep_state_dict_add_tensor(state, &tensor, NULL), SIDESTEP_OK);
+    }
+    return state;
+}
+
+static inline enum sidestep_status start(void)
+{
+    struct sidestep_state_dict *state = new_state(NULL);
+
+    job.err = (struct sidestep_error){0};
+    enum sidestep_status status =
+        sidestep_save_async(job.engine, job.path, state, NULL, &job.save, &job.err);
+    sidestep_state_dict_free(&state); /* nothing needs it any more */
+    return status;
+}
+
+static inline enum sidestep_status finish(void)
+{
+    job.info = (struct sidestep_save_info)SIDESTEP_SAVE_INFO_INIT;
+    return sidestep_save_finish(&job.save, &job.info, &job.err);
+}
+
+static inline void expect_ok(enum sidestep_status status)
+{
+    if (status != SIDESTEP_OK)
+        print_message("# %s\n", job.err.message);
+    assert_int_equal(status, SIDESTEP_OK);
+}
+
+static inline void expect_epoch(uint64_t epoch)
+{
+    uint64_t *targets[MAX_TENSORS];
+
+    for (size_t i = 0; i < job.count; i++) {
+        targets[i] = malloc(job.tensors[i].bytes);
+        assert_non_null(targets[i]);
+    }
+    struct sidestep_state_dict *state = new_state(targets);
+    expect_ok(sidestep_load(job.engine, job.path, state, NULL, NULL, &job.err));
+    for (size_t i = 0; i < job.count; i++) {
+        for (size_t n = 0; n < WORDS(job.tensors[i].bytes); n++)
+            if (targets[i][n] != (n << 24 ^ i << 20 ^ epoch)) {
+                print_message("# word %zu of tensor %zu is %llx\n", n, i,
+                              (unsigned long long)targets[i][n]);
+                assert_true(false);
+            }
+        free(targets[i]);
+    }
+    sidestep_state_dict_free(&state);
+}
+
+/* A save of epoch 1, overwritten by epoch 2 at once; what was saved is epoch 1. */
+static inline void save_and_overwrite(void)
+{
+    fill(1);
+    expect_ok(start());
+    fill(2);
+    expect_ok(finish());
+    expect_epoch(1);
+}
+
+static inline void expect_cow(size_t at_least, const char *reason)
+{
+    if (strstr(job.info.copy_reason, reason) == NULL)
+        print_message("# reason: '%s'\n", job.info.copy_reason);
+    assert_non_null(strstr(job.info.copy_reason, reason));
+    assert_int_equal(job.info.snapshot,
+                     at_least != 0 ? SIDESTEP_SNAPSHOT_COW : SIDESTEP_SNAPSHOT_COPY);
+    assert_true(job.info.cow_bytes >= at_least);
+    if (at_least == 0)
+        assert_int_equal(job.info.cow_bytes, 0);
+}
+
+static inline void need_cow(void)
+{
+    if (allowed)
+        return;
+    print_message("no write protection here\n");
+    skip();
+}
+
+static inline int setup(void **state)
+{
+    (void)state;
+    if (!scratch_make(&scratch, access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : NULL))
+        return -1;
+    unsigned char *memory = map(4 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 4 * MIB, 1, 0);
+    save_and_overwrite();
+    allowed = job.info.snapshot == SIDESTEP_SNAPSHOT_COW;
+    if (!allowed)
+        print_message("# %s\n", job.info.copy_reason);
+    end();
+    munmap(memory, 4 * MIB);
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    (void)state;
+    scratch_remove(&scratch);
+    return 0;
+}
+
+#endif

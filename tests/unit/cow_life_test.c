@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_life_test.c -- holding still by write protection: what programs do to memory that is held,
+ * and what is learnt from it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "support/held.h"
+
+/* ---- what programs do to memory that is held */
+
+static void unmap_it(unsigned char *memory)
+{
+    munmap(memory + 4 * MIB, 2 * MIB);
+}
+
+static void replace_it(unsigned char *memory)
+{
+    assert_true(mmap(memory + 4 * MIB, 2 * MIB, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
+}
+
+static void discard_it(unsigned char *memory)
+{
+    assert_int_equal(madvise(memory + 4 * MIB, 2 * MIB, MADV_DONTNEED), 0);
+}
+
+static void move_it(unsigned char *memory)
+{
+    uint64_t *moved =
+        mremap(memory + 4 * MIB, 2 * MIB, 2 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, map(2 * MIB));
+    assert_true(moved != MAP_FAILED);
+    for (size_t n = 0; n < WORDS(2 * MIB); n += 512)
+        moved[n] = 1; /* the protection must not have come along for good */
+    munmap(moved, 2 * MIB);
+}
+
+static void memory_that_goes_away_fails_the_save_only(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*act)(unsigned char *memory);
+        const char *said;
+    } acts[] = {{unmap_it, "unmapped"},
+                {replace_it, "unmapped"},
+                {discard_it, "discarded"},
+                {move_it, "moved"}};
+
+    need_cow();
+    for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++) {
+        unsigned char *memory = map(8 * MIB);
+        begin(SIDESTEP_SNAPSHOT_COW);
+        add(memory, 8 * MIB, 1, 0);
+        fill(1);
+        fault_arm("none", 1, false, 0);
+        fault_slow("cow.stage", 900000);
+        expect_ok(start());
+        acts[i].act(memory);
+        fault_slow("", 0);
+        enum sidestep_status status = finish();
+        assert_true(status == SIDESTEP_EINVAL || status == SIDESTEP_EIO);
+        assert_true(strstr(job.err.message, acts[i].said) != NULL ||
+                    strstr(job.err.message, "must stay until") != NULL);
+        job.tensors[0].bytes = 4 * MIB; /* what is still there */
+        save_and_overwrite();
+        expect_cow(4 * MIB, "");
+        end();
+        munmap(memory, 8 * MIB);
+    }
+}
+
+static void memory_may_go_once_it_is_released(void **state)
+{
+    (void)state;
+    need_cow();
+    begin(SIDESTEP_SNAPSHOT_COW);
+    for (int i = 0; i < 3; i++) {
+        job.count = 0;
+        add(map(8 * MIB), 8 * MIB, 1, 0); /* often where the last one was */
+        fill(1);
+        expect_ok(start());
+        expect_ok(sidestep_save_wait(job.save, SIDESTEP_SAVE_RELEASED, -1, &job.err));
+        munmap(job.tensors[0].words, 8 * MIB);
+        expect_ok(finish());
+        expect_cow(8 * MIB, "");
+        expect_epoch(1);
+    }
+    end();
+}
+
+static void a_fork_during_a_save_changes_nothing(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(16 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 16 * MIB, 1, 0);
+    fill(1);
+    fault_slow("cow.stage", 5000);
+    expect_ok(start());
+    pid_t child = fork();
+    if (child == 0) {
+        memset(memory, 7, 16 * MIB); /* its own */
+        _exit(memory[8 * MIB] == 7 ? 0 : 1);
+    }
+    fill(2);
+    expect_ok(finish());
+    fault_slow("", 0);
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    expect_epoch(1);
+    child = fork(); /* with the descriptor, and longer than the engine */
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    save_and_overwrite();
+    end();
+    fill(3); /* nobody waits for handlers that are gone */
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    munmap(memory, 16 * MIB);
+}
+
+static void writes_of_the_kernel_are_held(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(8 * MIB);
+    char path[128];
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 8 * MIB, 1, 0);
+    snprintf(path, sizeof(path), "%s/input", scratch.path);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    fill(2);
+    assert_true(fd >= 0 && write(fd, memory, 8 * MIB) == (ssize_t)(8 * MIB));
+    fill(1);
+    fault_slow("cow.stage", 5000);
+    expect_ok(start());
+    assert_int_equal(pread(fd, memory, 8 * MIB, 0), 8 * MIB);
+    expect_ok(finish());
+    fault_slow("", 0);
+    expect_epoch(1);
+    assert_int_equal(job.tensors[0].words[WORDS(8 * MIB) - 1] & 0xfffff, 2);
+    close(fd);
+    end();
+    munmap(memory, 8 * MIB);
+}
+
+static void a_failed_write_gives_all_back(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(32 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 32 * MIB, 1, 0);
+    fill(1);
+    fault_slow("cow.stage", 5000);
+    fault_arm("posix.pwrite", 2, true, ENOSPC);
+    expect_ok(start());
+    fill(2);
+    assert_int_equal(finish(), SIDESTEP_ENOSPC);
+    fault_arm("", 0, false, 0);
+    fault_slow("", 0);
+    fill(3);
+    save_and_overwrite();
+    expect_cow(32 * MIB, "");
+    end();
+    munmap(memory, 32 * MIB);
+}
+
+static void two_engines_do_not_share_memory(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(4 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    struct job first = job;
+    add(memory, 4 * MIB, 1, 0);
+    save_and_overwrite();
+    first = job;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 4 * MIB, 1, 0);
+    save_and_overwrite();
+    expect_cow(0, "another userfaultfd");
+    end();
+    job = first;
+    end();
+    munmap(memory, 4 * MIB);
+}
+
+static void auto_turns_to_copy_where_cow_gains_nothing(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(32 * MIB);
+    begin(SIDESTEP_SNAPSHOT_AUTO);
+    add(memory, 32 * MIB, 1, 0);
+    fault_slow("cow.stage", 100000); /* the trainer is faster than the copier */
+    save_and_overwrite();
+    expect_cow(32 * MIB, "");
+    assert_true(job.info.fault_bytes > 16 * MIB);
+    fault_slow("", 0);
+    for (int i = 0; i < 8; i++) {
+        save_and_overwrite();
+        expect_cow(0, "was copied while the program waited");
+    }
+    fill(1);
+    expect_ok(start());
+    expect_ok(finish()); /* nobody writes: it gains */
+    expect_cow(32 * MIB, "");
+    expect_ok(start());
+    expect_ok(finish());
+    expect_cow(32 * MIB, "");
+    end();
+    munmap(memory, 32 * MIB);
+}
+
+static void slow_handlers_are_waited_for(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(8 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 8 * MIB, 1, 0);
+    fault_slow("cow.", 50000);
+    save_and_overwrite();
+    fault_slow("", 0);
+    assert_true(job.info.faults != 0 && job.info.fault_max_ns != 0);
+    assert_true(job.info.fault_ns >= job.info.fault_max_ns);
+    end();
+    munmap(memory, 8 * MIB);
+}
+
+static void copy_is_copy(void **state)
+{
+    (void)state;
+    unsigned char *memory = map(4 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COPY);
+    add(memory, 4 * MIB, 1, 0);
+    save_and_overwrite();
+    expect_cow(0, "it was asked for");
+    assert_int_equal(job.info.copy_bytes, 4 * MIB);
+    end();
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    options.snapshot = SIDESTEP_SNAPSHOT_COW + 1;
+    assert_int_equal(sidestep_engine_open(&job.engine, &options, &job.err), SIDESTEP_EUNSUPPORTED);
+    munmap(memory, 4 * MIB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_that_goes_away_fails_the_save_only),
+        cmocka_unit_test(memory_may_go_once_it_is_released),
+        cmocka_unit_test(a_fork_during_a_save_changes_nothing),
+        cmocka_unit_test(writes_of_the_kernel_are_held),
+        cmocka_unit_test(a_failed_write_gives_all_back),
+        cmocka_unit_test(two_engines_do_not_share_memory),
+        cmocka_unit_test(auto_turns_to_copy_where_cow_gains_nothing),
+        cmocka_unit_test(slow_handlers_are_waited_for),
+        cmocka_unit_test(copy_is_copy),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

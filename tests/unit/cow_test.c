@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_test.c -- holding still by write protection: which memory, and what the machine refuses. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "support/held.h"
+
+/* ---- which memory */
+
+static void private_memory_is_protected(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(8 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory + 64, 3 * MIB, 1, 0);
+    add(memory + 64 + 3 * MIB + 64, 3 * MIB, 1, 0);
+    for (int i = 0; i < 3; i++) {
+        save_and_overwrite();
+        expect_cow(6 * MIB - 8192, "");
+        assert_int_equal(job.info.copy_reason[0], 0);
+        assert_int_equal(job.info.cow_bytes + job.info.copy_bytes, 6 * MIB);
+        assert_true(job.info.faults != 0 || job.info.fault_bytes == 0);
+        assert_true(job.info.release_ns != 0);
+    }
+    end();
+    munmap(memory, 8 * MIB);
+}
+
+/* Tensor 0 can be protected, tensor 1 not. */
+static void expect_copied(void *memory, int64_t stride, uint32_t flags, const char *reason)
+{
+    unsigned char *good = map(4 * MIB);
+
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(good, 4 * MIB, 1, 0);
+    add(memory, 2 * MIB, stride, flags);
+    for (int i = 0; i < 2; i++) {
+        save_and_overwrite();
+        expect_cow(4 * MIB, reason);
+        assert_true(job.info.cow_bytes <= 4 * MIB);
+        assert_int_equal(job.info.copy_bytes, 2 * MIB);
+    }
+    end();
+    munmap(good, 4 * MIB);
+}
+
+static void shared_memory_is_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    void *memory = mmap(NULL, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    expect_copied(memory, 1, 0, "'t1': its memory is shared");
+    munmap(memory, 2 * MIB);
+}
+
+static void files_are_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    char path[128];
+    snprintf(path, sizeof(path), "%s/file", scratch.path);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0 && ftruncate(fd, 2 * MIB) == 0);
+    void *memory = mmap(NULL, 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    assert_true(memory != MAP_FAILED);
+    expect_copied(memory, 1, 0, "'t1': its memory is a file's");
+    munmap(memory, 2 * MIB);
+    close(fd);
+}
+
+static void the_stack_is_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    uint64_t memory[WORDS(2 * MIB)];
+    expect_copied(memory, 1, 0, "'t1': its memory is a stack");
+}
+
+static void pinned_and_strided_tensors_are_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    void *memory = map(4 * MIB);
+    expect_copied(memory, 1, SIDESTEP_TENSOR_PINNED, "'t1': its memory is pinned");
+    fault_arm("cuda.pinned", 2, false, 0); /* what the driver says */
+    expect_copied(memory, 1, 0, "'t1': its memory is pinned");
+    fault_arm("", 0, false, 0);
+    expect_copied(memory, 2, 0, "'t1': it is not contiguous");
+    munmap(memory, 4 * MIB);
+}
+
+static void pinned_memory_that_only_the_cpu_writes_is_protected(void **state)
+{
+    (void)state;
+    need_cow();
+    void *memory = map(4 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 4 * MIB, 1, SIDESTEP_TENSOR_CPU_WRITES);
+    fault_arm("cuda.pinned", 1, true, 0);
+    save_and_overwrite();
+    fault_arm("", 0, false, 0);
+    expect_cow(4 * MIB, "");
+    end();
+    munmap(memory, 4 * MIB);
+}
+
+static void read_only_memory_is_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    uint64_t *memory = map(2 * MIB), *good = map(4 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(good, 4 * MIB, 1, 0);
+    add(memory, 2 * MIB, 1, 0);
+    fill(1);
+    assert_int_equal(mprotect(memory, 2 * MIB, PROT_READ), 0);
+    expect_ok(start());
+    job.count = 1;
+    fill(2);
+    job.count = 2;
+    expect_ok(finish());
+    expect_cow(4 * MIB, "'t1': its memory is read-only");
+    expect_epoch(1);
+    end();
+    munmap(memory, 2 * MIB);
+    munmap(good, 4 * MIB);
+}
+
+static void small_states_are_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    void *memory = map(MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, MIB - 8192, 1, 0);
+    save_and_overwrite();
+    expect_cow(0, "too small");
+    end();
+    munmap(memory, MIB);
+}
+
+static void one_memory_under_two_names_is_saved_twice(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(4 * MIB);
+    uint64_t *loaded[2] = {malloc(3 * MIB), malloc(3 * MIB)};
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 3 * MIB, 1, 0);
+    add(memory + MIB, 3 * MIB, 1, 0);
+    for (size_t n = 0; n < WORDS(4 * MIB); n++)
+        ((uint64_t *)(void *)memory)[n] = n;
+    expect_ok(start());
+    memset(memory, 0xff, 4 * MIB);
+    expect_ok(finish());
+    expect_cow(6 * MIB, "");
+    struct sidestep_state_dict *target = new_state(loaded);
+    expect_ok(sidestep_load(job.engine, job.path, target, NULL, NULL, &job.err));
+    for (size_t n = 0; n < WORDS(3 * MIB); n++)
+        assert_true(loaded[0][n] == n && loaded[1][n] == n + WORDS(MIB));
+    sidestep_state_dict_free(&target);
+    end();
+    free(loaded[0]);
+    free(loaded[1]);
+    munmap(memory, 4 * MIB);
+}
+
+/* Pages that were never touched, were discarded, or are the zero page. */
+static void expect_untouched_pages_to_be_held(bool huge)
+{
+    uint64_t *memory = map(8 * MIB), zero[4] = {0};
+
+    if (huge)
+        assert_int_equal(madvise(memory, 8 * MIB, MADV_HUGEPAGE), 0);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 8 * MIB, 1, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(madvise(memory, 8 * MIB, MADV_DONTNEED), 0);
+        for (size_t n = 0; n < WORDS(2 * MIB); n += 512)
+            zero[0] |= memory[n]; /* now the zero page is there */
+        fault_slow("cow.stage", 3000);
+        expect_ok(start());
+        fill(2);
+        expect_ok(finish());
+        fault_slow("", 0);
+        expect_cow(8 * MIB, "");
+        uint64_t *loaded = malloc(8 * MIB);
+        struct sidestep_state_dict *target = new_state(&loaded);
+        expect_ok(sidestep_load(job.engine, job.path, target, NULL, NULL, &job.err));
+        for (size_t n = 0; n < WORDS(8 * MIB); n++)
+            assert_int_equal(loaded[n], 0);
+        sidestep_state_dict_free(&target);
+        free(loaded);
+    }
+    end();
+    munmap(memory, 8 * MIB);
+}
+
+static void untouched_pages_are_held(void **state)
+{
+    (void)state;
+    need_cow();
+    expect_untouched_pages_to_be_held(false);
+    expect_untouched_pages_to_be_held(true);
+}
+
+static void untouched_pages_are_held_by_old_kernels(void **state)
+{
+    (void)state;
+    need_cow();
+    for (int huge = 0; huge < 2; huge++) {
+        fault_arm("uffd.unpopulated", 1, true, EINVAL);
+        expect_untouched_pages_to_be_held(huge != 0);
+        assert_non_null(fault_fired());
+        fault_arm("", 0, false, 0);
+    }
+}
+
+/* ---- what the machine refuses */
+
+static void what_is_refused_is_copied_and_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *point;
+        int sys_errno;
+        const char *reason;
+    } refusals[] = {
+        {"uffd.open", EPERM, "userfaultfd needs vm.unprivileged_userfaultfd=1"},
+        {"uffd.open", ENOSYS, "has no write protection"},
+        {"cow.readv", EPERM, "process_vm_readv"},
+        {"cow.eventfd", EMFILE, "eventfd"},
+        {"maps.open", EACCES, "/proc/self/maps"},
+        {"uffd.register", EBUSY, "another userfaultfd"},
+        {"uffd.register", ENOMEM, "cannot be registered"},
+    };
+    unsigned char *memory = map(4 * MIB);
+
+    need_cow();
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        begin(SIDESTEP_SNAPSHOT_COW);
+        add(memory, 4 * MIB, 1, 0);
+        fault_arm(refusals[i].point, 1, true, refusals[i].sys_errno);
+        save_and_overwrite();
+        assert_non_null(fault_fired());
+        fault_arm("", 0, false, 0);
+        expect_cow(0, refusals[i].reason);
+        end();
+    }
+    munmap(memory, 4 * MIB);
+}
+
+static void what_cannot_be_protected_after_all_is_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(132 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 132 * MIB, 1, 0);
+    fault_arm("uffd.protect", 2, false, ENOMEM); /* one stretch of several */
+    save_and_overwrite();
+    assert_non_null(fault_fired());
+    fault_arm("", 0, false, 0);
+    assert_true(job.info.cow_bytes != 0 && job.info.copy_bytes != 0);
+    assert_int_equal(job.info.cow_bytes + job.info.copy_bytes, 132 * MIB);
+    end();
+    munmap(memory, 132 * MIB);
+}
+
+static void a_program_goes_on_when_protection_cannot_be_lifted(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(8 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 8 * MIB, 1, 0);
+    fill(1);
+    fault_arm("uffd.lift", 2, true, ENOMEM);
+    fault_slow("cow.stage", 2000);
+    expect_ok(start());
+    fill(2); /* nobody hangs */
+    assert_int_equal(finish(), SIDESTEP_EIO);
+    assert_non_null(strstr(job.err.message, "write protection of memory is given up"));
+    fault_arm("", 0, false, 0);
+    fault_slow("", 0);
+    save_and_overwrite(); /* by copy */
+    expect_cow(0, "failed in an earlier save");
+    end();
+    munmap(memory, 8 * MIB);
+}
+
+static void no_lack_of_memory_harms(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(4 * MIB);
+    bool fired = true;
+    unsigned saved = 0, by_copy = 0;
+
+    for (unsigned long nth = 1; fired; nth++) {
+        begin(SIDESTEP_SNAPSHOT_COW);
+        add(memory, 4 * MIB, 1, 0);
+        fill(1);
+        struct sidestep_state_dict *state_dict = new_state(NULL);
+        fault_arm(nth % 2 ? "memory" : "thread.start", (nth + 1) / 2, false, ENOMEM);
+        enum sidestep_status status =
+            sidestep_save_async(job.engine, job.path, state_dict, NULL, &job.save, &job.err);
+        fill(2);
+        if (status == SIDESTEP_OK)
+            status = finish();
+        fired = fault_fired() != NULL || nth % 2 == 0;
+        fault_arm("", 0, false, 0);
+        if (status == SIDESTEP_OK) {
+            saved++;
+            by_copy += job.info.snapshot == SIDESTEP_SNAPSHOT_COPY;
+            expect_epoch(1);
+        } else {
+            assert_true(status == SIDESTEP_ENOMEM || status == SIDESTEP_EUNKNOWN);
+        }
+        save_and_overwrite();
+        sidestep_state_dict_free(&state_dict);
+        end();
+    }
+    assert_true(saved > by_copy && by_copy != 0);
+    munmap(memory, 4 * MIB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(private_memory_is_protected),
+        cmocka_unit_test(shared_memory_is_copied),
+        cmocka_unit_test(files_are_copied),
+        cmocka_unit_test(the_stack_is_copied),
+        cmocka_unit_test(pinned_and_strided_tensors_are_copied),
+        cmocka_unit_test(pinned_memory_that_only_the_cpu_writes_is_protected),
+        cmocka_unit_test(read_only_memory_is_copied),
+        cmocka_unit_test(small_states_are_copied),
+        cmocka_unit_test(one_memory_under_two_names_is_saved_twice),
+        cmocka_unit_test(untouched_pages_are_held),
+        cmocka_unit_test(untouched_pages_are_held_by_old_kernels),
+        cmocka_unit_test(what_is_refused_is_copied_and_said),
+        cmocka_unit_test(what_cannot_be_protected_after_all_is_copied),
+        cmocka_unit_test(a_program_goes_on_when_protection_cannot_be_lifted),
+        cmocka_unit_test(no_lack_of_memory_harms),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* huge_pages_test.c -- tensors get huge pages, and stay where and what they are. */
+#include <errno.h>
+
+#include "support/held.h"
+
+#define HUGE (2 * MIB)
+
+/* Bytes of [memory, memory + bytes) on huge pages, as the kernel counts them; -1: it does not. */
+static long huge_bytes_at(const void *memory, size_t bytes)
+{
+    FILE *file = fopen("/proc/self/smaps", "r");
+    unsigned long begin = 0, end = 0, first, last, from = (unsigned long)(uintptr_t)memory;
+    char line[512];
+    long sum = -1, kib;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "%lx-%lx ", &first, &last) == 2) {
+            begin = first;
+            end = last;
+        }
+        if (begin >= from && end <= from + bytes &&
+            sscanf(line, "AnonHugePages: %ld kB", &kib) == 1)
+            sum = (sum < 0 ? 0 : sum) + kib * 1024;
+    }
+    if (file != NULL)
+        fclose(file);
+    return sum;
+}
+
+static struct sidestep_huge_pages ask(void)
+{
+    struct sidestep_huge_pages report = SIDESTEP_HUGE_PAGES_INIT;
+    struct sidestep_state_dict *state = new_state(NULL);
+
+    expect_ok(sidestep_state_dict_huge_pages(state, &report, &job.err));
+    sidestep_state_dict_free(&state);
+    return report;
+}
+
+/* 16 MiB on small pages, at a multiple of 2 MiB, with room around. */
+static unsigned char *small_pages(unsigned char **map_of_it)
+{
+    *map_of_it = map(20 * MIB);
+    unsigned char *memory = (unsigned char *)(((uintptr_t)*map_of_it + HUGE) / HUGE * HUGE);
+    assert_int_equal(madvise(*map_of_it, 20 * MIB, MADV_NOHUGEPAGE), 0);
+    memset(*map_of_it, 1, 20 * MIB);
+    return memory;
+}
+
+static void tensors_get_huge_pages(void **state)
+{
+    (void)state;
+    unsigned char *mapping, *memory = small_pages(&mapping);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory + 64, 6 * MIB, 1, 0);
+    add(memory + 6 * MIB + 128, 9 * MIB, 1, 0); /* shares a huge page with the first */
+    fill(1);
+    struct sidestep_huge_pages report = ask();
+    if (report.sys_errno == EINVAL) {
+        print_message("no MADV_COLLAPSE here\n");
+        end();
+        munmap(mapping, 20 * MIB);
+        skip();
+    }
+    assert_int_equal(report.bytes, 12 * MIB); /* from 2 to 14 MiB */
+    assert_int_equal(report.huge_bytes, report.bytes);
+    assert_int_equal(report.sys_errno, 0);
+    assert_true(report.took_ns != 0);
+    assert_int_equal(huge_bytes_at(mapping, 20 * MIB), 12 * MIB);
+    for (size_t i = 0; i < job.count; i++)
+        for (size_t n = 0; n < WORDS(job.tensors[i].bytes); n++)
+            assert_true(job.tensors[i].words[n] == (n << 24 ^ i << 20 ^ 1));
+    save_and_overwrite();
+    assert_int_equal(ask().huge_bytes, 12 * MIB); /* protection by granules has split none */
+    end();
+    munmap(mapping, 20 * MIB);
+}
+
+static void what_is_refused_is_told(void **state)
+{
+    (void)state;
+    unsigned char *mapping, *memory = small_pages(&mapping);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 4 * MIB, 1, 0);
+    fault_arm("huge.collapse", 1, true, ENOMEM);
+    struct sidestep_huge_pages report = ask();
+    fault_arm("", 0, false, 0);
+    assert_int_equal(report.bytes, 4 * MIB);
+    assert_int_equal(report.huge_bytes, 0);
+    assert_int_equal(report.sys_errno, ENOMEM);
+    assert_int_equal(sidestep_state_dict_huge_pages(NULL, &report, &job.err), SIDESTEP_EINVAL);
+    struct sidestep_state_dict *tensors = new_state(NULL);
+    report.struct_size = 0;
+    assert_int_equal(sidestep_state_dict_huge_pages(tensors, &report, &job.err), SIDESTEP_EINVAL);
+    expect_ok(sidestep_state_dict_huge_pages(tensors, NULL, &job.err));
+    fault_arm("memory", 1, false, 0);
+    assert_int_equal(sidestep_state_dict_huge_pages(tensors, NULL, &job.err), SIDESTEP_ENOMEM);
+    fault_arm("", 0, false, 0);
+    sidestep_state_dict_free(&tensors);
+    end();
+    munmap(mapping, 20 * MIB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_get_huge_pages),
+        cmocka_unit_test(what_is_refused_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
