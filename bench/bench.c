@@ -5,7 +5,7 @@
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
- * Parts: save, load, reshard, plan.
+ * Parts: save, hold, load, reshard, plan.
  */
 #include "bench.h"
 
@@ -37,6 +37,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
 {
     if (strcmp(part, "save") == 0)
         bench_save(bench, bytes);
+    else if (strcmp(part, "hold") == 0)
+        bench_hold(bench, bytes);
     else if (strcmp(part, "load") == 0)
         bench_load(bench, bytes);
     else if (strcmp(part, "reshard") == 0)

@@ -581,7 +581,7 @@ struct sidestep_huge_pages {
  * them write protection costs 0.05 ms per GiB instead of 20-40, and computing is often faster, too.
  * Optional, once after the state was built; again after a fork(2), which splits what is then
  * written, and not while a save has not RELEASED the state (what is protected stays as it is).
- * ${report} may be NULL.  Not collective.  Blocks: 0.1-0.3 s per GiB that has to be moved, nothing
+ * ${report} may be NULL.  Not collective.  Blocks: 0.2-3 s per GiB that has to be moved, nothing
  * for what is on huge pages already.  Needs Linux 6.1; before, the kernel is asked to do it by and
  * by, where transparent huge pages are enabled at all.
  * An allocator that gives huge pages from the start costs nothing: glibc with

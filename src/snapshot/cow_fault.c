@@ -45,7 +45,8 @@ void cow_give_up(struct cow *cow, const char *what, int sys_errno)
     cow->shared.dead = true;
     for (size_t i = 0; i < cow->plan.range_count; i++)
         (void)uffd_unregister(&cow->uffd, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
-    /* The number stays taken, so that nobody's ioctl() goes astray; what it meant is gone. */
+    /* The number stays taken, so that nobody's ioctl() goes astray.  What it meant is gone once the
+     * handlers have left poll(2): not before, so those who wait were woken above. */
     (void)dup2(cow->stop_fd, cow->uffd.fd);
 }
 

@@ -114,7 +114,9 @@ int uffd_unregister(const struct uffd *uffd, uint64_t begin, uint64_t end)
 {
     struct uffdio_range range = {.start = begin, .len = end - begin};
 
-    return ioctl(uffd->fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
+    int failed = ioctl(uffd->fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
+    uffd_wake(uffd, begin, end); /* the kernel does so only for the other kinds of faults */
+    return failed;
 }
 
 static int write_protect(const struct uffd *uffd, uint64_t begin, uint64_t end, uint64_t mode)
