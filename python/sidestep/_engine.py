@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
@@ -384,7 +384,7 @@ def _number(variable: str) -> int:
     return int(text)
 
 
-def _choice(variable: str, choices: dict[str, int]) -> int:
+def _choice(variable: str, choices: Mapping[str, int]) -> int:
     text = os.environ.get(variable) or next(iter(choices))
     if text not in choices:
         raise make_error(f"{variable} is '{text}', none of: {', '.join(choices)}")
