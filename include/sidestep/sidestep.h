@@ -485,6 +485,8 @@ struct sidestep_engine;
  * system calls: as long as a save has not RELEASED them, a read(2) or recv(2) into tensors fails
  * with EFAULT.  For programs whose tensors are written by their own code only. */
 #define SIDESTEP_ENGINE_USER_MODE_FAULTS 2u
+/** Background threads keep the priority they were started with. */
+#define SIDESTEP_ENGINE_KEEP_PRIORITY 4u
 
 /*
  * How a save holds the state still while training goes on.  What is written is the same: the state
@@ -536,6 +538,8 @@ struct sidestep_engine_options {
                           bench` measures what serves a disk best */
     enum sidestep_snapshot snapshot;
     uint32_t reserved; /* zero */
+    uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
+    const char *background_cpus;     /* where background threads run, as "0-3,8"; NULL: anywhere */
 };
 #define SIDESTEP_ENGINE_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -592,6 +596,20 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_huge_pages(const struct sidestep_state_dict *state,
                                struct sidestep_huge_pages *report, struct sidestep_error *err);
 
+/*
+ * A good neighbour.  Threads that hash and write in the background run in the idle class of
+ * processor and disk, where the process may leave it again, else with a nice value of 10.  While
+ * somebody waits for a save (a blocking or streamed one, sidestep_save_wait(),
+ * sidestep_save_finish(), the next save, close), it is done at full priority, and neither a pause
+ * nor ${spread_ms} holds it; ${write_bytes_per_second} always does.
+ */
+
+/** sidestep_engine_pause(engine), sidestep_engine_resume(engine): between the two, background
+    writes stand still, after those in flight: for parts of training that nothing may disturb.  Any
+    thread. */
+SIDESTEP_API void sidestep_engine_pause(struct sidestep_engine *engine);
+SIDESTEP_API void sidestep_engine_resume(struct sidestep_engine *engine);
+
 /**
  * sidestep_engine_close(&engine, err):
  * Wait for a save in flight, close the series that are open, stop the threads, free everything.
@@ -643,6 +661,8 @@ struct sidestep_save_options {
     uint64_t step;
     uint64_t deadline_ms; /* for the commit, since the last progress seen; 0: the engine's */
     const struct sidestep_error *failure; /* NULL, or why this rank cannot take part: see below */
+    uint64_t spread_ms; /* write evenly over this time, if the disk is faster: to be done before
+                           the next save, say, with the least disturbance; 0: as fast as it goes */
 };
 #define SIDESTEP_SAVE_OPTIONS_INIT                                                                 \
     {                                                                                              \
@@ -689,6 +709,7 @@ struct sidestep_save_info {
     uint64_t stage_ns;   /* ... copying */
     uint64_t write_ns;   /* in the background: until WRITTEN */
     uint64_t commit_ns;  /* in the background: from WRITTEN to COMMITTED */
+    uint64_t held_ns;   /* ... of write_ns: held back by a pause, a limit or spread_ms */
     uint64_t release_ns; /* in the background: from STAGED to RELEASED; 0: at the same time */
     enum sidestep_snapshot snapshot; /* COW if any tensor was held so, else COPY */
     uint32_t reserved;
@@ -743,6 +764,19 @@ SIDESTEP_API enum sidestep_status sidestep_save_poll(struct sidestep_save *save,
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_save_wait(struct sidestep_save *save, enum sidestep_save_state state, int64_t timeout_ms,
                    struct sidestep_error *err);
+
+/**
+ * sidestep_save_watch(save, state, timeout_ms, err):
+ * The same, for a thread that is none of training's: the save is not hurried.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_save_watch(struct sidestep_save *save, enum sidestep_save_state state, int64_t timeout_ms,
+                    struct sidestep_error *err);
+
+/**
+ * sidestep_save_hurry(save): from now on it is done as if somebody waited for it.  Any thread.
+ */
+SIDESTEP_API void sidestep_save_hurry(struct sidestep_save *save);
 
 /**
  * sidestep_save_finish(&save, info, err):

@@ -161,6 +161,8 @@ class EngineOptions(Structure):
     io: int
     io_depth: int
     snapshot: int
+    write_bytes_per_second: int
+    background_cpus: Optional[Bytes]
     _fields_ = [
         ("struct_size", Size),
         ("comm", POINTER(Comm)),
@@ -175,6 +177,8 @@ class EngineOptions(Structure):
         ("io_depth", Uint32),
         ("snapshot", Int),
         ("reserved", Uint32),
+        ("write_bytes_per_second", Uint64),
+        ("background_cpus", String),
     ]
 
 
@@ -205,6 +209,7 @@ class SaveOptions(Structure):
     step: int
     deadline_ms: int
     failure: Any
+    spread_ms: int
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
@@ -212,6 +217,7 @@ class SaveOptions(Structure):
         ("step", Uint64),
         ("deadline_ms", Uint64),
         ("failure", POINTER(ErrorInfo)),
+        ("spread_ms", Uint64),
     ]
 
 
@@ -232,6 +238,7 @@ class SaveInfo(Structure):
     stage_ns: int
     write_ns: int
     commit_ns: int
+    held_ns: int
     release_ns: int
     snapshot: int
     cow_bytes: int
@@ -257,6 +264,7 @@ class SaveInfo(Structure):
         ("stage_ns", Uint64),
         ("write_ns", Uint64),
         ("commit_ns", Uint64),
+        ("held_ns", Uint64),
         ("release_ns", Uint64),
         ("snapshot", Int),
         ("reserved", Uint32),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sidestep")
 
-_IO = {
+_IO: dict[str, int] = {
     "auto": _abi.Io.IO_AUTO,
     "uring": _abi.Io.IO_URING,
     "threads": _abi.Io.IO_THREADS,
@@ -109,6 +109,9 @@ class Engine:
         options.io = _choice("SIDESTEP_IO", _IO)
         options.io_depth = _number("SIDESTEP_IO_DEPTH")
         options.snapshot = _choice("SIDESTEP_SNAPSHOT", _SNAPSHOT)
+        options.write_bytes_per_second = _number("SIDESTEP_WRITE_BYTES_PER_SECOND")
+        cpus = os.environ.get("SIDESTEP_BACKGROUND_CPUS")
+        options.background_cpus = cpus.encode() if cpus else None
         options.timeout_ms = max(1, int(timeout_s() * 1000))
         events = os.environ.get("SIDESTEP_EVENTS")
         if events:

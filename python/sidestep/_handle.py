@@ -142,12 +142,14 @@ class _Stage(concurrent.futures.Future[Any]):
         return False
 
     def result(self, timeout: Optional[float] = None) -> Any:
+        self._hurry()
         try:
             return super().result(timeout)
         finally:
             self._told()
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
+        self._hurry()
         try:
             return super().exception(timeout)
         finally:
@@ -157,6 +159,11 @@ class _Stage(concurrent.futures.Future[Any]):
         """As in `concurrent.futures`.  Runs on the package's thread once the stage is reached, or
         at once.  There, whatever it raises is logged, SystemExit too."""
         super().add_done_callback(_Contained(fn))
+
+    def _hurry(self) -> None:
+        """Somebody waits: the library need not give way to training any more."""
+        if not self.done() and self._owner is not None:
+            self._owner.hurry()
 
     def _told(self) -> None:
         """The outcome was given to somebody, if there is one that failed."""
@@ -275,10 +282,17 @@ class SaveHandle(_Stage):
 
         Raises `Error` if it has failed.  Ctrl-C ends the wait, not the save.
         """
+        self._hurry()
         if not concurrent.futures.wait([self], timeout).done:
             return False
         super().result()
         return True
+
+    def hurry(self) -> None:
+        """From now on at full priority and speed, as if somebody waited for it."""
+        with self._lock:
+            if self._pointer:
+                lib().sidestep_save_hurry(self._pointer)
 
     def progress(self) -> Progress:
         """How far it is, now.  Does not wait for storage."""
@@ -297,6 +311,7 @@ class SaveHandle(_Stage):
     def wait_for_turn(self) -> None:
         """Until this rank's engine can take the next save.  Interruptible."""
         last = self if self._engine.rank == 0 else self.written
+        self._hurry()
         concurrent.futures.wait([last])
 
     def take_sticky(self) -> Optional[Error]:
@@ -347,7 +362,7 @@ class SaveHandle(_Stage):
 
     def _await(self, state: SaveState) -> Optional[Error]:
         err = _abi.ErrorInfo()
-        status = lib().sidestep_save_wait(self._pointer, int(state), -1, ctypes.byref(err))
+        status = lib().sidestep_save_watch(self._pointer, int(state), -1, ctypes.byref(err))
         return error_of(status, err, rank=self._engine.rank) if status else None
 
     def _finish(self) -> None:

@@ -91,6 +91,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "sidestep_state_dict_bytes": (Pointer, [Pointer, String, POINTER(Size)]),
     # the engine
     "sidestep_engine_open": (Int, [Handle, POINTER(EngineOptions), _Err]),
+    "sidestep_engine_pause": (None, [Pointer]),
+    "sidestep_engine_resume": (None, [Pointer]),
     "sidestep_engine_prepare": (Int, [Pointer, Pointer, _Err]),
     "sidestep_engine_close": (Int, [Handle, _Err]),
     "sidestep_save_async": (
@@ -99,6 +101,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "sidestep_save_poll": (Int, [Pointer, POINTER(SaveInfo)]),
     "sidestep_save_wait": (Int, [Pointer, Int, Int64, _Err]),
+    "sidestep_save_watch": (Int, [Pointer, Int, Int64, _Err]),
+    "sidestep_save_hurry": (None, [Pointer]),
     "sidestep_save_finish": (Int, [Handle, POINTER(SaveInfo), _Err]),
     "sidestep_save": (
         Int,

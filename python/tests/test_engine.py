@@ -91,6 +91,8 @@ def test_own_failure_is_raised_as_it_is(tmp_path: Path) -> None:
         ("SIDESTEP_SNAPSHOT", "fork", "SIDESTEP_SNAPSHOT is 'fork', none of: auto, copy, cow"),
         ("SIDESTEP_TIMEOUT", "x", "SIDESTEP_TIMEOUT is 'x', not a number of seconds"),
         ("SIDESTEP_IO", "fast", "SIDESTEP_IO is 'fast', none of: auto, uring, threads, buffered"),
+        ("SIDESTEP_WRITE_BYTES_PER_SECOND", "1G", "is '1G', not a number"),
+        ("SIDESTEP_BACKGROUND_CPUS", "a-b", "background_cpus 'a-b' is not a list"),
         ("SIDESTEP_IO_DEPTH", "65", "io_depth 65 is more than 64"),
         ("SIDESTEP_EVENTS", "/nowhere/at/all", "open the event file '/nowhere/at/all'"),
     ],

@@ -37,6 +37,8 @@ static void *probe(void *argument)
     struct priority_rights *rights = argument;
     pid_t self = priority_self();
 
+    if (sched_getscheduler(0) != SCHED_OTHER) /* somebody chose that: it is not ours to undo */
+        return NULL;
     rights->idle_io = set_io_class(self, IOPRIO_CLASS_IDLE);
     rights->idle = set_policy(self, SCHED_IDLE);
     rights->raise = rights->idle && set_policy(self, SCHED_OTHER);

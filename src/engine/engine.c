@@ -13,9 +13,11 @@
 #include "base/trace.h"
 #include "store/store_ring.h"
 
-_Static_assert(sizeof(struct sidestep_engine_options) == 80, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_engine_options) == 96, "a field was added: apply it below");
 
-#define ENGINE_FLAGS ((uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO | SIDESTEP_ENGINE_USER_MODE_FAULTS)
+#define ENGINE_FLAGS                                                                               \
+    ((uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO | SIDESTEP_ENGINE_USER_MODE_FAULTS |                   \
+     SIDESTEP_ENGINE_KEEP_PRIORITY)
 
 enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err)
 {
@@ -51,8 +53,10 @@ void engine_retain(struct sidestep_engine *engine)
 
 void engine_release(struct sidestep_engine *engine)
 {
-    if (atomic_fetch_sub(&engine->references, 1) == 1)
-        free(engine);
+    if (atomic_fetch_sub(&engine->references, 1) != 1)
+        return;
+    neighbour_destroy(&engine->neighbour);
+    free(engine);
 }
 
 /* The caller's reference, and all that the engine owns. */
@@ -141,6 +145,8 @@ static enum sidestep_status engine_open_local(struct sidestep_engine *engine,
 
     TRY(options_copy(&options, sizeof(options), theirs, "engine options", err));
     TRY(apply_options(engine, &options, err));
+    TRY(neighbour_init(&engine->neighbour, (options.flags & SIDESTEP_ENGINE_KEEP_PRIORITY) == 0,
+                       options.write_bytes_per_second, options.background_cpus, err));
     TRY(events_open(&engine->events, &options, engine->comm.rank, err));
     return start_threads(engine, options.threads, err);
 }
@@ -200,6 +206,18 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
         bytes = min_u64(bytes, engine->pool_cap);
     hold_open(&engine->hold);
     return pool_reserve(&engine->pool, bytes, engine->stagers, err);
+}
+
+void sidestep_engine_pause(struct sidestep_engine *engine)
+{
+    if (engine_check(engine, NULL) == SIDESTEP_OK)
+        neighbour_pause(&engine->neighbour, true);
+}
+
+void sidestep_engine_resume(struct sidestep_engine *engine)
+{
+    if (engine_check(engine, NULL) == SIDESTEP_OK)
+        neighbour_pause(&engine->neighbour, false);
 }
 
 enum sidestep_status sidestep_engine_close(struct sidestep_engine **out, struct sidestep_error *err)

@@ -13,6 +13,7 @@
 #include "commit/commit.h"
 #include "engine/events.h"
 #include "engine/hold.h"
+#include "engine/neighbour.h"
 #include "engine/pipeline.h"
 #include "plan/save_plan.h"
 #include "snapshot/image.h"
@@ -38,8 +39,9 @@ struct sidestep_engine {
     struct store *store;
     struct clock *clock;
     uint32_t flags;
-    struct store_queue_kind io; /* how bytes go to storage and back */
-    uint64_t pool_cap;          /* 0: as large as needed */
+    struct store_queue_kind io;
+    struct neighbour neighbour;
+    uint64_t pool_cap; /* 0: as large as needed */
     uint64_t timeout_ms;
     struct workers *stagers;
     struct workers *writers;
@@ -83,6 +85,7 @@ struct sidestep_save {
         bool cancel;   /* ... or must end at once */
         bool ran;      /* the runner has ended */
         bool learning; /* a thread is asking storage */
+        bool hurried;  /* it counts as waited for until the runner has ended */
         bool asked;    /* somebody was told how it ended */
         enum sidestep_save_state state;
         struct sidestep_error err; /* once ABORTED or UNKNOWN */

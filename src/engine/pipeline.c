@@ -51,6 +51,7 @@ static void fail_locked(struct pipeline *p, const struct sidestep_error *why)
     if (!p->shared.failed)
         p->shared.err = *why;
     p->shared.failed = true;
+    atomic_store(&p->stop, true);
     pthread_cond_broadcast(&p->shared.changed);
 }
 
@@ -197,8 +198,11 @@ static void start_window(struct writer *writer, size_t i)
     const struct image_window *w = &p->image->windows[i];
     struct store_request *request = writer->free;
     struct sidestep_error why = {0};
+    uint64_t held_ns = 0;
 
     pthread_mutex_unlock(&p->shared.lock);
+    if (p->neighbour != NULL)
+        held_ns = neighbour_take(p->neighbour, w->bytes, p->bytes_per_second, &p->stop);
     if (image_finish(p->image, i, window_buffer(p, i), &why) != SIDESTEP_OK) {
         pipeline_fail(p, &why);
     } else {
@@ -212,6 +216,7 @@ static void start_window(struct writer *writer, size_t i)
         store_queue_start(&writer->queue, request);
     }
     pthread_mutex_lock(&p->shared.lock);
+    p->shared.held_ns += held_ns;
 }
 
 /* Locked: the window of ${request} is written, or the write has failed. */
@@ -268,6 +273,8 @@ static void write_windows(void *context)
     struct pipeline *p = writing->p;
     struct writer writer = {.p = p, .file = writing->file};
 
+    if (p->neighbour != NULL)
+        neighbour_join(p->neighbour);
     store_queue_open(&writer.queue, writing->kind, writing->threads);
     for (unsigned i = 0; i < writer.queue.depth; i++) {
         writer.requests[i].next = writer.free;
@@ -279,6 +286,8 @@ static void write_windows(void *context)
     p->shared.used_ring = p->shared.used_ring || writer.queue.ring_count != 0;
     pthread_mutex_unlock(&p->shared.lock);
     store_queue_close(&writer.queue); /* after a failure, requests may still read the pool */
+    if (p->neighbour != NULL)
+        neighbour_leave(p->neighbour);
 }
 
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,

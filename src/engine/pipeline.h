@@ -17,6 +17,7 @@
 #include <pthread.h>
 
 #include "base/workers.h"
+#include "engine/neighbour.h"
 #include "snapshot/cow.h"
 #include "snapshot/image.h"
 #include "snapshot/pool.h"
@@ -36,6 +37,11 @@ struct pipeline {
     struct workers_job staging; /* ... until pipeline_settle() */
     void (*released)(void *context);
     void *context;
+    /* May be set before pipeline_write(): to whom the writers give way (NULL: nobody), and how fast
+     * they write unless somebody waits (0: as it goes). */
+    struct neighbour *neighbour;
+    uint64_t bytes_per_second;
+    atomic_bool stop; /* as shared.failed, for those that wait elsewhere */
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
@@ -48,7 +54,8 @@ struct pipeline {
         size_t written;
         uint64_t staged_bytes;
         uint64_t written_bytes;
-        bool used_ring; /* a window went through io_uring */
+        uint64_t held_ns; /* of all writers, by the neighbour */
+        bool used_ring;   /* a window went through io_uring */
         bool failed;
         struct sidestep_error err; /* the first */
     } shared;

@@ -21,7 +21,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 
-_Static_assert(sizeof(struct sidestep_save_options) == 40, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_save_options) == 48, "a field was added: apply it below");
 
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
  * brought the same x. */
@@ -304,9 +304,13 @@ static void stage(struct starting *s)
 
     if (streamed || s->blocking)
         save_release_runner(save, false);
-    pipeline_stage(&save->pipeline, s->engine->stagers);
     if (streamed)
+        neighbour_wait_begin(&s->engine->neighbour);
+    pipeline_stage(&save->pipeline, s->engine->stagers);
+    if (streamed) {
+        neighbour_wait_end(&s->engine->neighbour);
         s->info->flags |= SIDESTEP_SAVE_STREAMED;
+    }
     set_staged(s, from);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
     if (!streamed && !s->blocking)

@@ -90,7 +90,8 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
                   (json_int_t)info->stage_ns, "write_ns", (json_int_t)info->write_ns, "commit_ns",
                   (json_int_t)info->commit_ns);
     if (fields != NULL && (state == SIDESTEP_SAVE_WRITTEN || state == SIDESTEP_SAVE_COMMITTED))
-        (void)json_object_set_new(fields, "io", json_string(io_name(info)));
+        (void)json_object_update_new(fields, json_pack("{s:s, s:I}", "io", io_name(info), "held_ns",
+                                                       (json_int_t)info->held_ns));
     if (fields != NULL && state >= SIDESTEP_SAVE_STAGED)
         hold_event(info, fields);
     if (fields != NULL && err != NULL)
@@ -141,6 +142,7 @@ void save_join(struct sidestep_save *save)
 {
     bool mine;
 
+    neighbour_wait_begin(&save->engine->neighbour);
     pthread_mutex_lock(&save->shared.lock);
     while (save->has_runner && !save->shared.ran)
         pthread_cond_wait(&save->shared.changed, &save->shared.lock);
@@ -149,6 +151,7 @@ void save_join(struct sidestep_save *save)
     pthread_mutex_unlock(&save->shared.lock);
     if (mine)
         pthread_join(save->runner, NULL);
+    neighbour_wait_end(&save->engine->neighbour);
 }
 
 void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict)
@@ -225,8 +228,8 @@ static void wait_turn(struct sidestep_save *save, uint64_t since, uint64_t *slic
     *slice_ms = *slice_ms * 2 < WAIT_SLICE_MS ? *slice_ms * 2 : WAIT_SLICE_MS;
 }
 
-enum sidestep_status sidestep_save_wait(struct sidestep_save *save, enum sidestep_save_state state,
-                                        int64_t timeout_ms, struct sidestep_error *err)
+enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidestep_save_state state,
+                                         int64_t timeout_ms, struct sidestep_error *err)
 {
     if (save == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "save is NULL");
@@ -254,6 +257,30 @@ enum sidestep_status sidestep_save_wait(struct sidestep_save *save, enum sideste
     }
     pthread_mutex_unlock(&save->shared.lock);
     return status;
+}
+
+enum sidestep_status sidestep_save_wait(struct sidestep_save *save, enum sidestep_save_state state,
+                                        int64_t timeout_ms, struct sidestep_error *err)
+{
+    if (save == NULL || engine_check(save->engine, NULL) != SIDESTEP_OK)
+        return sidestep_save_watch(save, state, timeout_ms, err);
+    neighbour_wait_begin(&save->engine->neighbour);
+    enum sidestep_status status = sidestep_save_watch(save, state, timeout_ms, err);
+    neighbour_wait_end(&save->engine->neighbour);
+    return status;
+}
+
+void sidestep_save_hurry(struct sidestep_save *save)
+{
+    if (save == NULL || engine_check(save->engine, NULL) != SIDESTEP_OK)
+        return;
+    neighbour_wait_begin(&save->engine->neighbour);
+    pthread_mutex_lock(&save->shared.lock);
+    bool first = !save->shared.hurried && !save->shared.ran;
+    save->shared.hurried = save->shared.hurried || first;
+    pthread_mutex_unlock(&save->shared.lock);
+    if (!first) /* else the runner ends it */
+        neighbour_wait_end(&save->engine->neighbour);
 }
 
 enum sidestep_status sidestep_save_poll(struct sidestep_save *save, struct sidestep_save_info *info)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/checked.h"
 #include "base/owned.h"
 #include "base/trace.h"
 #include "engine/engine.h"
@@ -61,6 +62,7 @@ static void note_io(struct sidestep_save *save, struct store_file *file)
         flags |= SIDESTEP_SAVE_URING;
     pthread_mutex_lock(&save->shared.lock);
     save->shared.info.flags |= flags;
+    save->shared.info.held_ns = save->pipeline.shared.held_ns;
     pthread_mutex_unlock(&save->shared.lock);
 }
 
@@ -83,6 +85,10 @@ static enum sidestep_status write_shard(struct sidestep_save *save, struct sides
     TRY(store_file_allocate(file, total, err));
     /* Requests that extend a file wait for each other. */
     TRY(store_file_truncate(file, total, err));
+    save->pipeline.neighbour = &engine->neighbour;
+    if (save->options.spread_ms != 0)
+        save->pipeline.bytes_per_second =
+            max_u64(1, (uint64_t)((double)total * 1000 / (double)save->options.spread_ms));
     TRY(pipeline_write(&save->pipeline, file, &engine->io, engine->writers, err));
     note_io(save, file);
     TRY(write_footer(save, items, file, err));
@@ -180,7 +186,10 @@ void *save_runner_main(void *argument)
         run(save);
     pthread_mutex_lock(&save->shared.lock);
     save->shared.ran = true;
+    bool hurried = save->shared.hurried;
     pthread_cond_broadcast(&save->shared.changed);
     pthread_mutex_unlock(&save->shared.lock);
+    if (hurried)
+        neighbour_wait_end(&save->engine->neighbour);
     return NULL;
 }

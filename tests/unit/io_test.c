@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -230,6 +231,203 @@ static void results_may_be_bad(void **state)
     close_engine(&engine);
 }
 
+/* ---- reading */
+
+/* Each read once: an error of storage fails the load; other results are made good. */
+static void reads_may_be_bad(void **state)
+{
+    static const struct {
+        const char *point;
+        int sys_errno;
+        enum sidestep_status status;
+    } cases[] = {{"ring.result", EIO, SIDESTEP_EIO},
+                 {"ring.result", EAGAIN, SIDESTEP_OK},
+                 {"ring.short", 0, SIDESTEP_OK},
+                 {"ring.start", 0, SIDESTEP_OK},
+                 {"ring.setup", EPERM, SIDESTEP_OK}};
+    struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
+    struct sidestep_save_info info;
+
+    (void)state;
+    scale = 64;
+    save_and_load(engine, 7, &info);
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
+        for (unsigned long nth = 1;; nth++) {
+            struct sidestep_error err = {0};
+            fault_arm(cases[c].point, nth, false, cases[c].sys_errno);
+            enum sidestep_status status = load(engine, 7, &err);
+            const char *fired = fault_fired();
+            fault_arm("", 0, false, 0);
+            assert_int_equal(status, fired != NULL ? cases[c].status : SIDESTEP_OK);
+            if (status != SIDESTEP_OK)
+                assert_non_null(strstr(err.message, "__0_0"));
+            if (fired != NULL)
+                continue;
+            /* The control: there was something to fail. */
+            assert_true(nth > 1 || (info.flags & SIDESTEP_SAVE_URING) == 0);
+            break;
+        }
+    close_engine(&engine);
+}
+
+#define GUARD_BYTES 4096u
+
+/* Memory at a page, a length that is none: all of it is filled, and nothing behind it. */
+static void reads_go_straight(void **state)
+{
+    static const size_t lengths[] = {1u << 20, (5u << 20) + 4096, (5u << 20) + 4, (9u << 20) - 4};
+    struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
+    struct sidestep_error err = {0};
+
+    (void)state;
+    for (size_t c = 0; c < sizeof(lengths) / sizeof(lengths[0]); c++)
+        for (size_t skew = 0; skew <= 64; skew += 64) {
+            struct sidestep_state_dict *dict = NULL;
+            unsigned char *memory = NULL;
+            int64_t shape[] = {(int64_t)(lengths[c] / 4)};
+            size_t room = lengths[c] + 2 * GUARD_BYTES;
+            assert_int_equal(posix_memalign((void **)&memory, 4096, room), 0);
+            memset(memory, 0xee, room);
+            for (size_t i = 0; i < lengths[c] / 4; i++)
+                ((uint32_t *)(void *)(memory + skew))[i] = (uint32_t)(i * 2654435761u);
+            assert_int_equal(sidestep_state_dict_new(&dict, &err), SIDESTEP_OK);
+            struct sidestep_tensor tensor = SIDESTEP_TENSOR_INIT;
+            tensor.name = "t";
+            tensor.dtype = SIDESTEP_FLOAT32;
+            tensor.ndim = 1;
+            tensor.shape = shape;
+            tensor.data = memory + skew;
+            assert_int_equal(sidestep_state_dict_add_tensor(dict, &tensor, &err), SIDESTEP_OK);
+            assert_int_equal(sidestep_save(engine, path, dict, NULL, NULL, &err), SIDESTEP_OK);
+            memset(memory, 0x77, room);
+            assert_int_equal(sidestep_load(engine, path, dict, NULL, NULL, &err), SIDESTEP_OK);
+            for (size_t i = 0; i < lengths[c] / 4; i++)
+                if (((uint32_t *)(void *)(memory + skew))[i] != (uint32_t)(i * 2654435761u))
+                    fail_msg("word %zu of %zu bytes, skew %zu", i, lengths[c], skew);
+            for (size_t i = 0; i < room; i++)
+                if ((i < skew || i >= skew + lengths[c]) && memory[i] != 0x77)
+                    fail_msg("byte %zu outside the tensor was written", i);
+            sidestep_state_dict_free(&dict);
+            free(memory);
+        }
+    close_engine(&engine);
+}
+
+/* ---- giving way to training */
+
+static struct sidestep_save *save_async(struct sidestep_engine *engine, struct world *world,
+                                        uint64_t seed, uint64_t spread_ms)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_save *started = NULL;
+    struct sidestep_error err = {0};
+
+    options.spread_ms = spread_ms;
+    world_make(world, 0, 1, WORLD_BY_ROWS, scale, false);
+    world_fill(world, seed);
+    if (sidestep_save_async(engine, path, world->state, &options, &started, &err) != SIDESTEP_OK)
+        fail_msg("%s", err.message);
+    return started;
+}
+
+#define STANDS_MS 150 /* long enough for a save that does not stand still */
+
+static void expect_standing(struct sidestep_save *save)
+{
+    assert_int_equal(sidestep_save_watch(save, SIDESTEP_SAVE_WRITTEN, STANDS_MS, NULL),
+                     SIDESTEP_ETIMEDOUT);
+}
+
+static void pauses_end(void **state)
+{
+    enum { RESUMED, HURRIED, WAITED_FOR, FINISHED, CLOSED, WAYS };
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+
+    (void)state;
+    scale = 64;
+    for (int way = 0; way < WAYS; way++) {
+        struct world world;
+        struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+        engine = open_engine((struct sidestep_engine_options){0});
+        sidestep_engine_pause(engine);
+        struct sidestep_save *save = save_async(engine, &world, (uint64_t)way + 1, 0);
+        expect_standing(save);
+        if (way == RESUMED)
+            sidestep_engine_resume(engine);
+        if (way == HURRIED) {
+            sidestep_save_hurry(save);
+            sidestep_save_hurry(save);
+        }
+        if (way == RESUMED || way == HURRIED)
+            assert_int_equal(sidestep_save_watch(save, SIDESTEP_SAVE_COMMITTED, -1, &err),
+                             SIDESTEP_OK);
+        if (way == WAITED_FOR)
+            assert_int_equal(sidestep_save_wait(save, SIDESTEP_SAVE_COMMITTED, -1, &err),
+                             SIDESTEP_OK);
+        if (way == CLOSED)
+            close_engine(&engine);
+        assert_int_equal(sidestep_save_finish(&save, &info, &err), SIDESTEP_OK);
+        assert_true(info.held_ns >= STANDS_MS * 500000u);
+        if (way != CLOSED)
+            close_engine(&engine);
+        world_free(&world);
+        engine = open_engine((struct sidestep_engine_options){0});
+        assert_int_equal(load(engine, (uint64_t)way + 1, &err), SIDESTEP_OK);
+        close_engine(&engine);
+    }
+}
+
+/* Where training waits for places in the pool, a pause would be for ever. */
+static void streamed_saves_do_not_stand(void **state)
+{
+    struct sidestep_save_info info;
+    struct sidestep_engine *engine =
+        open_engine((struct sidestep_engine_options){.pool_bytes = 16u << 20});
+
+    (void)state;
+    scale = 256;
+    sidestep_engine_pause(engine);
+    save_and_load(engine, 1, &info);
+    assert_true((info.flags & SIDESTEP_SAVE_STREAMED) != 0);
+    close_engine(&engine);
+}
+
+/* What is spread or limited is held; what somebody waits for is only limited. */
+static void writes_are_paced(void **state)
+{
+    static const struct {
+        uint64_t spread_ms, bytes_per_second;
+        bool wait, held;
+    } cases[] = {{200, 0, false, true},
+                 {0, 50u << 20, false, true},
+                 {600000, 50u << 20, true, true},
+                 {600000, 0, true, false}};
+    struct sidestep_error err = {0};
+
+    (void)state;
+    scale = 64;
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        struct world world;
+        struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+        struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
+            .write_bytes_per_second = cases[c].bytes_per_second,
+            .flags = c % 2 != 0 ? SIDESTEP_ENGINE_KEEP_PRIORITY : 0,
+            .background_cpus = c == 1 ? "0-1023" : NULL});
+        struct sidestep_save *save = save_async(engine, &world, c + 1, cases[c].spread_ms);
+        if (!cases[c].wait)
+            assert_int_equal(sidestep_save_watch(save, SIDESTEP_SAVE_COMMITTED, -1, &err),
+                             SIDESTEP_OK);
+        assert_int_equal(sidestep_save_finish(&save, &info, &err), SIDESTEP_OK);
+        if (cases[c].held)
+            assert_true(info.held_ns > 50000000u);
+        else
+            assert_true(info.write_ns < 60000000000u); /* not the ten minutes */
+        close_engine(&engine);
+        world_free(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +436,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(refused_rings_are_done_without, setup, teardown),
         cmocka_unit_test_setup_teardown(options_are_checked, setup, teardown),
         cmocka_unit_test_setup_teardown(results_may_be_bad, setup, teardown),
+        cmocka_unit_test_setup_teardown(reads_may_be_bad, setup, teardown),
+        cmocka_unit_test_setup_teardown(reads_go_straight, setup, teardown),
+        cmocka_unit_test_setup_teardown(pauses_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(streamed_saves_do_not_stand, setup, teardown),
+        cmocka_unit_test_setup_teardown(writes_are_paced, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

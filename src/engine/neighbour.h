@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * neighbour.h -- background work that gives way to training: low priority, a limit of bandwidth, a
+ * pause; and none of it that costs time while somebody waits for a save.
+ */
+#ifndef ENGINE_NEIGHBOUR_H
+#define ENGINE_NEIGHBOUR_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "base/priority.h"
+
+#define NEIGHBOUR_MAX_THREADS 80u
+
+struct neighbour {
+    /* Constant. */
+    bool lower; /* priorities */
+    struct priority_rights rights;
+    uint64_t bytes_per_second; /* 0: no limit */
+    bool pinned;
+    cpu_set_t cpus;
+    struct {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        unsigned waiting; /* threads that wait for a save */
+        bool paused;
+        pid_t threads[NEIGHBOUR_MAX_THREADS]; /* at work in the background */
+        size_t count;
+        uint64_t next_ns; /* when the next bytes may go */
+    } shared;
+};
+
+/* ${cpus}: as "0-3,8", or NULL; EINVAL if it is not that, or none of them may be used. */
+enum sidestep_status neighbour_init(struct neighbour *n, bool lower, uint64_t bytes_per_second,
+                                    const char *cpus, struct sidestep_error *err);
+void neighbour_destroy(struct neighbour *n);
+
+/* The calling thread begins, and ends, work in the background. */
+void neighbour_join(struct neighbour *n);
+void neighbour_leave(struct neighbour *n);
+/* The calling thread begins, and ends, to wait for such work.  Any number of threads. */
+void neighbour_wait_begin(struct neighbour *n);
+void neighbour_wait_end(struct neighbour *n);
+void neighbour_pause(struct neighbour *n, bool paused);
+/* Before ${bytes} are written: wait until they may be.  ${bytes_per_second} holds, beside the limit
+ * of all, unless somebody waits (0: none).  Returns soon once ${*stop}.  How long it took. */
+uint64_t neighbour_take(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
+                        const atomic_bool *stop);
+
+#endif
