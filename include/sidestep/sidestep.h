@@ -537,7 +537,7 @@ struct sidestep_engine_options {
     uint32_t io_depth; /* requests in flight, at most 64; 0: 8 with io_uring, else 4.  `sidestep
                           bench` measures what serves a disk best */
     enum sidestep_snapshot snapshot;
-    uint32_t reserved; /* zero */
+    uint32_t reserved;               /* zero */
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
     const char *background_cpus;     /* where background threads run, as "0-3,8"; NULL: anywhere */
 };
@@ -709,7 +709,7 @@ struct sidestep_save_info {
     uint64_t stage_ns;   /* ... copying */
     uint64_t write_ns;   /* in the background: until WRITTEN */
     uint64_t commit_ns;  /* in the background: from WRITTEN to COMMITTED */
-    uint64_t held_ns;   /* ... of write_ns: held back by a pause, a limit or spread_ms */
+    uint64_t held_ns;    /* ... of write_ns: held back by a pause, a limit or spread_ms */
     uint64_t release_ns; /* in the background: from STAGED to RELEASED; 0: at the same time */
     enum sidestep_snapshot snapshot; /* COW if any tensor was held so, else COPY */
     uint32_t reserved;
