@@ -25,6 +25,24 @@ from ctypes import c_void_p as Pointer
 from enum import IntEnum
 from typing import Any, Optional, TypeVar
 
+from ._abi_series import (  # noqa: F401  (they belong to this module)
+    DUE_INTERVAL,
+    DUE_SAVE,
+    DUE_STOP,
+    RETENTION_MAX,
+    SERIES_ANY_RUN,
+    SERIES_CHECK_SPACE,
+    SERIES_MAKE_ROOM,
+    SERIES_REQUESTS,
+    SERIES_SKIP_BUSY,
+    List,
+    Listed,
+    Metric,
+    Retention,
+    SeriesOptions,
+    SeriesStatus,
+)
+
 Bytes = bytes  # some structs have a field of this name
 
 VERSION = "0.1.0"  # of the header that this file follows
@@ -391,56 +409,6 @@ class LoadReport(Structure):
         ("mismatched", Strings),
         ("owner", Pointer),
     ]
-
-
-class SeriesOptions(Structure):
-    """``struct sidestep_series_options``."""
-
-    struct_size: int
-    flags: int
-    prefix: Optional[Bytes]
-    _fields_ = [
-        ("struct_size", Size),
-        ("flags", Uint32),
-        ("reserved", Uint32),
-        ("prefix", String),
-    ]
-
-
-class Listed(Structure):
-    """``struct sidestep_listed``: one directory under a root."""
-
-    name: Bytes
-    path: Bytes
-    state_name: Bytes
-    state: int
-    ranks: int
-    step: int
-    bytes: int
-    files: int
-    saved_at: int
-    save_id: Optional[Bytes]
-    _fields_ = [
-        ("name", String),
-        ("path", String),
-        ("state_name", String),
-        ("state", Int),
-        ("ranks", Uint32),
-        ("step", Int64),
-        ("bytes", Uint64),
-        ("files", Uint64),
-        ("saved_at", Int64),
-        ("save_id", String),
-    ]
-
-
-class List(Structure):
-    """``struct sidestep_list``: what lies under a root."""
-
-    count: int
-    entries: Any
-    owner: Optional[int]
-    _fields_ = [("count", Size), ("entries", POINTER(Listed)), ("owner", Pointer)]
 
 
 class CheckpointInfo(Structure):
