@@ -212,14 +212,18 @@ enum sidestep_status marks_set(struct store_dir *dir, enum marks_kind kind, cons
 enum sidestep_status marks_unset(struct store_dir *dir, enum marks_kind kind, const char *tag,
                                  const char *name, struct sidestep_error *err)
 {
+    struct sidestep_error why = {.rank = -1};
     char file[NAMES_MAX];
 
     TRY(format_name(kind, tag, name, file, err));
-    enum sidestep_status status = store_unlink(dir, file, err);
+    enum sidestep_status status = store_unlink(dir, file, &why);
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
-    TRY(status);
-    return store_dir_sync(dir, err);
+    if (status == SIDESTEP_OK)
+        return store_dir_sync(dir, err);
+    if (err != NULL)
+        *err = why;
+    return status;
 }
 
 bool marks_may_have(struct store_dir *dir, enum marks_kind kind, const char *name)

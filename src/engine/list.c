@@ -305,11 +305,13 @@ static enum sidestep_status read_marks(struct listing *l, struct sidestep_error 
 {
     OWNED_DIR *dir = NULL;
     enum sidestep_status status =
-        store_dir_open(l->store, l->root_dir, NAMES_SERIES_DIR, &dir, err);
+        store_dir_open(l->store, l->root_dir, NAMES_SERIES_DIR, &dir, NULL);
 
     if (status == SIDESTEP_OK)
         return marks_read(dir, &l->marks, err);
-    return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK; /* no series, or not ours to read */
+    if (status == SIDESTEP_ENOMEM)
+        return FAIL_NOMEM(err, sizeof(*l));
+    return SIDESTEP_OK; /* no series, or not ours to read */
 }
 
 static enum sidestep_status add_entry(struct listing *l, const char *name,

@@ -53,11 +53,8 @@ static enum sidestep_status marking_open(struct marking *m, const char *path,
     TRY(commit_open(&m->path, path, err));
     TRY(find(m, &m->has_id, m->save_id, err));
     parent = m->path.parent;
-    enum sidestep_status status = store_dir_make(parent, NAMES_SERIES_DIR, err);
-    if (status == SIDESTEP_OK)
-        status = store_dir_sync(parent, err);
-    if (status != SIDESTEP_EEXISTS)
-        TRY(status);
+    if (store_dir_make(parent, NAMES_SERIES_DIR, NULL) == SIDESTEP_OK)
+        TRY(store_dir_sync(parent, err));
     return store_dir_open(m->path.store, parent, NAMES_SERIES_DIR, &m->marks, err);
 }
 

@@ -213,11 +213,15 @@ enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
 static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
                                          struct sidestep_error *err)
 {
+    struct sidestep_error why = {.rank = -1};
     OWNED_DIR *dir = NULL;
-    enum sidestep_status status = store_dir_open(p->store, p->root, NAMES_SERIES_DIR, &dir, err);
+    enum sidestep_status status = store_dir_open(p->store, p->root, NAMES_SERIES_DIR, &dir, &why);
 
-    if (status != SIDESTEP_ENOTFOUND)
-        TRY(status);
+    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND) {
+        if (err != NULL)
+            *err = why;
+        return status;
+    }
     p->marks = dir;
     if (dir != NULL && !p->dry_run) {
         TRY(lease_take(lease, p->store, p->path, err));
