@@ -25,23 +25,21 @@ from ctypes import c_void_p as Pointer
 from enum import IntEnum
 from typing import Any, Optional, TypeVar
 
-from ._abi_series import (  # noqa: F401  (they belong to this module)
-    DUE_INTERVAL,
-    DUE_SAVE,
-    DUE_STOP,
-    RETENTION_MAX,
-    SERIES_ANY_RUN,
-    SERIES_CHECK_SPACE,
-    SERIES_MAKE_ROOM,
-    SERIES_REQUESTS,
-    SERIES_SKIP_BUSY,
-    List,
-    Listed,
-    Metric,
-    Retention,
-    SeriesOptions,
-    SeriesStatus,
-)
+from ._abi_series import DUE_INTERVAL as DUE_INTERVAL
+from ._abi_series import DUE_SAVE as DUE_SAVE
+from ._abi_series import DUE_STOP as DUE_STOP
+from ._abi_series import RETENTION_MAX as RETENTION_MAX
+from ._abi_series import SERIES_ANY_RUN as SERIES_ANY_RUN
+from ._abi_series import SERIES_CHECK_SPACE as SERIES_CHECK_SPACE
+from ._abi_series import SERIES_MAKE_ROOM as SERIES_MAKE_ROOM
+from ._abi_series import SERIES_REQUESTS as SERIES_REQUESTS
+from ._abi_series import SERIES_SKIP_BUSY as SERIES_SKIP_BUSY
+from ._abi_series import List as List
+from ._abi_series import Listed as Listed
+from ._abi_series import Metric as Metric
+from ._abi_series import Retention as Retention
+from ._abi_series import SeriesOptions as SeriesOptions
+from ._abi_series import SeriesStatus as SeriesStatus
 
 Bytes = bytes  # some structs have a field of this name
 

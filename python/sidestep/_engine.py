@@ -203,13 +203,17 @@ class Engine:
 
     def any_rank(self, mine: bool) -> bool:
         """True on every rank if ``mine`` is on one.  Collective."""
+        return self.max_of(int(mine)) != 0
+
+    def max_of(self, mine: int) -> int:
+        """The largest number that a rank brings, on every rank; below 2**64.  Collective."""
         if self.size == 1:
             return mine
         with self.turn("agree"):
             with self.comm.calling():
-                words = self.comm.max_all([int(mine)])
+                words = self.comm.max_all([mine])
             self.comm.raise_carried("agree")
-            return words[0] != 0
+            return words[0]
 
     def close(self) -> None:
         """Wait for a save in flight, stop the threads, free the staging memory.
@@ -310,9 +314,7 @@ class Engine:
             if series is not None:
                 status = lib().sidestep_series_save_async(series, options.step, pointer, *rest)
             else:
-                status = lib().sidestep_save_async(
-                    self._pointer, os.fsencode(path), pointer, *rest
-                )
+                status = lib().sidestep_save_async(self._pointer, os.fsencode(path), pointer, *rest)
             if status == _abi.Status.OK:
                 keep = state.take_storages() if state is not None else None
                 handle = self._last = SaveHandle(
