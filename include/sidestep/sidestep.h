@@ -883,7 +883,7 @@ sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
  * Is a save due at ${step}?  ${*due} is 0 or SIDESTEP_DUE_*, and the same on every rank, whatever
  * their clocks say and whichever of them was asked to save.  To be called by every rank after the
  * same steps, usually each.
- * Most calls do not communicate: the ranks agree (one all-reduce of four words) at steps on which
+ * Most calls do not communicate: the ranks agree (one all-reduce of five words) at steps on which
  * they have agreed before, about every ${check_ms}, as rank 0 foresees it from the time that steps
  * take; and never if saves are due only by ${interval_steps}.  An agreement that fails is
  * SIDESTEP_EPEER.

@@ -6,7 +6,8 @@ import subprocess
 
 from harness import Skip
 
-COMMANDS = "ls show latest verify cat gc rebuild completion help version".split()
+COMMANDS = ("ls show latest verify cat gc prune pin unpin tag rebuild completion help "
+            "version").split()
 
 
 def refused(sidestep, arguments, message, topic=None):
