@@ -76,9 +76,12 @@ const struct cli_command cli_commands[] = {
              "and was set aside), unreadable (it may not be looked into, so it may be any of "
              "these: status 12), foreign (any other directory). The step is the one that the "
              "checkpoint says; where it says none, that of a name like step-N, checkpoint-N, "
-             "global_stepN, iter_N, epoch_N or N."},
+             "global_stepN, iter_N, epoch_N or N.",
+             "Where there are any, marks are shown: pinned; abandoned (a run went back to an older "
+             "one, so this one is of a line that has ended); tags; metrics."},
         .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
-                "\"ranks\",\"saved_at\"}]}; what is unknown is null; saved_at is RFC 3339, UTC.",
+                "\"ranks\",\"saved_at\",\"pinned\",\"abandoned\",\"tags\":[tag],\"metrics\":{name:"
+                "value}}]}; what is unknown is null; saved_at is RFC 3339, UTC.",
         .options = {{.id = CLI_OPTION_ALL,
                      .letter = 'a',
                      .name = "all",
@@ -236,6 +239,92 @@ const struct cli_command cli_commands[] = {
                     END_OPTIONS},
         .exits = CLI_EXIT_NOTHING | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
         .run = cli_gc_run,
+    },
+    {
+        .name = "prune",
+        .summary = "delete old checkpoints",
+        .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, false}},
+        .examples = {{"sidestep prune --keep-last 3 --dry-run runs/7b", "What would go."},
+                     {"sidestep prune --keep-last 3 --keep-every 10000 --yes runs/7b",
+                      "The last three, and those of every 10,000th step, stay."},
+                     {"sidestep prune --keep-last 1 --keep-best 2 --metric loss runs/7b",
+                      "And the two with the smallest loss."}},
+        .description =
+            {"Deletes checkpoints of ours in ROOT that no option keeps. What stays in any case: "
+             "the newest one that is valid, those that are pinned, those that are damaged (they do "
+             "not count), those that other programs wrote, and directories with files that are not "
+             "sidestep's. Those that a run left behind, by going back to an older one, go first.",
+             "Refused while a run has ROOT open: that deletes for itself. Asks first if standard "
+             "input and standard error are terminals; elsewhere --yes or --dry-run must be given. "
+             "An interrupted deletion is finished by the next run, or by gc."},
+        .json = "{\"dry_run\",\"removed\":[path],\"kept\":[\"path: reason\"],\"bytes\"}",
+        .options = {{.id = CLI_OPTION_KEEP_LAST,
+                     .name = "keep-last",
+                     .argument = "N",
+                     .text = "Keep the N newest; must be given."},
+                    {.id = CLI_OPTION_KEEP_EVERY,
+                     .name = "keep-every",
+                     .argument = "K",
+                     .text = "Keep those whose step is a multiple of K, too."},
+                    {.id = CLI_OPTION_KEEP_BEST,
+                     .name = "keep-best",
+                     .argument = "N",
+                     .text = "Keep the N best by --metric, too."},
+                    {.id = CLI_OPTION_METRIC,
+                     .name = "metric",
+                     .argument = "NAME",
+                     .text = "The metric of --keep-best; the smaller the better."},
+                    {.id = CLI_OPTION_MAX,
+                     .name = "max",
+                     .text = "The larger the metric, the better."},
+                    {.id = CLI_OPTION_DRY_RUN,
+                     .letter = 'n',
+                     .name = "dry-run",
+                     .text = "Only say what would be removed."},
+                    {.id = CLI_OPTION_YES, .letter = 'y', .name = "yes", .text = "Do not ask."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_NOTHING | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
+        .run = cli_prune_run,
+    },
+    {
+        .name = "pin",
+        .summary = "protect a checkpoint from being deleted",
+        .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}},
+        .examples = {{"sidestep pin runs/7b/step-100", "It stays."}},
+        .description = {"No retention deletes a pinned checkpoint, and no save replaces it. It may "
+                        "be pinned while a run is using its directory."},
+        .json = "{\"path\",\"pinned\"}",
+        .options = {END_OPTIONS},
+        .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
+        .run = cli_pin_run,
+    },
+    {
+        .name = "unpin",
+        .summary = "no longer protect a checkpoint",
+        .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}},
+        .examples = {{"sidestep unpin runs/7b/step-100", "It may go when its time comes."}},
+        .description = {"Takes back what pin did. Nothing is deleted by it."},
+        .json = "{\"path\",\"pinned\"}",
+        .options = {END_OPTIONS},
+        .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
+        .run = cli_unpin_run,
+    },
+    {
+        .name = "tag",
+        .summary = "put a tag on a checkpoint",
+        .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}, {"TAG", CLI_OPERAND_TEXT, false}},
+        .examples = {{"sidestep tag runs/7b/step-100 release-1", "ls shows it."},
+                     {"sidestep tag --remove runs/7b/step-100 release-1", "Take it away."}},
+        .description = {"A tag is a word of letters, digits, '_' and '-'. It keeps nothing from "
+                        "being deleted: see pin."},
+        .json = "{\"path\",\"tag\",\"tagged\"}",
+        .options = {{.id = CLI_OPTION_REMOVE,
+                     .letter = 'r',
+                     .name = "remove",
+                     .text = "Take the tag away."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
+        .run = cli_tag_run,
     },
     {
         .name = "rebuild",

@@ -28,6 +28,12 @@ enum cli_option_id {
     CLI_OPTION_FORCE,
     CLI_OPTION_DRY_RUN,
     CLI_OPTION_YES,
+    CLI_OPTION_KEEP_LAST,
+    CLI_OPTION_KEEP_EVERY,
+    CLI_OPTION_KEEP_BEST,
+    CLI_OPTION_METRIC,
+    CLI_OPTION_MAX,
+    CLI_OPTION_REMOVE,
     CLI_OPTION_MAN,
     CLI_OPTION_SIZE,
     CLI_OPTION_STATE,
@@ -40,7 +46,7 @@ enum cli_option_id {
 #define CLI_MAX_CHOICES 4
 #define CLI_MAX_EXAMPLES 4
 #define CLI_MAX_PARAGRAPHS 4
-#define CLI_MAX_COMMAND_OPTIONS 4
+#define CLI_MAX_COMMAND_OPTIONS 7
 
 struct cli_option {
     enum cli_option_id id;
@@ -115,6 +121,10 @@ int cli_latest_run(const struct cli *cli);
 int cli_verify_run(const struct cli *cli);
 int cli_cat_run(const struct cli *cli);
 int cli_gc_run(const struct cli *cli);
+int cli_prune_run(const struct cli *cli);
+int cli_pin_run(const struct cli *cli);
+int cli_unpin_run(const struct cli *cli);
+int cli_tag_run(const struct cli *cli);
 int cli_rebuild_run(const struct cli *cli);
 int cli_doctor_run(const struct cli *cli);
 int cli_bench_run(const struct cli *cli);

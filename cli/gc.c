@@ -1,106 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gc.c -- `sidestep gc`: remove leftovers, after asking where somebody can answer. */
-#include "cli.h"
-#include "escape.h"
-#include "json.h"
-#include "output.h"
-#include "units.h"
+/* gc.c -- `sidestep gc`: remove leftovers. */
+#include "removing.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static void print_json(const struct cli *cli, const struct sidestep_gc_report *report)
+static enum sidestep_status collect(const struct cli *cli, uint32_t flags,
+                                    struct sidestep_gc_report *report, struct sidestep_error *err)
 {
-    struct cli_json json = {.out = cli->out};
-
-    cli_json_open(&json, NULL, '{');
-    cli_json_bool(&json, "dry_run", cli_has(cli, CLI_OPTION_DRY_RUN));
-    cli_json_open(&json, "removed", '[');
-    for (size_t i = 0; i < report->removed_count; i++)
-        cli_json_text(&json, NULL, report->removed[i]);
-    cli_json_close(&json, ']');
-    cli_json_open(&json, "kept", '[');
-    for (size_t i = 0; i < report->kept_count; i++)
-        cli_json_text(&json, NULL, report->kept[i]);
-    cli_json_close(&json, ']');
-    cli_json_uint(&json, "bytes", report->bytes);
-    cli_json_close(&json, '}');
-    cli_json_end(&json);
-}
-
-static void print_lines(FILE *out, const char *verb, const char *const *lines, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        fprintf(out, "%s ", verb);
-        cli_escape_write(out, lines[i], strlen(lines[i]));
-        fputc('\n', out);
-    }
-}
-
-static void print_report(const struct cli *cli, const struct sidestep_gc_report *report)
-{
-    bool dry_run = cli_has(cli, CLI_OPTION_DRY_RUN);
-    char size[CLI_UNITS_ROOM];
-
-    if (cli_has(cli, CLI_OPTION_JSON)) {
-        print_json(cli, report);
-        return;
-    }
-    print_lines(cli->out, dry_run ? "would remove" : "removed", report->removed,
-                report->removed_count);
-    print_lines(cli->out, "kept", report->kept, report->kept_count);
-    cli_units_size(size, report->bytes);
-    if (report->removed_count == 0)
-        cli_output_note(cli, "nothing to remove");
-    else if (report->bytes > 0)
-        cli_output_note(cli, "%s %s", size, dry_run ? "would be freed" : "freed");
-}
-
-static bool must_ask(const struct cli *cli)
-{
-    return !cli_has(cli, CLI_OPTION_YES) && !cli_has(cli, CLI_OPTION_DRY_RUN) &&
-           isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
-}
-
-/* Show what would go, and read the answer.  Nothing to remove needs no answer. */
-static enum sidestep_status ask(const struct cli *cli, bool *go, struct sidestep_error *err)
-{
-    struct sidestep_gc_report report = {0};
-    enum sidestep_status status;
-    char answer[16] = "";
-
-    status = sidestep_gc(cli->operands[0], SIDESTEP_GC_DRY_RUN, &report, err);
-    if (status != SIDESTEP_OK)
-        return status;
-    *go = report.removed_count == 0;
-    if (!*go) {
-        print_lines(stderr, "would remove", report.removed, report.removed_count);
-        fprintf(stderr, "Remove %s? [y/N] ", report.removed_count == 1 ? "it" : "them");
-        fflush(stderr);
-        *go = fgets(answer, sizeof(answer), stdin) != NULL &&
-              (strcasecmp(answer, "y\n") == 0 || strcasecmp(answer, "yes\n") == 0);
-    }
-    sidestep_gc_report_release(&report);
-    return SIDESTEP_OK;
+    return sidestep_gc(cli->operands[0], flags, report, err);
 }
 
 int cli_gc_run(const struct cli *cli)
 {
-    uint32_t flags = cli_has(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_GC_DRY_RUN : 0;
-    struct sidestep_gc_report report = {0};
-    struct sidestep_error err = {0};
-    bool go = true;
-
-    if (must_ask(cli) && ask(cli, &go, &err) != SIDESTEP_OK)
-        return cli_output_error(cli, &err);
-    if (!go) {
-        cli_error_set(&err, SIDESTEP_EABORTED, "gc: nothing was removed");
-        return cli_output_error(cli, &err);
-    }
-    if (sidestep_gc(cli->operands[0], flags, &report, &err) != SIDESTEP_OK)
-        return cli_output_error(cli, &err);
-    print_report(cli, &report);
-    sidestep_gc_report_release(&report);
-    return 0;
+    return cli_removing_run(cli, collect);
 }

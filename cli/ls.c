@@ -24,6 +24,20 @@ static bool is_wanted(const struct cli *cli, const struct sidestep_listed *entry
            (entry->state != SIDESTEP_FOREIGN && !is_lost_and_found(entry));
 }
 
+static void json_marks(struct cli_json *json, const struct sidestep_listed *entry)
+{
+    cli_json_bool(json, "pinned", entry->is_pinned);
+    cli_json_bool(json, "abandoned", entry->is_abandoned);
+    cli_json_open(json, "tags", '[');
+    for (uint32_t i = 0; i < entry->tag_count; i++)
+        cli_json_text(json, NULL, entry->tags[i]);
+    cli_json_close(json, ']');
+    cli_json_open(json, "metrics", '{');
+    for (uint32_t i = 0; i < entry->metric_count; i++)
+        cli_json_real(json, entry->metrics[i].name, entry->metrics[i].value);
+    cli_json_close(json, '}');
+}
+
 static void json_entry(struct cli_json *json, const struct sidestep_listed *entry)
 {
     char when[CLI_UNITS_ROOM];
@@ -49,6 +63,7 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
     else
         cli_json_null(json, "ranks");
     cli_json_text(json, "saved_at", has_time ? when : NULL);
+    json_marks(json, entry);
     cli_json_close(json, '}');
 }
 
@@ -83,8 +98,35 @@ static const char *style_of(enum sidestep_presence state)
     return NULL;
 }
 
+static bool has_marks(const struct sidestep_listed *entry)
+{
+    return entry->is_pinned || entry->is_abandoned || entry->tag_count != 0 ||
+           entry->metric_count != 0;
+}
+
+/* "pinned best loss=2.5"; what does not fit is left out, and --json has it. */
+static void add_marks(struct cli_table *table, const struct sidestep_listed *entry)
+{
+    char text[160];
+    size_t used = 0;
+
+    text[0] = '\0';
+    if (entry->is_pinned)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "pinned ");
+    if (entry->is_abandoned)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "abandoned ");
+    for (uint32_t i = 0; i < entry->tag_count && used < sizeof(text); i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s ", entry->tags[i]);
+    for (uint32_t i = 0; i < entry->metric_count && used < sizeof(text); i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s=%g ", entry->metrics[i].name,
+                                 entry->metrics[i].value);
+    if (used != 0 && used < sizeof(text))
+        text[used - 1] = '\0';
+    cli_table_add(table, NULL, used != 0 ? text : "-");
+}
+
 static void add_row(struct cli_table *table, const struct sidestep_listed *entry, int64_t now,
-                    bool exact)
+                    bool exact, bool with_marks)
 {
     char text[CLI_UNITS_ROOM] = "-";
 
@@ -110,6 +152,8 @@ static void add_row(struct cli_table *table, const struct sidestep_listed *entry
     else
         cli_units_age(text, now - entry->saved_at);
     cli_table_add(table, NULL, text);
+    if (with_marks)
+        add_marks(table, entry);
     cli_table_add(table, NULL, entry->name);
 }
 
@@ -124,19 +168,27 @@ static bool is_checkpoint(const char *root)
 static void print_table(const struct cli *cli, const char *root, const struct sidestep_list *list)
 {
     bool exact = cli_has(cli, CLI_OPTION_VERBOSE);
-    const struct cli_column columns[] = {
+    struct cli_column columns[] = {
         {"STEP", true},  {"STATE", false}, {"SIZE", true},
         {"FILES", true}, {"RANKS", true},  {exact ? "SAVED" : "AGE", !exact},
-        {"NAME", false},
+        {"NAME", false}, {"NAME", false},
     };
+    size_t column_count = sizeof(columns) / sizeof(columns[0]) - 1;
     int64_t now = (int64_t)time(NULL);
     struct cli_table table;
     size_t rows = 0, hidden = 0;
+    bool with_marks = false;
 
-    cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < list->count; i++)
+        with_marks |= is_wanted(cli, &list->entries[i]) && has_marks(&list->entries[i]);
+    if (with_marks) { /* only where there are any */
+        columns[6].title = "MARKS";
+        column_count++;
+    }
+    cli_table_init(&table, columns, column_count);
     for (size_t i = 0; i < list->count; i++) {
         if (is_wanted(cli, &list->entries[i])) {
-            add_row(&table, &list->entries[i], now, exact);
+            add_row(&table, &list->entries[i], now, exact, with_marks);
             rows++;
         } else {
             hidden++;

@@ -861,14 +861,79 @@ sidestep_load(struct sidestep_engine *engine, const char *path, struct sidestep_
 /*
  * A series is a directory of checkpoints of one run, "step-<n>".  Opening it takes the lock,
  * starts a new incarnation that fences every earlier one, and clears what they left.
+ *
+ * A run that looks after itself:
+ *
+ *      struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 3};
+ *      struct sidestep_series_options options = {.struct_size = sizeof(options),
+ *          .interval_ms = 600000, .flags = SIDESTEP_SERIES_REQUESTS, .retention = &keep};
+ *      sidestep_series_open(engine, "ckpt", &options, &series, &err);
+ *      sidestep_series_load(series, state, NULL, &step, NULL, NULL, &err);
+ *      for (...; step++) {
+ *              train();
+ *              sidestep_series_should_save(series, step, &due, &err);
+ *              if (due)
+ *                      sidestep_series_save_async(series, step, state, NULL, &save, &err) ...
+ *      }
+ *      sidestep_series_close(&series, &err);
  */
 struct sidestep_series;
 
+/** Of two metrics the larger one is the better one (else the smaller). */
+#define SIDESTEP_RETENTION_MAX 1u
+
+/**
+ * struct sidestep_retention: which checkpoints stay; all others of the run are deleted, once a
+ * newer one is committed, in the background, by rank 0.  What stays in any case: the newest one
+ * that is valid, those that are pinned, those that are damaged (and they do not count), those of
+ * other runs and of other programs, directories with files that are not ours, and everything while
+ * the outcome of a save is UNKNOWN or before this incarnation has committed one of its own.
+ * Those that a resume left behind (see sidestep_series_load_step()) go first.
+ */
+struct sidestep_retention {
+    size_t struct_size;
+    uint32_t flags;      /* SIDESTEP_RETENTION_* */
+    uint32_t keep_last;  /* the newest; 0 and 1: that one alone */
+    uint64_t keep_every; /* and those whose step is a multiple of it; 0: none */
+    uint32_t keep_best;  /* and the best by ${metric}; 0: none */
+    uint32_t reserved;
+    const char *metric; /* see sidestep_series_note() */
+};
+#define SIDESTEP_RETENTION_INIT                                                                    \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_retention)                                           \
+    }
+
+/** Listen to sidestep_series_request(): sidestep_series_should_save() then agrees now and then. */
+#define SIDESTEP_SERIES_REQUESTS 1u
+/** A save that is due by an interval, while the one before is under way, is left out. */
+#define SIDESTEP_SERIES_SKIP_BUSY 2u
+/** Resume also from what another run made (it counts as this run's from then on). */
+#define SIDESTEP_SERIES_ANY_RUN 4u
+/** A save for which the storage has less space than the newest checkpoint takes fails at once, with
+    SIDESTEP_ENOSPC, instead of when the storage is full. */
+#define SIDESTEP_SERIES_CHECK_SPACE 8u
+/** The same, but first all that the retention may let go goes, but the newest: ${keep_last},
+    ${keep_every} and ${keep_best} do not hold then.  What is pinned stays. */
+#define SIDESTEP_SERIES_MAKE_ROOM 16u
+
 struct sidestep_series_options {
     size_t struct_size;
-    uint32_t flags; /* none yet */
-    uint32_t reserved;
-    const char *prefix; /* of the checkpoints' names; NULL: "step-" */
+    uint32_t flags;        /* SIDESTEP_SERIES_* */
+    uint32_t max_restarts; /* so many runs may resume from a checkpoint and end without having
+                              committed another one or closed the series; then the one before it
+                              has its turn.  0: any number */
+    const char *prefix;    /* of the checkpoints' names; NULL: "step-" */
+    const struct sidestep_retention *retention; /* copied; NULL: all stay */
+    /* For sidestep_series_should_save(): */
+    uint64_t interval_steps; /* 0: none */
+    uint64_t interval_ms;    /* 0: none */
+    uint64_t check_ms;       /* how soon a request is noticed, about; 0: 5,000 */
+    uint64_t mtbf_ms;        /* the job fails about that often: the interval follows from that and
+                                from what saves are measured to cost; 0: it does not */
+    double max_lost;         /* with ${mtbf_ms}: the part of time that saves and repeated work may
+                                take, 0.02 say: the longest interval that keeps it; 0, or if none
+                                does: the interval at which least is lost */
 };
 #define SIDESTEP_SERIES_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -885,8 +950,11 @@ sidestep_series_open(struct sidestep_engine *engine, const char *root,
                      const struct sidestep_series_options *options, struct sidestep_series **series,
                      struct sidestep_error *err);
 
-/** sidestep_series_save_async(...): as sidestep_save_async() to ROOT/step-<step>.  SIDESTEP_EEXISTS
-    if that step is committed already. */
+/**
+ * sidestep_series_save_async(...): as sidestep_save_async() to ROOT/step-<step>.  SIDESTEP_EEXISTS
+ * if that step is committed already, unless a resume has left it behind: then it is replaced, but
+ * not if it is pinned.
+ */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_save_async(struct sidestep_series *series, uint64_t step,
                            const struct sidestep_state_dict *state,
@@ -904,9 +972,14 @@ sidestep_series_save(struct sidestep_series *series, uint64_t step,
  * sidestep_series_load(series, state, options, &step, report, err):
  * Load the newest checkpoint that verifies.  Collective.  One that does not verify, after a
  * second, uncached read, is set aside as .bad (if it is ours) and the next older one is
- * tried.  SIDESTEP_ENOTFOUND: nothing there yet.  SIDESTEP_ECORRUPT: there are checkpoints,
- * but none that is valid (SIDESTEP_EPERM, SIDESTEP_EIO: none that can be read); the message lists
- * what was rejected and why.
+ * tried.  Passed over are also: those that an earlier resume left behind, those of another run, and
+ * those from which too many runs have come to nothing (${max_restarts}).
+ * From then on the run goes on from there: newer checkpoints, if there are any, are of a line that
+ * has ended.  No resume chooses them, retention lets them go, and a save of their step replaces
+ * them.
+ * SIDESTEP_ENOTFOUND: nothing there yet.  SIDESTEP_ECORRUPT: there are checkpoints, but none that
+ * is valid (SIDESTEP_EPERM, SIDESTEP_EIO: none that can be read; SIDESTEP_EMISMATCH: none that may
+ * be resumed from); the message lists what was rejected and why.
  * ${*step} is set on success; ${rejected} may be NULL, else receives the same list.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
@@ -916,10 +989,96 @@ sidestep_series_load(struct sidestep_series *series, struct sidestep_state_dict 
                      struct sidestep_error *err);
 
 /**
+ * sidestep_series_load_step(series, step, state, options, report, err):
+ * Go back to ${step}: load that checkpoint and no other, and go on from there, as above.
+ * Collective.  Whoever only wants to look at it calls sidestep_load().
+ * SIDESTEP_ENOTFOUND: there is none of this step.  What is wrong with it is an error; it is not set
+ * aside.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
+                          struct sidestep_state_dict *state,
+                          const struct sidestep_load_options *options,
+                          struct sidestep_load_report *report, struct sidestep_error *err);
+
+/** Why a save is due: the interval, ... */
+#define SIDESTEP_DUE_INTERVAL 1u
+/** ... a rank has asked for one, ... */
+#define SIDESTEP_DUE_SAVE 2u
+/** ... or for the end of the run: this is the last one. Set from then on. */
+#define SIDESTEP_DUE_STOP 4u
+
+/**
+ * sidestep_series_should_save(series, step, &due, err):
+ * Is a save due at ${step}?  ${*due} is 0 or SIDESTEP_DUE_*, and the same on every rank, whatever
+ * their clocks say and whichever of them was asked to save.  To be called by every rank after the
+ * same steps, usually each.
+ * Most calls do not communicate: the ranks agree (one all-reduce of five words) at steps on which
+ * they have agreed before, about every ${check_ms}, as rank 0 foresees it from the time that steps
+ * take; and never if saves are due only by ${interval_steps}.  An agreement that fails is
+ * SIDESTEP_EPEER.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_should_save(struct sidestep_series *series, uint64_t step, uint32_t *due,
+                            struct sidestep_error *err);
+
+/**
+ * sidestep_series_request(series, what):
+ * Ask for a save (SIDESTEP_DUE_SAVE), or for one and then the end (SIDESTEP_DUE_STOP), on any rank,
+ * from any thread, or from a signal handler.  Needs SIDESTEP_SERIES_REQUESTS.
+ */
+SIDESTEP_API void sidestep_series_request(struct sidestep_series *series, uint32_t what);
+
+struct sidestep_series_status {
+    size_t struct_size;
+    uint64_t interval_ms; /* between saves, as of now; 0: not by time */
+    uint64_t skipped;     /* saves that were left out (SIDESTEP_SERIES_SKIP_BUSY) */
+    uint64_t agreements;  /* of sidestep_series_should_save() */
+    double lost;          /* with ${mtbf_ms}: the part of time that is expected to be lost */
+};
+#define SIDESTEP_SERIES_STATUS_INIT                                                                \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_series_status)                                       \
+    }
+/** sidestep_series_status(series, status): as known on this rank; times are rank 0's to know.
+    SIDESTEP_EINVAL if struct_size is not set. */
+SIDESTEP_API enum sidestep_status sidestep_series_status(struct sidestep_series *series,
+                                                         struct sidestep_series_status *status);
+
+struct sidestep_metric {
+    const char *name; /* letters, digits, '_' and '-', at most 64 */
+    double value;
+};
+/**
+ * sidestep_series_note(series, step, metrics, metric_count, tags, tag_count, err):
+ * What is to be known of the checkpoint of ${step}: metrics (for ${keep_best}) and tags (spelled as
+ * names of metrics are).  Not collective: rank 0's words count, those of others are ignored.
+ * Before the save of that step is started, they become durable with it, in the background; after it
+ * was committed, before this returns.  Metrics replace those that were noted before.
+ * Errors: SIDESTEP_EINVAL for a name.  SIDESTEP_EBUSY: the save of ${step} is under way.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_note(struct sidestep_series *series, uint64_t step,
+                     const struct sidestep_metric *metrics, size_t metric_count,
+                     const char *const *tags, size_t tag_count, struct sidestep_error *err);
+
+struct sidestep_gc_report;
+/**
+ * sidestep_series_prune(series, report, err):
+ * Delete now what the retention lets go, and say what went since the last call, in the background
+ * too.  Not collective, and from any thread: rank 0 does it, on others the report is empty.
+ * ${report} is as of sidestep_gc(), and released alike.  A checkpoint that cannot be deleted is
+ * among those that are kept.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_prune(struct sidestep_series *series, struct sidestep_gc_report *report,
+                      struct sidestep_error *err);
+
+/**
  * sidestep_series_delete(series, step, err):
  * Delete one committed checkpoint of this series.  Collective.  Refused with SIDESTEP_ELOCKED:
- * the newest one that verifies, any while an outcome is UNKNOWN, and any before this incarnation
- * has committed one of its own.
+ * the newest one that verifies, one that is pinned, any while an outcome is UNKNOWN, and any before
+ * this incarnation has committed one of its own.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_delete(struct sidestep_series *series, uint64_t step, struct sidestep_error *err);
@@ -934,8 +1093,8 @@ SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series *
 
 /* ---------------------------------------------------------------- looking at checkpoints */
 
-/* None of what follows needs an engine, and none but sidestep_gc(), sidestep_rebuild() and
- * sidestep_doctor() writes to storage. */
+/* None of what follows needs an engine, and none but sidestep_gc(), sidestep_rebuild(),
+ * sidestep_prune(), sidestep_pin(), sidestep_tag() and sidestep_doctor() writes to storage. */
 
 enum sidestep_presence {
     SIDESTEP_COMMITTED,  /* exists */
@@ -955,8 +1114,17 @@ struct sidestep_listed {
     int64_t step;   /* -1: unknown */
     uint64_t bytes; /* of its files */
     uint64_t files;
-    int64_t saved_at;    /* seconds since 1970, for people; -1: unknown */
-    const char *save_id; /* NULL: not ours */
+    int64_t saved_at;     /* seconds since 1970, for people; -1: unknown */
+    const char *save_id;  /* NULL: not ours */
+    const char *run_id;   /* of the series that wrote it; NULL: none */
+    uint64_t incarnation; /* of that series, counted from 1; 0: none */
+    bool is_pinned;
+    bool is_abandoned; /* a resume has left it behind: it is of a line that has ended */
+    uint32_t tag_count;
+    uint32_t metric_count;
+    uint32_t reserved;
+    const char *const *tags;
+    const struct sidestep_metric *metrics;
 };
 struct sidestep_list {
     size_t count;
@@ -1116,6 +1284,27 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_gc(const char *pare
                                                                 struct sidestep_gc_report *report,
                                                                 struct sidestep_error *err);
 SIDESTEP_API void sidestep_gc_report_release(struct sidestep_gc_report *report);
+
+/**
+ * sidestep_prune(root, retention, flags, report, err):
+ * What a series does by itself, by hand: of the checkpoints of ours under ${root}, whichever run
+ * made them, delete what ${retention} lets go.  ${flags}: SIDESTEP_GC_DRY_RUN.  ${report} is as of
+ * sidestep_gc().  SIDESTEP_ELOCKED: a run has the series open.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_prune(const char *root, const struct sidestep_retention *retention, uint32_t flags,
+               struct sidestep_gc_report *report, struct sidestep_error *err);
+
+/**
+ * sidestep_pin(path, on, err): protect a checkpoint from retention, or no longer.  Durable when it
+ * returns; it may be done while a run has the series open.  SIDESTEP_ENOTFOUND: it is not there, or
+ * was deleted meanwhile.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_pin(const char *path, bool on,
+                                                                 struct sidestep_error *err);
+/** sidestep_tag(path, tag, on, err): put a tag on a checkpoint, or take it away; as above. */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_tag(const char *path, const char *tag, bool on, struct sidestep_error *err);
 
 /**
  * sidestep_rebuild(path, err): write `.metadata` and manifest anew from the shards' own

@@ -9,6 +9,9 @@ other public name of torch's package and of its modules is found here too.  What
 - `SaveHandle`: what `async_save` returns, a ``concurrent.futures.Future`` and more;
 - `latest`: the newest checkpoint of a directory;
 - `load_metadata`, `read`: look into a checkpoint without a template;
+- `Checkpointer`: the checkpoints of a run, which look after themselves; `TrainState`: all that a
+  run has to remember; `Preempted`: its end, when a signal announced it; `pin`, `tag`: by hand;
+- `export`, `Final`: a checkpoint as safetensors or one file of `torch.save`;
 - `Writer`, `Reader`: the same storage under torch's own ``save`` and ``load``;
 - `Error`: what goes wrong.
 
@@ -25,27 +28,40 @@ from . import _names
 if TYPE_CHECKING:
     from ._abi import VERSION as __version__
     from ._abi import Status
+    from ._checkpointer import Checkpointer, Loaded
     from ._errors import Error
+    from ._export import Final, export
     from ._handle import SaveHandle
     from ._latest import latest
     from ._load import load
+    from ._marks import pin, tag
     from ._plugins import Reader, Writer
     from ._read import load_metadata, read
     from ._save import async_save, save
+    from ._signals import Preempted
+    from ._train_state import TrainState
 
 __all__ = [
+    "Checkpointer",
     "Error",
+    "Final",
+    "Loaded",
+    "Preempted",
     "Reader",
     "SaveHandle",
     "Status",
+    "TrainState",
     "Writer",
     "__version__",
     "async_save",
+    "export",
     "latest",
     "load",
     "load_metadata",
+    "pin",
     "read",
     "save",
+    "tag",
 ]
 
 _names.install(__name__)

@@ -30,6 +30,21 @@ from ._abi_reports import Finding as Finding
 from ._abi_reports import GcReport as GcReport
 from ._abi_reports import Problem as Problem
 from ._abi_reports import VerifyReport as VerifyReport
+from ._abi_series import DUE_INTERVAL as DUE_INTERVAL
+from ._abi_series import DUE_SAVE as DUE_SAVE
+from ._abi_series import DUE_STOP as DUE_STOP
+from ._abi_series import RETENTION_MAX as RETENTION_MAX
+from ._abi_series import SERIES_ANY_RUN as SERIES_ANY_RUN
+from ._abi_series import SERIES_CHECK_SPACE as SERIES_CHECK_SPACE
+from ._abi_series import SERIES_MAKE_ROOM as SERIES_MAKE_ROOM
+from ._abi_series import SERIES_REQUESTS as SERIES_REQUESTS
+from ._abi_series import SERIES_SKIP_BUSY as SERIES_SKIP_BUSY
+from ._abi_series import List as List
+from ._abi_series import Listed as Listed
+from ._abi_series import Metric as Metric
+from ._abi_series import Retention as Retention
+from ._abi_series import SeriesOptions as SeriesOptions
+from ._abi_series import SeriesStatus as SeriesStatus
 
 Bytes = bytes  # some structs have a field of this name
 
@@ -319,56 +334,6 @@ class LoadReport(Structure):
         ("mismatched", Strings),
         ("owner", Pointer),
     ]
-
-
-class SeriesOptions(Structure):
-    """``struct sidestep_series_options``."""
-
-    struct_size: int
-    flags: int
-    prefix: Optional[Bytes]
-    _fields_ = [
-        ("struct_size", Size),
-        ("flags", Uint32),
-        ("reserved", Uint32),
-        ("prefix", String),
-    ]
-
-
-class Listed(Structure):
-    """``struct sidestep_listed``: one directory under a root."""
-
-    name: Bytes
-    path: Bytes
-    state_name: Bytes
-    state: int
-    ranks: int
-    step: int
-    bytes: int
-    files: int
-    saved_at: int
-    save_id: Optional[Bytes]
-    _fields_ = [
-        ("name", String),
-        ("path", String),
-        ("state_name", String),
-        ("state", Int),
-        ("ranks", Uint32),
-        ("step", Int64),
-        ("bytes", Uint64),
-        ("files", Uint64),
-        ("saved_at", Int64),
-        ("save_id", String),
-    ]
-
-
-class List(Structure):
-    """``struct sidestep_list``: what lies under a root."""
-
-    count: int
-    entries: Any
-    owner: Optional[int]
-    _fields_ = [("count", Size), ("entries", POINTER(Listed)), ("owner", Pointer)]
 
 
 class CheckpointInfo(Structure):

@@ -55,6 +55,9 @@ _VERIFY = {
 }
 
 
+LoadCall = Callable[[Any, Any, Any], int]  # options, report, error: a status
+
+
 @dataclass
 class LoadReport:
     """What a load found, on this rank.
@@ -121,7 +124,7 @@ class Engine:
             status = lib().sidestep_engine_open(
                 ctypes.byref(self._pointer), ctypes.byref(options), ctypes.byref(err)
             )
-        self._check(status, err)
+        self.check(status, err)
 
     # -- what others use
 
@@ -153,16 +156,18 @@ class Engine:
         no_replace: bool = False,
         failure: Optional[BaseException] = None,
         result: Optional[Callable[[], Any]] = None,
+        series: Optional[ctypes.c_void_p] = None,
     ) -> SaveHandle:
         """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
 
-        Collective.  Waits for the save before.  ``result`` makes what the handle's result() is, on
+        Collective.  Waits for the save before.  ``series``: as its checkpoint of ``step``, which
+        is what ``path`` is then.  ``result`` makes what the handle's result() is, on
         first use.  ``failure``: this rank cannot take part; all the others fail with an `Error`
         that names this rank and gives the reason, and here ``failure`` itself is raised.
         An earlier save that failed, and that nobody asked about, is raised now, before anything is
         done, unless an exception is being handled already.
         """
-        with self._turn(f"save '{os.fspath(path)}'"):
+        with self.turn(f"save '{os.fspath(path)}'"):
             began = time.monotonic()
             interrupted = self._wait_for_last()
             waited_s = time.monotonic() - began
@@ -178,7 +183,7 @@ class Engine:
                 options.failure = ctypes.pointer(error_info(failure))
             if interrupted is not None:
                 options.flags = _abi.SAVE_NOWAIT
-            return self._start(path, state, options, failure, result, waited_s)
+            return self._start(path, state, options, failure, result, waited_s, series)
 
     def load(
         self,
@@ -189,15 +194,17 @@ class Engine:
         strict: bool = False,
         verify: str = "read",
         failure: Optional[BaseException] = None,
+        call: Optional[LoadCall] = None,
     ) -> LoadReport:
         """Fill ``state`` from the checkpoint ``path``.  Collective; ``failure`` as in `save_async`.
+        ``call``: a function of the library that loads from elsewhere.
 
         partial  missing and mismatched names are reported, and no error
         strict   names of the checkpoint that the state lacks are an error
         verify   "read": what is read is checked; "before": everything, before the first tensor is
                  touched; "structure": no data hashes
         """
-        with self._turn(f"load '{os.fspath(path)}'"):
+        with self.turn(f"load '{os.fspath(path)}'"):
             failure = failure or self._sticky()
             if failure is None and verify not in _VERIFY:
                 failure = ValueError(f"verify={verify!r} is none of {', '.join(_VERIFY)}")
@@ -211,17 +218,21 @@ class Engine:
                 options.failure = ctypes.pointer(error_info(failure))
             else:
                 options.verify = int(_VERIFY[verify])
-            return self._load(path, state, options, failure)
+            return self._load(path, state, options, failure, call)
 
     def any_rank(self, mine: bool) -> bool:
         """True on every rank if ``mine`` is on one.  Collective."""
+        return self.max_of(int(mine)) != 0
+
+    def max_of(self, mine: int) -> int:
+        """The largest number that a rank brings, on every rank; below 2**64.  Collective."""
         if self.size == 1:
             return mine
-        with self._turn("agree"):
+        with self.turn("agree"):
             with self.comm.calling():
-                words = self.comm.max_all([int(mine)])
+                words = self.comm.max_all([mine])
             self.comm.raise_carried("agree")
-            return words[0] != 0
+            return words[0]
 
     def close(self) -> None:
         """Wait for a save in flight, stop the threads, free the staging memory.
@@ -231,7 +242,7 @@ class Engine:
         if os.getpid() != self._pid:
             return
         self.comm.close()
-        with self._turn("close", closing=True):
+        with self.turn("close", closing=True):
             if self._last is not None:
                 concurrent.futures.wait([self._last])
             if self._pointer:
@@ -247,8 +258,10 @@ class Engine:
 
     # -- inside
 
+    # (these two also for what is built on an engine)
+
     @contextmanager
-    def _turn(self, doing: str, *, closing: bool = False) -> Iterator[None]:
+    def turn(self, doing: str, *, closing: bool = False) -> Iterator[None]:
         """Alone with the engine.  Threads wait for each other; Ctrl-C ends the wait."""
         if os.getpid() != self._pid:
             raise make_error(
@@ -310,24 +323,23 @@ class Engine:
         failure: Optional[BaseException],
         result: Optional[Callable[[], Any]],
         waited_s: float,
+        series: Optional[ctypes.c_void_p],
     ) -> SaveHandle:
         save, err = ctypes.c_void_p(), _abi.ErrorInfo()
         handle: Optional[SaveHandle] = None
+        pointer = state.pointer if state is not None else None
+        rest = ctypes.byref(options), ctypes.byref(save), ctypes.byref(err)
         with self.comm.calling():
-            status = lib().sidestep_save_async(
-                self._pointer,
-                os.fsencode(path),
-                state.pointer if state is not None else None,
-                ctypes.byref(options),
-                ctypes.byref(save),
-                ctypes.byref(err),
-            )
+            if series is not None:
+                status = lib().sidestep_series_save_async(series, options.step, pointer, *rest)
+            else:
+                status = lib().sidestep_save_async(self._pointer, os.fsencode(path), pointer, *rest)
             if status == _abi.Status.OK:
                 keep = state.take_storages() if state is not None else None
                 handle = self._last = SaveHandle(
                     self, save, os.fspath(path), keep=keep, result=result, waited_s=waited_s
                 )
-        self._check(status, err, failure)
+        self.check(status, err, failure)
         assert handle is not None
         if _exit.drained:
             concurrent.futures.wait([handle])
@@ -339,19 +351,18 @@ class Engine:
         state: Optional[StateDict],
         options: _abi.LoadOptions,
         failure: Optional[BaseException],
+        call: Optional[LoadCall],
     ) -> LoadReport:
         found, err = _abi.sized(_abi.LoadReport), _abi.ErrorInfo()
+        rest = ctypes.byref(options), ctypes.byref(found), ctypes.byref(err)
+        pointer = state.pointer if state is not None else None
         try:
             with self.comm.calling():
-                status = lib().sidestep_load(
-                    self._pointer,
-                    os.fsencode(path),
-                    state.pointer if state is not None else None,
-                    ctypes.byref(options),
-                    ctypes.byref(found),
-                    ctypes.byref(err),
-                )
-            self._check(status, err, failure)
+                if call is not None:
+                    status = call(*rest)
+                else:
+                    status = lib().sidestep_load(self._pointer, os.fsencode(path), pointer, *rest)
+            self.check(status, err, failure)
             return LoadReport(
                 bytes_loaded=found.bytes_loaded,
                 bytes_read=found.bytes_read,
@@ -362,7 +373,7 @@ class Engine:
         finally:
             lib().sidestep_load_report_release(ctypes.byref(found))
 
-    def _check(
+    def check(
         self, status: int, err: _abi.ErrorInfo, failure: Optional[BaseException] = None
     ) -> None:
         """Raise the first reason: a signal, this rank's own failure, the ranks, the rest."""

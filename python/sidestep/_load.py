@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ._abi import Status
 from ._checkpoint import Checkpoint, Saved
-from ._engine import Engine, engine_for
+from ._engine import Engine, LoadReport, engine_for
 from ._errors import Error, make_error
 from ._flatten import Leaf, flatten, flatten_as_2_3, set_leaf
 from ._objects import decode
@@ -86,7 +86,30 @@ def load(
                 no_dist=no_dist,
             )
         return
-    engine = engine_for(process_group, no_dist=no_dist)
+    fill(
+        state_dict,
+        route.path,
+        engine=engine_for(process_group, no_dist=no_dist),
+        partial=route.partial,
+        nested=route.nested,
+        allow_pickle=route.allow_pickle,
+    )
+
+
+def fill(
+    state_dict: MutableMapping[Any, Any],
+    path: str,
+    *,
+    engine: Engine,
+    partial: bool = False,
+    nested: bool = True,
+    allow_pickle: bool = False,
+    optional: Optional[Callable[[str], bool]] = None,
+) -> LoadReport:
+    """`load`, once it is known that it is ours to do.  What was found, by name.
+
+    ``partial``: missing names are reported, and no error; ``optional`` says so for single names.
+    """
     # Every rank asks in the same order: state_dict() may be collective.
     keys = sorted(state_dict.keys(), key=str)
     values: dict[Any, Any] = {}
@@ -95,15 +118,16 @@ def load(
             value = state_dict[key]
             values[key] = value.state_dict() if is_stateful(value) else value
     except BaseException as failure:
-        _tell(engine, route.path, failure)
+        _tell(engine, path, failure)
         raise
-    load_into(
+    report = load_into(
         values,
-        route.path,
+        path,
         engine=engine,
-        partial=route.partial,
-        flatten=route.nested,
-        allow_pickle=route.allow_pickle,
+        partial=partial,
+        flatten=nested,
+        allow_pickle=allow_pickle,
+        optional=optional,
     )
     for key in keys:
         if key not in state_dict:
@@ -113,6 +137,7 @@ def load(
             value.load_state_dict(values[key])
         else:
             state_dict[key] = values[key]
+    return report
 
 
 def is_stateful(value: Any) -> bool:
@@ -128,7 +153,8 @@ def load_into(
     partial: bool = False,
     flatten: bool = True,
     allow_pickle: bool = False,
-) -> None:
+    optional: Optional[Callable[[str], bool]] = None,
+) -> LoadReport:
     """Fill the nested ``state_dict`` (no Stateful values left in it) from ``path``.  Collective.
 
     ``partial``: names that the checkpoint lacks are left as they are.  ``flatten``: nested dicts
@@ -136,7 +162,7 @@ def load_into(
     ``allow_pickle``: load objects that are more than data.  Errors: those of `load`.
     """
     try:
-        filling = _Filling(state_dict, path, partial, flatten)
+        filling = _Filling(state_dict, path, partial, flatten, optional)
         state = StateDict(filling.leaves, for_load=True)
     except BaseException as failure:
         _tell(engine, path, failure)
@@ -155,6 +181,8 @@ def load_into(
     _agree(engine, path, failed)
     for where, value in objects:
         set_leaf(state_dict, where, value)
+    report.missing = sorted({*report.missing, *filling.missing})
+    return report
 
 
 def _tell(engine: Engine, path: str, failure: BaseException) -> None:
@@ -195,7 +223,12 @@ class _Filling:
     """What of a state dict is to be filled from a checkpoint, and how."""
 
     def __init__(
-        self, state: MutableMapping[Any, Any], path: str, partial: bool, nested: bool
+        self,
+        state: MutableMapping[Any, Any],
+        path: str,
+        partial: bool,
+        nested: bool,
+        optional: Optional[Callable[[str], bool]],
     ) -> None:
         self.path = path
         self.leaves: list[Leaf] = []
@@ -207,6 +240,9 @@ class _Filling:
             if nested:
                 leaves = _by_the_rule_of(checkpoint, state, leaves)
             missing = [leaf.name for leaf in leaves if not self._take(leaf, checkpoint)]
+        self.missing = missing
+        if not partial and optional is not None:
+            missing = [name for name in missing if not optional(name)]
         if missing and not partial:
             message = f"Missing key in checkpoint state_dict: {missing[0]}."
             if len(missing) > 1:

@@ -21,17 +21,25 @@ _TORCH = "torch.distributed.checkpoint"
 
 # Our names, and the module of this package that has each.
 OURS = {
+    "Checkpointer": "_checkpointer",
     "Error": "_errors",
+    "Final": "_export",
+    "Loaded": "_checkpointer",
+    "Preempted": "_signals",
     "Reader": "_plugins",
     "SaveHandle": "_handle",
     "Status": "_abi",
+    "TrainState": "_train_state",
     "Writer": "_plugins",
     "async_save": "_save",
+    "export": "_export",
     "latest": "_latest",
     "load": "_load",
     "load_metadata": "_read",
+    "pin": "_marks",
     "read": "_read",
     "save": "_save",
+    "tag": "_marks",
 }
 
 # torch's modules in which a name is looked for, those that people import from first.

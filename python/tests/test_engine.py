@@ -192,7 +192,7 @@ def test_a_handler_cannot_enter_twice(tmp_path: Path) -> None:
     """A signal handler that saves, in the middle of a save: refused, not a deadlock."""
     engine = engine_alone()
     with (
-        engine._turn("save"),
+        engine.turn("save"),
         pytest.raises(Error, match="in the middle of another call") as caught,
     ):
         save(engine, tmp_path / "c", tensors(1))

@@ -48,9 +48,11 @@
 
 enum commit_outcome { COMMIT_UNDECIDED, COMMIT_COMMITTED, COMMIT_ABORTED, COMMIT_UNKNOWN };
 
+struct commit;
 /* Asked right before the rename that commits: may we still?  (A series: lock and incarnation.) */
 struct commit_guard {
-    enum sidestep_status (*check)(void *context, struct sidestep_error *err);
+    enum sidestep_status (*check)(void *context, const struct commit *commit,
+                                  struct sidestep_error *err);
     void *context;
 };
 

@@ -69,7 +69,9 @@ static bool name_is(struct commit *commit, const char *name)
 
 static enum sidestep_status guard(struct commit *commit, struct sidestep_error *err)
 {
-    return commit->guard != NULL ? commit->guard->check(commit->guard->context, err) : SIDESTEP_OK;
+    const struct commit_guard *guard = commit->guard;
+
+    return guard != NULL ? guard->check(guard->context, commit, err) : SIDESTEP_OK;
 }
 
 /* ---- swap form ---- */

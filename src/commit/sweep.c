@@ -29,6 +29,20 @@ static bool is_ours(const char *name)
     return strcmp(name, NAMES_METADATA) == 0 || names_parse(name).kind != NAMES_NONE;
 }
 
+bool sweep_is_all_ours(struct store_dir *parent, const char *name)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+
+    if (store_dir_open(parent->store, parent, name, &dir, NULL) != SIDESTEP_OK ||
+        name_list_read(dir, &names, NULL) != SIDESTEP_OK)
+        return false;
+    for (size_t i = 0; i < names.count; i++)
+        if (!is_ours(names.names[i]) || names_parse(names.names[i]).kind == NAMES_PENDING)
+            return false;
+    return true;
+}
+
 /* The last to go, so that an interrupted removal can still be told whose it was. */
 static bool goes_last(const char *name)
 {

@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "commit/commit.h"
+#include "commit/marks.h"
 #include "commit/name_list.h"
 #include "engine/verify.h"
 #include "format/dcp_metadata.h"
@@ -26,6 +27,7 @@ struct listing {
     struct store_dir *root_dir;
     const char *root;
     bool with_doubtful;
+    struct marks marks;
     struct sidestep_listed *entries;
     size_t count;
 };
@@ -57,6 +59,18 @@ int64_t list_number_of(const char *name)
     const char *end = name + strlen(name);
 
     return parse_number(last_digits(name, end), end);
+}
+
+bool list_is_member(const char *prefix, const char *name, uint64_t *step)
+{
+    char again[NAMES_MAX];
+    int64_t number = list_number_of(name);
+
+    if (strncmp(name, prefix, strlen(prefix)) != 0 || number < 0)
+        return false;
+    snprintf(again, sizeof(again), "%s%lld", prefix, (long long)number);
+    *step = (uint64_t)number;
+    return strcmp(again, name) == 0;
 }
 
 static bool ends_with(const char *name, const char *end, const char *text)
@@ -163,6 +177,9 @@ static void take_manifest(struct listing *l, struct store_dir *dir, struct conte
         manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK)
         return;
     entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
+    if (manifest.run_id[0] != '\0')
+        entry->run_id = arena_strndup(&l->arena, manifest.run_id, strlen(manifest.run_id));
+    entry->incarnation = manifest.incarnation;
     entry->ranks = manifest.world_size;
     entry->saved_at = manifest.saved_at;
     if (manifest.step >= 0)
@@ -224,6 +241,79 @@ static enum sidestep_status look_into(struct listing *l, const char *name,
     return SIDESTEP_OK;
 }
 
+/* "<name> <bits of the value>" per line (a decimal point is the locale's): how many. */
+static uint32_t parse_metrics(struct listing *l, const char *text, struct sidestep_metric *metrics)
+{
+    char name[MARKS_MAX_WORD + 1];
+    uint32_t count = 0;
+    unsigned long long bits;
+    int used = 0;
+
+    while (sscanf(text, "%64s %16llx\n%n", name, &bits, &used) == 2 && used > 0) {
+        uint64_t value = bits;
+        metrics[count].name = arena_strndup(&l->arena, name, strlen(name));
+        memcpy(&metrics[count].value, &value, sizeof(value));
+        count += metrics[count].name != NULL;
+        text += used;
+        used = 0;
+    }
+    return count;
+}
+
+static enum sidestep_status take_metrics(struct listing *l, const struct mark *mark,
+                                         struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    size_t lines = 0;
+
+    for (const char *at = mark->text; *at != '\0'; at++)
+        lines += *at == '\n';
+    struct sidestep_metric *metrics = arena_new(&l->arena, lines + 1, sizeof(*metrics));
+    if (metrics == NULL)
+        return FAIL_NOMEM(err, lines * sizeof(*metrics));
+    entry->metric_count = parse_metrics(l, mark->text, metrics);
+    entry->metrics = metrics;
+    return SIDESTEP_OK;
+}
+
+/* What lies beside it: pins, tags, metrics. */
+static enum sidestep_status take_marks(struct listing *l, struct sidestep_listed *entry,
+                                       struct sidestep_error *err)
+{
+    size_t count;
+    const struct mark *marks = marks_of(&l->marks, entry->name, &count);
+
+    if (count == 0)
+        return SIDESTEP_OK;
+    const char **tags = arena_new(&l->arena, count, sizeof(*tags));
+    if (tags == NULL)
+        return FAIL_NOMEM(err, count * sizeof(*tags));
+    entry->tags = tags;
+    for (size_t i = 0; i < count; i++) {
+        if (!marks_applies(&marks[i], entry->save_id))
+            continue;
+        if (marks[i].kind == MARKS_TAG)
+            tags[entry->tag_count++] = marks[i].tag;
+        else if (marks[i].kind == MARKS_METRICS)
+            TRY(take_metrics(l, &marks[i], entry, err));
+        entry->is_pinned |= marks[i].kind == MARKS_PIN;
+        entry->is_abandoned |= marks[i].kind == MARKS_ABANDONED;
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_marks(struct listing *l, struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+    enum sidestep_status status =
+        store_dir_open(l->store, l->root_dir, NAMES_SERIES_DIR, &dir, NULL);
+
+    if (status == SIDESTEP_OK)
+        return marks_read(dir, &l->marks, err);
+    if (status == SIDESTEP_ENOMEM)
+        return FAIL_NOMEM(err, sizeof(*l));
+    return SIDESTEP_OK; /* no series, or not ours to read */
+}
+
 static enum sidestep_status add_entry(struct listing *l, const char *name,
                                       struct sidestep_error *err)
 {
@@ -249,7 +339,7 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
     if (entry->name == NULL || entry->path == NULL)
         return FAIL_NOMEM(err, strlen(name));
     l->count++;
-    return SIDESTEP_OK;
+    return take_marks(l, entry, err);
 }
 
 static int compare_listed(const void *a, const void *b)
@@ -277,6 +367,7 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
     l->entries = arena_new(&l->arena, names.count, sizeof(*l->entries));
     if (l->entries == NULL)
         return FAIL_NOMEM(err, names.count * sizeof(*l->entries));
+    TRY(read_marks(l, err));
     for (size_t i = 0; i < names.count; i++)
         TRY(add_entry(l, names.names[i], err));
     list_sort(l->entries, l->count);
@@ -322,8 +413,10 @@ void sidestep_list_release(struct sidestep_list *list)
 {
     struct listing *l = list->owner;
 
-    if (l != NULL)
+    if (l != NULL) {
         arena_release(&l->arena);
+        marks_release(&l->marks);
+    }
     free(l);
     *list = (struct sidestep_list){0};
 }

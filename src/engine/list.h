@@ -20,6 +20,8 @@ enum sidestep_status list_candidates(struct store *store, const char *root,
 int64_t list_step_of(const char *name);
 /* The number that any name ends with; -1: none. */
 int64_t list_number_of(const char *name);
+/* Is this one of a series' names, ${prefix} and a number without leading zeroes?  That number. */
+bool list_is_member(const char *prefix, const char *name, uint64_t *step);
 /* By step, oldest first, then by name. */
 void list_sort(struct sidestep_listed *entries, size_t count);
 

@@ -10,42 +10,27 @@
 
 #include "base/options.h"
 #include "base/owned.h"
-#include "base/random.h"
-#include "commit/commit.h"
-#include "commit/lease.h"
 #include "commit/sweep.h"
-#include "engine/engine.h"
-#include "engine/list.h"
 #include "engine/load.h"
+#include "engine/series.h"
 #include "engine/verify.h"
 
-_Static_assert(sizeof(struct sidestep_series_options) == 24, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_series_options) == 72, "a field was added: apply it below");
 
-#define SERIES_MAX_PREFIX 64u
-#define SERIES_REJECTED_BYTES 2048u
+#define SERIES_KNOWN_FLAGS                                                                         \
+    (SIDESTEP_SERIES_REQUESTS | SIDESTEP_SERIES_SKIP_BUSY | SIDESTEP_SERIES_ANY_RUN |              \
+     SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM)
 
-struct sidestep_series {
-    struct sidestep_engine *engine; /* our reference */
-    struct sidestep_series *next;   /* of the engine's list */
-    bool is_shut;                   /* the engine was closed: only the handle is left */
-    char root[COMMIT_PATH_BYTES];
-    char prefix[SERIES_MAX_PREFIX];
-    char run_id[SAVE_ID_HEX]; /* rank 0's, on all ranks */
-    uint64_t incarnation;
-    struct lease lease; /* rank 0 */
-    struct commit_guard guard;
-    struct sidestep_save *last; /* our reference to the latest save of this series */
-    bool has_committed;         /* a save of this incarnation */
-    bool has_unknown;           /* an outcome is UNKNOWN: nothing is deleted */
-};
-
-static enum sidestep_status guard_check(void *context, struct sidestep_error *err)
+static enum sidestep_status guard_check(void *context, const struct commit *commit,
+                                        struct sidestep_error *err)
 {
-    return lease_check(context, err);
+    struct sidestep_series *series = context;
+
+    series_write_notes(series, commit);
+    return lease_check(&series->lease, err);
 }
 
-static enum sidestep_status check_series(const struct sidestep_series *series,
-                                         struct sidestep_error *err)
+enum sidestep_status series_check(const struct sidestep_series *series, struct sidestep_error *err)
 {
     if (series == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "series is NULL");
@@ -55,25 +40,48 @@ static enum sidestep_status check_series(const struct sidestep_series *series,
     return SIDESTEP_OK;
 }
 
-/*
- * What became of the save before.  Only rank 0's answer is used.  With the first commit of this
- * incarnation, the marks may go that a killed one left in what it had committed.
- */
-static void note_outcome(struct sidestep_series *series)
+/* With the first commit of this incarnation, the marks may go that a killed one left in what it had
+ * committed. */
+void series_note_outcome(struct sidestep_series *series)
 {
-    bool had_committed = series->has_committed;
-
     if (series->last == NULL)
         return;
     enum sidestep_save_state state = save_state(series->last);
-    series->has_committed |= state == SIDESTEP_SAVE_COMMITTED;
-    series->has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
+    pthread_mutex_lock(&series->shared.lock);
+    series->shared.has_committed |= state == SIDESTEP_SAVE_COMMITTED;
+    series->shared.has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
+    bool has_committed = series->shared.has_committed;
+    pthread_mutex_unlock(&series->shared.lock);
     struct sweep sweep = {.store = series->engine->store, .parent = series->lease.root};
-    if (!had_committed && series->has_committed && sweep.parent != NULL)
-        (void)sweep_children(&sweep, NULL);
+    if (!has_committed || series->has_settled || sweep.parent == NULL)
+        return;
+    series->has_settled = true;
+    (void)sweep_children(&sweep, NULL);
+    series_made_progress(series);
 }
 
 /* ---- open and close ---- */
+
+static enum sidestep_status take_due(struct sidestep_series *series,
+                                     const struct sidestep_series_options *options,
+                                     struct sidestep_error *err)
+{
+    const uint64_t max_ms = INT64_MAX / 1000000;
+    uint64_t check_ms = options->check_ms != 0 ? options->check_ms : DUE_DEFAULT_CHECK_MS;
+
+    if (options->interval_ms > max_ms || check_ms > max_ms || options->mtbf_ms > max_ms ||
+        !(options->max_lost >= 0 && options->max_lost < 1))
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series options: a time is too long, or max_lost is no part of 1");
+    series->due = (struct due){.interval_steps = options->interval_steps,
+                               .interval_ns = options->interval_ms * 1000000,
+                               .check_ns = check_ms * 1000000,
+                               .mtbf_ns = options->mtbf_ms * 1000000,
+                               .max_lost = options->max_lost,
+                               .listens = (options->flags & SIDESTEP_SERIES_REQUESTS) != 0,
+                               .skips_busy = (options->flags & SIDESTEP_SERIES_SKIP_BUSY) != 0};
+    return SIDESTEP_OK;
+}
 
 static enum sidestep_status take_options(struct sidestep_series *series, const char *root,
                                          const struct sidestep_series_options *theirs,
@@ -84,8 +92,13 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
     TRY(options_copy(&options, sizeof(options), theirs, "series options", err));
     const char *prefix = options.prefix != NULL ? options.prefix : "step-";
     size_t length = strlen(prefix);
-    if (options.flags != 0 || options.reserved != 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "series options: unknown flags");
+    if ((options.flags & ~SERIES_KNOWN_FLAGS) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "series options: unknown flags 0x%x",
+                    options.flags);
+    TRY(retention_take(&series->retention, options.retention, err));
+    TRY(take_due(series, &options, err));
+    series->flags = options.flags;
+    series->max_restarts = options.max_restarts;
     if (root == NULL || strlen(root) >= sizeof(series->root) - SERIES_MAX_PREFIX - 32)
         return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
     if (length == 0 || length >= sizeof(series->prefix) || strchr(prefix, '/') != NULL ||
@@ -106,10 +119,11 @@ static enum sidestep_status open_lease(struct sidestep_series *series, struct si
     TRY(lease_take(&series->lease, series->engine->store, series->root, err));
     memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
     series->incarnation = series->lease.incarnation;
-    series->guard = (struct commit_guard){.check = guard_check, .context = &series->lease};
+    series->guard = (struct commit_guard){.check = guard_check, .context = series};
     struct sweep sweep = {
         .store = series->engine->store, .parent = series->lease.root, .mode = SWEEP_SERIES};
-    return sweep_parent(&sweep, err);
+    TRY(sweep_parent(&sweep, err));
+    return series_start_pruner(series, err);
 }
 
 struct sidestep_series *series_shut(struct sidestep_series *series)
@@ -118,10 +132,15 @@ struct sidestep_series *series_shut(struct sidestep_series *series)
 
     if (series->last != NULL) {
         save_join(series->last); /* it needs our guard */
-        note_outcome(series);
+        series_note_outcome(series);
         save_release(series->last);
         series->last = NULL;
     }
+    series_stop_pruner(series);
+    if (series->lease.dir != NULL)
+        series_made_progress(series); /* an orderly end is no failed restart */
+    collecting_free(TAKE(series->went));
+    series_drop_notes(series);
     lease_release(&series->lease);
     series->next = NULL;
     series->is_shut = true;
@@ -137,6 +156,9 @@ static void series_free(struct sidestep_series *series)
     if (*at != NULL)
         *at = series_shut(series);
     engine_release(series->engine);
+    pthread_cond_destroy(&series->shared.changed);
+    pthread_mutex_destroy(&series->shared.lock);
+    pthread_mutex_destroy(&series->prune_lock);
     free(series);
 }
 
@@ -181,6 +203,9 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
         free(series);
         return status;
     }
+    pthread_mutex_init(&series->shared.lock, NULL);
+    pthread_mutex_init(&series->prune_lock, NULL);
+    pthread_cond_init(&series->shared.changed, NULL);
     engine_retain(engine);
     series->engine = engine;
     series->next = engine->series;
@@ -214,6 +239,37 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
 
 /* ---- save ---- */
 
+/* How long a save that has ended was under way. */
+static uint64_t busy_time(struct sidestep_save *save)
+{
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+
+    (void)sidestep_save_poll(save, &info);
+    return info.stage_ns + info.write_ns + info.commit_ns;
+}
+
+/* What the trainer pays for each save: not the pool, which is paid for once. */
+static uint64_t cost_of(struct sidestep_save *save)
+{
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+
+    (void)sidestep_save_poll(save, &info);
+    return info.call_ns > info.pool_ns ? info.call_ns - info.pool_ns : 0;
+}
+
+/* Rank 0, before a save: notes, whether it may replace what is there, and space. */
+static void prepare(struct sidestep_series *series, const char *name,
+                    struct sidestep_save_options *options, struct sidestep_error *why)
+{
+    series_take_notes(series, name);
+    if (options->failure != NULL)
+        return;
+    if (!series_may_replace(series, name))
+        options->flags |= SIDESTEP_SAVE_NO_REPLACE;
+    if (series_check_space(series, why) != SIDESTEP_OK)
+        options->failure = why;
+}
+
 static enum sidestep_status start_all(struct sidestep_series *series, uint64_t step,
                                       const struct sidestep_state_dict *state,
                                       const struct sidestep_save_options *theirs, bool blocking,
@@ -223,25 +279,36 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     struct save_series part = {.run_id = series->run_id,
                                .incarnation = series->incarnation,
                                .guard = series->engine->comm.rank == 0 ? &series->guard : NULL};
-    char path[COMMIT_PATH_BYTES];
+    char path[COMMIT_PATH_BYTES], name[NAMES_MAX];
+    struct sidestep_error why = {0};
+    uint64_t began_ns = clock_now(series->engine->clock);
 
     enum sidestep_status status =
         options_copy(&options, sizeof(options), theirs, "save options", err);
     if (status != SIDESTEP_OK) /* let the common path refuse it, on all ranks alike */
         options = (struct sidestep_save_options){.struct_size = sizeof(options), .flags = ~0u};
-    options.flags |= SIDESTEP_SAVE_NO_REPLACE;
     options.has_step = 1;
     options.step = step;
-    snprintf(path, sizeof(path), "%s/%s%llu", series->root, series->prefix,
-             (unsigned long long)step);
-    TRY(save_start_all(series->engine, path, state, &options, &part, blocking, save, err));
+    snprintf(name, sizeof(name), "%s%llu", series->prefix, (unsigned long long)step);
+    snprintf(path, sizeof(path), "%s/%s", series->root, name);
+    if (part.guard != NULL)
+        prepare(series, name, &options, &why);
+    status = save_start_all(series->engine, path, state, &options, &part, blocking, save, err);
+    if (part.guard != NULL)
+        series_notes_started(series, status == SIDESTEP_OK);
+    TRY(status);
+    uint64_t busy_ns = 0;
     if (series->last != NULL) {
         save_join(series->last);
-        note_outcome(series);
+        series_note_outcome(series);
+        busy_ns = busy_time(series->last);
         save_release(series->last);
     }
     save_retain(*save);
     series->last = *save;
+    if (part.guard != NULL)
+        series_wake_pruner(series, *save);
+    due_note_saved(&series->due, began_ns, cost_of(*save), busy_ns);
     return SIDESTEP_OK;
 }
 
@@ -251,7 +318,7 @@ enum sidestep_status sidestep_series_save_async(struct sidestep_series *series, 
                                                 struct sidestep_save **save,
                                                 struct sidestep_error *err)
 {
-    TRY(check_series(series, err));
+    TRY(series_check(series, err));
     if (save == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "save is NULL");
     return start_all(series, step, state, options, false, save, err);
@@ -265,112 +332,18 @@ enum sidestep_status sidestep_series_save(struct sidestep_series *series, uint64
 {
     struct sidestep_save *save = NULL;
 
-    TRY(check_series(series, err));
+    TRY(series_check(series, err));
     TRY(start_all(series, step, state, options, true, &save, err));
     return save_finish_all(&save, info, err);
 }
 
 /* ---- load ---- */
 
-/* Is this one of the series' names: prefix and a number without leading zeroes? */
-static bool is_member(const struct sidestep_series *series, const char *name, uint64_t *step)
-{
-    size_t prefix = strlen(series->prefix);
-    char again[NAMES_MAX];
-    int64_t number = list_number_of(name);
-
-    if (strncmp(name, series->prefix, prefix) != 0 || number < 0)
-        return false;
-    snprintf(again, sizeof(again), "%s%lld", series->prefix, (long long)number);
-    *step = (uint64_t)number;
-    return strcmp(again, name) == 0;
-}
-
 /* The choice of rank 0. */
 struct choice {
     uint64_t step;
     char rejected[SERIES_REJECTED_BYTES];
 };
-
-struct choosing {
-    struct sidestep_series *series;
-    struct choice *choice;
-};
-
-static void note_rejected(struct choice *choice, const char *why)
-{
-    size_t used = strlen(choice->rejected);
-
-    snprintf(choice->rejected + used, sizeof(choice->rejected) - used, "%s%s",
-             used != 0 ? "; " : "", why);
-}
-
-/* Set aside as .bad what is ours and does not verify; others are only passed over. */
-static enum sidestep_status quarantine(void *context, const struct sidestep_listed *entry,
-                                       const struct sidestep_error *why, struct sidestep_error *err)
-{
-    struct choosing *choosing = context;
-    struct lease *lease = &choosing->series->lease;
-    char bad[NAMES_MAX];
-    json_t *fields = json_pack("{s:s, s:s}", "path", entry->path, "message", why->message);
-
-    note_rejected(choosing->choice, why->message);
-    events_emit(&choosing->series->engine->events, "rejected", fields);
-    bool is_damage = why->status == SIDESTEP_ECORRUPT || why->status == SIDESTEP_EUNSAFE;
-    if (entry->save_id == NULL || !is_damage)
-        return SIDESTEP_OK;
-    names_format(NAMES_BAD, entry->save_id, 0, 0, bad);
-    TRY(lease_check(lease, err));
-    if (store_rename(lease->root, entry->name, lease->root, bad, STORE_NOREPLACE, NULL) !=
-        SIDESTEP_OK)
-        return SIDESTEP_OK; /* it will be rejected again */
-    return store_dir_sync(lease->root, err);
-}
-
-/* What is chosen is durable: its commit may have been cut short before that.  Its name is by the
- * sync of the root; what was committed in place, by one of its own directory. */
-static enum sidestep_status sync_member(struct sidestep_series *series, const char *name,
-                                        struct sidestep_error *err)
-{
-    OWNED_DIR *dir = NULL;
-
-    TRY(store_dir_open(series->engine->store, series->lease.root, name, &dir, err));
-    return store_dir_sync(dir, err);
-}
-
-/* Rank 0: the newest member of the series that passes ${mode}. */
-static enum sidestep_status choose(struct sidestep_series *series, enum sidestep_verify_mode mode,
-                                   struct choice *choice, struct sidestep_error *err)
-{
-    OWNED_BY(sidestep_list_release) struct sidestep_list all = {0};
-    OWNED struct sidestep_listed *members = NULL;
-    struct sidestep_list list = {0};
-    struct choosing choosing = {.series = series, .choice = choice};
-    size_t chosen = 0;
-
-    TRY(store_dir_sync(series->lease.root, err));
-    TRY(list_candidates(series->engine->store, series->root, &all, err));
-    members = memory_new(all.count, sizeof(*members));
-    if (members == NULL)
-        return FAIL_NOMEM(err, all.count * sizeof(*members));
-    for (size_t i = 0; i < all.count; i++) {
-        uint64_t step;
-        if (all.entries[i].state == SIDESTEP_BAD || /* what is set aside is not "nothing yet" */
-            (all.entries[i].state == SIDESTEP_COMMITTED &&
-             is_member(series, all.entries[i].name, &step)))
-            members[list.count++] = all.entries[i];
-    }
-    for (size_t i = 0; i < list.count; i++) /* by name, which is what the caller sees */
-        members[i].step = list_number_of(members[i].name);
-    list_sort(members, list.count);
-    list.entries = members;
-    TRY(list_choose(series->engine->store, &list, mode, series->engine->stagers, quarantine,
-                    &choosing, &chosen, err));
-    TRY(sync_member(series, members[chosen].name, err));
-    return is_member(series, members[chosen].name, &choice->step)
-               ? SIDESTEP_OK
-               : FAIL(err, SIDESTEP_ENOTFOUND, "'%s'", members[chosen].name);
-}
 
 /* After a load that failed: 1 if rank 0 finds, by a second look past the cache, that the checkpoint
  * is damaged; then the next older one has its turn. */
@@ -402,7 +375,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
 
     *again = false;
     if (comm->rank == 0)
-        status = choose(series, choose_by, choice, err);
+        status = series_choose(series, choose_by, &choice->step, choice->rejected, err);
     TRY(comm_vote_all(comm, status, err));
     TRY(comm_broadcast_all(comm, choice, sizeof(*choice), 0, err));
     choice->rejected[sizeof(choice->rejected) - 1] = '\0';
@@ -420,6 +393,17 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     return status;
 }
 
+/* All have loaded ${step}: the run goes on from there. */
+static enum sidestep_status go_on_all(struct sidestep_series *series, uint64_t step,
+                                      struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (series->engine->comm.rank == 0)
+        status = series_go_on_from(series, step, err);
+    return comm_vote_all(&series->engine->comm, status, err);
+}
+
 enum sidestep_status sidestep_series_load(struct sidestep_series *series,
                                           struct sidestep_state_dict *state,
                                           const struct sidestep_load_options *theirs,
@@ -430,7 +414,7 @@ enum sidestep_status sidestep_series_load(struct sidestep_series *series,
     struct choice choice = {0};
     bool again = false;
 
-    TRY(check_series(series, err));
+    TRY(series_check(series, err));
     enum sidestep_status status = load_options_take(&options, theirs, err);
     if (status == SIDESTEP_OK && (state == NULL || step == NULL))
         status = FAIL(err, SIDESTEP_EINVAL, "%s is NULL", state == NULL ? "state" : "step");
@@ -449,45 +433,71 @@ enum sidestep_status sidestep_series_load(struct sidestep_series *series,
         return status;
     }
     *step = choice.step;
-    return SIDESTEP_OK;
+    return go_on_all(series, choice.step, err);
+}
+
+enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
+                                               struct sidestep_state_dict *state,
+                                               const struct sidestep_load_options *theirs,
+                                               struct sidestep_load_report *report,
+                                               struct sidestep_error *err)
+{
+    struct sidestep_load_options options;
+    char path[COMMIT_PATH_BYTES];
+
+    TRY(series_check(series, err));
+    enum sidestep_status status = load_options_take(&options, theirs, err);
+    if (status == SIDESTEP_OK && state == NULL)
+        status = FAIL(err, SIDESTEP_EINVAL, "state is NULL");
+    if (status == SIDESTEP_OK && series->engine->comm.rank == 0)
+        status = series_choose_step(series, step, err);
+    status = comm_vote_all(&series->engine->comm, status, err);
+    snprintf(path, sizeof(path), "%s/%s%llu", series->root, series->prefix,
+             (unsigned long long)step);
+    if (status == SIDESTEP_OK)
+        status = load_path_all(series->engine, path, state, &options, 0, report, err);
+    if (status == SIDESTEP_OK)
+        return go_on_all(series, step, err);
+    error_wrap(err, "go back to step %llu of series '%s'", (unsigned long long)step, series->root);
+    return status;
 }
 
 /* ---- delete ---- */
 
-static enum sidestep_status may_delete(struct sidestep_series *series, uint64_t step,
-                                       struct sidestep_error *err)
+static enum sidestep_status may_delete(struct sidestep_series *series, const char *name,
+                                       uint64_t step, struct sidestep_error *err)
 {
-    struct choice newest = {0};
+    char rejected[SERIES_REJECTED_BYTES] = "";
+    uint64_t newest = 0;
 
     if (series->last != NULL && !save_has_ended(save_state(series->last)))
         return FAIL(err, SIDESTEP_ELOCKED, "a save is in flight");
-    note_outcome(series);
-    if (!series->has_committed || series->has_unknown)
+    series_note_outcome(series);
+    pthread_mutex_lock(&series->shared.lock);
+    bool has_committed = series->shared.has_committed, has_unknown = series->shared.has_unknown;
+    pthread_mutex_unlock(&series->shared.lock);
+    if (!has_committed || has_unknown)
         return FAIL(err, SIDESTEP_ELOCKED, "%s",
-                    series->has_unknown ? "the outcome of a save is unknown"
-                                        : "this incarnation has committed nothing yet");
-    TRY(choose(series, SIDESTEP_VERIFY_STRUCTURE, &newest, err));
-    if (newest.step == step)
+                    has_unknown ? "the outcome of a save is unknown"
+                                : "this incarnation has committed nothing yet");
+    TRY(series_choose(series, SIDESTEP_VERIFY_STRUCTURE, &newest, rejected, err));
+    if (newest == step)
         return FAIL(err, SIDESTEP_ELOCKED, "it is the newest that is valid");
+    if (marks_may_have(series->lease.dir, MARKS_PIN, name))
+        return FAIL(err, SIDESTEP_ELOCKED, "it is pinned");
     return lease_check(&series->lease, err);
 }
 
 static enum sidestep_status delete_step(struct sidestep_series *series, uint64_t step,
                                         struct sidestep_error *err)
 {
-    struct store_dir *root = series->lease.root;
-    uint8_t id[SAVE_ID_BYTES];
-    char name[NAMES_MAX], hex[SAVE_ID_HEX], trash[NAMES_MAX];
+    char name[NAMES_MAX];
     struct store_stat stat;
 
     snprintf(name, sizeof(name), "%s%llu", series->prefix, (unsigned long long)step);
-    TRY(store_stat(root, name, &stat, err));
-    TRY(may_delete(series, step, err));
-    TRY(random_bytes(id, sizeof(id), err));
-    hash_to_hex(id, sizeof(id), hex);
-    TRY(sweep_to_trash(root, name, hex, err));
-    names_format(NAMES_TRASH, hex, 0, 0, trash);
-    return sweep_empty_trash(root, trash, NULL, err);
+    TRY(store_stat(series->lease.root, name, &stat, err));
+    TRY(may_delete(series, name, step, err));
+    return prune_delete(series->lease.root, series->lease.dir, name, NULL, err);
 }
 
 enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint64_t step,
@@ -495,9 +505,12 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
 {
     enum sidestep_status status = SIDESTEP_OK;
 
-    TRY(check_series(series, err));
-    if (series->engine->comm.rank == 0)
+    TRY(series_check(series, err));
+    if (series->engine->comm.rank == 0) {
+        pthread_mutex_lock(&series->prune_lock);
         status = delete_step(series, step, err);
+        pthread_mutex_unlock(&series->prune_lock);
+    }
     status = comm_vote_all(&series->engine->comm, status, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "delete '%s/%s%llu'", series->root, series->prefix,

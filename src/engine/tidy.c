@@ -11,64 +11,10 @@
 #include "commit/name_list.h"
 #include "commit/reader.h"
 #include "commit/sweep.h"
+#include "engine/collecting.h"
 #include "format/dcp_metadata.h"
 
 /* ---- gc ---- */
-
-struct collecting {
-    struct arena arena;
-    const char *parent; /* "" or with a slash at its end: names follow */
-    const char **removed;
-    size_t removed_count, removed_room;
-    const char **kept;
-    size_t kept_count, kept_room;
-    uint64_t bytes;
-    bool failed;
-};
-
-static void add_text(struct collecting *c, const char ***texts, size_t *count, size_t *room,
-                     const char *text)
-{
-    if (*count == *room) {
-        size_t more = *room != 0 ? *room * 2 : 16;
-        const char **grown = memory_resize(*texts, more, sizeof(*grown));
-        if (grown == NULL) {
-            c->failed = true;
-            return;
-        }
-        *texts = grown;
-        *room = more;
-    }
-    if (text == NULL)
-        c->failed = true;
-    else
-        (*texts)[(*count)++] = text;
-}
-
-static void collect_removed(void *context, const char *name, uint64_t bytes)
-{
-    struct collecting *c = context;
-
-    c->bytes += bytes;
-    add_text(c, &c->removed, &c->removed_count, &c->removed_room,
-             arena_printf(&c->arena, "%s%s", c->parent, name));
-}
-
-static void collect_kept(void *context, const char *name, const char *reason)
-{
-    struct collecting *c = context;
-
-    add_text(c, &c->kept, &c->kept_count, &c->kept_room,
-             arena_printf(&c->arena, "%s%s: %s", c->parent, name, reason));
-}
-
-static void collecting_free(struct collecting *c)
-{
-    arena_release(&c->arena);
-    free(c->removed);
-    free(c->kept);
-    free(c);
-}
 
 enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
                                  struct sidestep_gc_report *report, struct sidestep_error *err)
@@ -81,50 +27,26 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
     if ((flags & ~SIDESTEP_GC_DRY_RUN) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "gc: unknown flags 0x%x", flags);
     TRY(store_dir_open(store_posix(), NULL, parent, &dir, err));
-    struct collecting *c = memory_new(1, sizeof(*c));
+    struct collecting *c = collecting_new(parent);
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
-    size_t length = strlen(parent);
-    while (length > 1 && parent[length - 1] == '/')
-        length--;
-    c->parent = strcmp(parent, ".") == 0 ? ""
-                                         : arena_printf(&c->arena, "%.*s%s", (int)length, parent,
-                                                        parent[length - 1] == '/' ? "" : "/");
-    if (c->parent == NULL) {
-        collecting_free(c);
-        return FAIL_NOMEM(err, length);
-    }
     struct sweep sweep = {.store = store_posix(),
                           .parent = dir,
                           .mode = SWEEP_ALL,
                           .dry_run = (flags & SIDESTEP_GC_DRY_RUN) != 0,
-                          .removed = collect_removed,
-                          .kept = collect_kept,
+                          .removed = collecting_removed,
+                          .kept = collecting_kept,
                           .context = c};
     enum sidestep_status status = sweep_parent(&sweep, err);
     if (status == SIDESTEP_OK)
         status = sweep_children(&sweep, err);
-    if (status == SIDESTEP_OK && c->failed)
-        status = FAIL_NOMEM(err, sizeof(*report));
-    if (status != SIDESTEP_OK) {
+    if (status != SIDESTEP_OK)
         collecting_free(c);
+    else
+        status = collecting_report(c, report, err);
+    if (status != SIDESTEP_OK)
         error_wrap(err, "gc '%s'", parent);
-        return status;
-    }
-    *report = (struct sidestep_gc_report){.removed_count = c->removed_count,
-                                          .removed = c->removed,
-                                          .kept_count = c->kept_count,
-                                          .kept = c->kept,
-                                          .bytes = c->bytes,
-                                          .owner = c};
-    return SIDESTEP_OK;
-}
-
-void sidestep_gc_report_release(struct sidestep_gc_report *report)
-{
-    if (report->owner != NULL)
-        collecting_free(report->owner);
-    *report = (struct sidestep_gc_report){0};
+    return status;
 }
 
 /* ---- rebuild ---- */

@@ -59,6 +59,8 @@ struct store_traits {
     bool is_volatile;   /* tmpfs, ramfs: forgets at power loss whatever is synced */
     bool is_network;    /* attributes may be cached: poll, re-open */
     char type_name[16]; /* "ext4", "tmpfs", "0x1234" */
+    bool has_free_bytes;
+    uint64_t free_bytes; /* that this user may still write, by the storage's own account */
 };
 
 struct store_ops {

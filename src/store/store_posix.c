@@ -185,6 +185,9 @@ static enum sidestep_status dir_traits(struct store_dir *dir, struct store_trait
     if (fstatfs(store_posix_fd(dir), &fs) != 0)
         return FAIL_SYS(err, "statfs of directory '%s'", name_of(dir));
     (void)traits_of(store_posix_fd(dir), out);
+    out->has_free_bytes = fs.f_blocks != 0 && fs.f_bsize > 0;
+    if (__builtin_mul_overflow((uint64_t)fs.f_bavail, (uint64_t)fs.f_bsize, &out->free_bytes))
+        out->free_bytes = UINT64_MAX;
     return SIDESTEP_OK;
 }
 

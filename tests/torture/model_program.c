@@ -33,8 +33,10 @@ static void tell(struct rank *r, enum commit_outcome outcome)
         ledger_tell(r->saving->ledger, r->saving->save, outcome);
 }
 
-static enum sidestep_status guard_check(void *context, struct sidestep_error *err)
+static enum sidestep_status guard_check(void *context, const struct commit *commit,
+                                        struct sidestep_error *err)
 {
+    (void)commit;
     return lease_check(context, err);
 }
 

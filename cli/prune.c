@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* prune.c -- `sidestep prune`: delete checkpoints that no option keeps. */
+#include "output.h"
+#include "removing.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Digits alone, up to ${max}. */
+static bool parse_number(const char *text, unsigned long long max, unsigned long long *number)
+{
+    char *end;
+
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return errno == 0 && *end == '\0' && *number <= max;
+}
+
+/* False: an option is no number. */
+static bool take_policy(const struct cli *cli, struct sidestep_retention *keep, const char **wrong)
+{
+    const struct {
+        enum cli_option_id id;
+        unsigned long long max;
+        const char *name;
+    } numbers[] = {{CLI_OPTION_KEEP_LAST, UINT32_MAX, "keep-last"},
+                   {CLI_OPTION_KEEP_EVERY, UINT64_MAX, "keep-every"},
+                   {CLI_OPTION_KEEP_BEST, UINT32_MAX, "keep-best"}};
+    unsigned long long values[3] = {0};
+
+    for (int i = 0; i < 3; i++) {
+        *wrong = numbers[i].name;
+        if (cli_has(cli, numbers[i].id) &&
+            !parse_number(cli->options[numbers[i].id], numbers[i].max, &values[i]))
+            return false;
+    }
+    *keep = (struct sidestep_retention){
+        .struct_size = sizeof(*keep),
+        .flags = cli_has(cli, CLI_OPTION_MAX) ? SIDESTEP_RETENTION_MAX : 0,
+        .keep_last = (uint32_t)values[0],
+        .keep_every = values[1],
+        .keep_best = (uint32_t)values[2],
+        .metric = cli->options[CLI_OPTION_METRIC],
+    };
+    return true;
+}
+
+static enum sidestep_status prune(const struct cli *cli, uint32_t flags,
+                                  struct sidestep_gc_report *report, struct sidestep_error *err)
+{
+    struct sidestep_retention keep;
+    const char *wrong;
+
+    (void)take_policy(cli, &keep, &wrong); /* it was looked at before */
+    return sidestep_prune(cli->operands[0], &keep, flags, report, err);
+}
+
+int cli_prune_run(const struct cli *cli)
+{
+    struct sidestep_retention keep;
+    const char *wrong;
+
+    if (!cli_has(cli, CLI_OPTION_KEEP_LAST))
+        return cli_output_usage(cli, "prune: --keep-last must be given");
+    if (!take_policy(cli, &keep, &wrong))
+        return cli_output_usage(cli, "prune: --%s: not a number", wrong);
+    if (keep.keep_best != 0 && keep.metric == NULL)
+        return cli_output_usage(cli, "prune: --keep-best needs --metric");
+    if (cli_removing_must_ask(cli) && !cli_removing_can_ask())
+        return cli_output_usage(cli, "prune: give --yes or --dry-run, for nobody can be asked");
+    return cli_removing_run(cli, prune);
+}

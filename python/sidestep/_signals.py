@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Signals that announce the end of the job (preemption, Slurm's --signal, torchrun's SIGTERM): they
+ask for a last checkpoint, and then for the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Optional, Union
+
+log = logging.getLogger("sidestep")
+
+
+class Preempted(SystemExit):
+    """The run was asked to end, and its last checkpoint is committed.
+
+    Like any SystemExit it ends the program, with ``code``, and runs what ``finally`` and ``with``
+    have to do.  signal  that came to this process, or None: another rank was told
+    """
+
+    def __init__(self, number: Optional[int], code: int) -> None:
+        super().__init__(code)
+        self.signal = number
+
+
+class Signals:
+    """Handlers of signals, from `install` to `remove`.
+
+    The first signal calls ``request`` and no more: a handler runs between any two instructions of
+    the program.  A second one does what it did before.
+    """
+
+    def __init__(self, names: Iterable[Union[str, int]], request: Callable[[], None]) -> None:
+        self.numbers = [_number(name) for name in names]
+        self.received: Optional[int] = None
+        self.received_at = 0.0
+        self._request = request
+        self._before: dict[int, Any] = {}
+        self._pid = os.getpid()
+
+    def install(self) -> None:
+        """Only the main thread can; elsewhere a warning says that nobody listens."""
+        if self.numbers and threading.current_thread() is not threading.main_thread():
+            log.warning("signals are not handled: this is not the main thread")
+            return
+        for number in self.numbers:
+            self._before[number] = signal.signal(number, self._handle)
+
+    def remove(self) -> None:
+        """Put the handlers before these back, where nobody else has put others."""
+        if self._pid != os.getpid() or (threading.current_thread() is not threading.main_thread()):
+            return
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._handle and before is not None:
+                signal.signal(number, before)
+        self._before.clear()
+
+    def left_s(self, grace_s: float) -> float:
+        """Seconds of the grace time that are left; all of them if this rank was not told."""
+        if self.received is None:
+            return grace_s
+        return max(0.0, self.received_at + grace_s - time.monotonic())
+
+    def _handle(self, number: int, frame: Any) -> None:
+        before = self._before.get(number)
+        if self._pid != os.getpid() or self.received is not None:  # a forked worker, or enough
+            if callable(before):
+                before(number, frame)
+            elif before != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
+        self.received = number
+        self.received_at = time.monotonic()
+        self._request()
+
+
+def _number(name: Union[str, int]) -> int:
+    if isinstance(name, int):
+        return int(name)
+    found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
+    if not isinstance(found, signal.Signals):
+        raise ValueError(f"{name!r} is no signal")
+    return int(found)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""All that a training run has to remember, as one ``Stateful``: so that a run that resumes goes on
+as if it had never stopped, to the last bit of its losses.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+# Names that a checkpoint may lack: of ranks that were not there when it was saved.
+_OF_RANKS = ("rng.rank", "data.rank")
+
+
+class TrainState:
+    """Model, optimizer, learning rate, data, random numbers of every rank, and counters.
+
+    model      a module, plain or wrapped (DDP, FSDP2, tensor parallel), or a list of them
+    optimizer  one, or a list of them; its state is saved by the names of the parameters, so that it
+               can be loaded by any number of ranks
+    scheduler  of the learning rate, or several
+    data       a sampler or data loader with ``state_dict()`` and ``load_state_dict()``; each rank
+               has its own
+    rng        random numbers of Python, NumPy (where it is imported), torch and the current device,
+               each rank's own
+    more       any other ``Stateful`` (a GradScaler, an EMA), by name; their ``state_dict()`` must
+               be the same on all ranks, or of DTensors
+
+    ``step`` and ``epoch`` are plain attributes: count with them.  In a checkpoint that was saved by
+    fewer ranks, the additional ones find no random numbers and no place in the data of their own,
+    and keep those that they have.
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        data: Any = None,
+        *,
+        rng: bool = True,
+        process_group: Any = None,
+        **more: Any,
+    ) -> None:
+        self.model = model
+        self.optimizers = _listed(optimizer)
+        self.schedulers = _listed(scheduler)
+        self.data = data
+        self.rng = rng
+        self.more = more
+        self.step = 0
+        self.epoch = 0
+        self._rank = _rank_in(process_group)
+        if self.optimizers and model is None:
+            raise ValueError("an optimizer is saved by the names of its model's parameters")
+        for name, value in more.items():
+            if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+                raise TypeError(f"{name}: a {type(value).__qualname__} has no state_dict()")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of this rank.  Collective, where that of the model is.
+
+        States of schedulers and data are one object each (in a tuple, which is not taken apart):
+        their layout may change from step to step.
+        """
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
+
+        state: dict[str, Any] = {"progress": {"step": self.step, "epoch": self.epoch}}
+        if self.optimizers:
+            state["model"], state["optimizer"] = get_state_dict(self.model, self.optimizers)
+        elif self.model is not None:
+            state["model"] = get_model_state_dict(self.model)
+        if self.schedulers:
+            state["scheduler"] = {str(i): (s.state_dict(),) for i, s in enumerate(self.schedulers)}
+        mine = f"rank{self._rank}"
+        if self.data is not None:
+            state["data"] = {mine: {"state": (self.data.state_dict(),)}}
+        if self.rng:
+            state["rng"] = {mine: random_numbers()}
+        for name, value in self.more.items():
+            state.setdefault("more", {})[name] = value.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Of a checkpoint.  Collective, where that of the model is."""
+        from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_state_dict
+
+        if self.optimizers:
+            set_state_dict(
+                self.model,
+                self.optimizers,
+                model_state_dict=state["model"],
+                optim_state_dict=state["optimizer"],
+            )
+        elif self.model is not None:
+            set_model_state_dict(self.model, state["model"])
+        for i, scheduler in enumerate(self.schedulers):
+            scheduler.load_state_dict(state["scheduler"][str(i)][0])
+        mine = f"rank{self._rank}"
+        if self.data is not None:
+            self.data.load_state_dict(state["data"][mine]["state"][0])
+        for name, value in self.more.items():
+            value.load_state_dict(state["more"][name])
+        self.step, self.epoch = state["progress"]["step"], state["progress"]["epoch"]
+        if self.rng:  # last: what was done above may have drawn some
+            set_random_numbers(state["rng"][mine])
+
+    def may_lack(self, name: str) -> bool:
+        """Whether a checkpoint without ``name`` can be gone on from."""
+        return any(f".{part}" in f".{name}" for part in _OF_RANKS)
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _rank_in(process_group: Any) -> int:
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0
+    return dist.get_rank(process_group)
+
+
+# ---------------------------------------------------------------- random numbers
+
+
+def random_numbers() -> dict[str, Any]:
+    """The states of this process's generators.  Layouts do not change while it runs."""
+    import torch
+
+    version, numbers, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "python": torch.tensor(numbers, dtype=torch.int64),
+        "python_rest": (version, gauss),
+        "torch": torch.get_rng_state(),
+    }
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        name, keys, position, has_gauss, cached = numpy.random.get_state()
+        state["numpy"] = torch.from_numpy(keys.astype("int64"))
+        state["numpy_rest"] = (str(name), int(position), int(has_gauss), float(cached))
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_random_numbers(state: dict[str, Any]) -> None:
+    """Go on where they were."""
+    import torch
+
+    version, gauss = state["python_rest"]
+    random.setstate((version, tuple(state["python"].tolist()), gauss))
+    torch.set_rng_state(state["torch"])
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "numpy" in state:
+        name, position, has_gauss, cached = state["numpy_rest"]
+        keys = state["numpy"].numpy().astype("uint32")
+        numpy.random.set_state((name, keys, position, has_gauss, cached))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

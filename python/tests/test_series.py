@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`Checkpointer`: what stays, what is resumed from, and what it says about it.  One process."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scripts import Scripts
+
+import sidestep
+from sidestep import Checkpointer, Error, Status
+from sidestep._handle import SaveHandle
+
+
+def state_of(step: int) -> dict[str, Any]:
+    return {"w": torch.full((1000,), float(step)), "step": step, "nested": {"b": torch.ones(3)}}
+
+
+def steps(root: Path) -> list[int]:
+    return sorted(int(path.name[5:]) for path in root.glob("step-*"))
+
+
+def open_at(root: Path, **options: Any) -> Checkpointer:
+    return Checkpointer(root, no_dist=True, signals=(), **options)
+
+
+def damage(path: Path, at: int = 3000) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x40
+    path.write_bytes(data)
+
+
+def test_the_last_ones_stay_and_callbacks_are_called(tmp_path: Path) -> None:
+    root = tmp_path / "new" / "root"
+    staged, committed, deleted = [], [], []
+    with open_at(
+        root,
+        keep_last_n=2,
+        on_staged=lambda step, _: staged.append(step),
+        on_committed=lambda step, _: committed.append(step),
+        on_deleted=deleted.append,
+    ) as checkpoints:
+        assert checkpoints.latest() is None
+        assert checkpoints.resume(state_of(0)) is None
+        for step in range(1, 6):
+            handle = checkpoints.save(step, state_of(step))
+            assert isinstance(handle, SaveHandle)
+        assert checkpoints.wait()
+    assert steps(root) == [4, 5]
+    assert staged == [1, 2, 3, 4, 5] and committed == staged
+    assert sorted(map(os.path.basename, deleted)) == ["step-1", "step-2", "step-3"]
+    with open_at(root, keep_last_n=1) as checkpoints:
+        state = state_of(0)
+        found = checkpoints.resume(state)
+        assert found is not None and found.step == 5 and found.rejected == ""
+        assert state["step"] == 5 and bool((state["w"] == 5).all())
+
+
+def test_best_pinned_and_every(tmp_path: Path) -> None:
+    with open_at(
+        tmp_path, keep_last_n=1, keep_every=4, keep_best=("accuracy", 1, "max")
+    ) as checkpoints:
+        for step, accuracy in enumerate([0.5, 0.9, 0.7, 0.2, 0.1, 0.3], start=1):
+            checkpoints.save(step, state_of(step), metrics={"accuracy": accuracy}, tags=["run-a"])
+            if step == 1:
+                checkpoints.wait()
+                checkpoints.pin(1)
+                checkpoints.tag(1, "first")
+        checkpoints.note(6, {"accuracy": 0.31})
+    assert steps(tmp_path) == [1, 2, 4, 6]
+    sidestep.pin(tmp_path / "step-1", False)
+    with pytest.raises(Error) as told:
+        sidestep.tag(tmp_path / "step-3", "gone")
+    assert told.value.status == Status.ENOTFOUND
+    with pytest.raises(ValueError, match="keep_last_n"):
+        open_at(tmp_path / "other", keep_best=("loss", 1, "min"))
+
+
+def test_damage_is_passed_over_and_said(tmp_path: Path) -> None:
+    with open_at(tmp_path) as checkpoints:
+        for step in range(1, 5):
+            checkpoints.save(step, state_of(step)).wait()
+    damage(tmp_path / "step-4" / ".metadata", 100)
+    damage(tmp_path / "step-3" / "__0_0.distcp")
+    with open_at(tmp_path) as checkpoints:
+        state = state_of(0)
+        found = checkpoints.resume(state)
+        assert found is not None and found.step == 2
+        assert "step-3" in found.rejected
+        assert bool((state["w"] == 2).all())
+        checkpoints.save(3, state_of(3)).wait()  # its name is free again
+    assert len(list(tmp_path.glob(".sidestep.*.bad"))) == 2
+    for path in [*tmp_path.glob("step-*/__0_0.distcp")]:
+        damage(path)
+    with open_at(tmp_path) as checkpoints, pytest.raises(Error) as told:
+        checkpoints.resume(state_of(0))
+    assert told.value.status == Status.ECORRUPT
+
+
+def test_going_back_starts_a_new_line(tmp_path: Path) -> None:
+    with open_at(tmp_path) as checkpoints:
+        for step in range(1, 5):
+            checkpoints.save(step, state_of(step))
+    with open_at(tmp_path) as checkpoints:
+        seen = checkpoints.load(state_of(0))  # to look is not to go back
+        assert seen.step == 4
+        found = checkpoints.resume(state_of(0), step=2)
+        assert found is not None and found.step == 2
+    with open_at(tmp_path) as checkpoints:
+        found = checkpoints.resume(state_of(0))
+        assert found is not None and found.step == 2 and "step-4" in found.rejected
+        checkpoints.save(3, state_of(33)).wait()
+        with pytest.raises(Error) as told:
+            checkpoints.resume(state_of(0), step=77)
+        assert told.value.status == Status.ENOTFOUND
+    with open_at(tmp_path) as checkpoints:
+        state = state_of(0)
+        found = checkpoints.resume(state)
+        assert found is not None and found.step == 3 and state["step"] == 33
+
+
+def test_load_reports_names(tmp_path: Path) -> None:
+    with open_at(tmp_path) as checkpoints:
+        checkpoints.save(1, state_of(1)).wait()
+        found = checkpoints.load({"w": torch.zeros(1000)}, step=1)
+        assert found.unexpected == ["nested.b", "step"] and found.missing == []
+        with pytest.raises(Error) as told:
+            checkpoints.load({"w": torch.zeros(1000)}, strict=True)
+        assert told.value.status == Status.EMISMATCH
+        with pytest.raises(Error, match="Missing key"):
+            checkpoints.load({**state_of(0), "more": torch.zeros(1)})
+        with pytest.raises(Error) as told:
+            checkpoints.load(state_of(0), step=9)
+        assert told.value.status == Status.ENOTFOUND
+    with open_at(tmp_path / "empty") as checkpoints, pytest.raises(Error) as told:
+        checkpoints.load(state_of(0))
+    assert told.value.status == Status.ENOTFOUND
+
+
+def test_when(tmp_path: Path) -> None:
+    with open_at(tmp_path, interval=3) as checkpoints:
+        assert [step for step in range(10) if checkpoints.should_save(step)] == [3, 6, 9]
+        checkpoints.request_save()
+    with Checkpointer(tmp_path, no_dist=True, interval=datetime.timedelta(hours=1)) as checkpoints:
+        assert not any(checkpoints.should_save(step) for step in range(50))
+        checkpoints.request_save()
+        due = [step for step in range(50, 60) if checkpoints.should_save(step)]
+        assert len(due) == 1 and not checkpoints.stopping
+        checkpoints.request_stop()
+        assert checkpoints.should_save(60) and checkpoints.stopping
+        with pytest.raises(sidestep.Preempted) as ended:
+            checkpoints.save(60, state_of(60))
+        assert ended.value.code == 143
+        assert steps(tmp_path) == [60]
+        assert checkpoints.status().interval_s == 3600
+    with pytest.raises(TypeError):
+        open_at(tmp_path / "other", interval=0.5)
+
+
+def test_two_runs_cannot_share_a_root(tmp_path: Path) -> None:
+    with open_at(tmp_path), pytest.raises(Error) as told:
+        open_at(tmp_path)
+    assert told.value.status == Status.ELOCKED
+
+
+class Failing:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        real = SaveHandle._await
+
+        def wait(handle: SaveHandle, which: Any) -> Any:
+            error = real(handle, which)
+            if self.left and which == sidestep._abi.SaveState.SAVE_COMMITTED:
+                self.left -= 1
+                return Error("lost", status=Status.EIO)
+            return error
+
+        monkeypatch.setattr(SaveHandle, "_await", wait)
+
+
+def test_failures_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = Failing(monkeypatch)
+    failed: list[int] = []
+    with open_at(tmp_path / "a", on_failed=lambda step, _: failed.append(step)) as checkpoints:
+        failing.left = 1
+        checkpoints.save(1, state_of(1))
+        with pytest.raises(Error, match="lost"):
+            checkpoints.save(2, state_of(2))
+        checkpoints.save(3, state_of(3))
+        assert checkpoints.failures == 1 and failed == [1]
+    with open_at(tmp_path / "b", max_failures=2) as checkpoints:
+        failing.left = 3
+        for step in (1, 2, 3):
+            checkpoints.save(step, state_of(step))
+        with pytest.raises(Error, match="lost"):
+            checkpoints.save(4, state_of(4))
+        checkpoints.save(5, state_of(5)).wait()
+        assert checkpoints.failures == 3 and checkpoints.failures_in_a_row == 0
+
+
+def test_an_exception_of_the_body_is_not_hidden(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), open_at(tmp_path) as checkpoints:
+        checkpoints.save(1, state_of(1))
+        raise KeyError("the trainer's")
+    assert steps(tmp_path) == [1]
+    checkpoints.close()
+    with open_at(tmp_path):  # and the lock is free
+        pass
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[Scripts]:
+    server = Scripts()
+    yield server
+    server.close()
+
+
+TRAINING = """
+import sys, time, torch, sidestep
+from pathlib import Path
+root = Path(sys.argv[1]) / "root"
+w = torch.zeros(1000)
+state = {"w": w, "step": 0}
+with sidestep.Checkpointer(root, interval=1000000, grace_s=4, **eval(sys.argv[2])) as checkpoints:
+    found = checkpoints.resume(state)
+    step = found.step if found else 0
+    print("from", step, flush=True)
+    while True:
+        step += 1
+        state["w"].fill_(step)
+        state["step"] = step
+        time.sleep(0.002)
+        if checkpoints.should_save(step):
+            checkpoints.save(step, state)
+        if step % 20 == 0:
+            print("step", step, flush=True)
+"""
+
+
+def test_a_signal_makes_a_last_checkpoint(scripts: Scripts, tmp_path: Path) -> None:
+    last = 0
+    for options, number, code in (
+        ("{}", signal.SIGTERM, 143),
+        ("{'signals': ('USR1', 'TERM'), 'exit_code': 7}", signal.SIGUSR1, 7),
+    ):
+        script = scripts.start(TRAINING, tmp_path, options)
+        script.wait_for(f"from {last}\n")
+        script.wait_for("step")
+        script.signal(number)
+        assert script.wait() == code, script.output()
+        found = sidestep.latest(tmp_path / "root")
+        assert found is not None
+        step = int(found.rpartition("-")[2])
+        assert step > last
+        last = step
+        assert sidestep.read(found, "step") == step
+        assert bool((sidestep.read(found, "w") == step).all())
+
+
+def test_other_threads_do_not_handle_signals(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def work() -> None:
+        with Checkpointer(tmp_path, no_dist=True) as checkpoints:
+            checkpoints.save(1, state_of(1))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is before
+    with Checkpointer(tmp_path, no_dist=True):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+    shutil.rmtree(tmp_path)

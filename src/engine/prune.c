@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* prune.c -- see prune.h. */
+#include "engine/prune.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "base/random.h"
+#include "commit/commit.h"
+#include "commit/lease.h"
+#include "commit/marks.h"
+#include "commit/sweep.h"
+#include "engine/lines.h"
+#include "engine/list.h"
+#include "engine/verify.h"
+
+/* What is there, and what of it is meant: one item per entry. */
+struct looking {
+    struct sidestep_list list;
+    struct sidestep_listed *entries;
+    struct retention_item *items;
+    size_t count;
+    struct marks marks;
+};
+
+static void looking_release(struct looking *l)
+{
+    sidestep_list_release(&l->list);
+    marks_release(&l->marks);
+    free(l->entries);
+    free(l->items);
+}
+
+enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
+                                  uint64_t *bytes, struct sidestep_error *err)
+{
+    OWNED_MARKS about = {0};
+    uint8_t id[SAVE_ID_BYTES];
+    char hex[SAVE_ID_HEX], trash[NAMES_MAX];
+
+    TRY(random_bytes(id, sizeof(id), err));
+    hash_to_hex(id, sizeof(id), hex);
+    TRY(sweep_to_trash(root, name, hex, err));
+    names_format(NAMES_TRASH, hex, 0, 0, trash);
+    enum sidestep_status status = sweep_empty_trash(root, trash, bytes, err);
+    if (marks != NULL && marks_read(marks, &about, NULL) == SIDESTEP_OK)
+        marks_forget(marks, &about, name);
+    return status;
+}
+
+static bool is_meant(const struct prune *p, const struct sidestep_listed *entry)
+{
+    uint64_t step;
+
+    if (entry->state != SIDESTEP_COMMITTED)
+        return false;
+    return p->prefix != NULL ? list_is_member(p->prefix, entry->name, &step) : entry->step >= 0;
+}
+
+static struct retention_item make_item(const struct prune *p, const struct marks *marks,
+                                       const struct sidestep_listed *entry)
+{
+    struct retention_item item = {.step = entry->step, .is_pinned = entry->is_pinned};
+
+    item.is_ours = entry->save_id != NULL;
+    if (p->run_id != NULL && item.is_ours)
+        item.is_ours = (entry->run_id != NULL && strcmp(entry->run_id, p->run_id) == 0) ||
+                       marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) != NULL;
+    item.is_abandoned = entry->is_abandoned;
+    for (uint32_t i = 0; i < entry->metric_count; i++)
+        if (strcmp(entry->metrics[i].name, p->retention->metric) == 0) {
+            item.has_metric = true;
+            item.metric = entry->metrics[i].value;
+        }
+    return item;
+}
+
+static enum sidestep_status look(struct prune *p, struct looking *l, struct sidestep_error *err)
+{
+    TRY(list_root(p->store, p->path, &l->list, err));
+    TRY(marks_read(p->marks, &l->marks, err));
+    l->entries = memory_new(l->list.count + 1, sizeof(*l->entries));
+    l->items = memory_new(l->list.count + 1, sizeof(*l->items));
+    if (l->entries == NULL || l->items == NULL)
+        return FAIL_NOMEM(err, l->list.count * sizeof(*l->entries));
+    for (size_t i = 0; i < l->list.count; i++) {
+        struct sidestep_listed *entry = &l->entries[l->count];
+        if (!is_meant(p, &l->list.entries[i]))
+            continue;
+        *entry = l->list.entries[i];
+        if (p->prefix != NULL) /* by name, which is what a series goes by */
+            entry->step = list_number_of(entry->name);
+        l->count++;
+    }
+    list_sort(l->entries, l->count);
+    lines_find_ended(l->entries, l->count, &l->marks);
+    for (size_t i = 0; i < l->count; i++) {
+        l->items[i] = make_item(p, &l->marks, &l->entries[i]);
+        if (l->items[i].is_ours && !l->items[i].is_abandoned)
+            p->newest_bytes = l->entries[i].bytes;
+    }
+    return SIDESTEP_OK;
+}
+
+static bool lets_go(const struct looking *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (l->items[i].keep == NULL)
+            return true;
+    return false;
+}
+
+static enum sidestep_status check_one(struct prune *p, struct looking *l, size_t i,
+                                      struct sidestep_error *err)
+{
+    struct sidestep_error why = {0};
+    enum sidestep_status status = verify_path(
+        p->store, l->entries[i].path, SIDESTEP_VERIFY_STRUCTURE, STORE_UNCACHED, NULL, &why);
+
+    if (status == SIDESTEP_ENOMEM)
+        return FAIL_NOMEM(err, sizeof(*l));
+    l->items[i].is_damaged = status != SIDESTEP_OK;
+    return SIDESTEP_OK;
+}
+
+/*
+ * Where something is to go, look closer.  Of those that are kept because of their age, as many as
+ * the policy counts must be valid; and what is to go may be damaged, and then somebody may want to
+ * see what can be saved of it.
+ */
+static enum sidestep_status check(struct prune *p, struct looking *l, struct sidestep_error *err)
+{
+    uint32_t wanted = p->retention->keep_last != 0 ? p->retention->keep_last : 1, valid = 0;
+
+    for (size_t i = l->count; i-- > 0;) {
+        struct retention_item *item = &l->items[i];
+        bool is_counted = item->is_ours && !item->is_abandoned && valid < wanted;
+        if (!is_counted && item->keep != NULL)
+            continue;
+        TRY(check_one(p, l, i, err));
+        if (!is_counted || item->is_damaged)
+            continue;
+        valid++;
+    }
+    return SIDESTEP_OK;
+}
+
+static void keep(const struct prune *p, const struct sidestep_listed *entry, const char *why)
+{
+    if (p->report != NULL)
+        collecting_kept(p->report, entry->name, why);
+}
+
+/* Why it cannot go after all; NULL: it is gone, or would be. */
+static enum sidestep_status remove_one(struct prune *p, const struct sidestep_listed *entry,
+                                       const char **why_not, struct sidestep_error *err)
+{
+    uint64_t bytes = 0;
+
+    *why_not = NULL;
+    if (p->may_delete != NULL)
+        TRY(p->may_delete(p->context, err));
+    if (!sweep_is_all_ours(p->root, entry->name))
+        *why_not = "it holds files that are not ours, or a save";
+    else if (p->marks != NULL && marks_may_have(p->marks, MARKS_PIN, entry->name))
+        *why_not = "it is pinned";
+    else if (p->claim != NULL && !p->claim(p->context, entry))
+        *why_not = "a save is about to replace it";
+    if (*why_not != NULL)
+        return SIDESTEP_OK;
+    enum sidestep_status status =
+        p->dry_run ? SIDESTEP_OK : prune_delete(p->root, p->marks, entry->name, &bytes, NULL);
+    if (p->unclaim != NULL)
+        p->unclaim(p->context);
+    if (status != SIDESTEP_OK) {
+        *why_not = "it could not be deleted";
+        return SIDESTEP_OK;
+    }
+    if (p->report != NULL)
+        collecting_removed(p->report, entry->name, p->dry_run ? entry->bytes : bytes);
+    if (p->deleted != NULL)
+        p->deleted(p->context, entry, bytes);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
+{
+    OWNED_BY(looking_release) struct looking l = {0};
+
+    TRY(look(p, &l, err));
+    retention_plan(p->retention, l.items, l.count);
+    if (lets_go(&l)) {
+        TRY(check(p, &l, err));
+        retention_plan(p->retention, l.items, l.count);
+    }
+    for (int abandoned = 1; abandoned >= 0; abandoned--)
+        for (size_t i = 0; i < l.count; i++) {
+            const char *why = l.items[i].keep;
+            if (l.items[i].is_abandoned != (abandoned == 1))
+                continue;
+            if (why == NULL)
+                TRY(remove_one(p, &l.entries[i], &why, err));
+            if (why != NULL)
+                keep(p, &l.entries[i], why);
+        }
+    return SIDESTEP_OK;
+}
+
+/* ---- by hand ---- */
+
+/* The lock of the series, if it is one: no run is to be disturbed. */
+static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
+                                         struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    OWNED_DIR *dir = NULL;
+    enum sidestep_status status = store_dir_open(p->store, p->root, NAMES_SERIES_DIR, &dir, &why);
+
+    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND) {
+        if (err != NULL)
+            *err = why;
+        return status;
+    }
+    p->marks = dir;
+    if (dir != NULL && !p->dry_run) {
+        TRY(lease_take(lease, p->store, p->path, err));
+        TRY(store_dir_sync(p->root, err)); /* what is seen is durable */
+    }
+    return prune_run(p, err);
+}
+
+enum sidestep_status sidestep_prune(const char *root, const struct sidestep_retention *theirs,
+                                    uint32_t flags, struct sidestep_gc_report *report,
+                                    struct sidestep_error *err)
+{
+    struct retention retention;
+    struct lease lease = {0};
+    OWNED_DIR *dir = NULL;
+
+    if (root == NULL || theirs == NULL || report == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "root, retention or report is NULL");
+    *report = (struct sidestep_gc_report){0};
+    if ((flags & ~SIDESTEP_GC_DRY_RUN) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "prune: unknown flags 0x%x", flags);
+    TRY(retention_take(&retention, theirs, err));
+    TRY(store_dir_open(store_posix(), NULL, root, &dir, err));
+    struct prune prune = {.store = store_posix(),
+                          .path = root,
+                          .root = dir,
+                          .retention = &retention,
+                          .dry_run = (flags & SIDESTEP_GC_DRY_RUN) != 0,
+                          .report = collecting_new(root)};
+    if (prune.report == NULL)
+        return FAIL_NOMEM(err, sizeof(*prune.report));
+    enum sidestep_status status = prune_locked(&prune, &lease, err);
+    lease_release(&lease);
+    if (status != SIDESTEP_OK)
+        collecting_free(prune.report);
+    else
+        status = collecting_report(prune.report, report, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "prune '%s'", root);
+    return status;
+}

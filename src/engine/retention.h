@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* retention.h -- which checkpoints of a series may go: a pure function of what is there. */
+#ifndef ENGINE_RETENTION_H
+#define ENGINE_RETENTION_H
+
+#include "base/error.h"
+
+#define RETENTION_MAX_METRIC 64u
+
+struct retention {
+    bool wanted; /* else everything stays */
+    bool best_is_max;
+    uint32_t keep_last;
+    uint64_t keep_every;
+    uint32_t keep_best;
+    char metric[RETENTION_MAX_METRIC + 1];
+};
+
+/* One checkpoint, as it is seen. */
+struct retention_item {
+    int64_t step;
+    bool is_ours; /* a save of this run: others are not for us to delete */
+    bool is_pinned;
+    bool is_abandoned; /* of a line that ended */
+    bool is_damaged;   /* found so: neither counted nor deleted */
+    bool has_metric;
+    double metric;
+    bool is_best;     /* out */
+    const char *keep; /* out: why it stays; NULL: it goes */
+};
+
+/* Copy and check the caller's; NULL: everything stays. */
+enum sidestep_status retention_take(struct retention *retention,
+                                    const struct sidestep_retention *theirs,
+                                    struct sidestep_error *err);
+
+/*
+ * Decide for each of ${items}, which are sorted by step, oldest first.  Whatever the policy: the
+ * newest one of the line that is not damaged stays, and without one everything does.
+ */
+void retention_plan(const struct retention *retention, struct retention_item *items, size_t count);
+
+#endif

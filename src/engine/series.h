@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* series.h -- struct sidestep_series from the inside: what series*.c share. */
+#ifndef ENGINE_SERIES_H
+#define ENGINE_SERIES_H
+
+#include "commit/lease.h"
+#include "commit/marks.h"
+#include "commit/name_list.h"
+#include "engine/due.h"
+#include "engine/engine.h"
+#include "engine/prune.h"
+
+#define SERIES_MAX_PREFIX 64u
+#define SERIES_REJECTED_BYTES 2048u
+
+/* What is to be known of a save: metrics as the text of a mark (NULL: none), and tags. */
+struct series_notes {
+    char name[NAMES_MAX]; /* of the checkpoint; "": of none */
+    char *metrics;
+    struct name_list tags;
+};
+
+struct sidestep_series {
+    struct sidestep_engine *engine; /* our reference */
+    struct sidestep_series *next;   /* of the engine's list */
+    bool is_shut;                   /* the engine was closed: only the handle is left */
+
+    /* Constant after opening. */
+    char root[COMMIT_PATH_BYTES];
+    char prefix[SERIES_MAX_PREFIX];
+    char run_id[SAVE_ID_HEX]; /* rank 0's, on all ranks */
+    uint64_t incarnation;
+    uint32_t flags;
+    uint32_t max_restarts;
+    struct retention retention;
+    struct lease lease; /* rank 0 */
+    struct commit_guard guard;
+
+    /* The thread's that calls. */
+    struct due due;
+    struct sidestep_save *last;   /* our reference to the latest save of this series */
+    bool has_settled;             /* what an earlier incarnation left is cleared */
+    char resumed_name[NAMES_MAX]; /* rank 0: what was loaded, until something was committed */
+    struct series_notes coming;   /* rank 0: of a save that has not started */
+
+    /* Rank 0's thread that prunes (series_prune.c); none where nothing is to be deleted. */
+    bool has_pruner;
+    pthread_t pruner;
+    pthread_mutex_t prune_lock; /* held while somebody prunes */
+    struct collecting *went;    /* under prune_lock: what was deleted since somebody asked */
+
+    struct {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        struct sidestep_save *awaited; /* the pruner's reference to a save that it will await */
+        bool stop;
+        bool has_committed;            /* a save of this incarnation */
+        bool has_unknown;              /* an outcome is UNKNOWN: nothing is deleted */
+        uint64_t newest_bytes;         /* of the newest checkpoint; 0: not known */
+        struct series_notes saving[2]; /* of the save in flight, and of the one that starts */
+        unsigned in_flight;            /* which of them is the former */
+        char deleting[NAMES_MAX];      /* what is being deleted: no save of that name starts */
+    } shared;
+};
+
+/* EFORKED, or EINVAL if its engine was closed. */
+enum sidestep_status series_check(const struct sidestep_series *series, struct sidestep_error *err);
+/* What became of the save before.  Only rank 0's answer is used. */
+void series_note_outcome(struct sidestep_series *series);
+
+/* ---- series_choose.c ---- */
+
+/* Rank 0: the newest member that passes ${mode}; ${rejected} says what was passed over, and why. */
+enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep_verify_mode mode,
+                                   uint64_t *step, char rejected[SERIES_REJECTED_BYTES],
+                                   struct sidestep_error *err);
+/* Rank 0: a member of this step. */
+enum sidestep_status series_choose_step(struct sidestep_series *series, uint64_t step,
+                                        struct sidestep_error *err);
+/* Rank 0: the run goes on from ${step}.  Durable when it returns OK. */
+enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t step,
+                                       struct sidestep_error *err);
+/* Rank 0: is what lies under ${name} of a line that has ended, and may a save replace it? */
+bool series_may_replace(struct sidestep_series *series, const char *name);
+/* Rank 0: it came to something: no restart from there has failed. */
+void series_made_progress(struct sidestep_series *series);
+
+/* ---- series_note.c ---- */
+
+/* Rank 0: a save of ${name} is about to start, and what was noted of it goes with it; what was
+ * noted of another one is forgotten.  Then: it has started, or it has not. */
+void series_take_notes(struct sidestep_series *series, const char *name);
+void series_notes_started(struct sidestep_series *series, bool has_started);
+/* Rank 0, by the save's guard: write it down.  What cannot be is told as an event: a checkpoint is
+ * worth more than a note. */
+void series_write_notes(struct sidestep_series *series, const struct commit *commit);
+void series_drop_notes(struct sidestep_series *series);
+
+/* ---- series_prune.c ---- */
+
+enum sidestep_status series_start_pruner(struct sidestep_series *series,
+                                         struct sidestep_error *err);
+/* Let it await ${save}, and delete when that is committed. */
+void series_wake_pruner(struct sidestep_series *series, struct sidestep_save *save);
+/* Wait until all is deleted that can be, and end the thread. */
+void series_stop_pruner(struct sidestep_series *series);
+/* Rank 0: is there space for another one?  Makes some, if it may. */
+enum sidestep_status series_check_space(struct sidestep_series *series, struct sidestep_error *err);
+
+#endif

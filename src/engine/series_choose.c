@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_choose.c -- where a run goes on: which member of the series, and what becomes of those
+ * that are newer.  All of this is rank 0's.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "engine/lines.h"
+#include "engine/list.h"
+#include "engine/series.h"
+#include "engine/verify.h"
+
+struct choosing {
+    struct sidestep_series *series;
+    char *rejected; /* SERIES_REJECTED_BYTES */
+};
+
+/* The checkpoints under the root that have a name of the series, by step, and what is noted. */
+struct members {
+    struct sidestep_list list;
+    struct sidestep_listed *entries;
+    size_t count;
+    struct marks marks;
+};
+
+static void members_release(struct members *m)
+{
+    sidestep_list_release(&m->list);
+    marks_release(&m->marks);
+    free(m->entries);
+}
+
+static enum sidestep_status find_members(struct sidestep_series *series, struct members *m,
+                                         struct sidestep_error *err)
+{
+    TRY(store_dir_sync(series->lease.root, err)); /* a name that is seen is durable */
+    TRY(list_candidates(series->engine->store, series->root, &m->list, err));
+    TRY(marks_read(series->lease.dir, &m->marks, err));
+    m->entries = memory_new(m->list.count + 1, sizeof(*m->entries));
+    if (m->entries == NULL)
+        return FAIL_NOMEM(err, m->list.count * sizeof(*m->entries));
+    for (size_t i = 0; i < m->list.count; i++) {
+        const struct sidestep_listed *entry = &m->list.entries[i];
+        uint64_t step;
+        if (entry->state == SIDESTEP_BAD || /* what is set aside is not "nothing yet" */
+            (entry->state == SIDESTEP_COMMITTED &&
+             list_is_member(series->prefix, entry->name, &step)))
+            m->entries[m->count++] = *entry;
+    }
+    for (size_t i = 0; i < m->count; i++) /* by name, which is what the caller sees */
+        m->entries[i].step = list_number_of(m->entries[i].name);
+    list_sort(m->entries, m->count);
+    lines_find_ended(m->entries, m->count, &m->marks);
+    return SIDESTEP_OK;
+}
+
+/* ---- what is passed over ---- */
+
+static void note_rejected(struct choosing *c, const struct sidestep_listed *entry, const char *why)
+{
+    size_t used = strlen(c->rejected);
+    json_t *fields = json_pack("{s:s, s:s}", "path", entry->path, "message", why);
+
+    snprintf(c->rejected + used, SERIES_REJECTED_BYTES - used, "%s%s", used != 0 ? "; " : "", why);
+    events_emit(&c->series->engine->events, "rejected", fields);
+}
+
+static unsigned long restarts_of(const struct members *m, const struct sidestep_listed *entry)
+{
+    const struct mark *mark = marks_find(&m->marks, MARKS_RESTARTS, entry->name, entry->save_id);
+
+    return mark != NULL ? strtoul(mark->text, NULL, 10) : 0;
+}
+
+static bool is_of_another_run(const struct sidestep_series *series, const struct members *m,
+                              const struct sidestep_listed *entry)
+{
+    return entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0 &&
+           (series->flags & SIDESTEP_SERIES_ANY_RUN) == 0 && series->incarnation > 1 &&
+           marks_find(&m->marks, MARKS_ADOPTED, entry->name, entry->save_id) == NULL;
+}
+
+/* Why a resume may not choose it, whether it verifies or not; false: it may. */
+static bool is_passed_over(const struct sidestep_series *series, const struct members *m,
+                           const struct sidestep_listed *entry, char *why, size_t room)
+{
+    unsigned long restarts = restarts_of(m, entry);
+
+    if (entry->is_abandoned)
+        snprintf(why, room, "'%s' is of a line that was left when an older one was resumed",
+                 entry->path);
+    else if (is_of_another_run(series, m, entry))
+        snprintf(why, room, "'%s' is of another run (%s)", entry->path, entry->run_id);
+    else if (series->max_restarts != 0 && restarts >= series->max_restarts)
+        snprintf(why, room, "'%s': %lu runs that resumed from it came to nothing", entry->path,
+                 restarts);
+    else
+        return false;
+    return true;
+}
+
+/* Set aside as .bad what is ours and does not verify; others are only passed over. */
+static enum sidestep_status quarantine(void *context, const struct sidestep_listed *entry,
+                                       const struct sidestep_error *why, struct sidestep_error *err)
+{
+    struct choosing *choosing = context;
+    struct lease *lease = &choosing->series->lease;
+    char bad[NAMES_MAX];
+
+    note_rejected(choosing, entry, why->message);
+    bool is_damage = why->status == SIDESTEP_ECORRUPT || why->status == SIDESTEP_EUNSAFE;
+    if (entry->save_id == NULL || !is_damage)
+        return SIDESTEP_OK;
+    names_format(NAMES_BAD, entry->save_id, 0, 0, bad);
+    TRY(lease_check(lease, err));
+    if (store_rename(lease->root, entry->name, lease->root, bad, STORE_NOREPLACE, NULL) !=
+        SIDESTEP_OK)
+        return SIDESTEP_OK; /* it will be rejected again */
+    return store_dir_sync(lease->root, err);
+}
+
+/* Take out what is passed over.  How many of those were committed. */
+static size_t pass_over(struct choosing *c, struct members *m)
+{
+    size_t kept = 0, passed = 0;
+
+    for (size_t i = 0; i < m->count; i++) {
+        char why[COMMIT_PATH_BYTES + 128];
+        if (m->entries[i].state == SIDESTEP_COMMITTED &&
+            is_passed_over(c->series, m, &m->entries[i], why, sizeof(why))) {
+            note_rejected(c, &m->entries[i], why);
+            passed++;
+        } else {
+            m->entries[kept++] = m->entries[i];
+        }
+    }
+    m->count = kept;
+    return passed;
+}
+
+/* What is chosen is durable: its commit may have been cut short before that.  Its name is by the
+ * sync of the root; what was committed in place, by one of its own directory. */
+static enum sidestep_status sync_member(struct sidestep_series *series, const char *name,
+                                        struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    TRY(store_dir_open(series->engine->store, series->lease.root, name, &dir, err));
+    return store_dir_sync(dir, err);
+}
+
+enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep_verify_mode mode,
+                                   uint64_t *step, char rejected[SERIES_REJECTED_BYTES],
+                                   struct sidestep_error *err)
+{
+    OWNED_BY(members_release) struct members m = {0};
+    struct choosing choosing = {.series = series, .rejected = rejected};
+    size_t chosen = 0;
+
+    TRY(find_members(series, &m, err));
+    size_t passed = pass_over(&choosing, &m);
+    struct sidestep_list list = {.count = m.count, .entries = m.entries};
+    enum sidestep_status status =
+        list_choose(series->engine->store, &list, mode, series->engine->stagers, quarantine,
+                    &choosing, &chosen, err);
+    if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: %s", rejected);
+    TRY(status);
+    TRY(sync_member(series, m.entries[chosen].name, err));
+    *step = (uint64_t)m.entries[chosen].step;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status series_choose_step(struct sidestep_series *series, uint64_t step,
+                                        struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+
+    snprintf(name, sizeof(name), "%s%llu", series->prefix, (unsigned long long)step);
+    TRY(store_dir_sync(series->lease.root, err));
+    TRY(store_stat(series->lease.root, name, &stat, err));
+    return sync_member(series, name, err);
+}
+
+/* ---- what is left behind ---- */
+
+static enum sidestep_status note_start(struct sidestep_series *series, const struct members *m,
+                                       const struct sidestep_listed *entry,
+                                       struct sidestep_error *err)
+{
+    struct store_dir *dir = series->lease.dir;
+    char text[32];
+
+    snprintf(series->resumed_name, sizeof(series->resumed_name), "%s", entry->name);
+    TRY(marks_unset(dir, MARKS_ABANDONED, NULL, entry->name, err));
+    if (entry->is_abandoned || /* and asked for by name, so it is meant */
+        (entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0))
+        TRY(marks_set(dir, MARKS_ADOPTED, NULL, entry->name, entry->save_id, NULL, err));
+    if (series->max_restarts == 0)
+        return SIDESTEP_OK;
+    snprintf(text, sizeof(text), "%lu\n", restarts_of(m, entry) + 1);
+    return marks_set(dir, MARKS_RESTARTS, NULL, entry->name, entry->save_id, text, err);
+}
+
+enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t step,
+                                       struct sidestep_error *err)
+{
+    OWNED_BY(members_release) struct members m = {0};
+
+    TRY(find_members(series, &m, err));
+    for (size_t i = 0; i < m.count; i++) {
+        const struct sidestep_listed *entry = &m.entries[i];
+        if (entry->state != SIDESTEP_COMMITTED || (uint64_t)entry->step < step)
+            continue;
+        if ((uint64_t)entry->step == step) {
+            TRY(note_start(series, &m, entry, err));
+        } else if (!entry->is_abandoned && !is_of_another_run(series, &m, entry)) {
+            TRY(marks_set(series->lease.dir, MARKS_ABANDONED, NULL, entry->name, entry->save_id,
+                          NULL, err));
+            events_emit(&series->engine->events, "abandoned",
+                        json_pack("{s:s}", "path", entry->path));
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+bool series_may_replace(struct sidestep_series *series, const char *name)
+{
+    OWNED_BY(members_release) struct members m = {0};
+    struct store_stat stat;
+
+    if (store_stat(series->lease.root, name, &stat, NULL) != SIDESTEP_OK ||
+        find_members(series, &m, NULL) != SIDESTEP_OK)
+        return false;
+    for (size_t i = 0; i < m.count; i++)
+        if (strcmp(m.entries[i].name, name) == 0)
+            return m.entries[i].is_abandoned && !marks_may_have(series->lease.dir, MARKS_PIN, name);
+    return false;
+}
+
+void series_made_progress(struct sidestep_series *series)
+{
+    if (series->resumed_name[0] != '\0' && series->max_restarts != 0)
+        (void)marks_unset(series->lease.dir, MARKS_RESTARTS, NULL, series->resumed_name, NULL);
+    series->resumed_name[0] = '\0';
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* series_note.c -- metrics and tags of a series' checkpoints: durable with them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "engine/list.h"
+#include "engine/series.h"
+
+static void member_name(const struct sidestep_series *series, uint64_t step, char name[NAMES_MAX])
+{
+    snprintf(name, NAMES_MAX, "%s%llu", series->prefix, (unsigned long long)step);
+}
+
+static enum sidestep_status check_words(const struct sidestep_metric *metrics, size_t metric_count,
+                                        const char *const *tags, size_t tag_count,
+                                        struct sidestep_error *err)
+{
+    for (size_t i = 0; i < metric_count + tag_count; i++) {
+        const char *word = i < metric_count ? metrics[i].name : tags[i - metric_count];
+        if (!marks_is_word(word))
+            return FAIL(
+                err, SIDESTEP_EINVAL, "%s '%s': 1 to %u letters, digits, '_' and '-', please",
+                i < metric_count ? "metric" : "tag", word != NULL ? word : "", MARKS_MAX_WORD);
+    }
+    return SIDESTEP_OK;
+}
+
+/* The text of the mark; NULL for no metrics. */
+static enum sidestep_status format_metrics(const struct sidestep_metric *metrics, size_t count,
+                                           char **text, struct sidestep_error *err)
+{
+    OWNED_BUFFER buffer = {0};
+
+    *text = NULL;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits;
+        memcpy(&bits, &metrics[i].value, sizeof(bits));
+        buffer_printf(&buffer, "%s %016llx\n", metrics[i].name, (unsigned long long)bits);
+    }
+    if (count == 0)
+        return SIDESTEP_OK;
+    buffer_put_u8(&buffer, 0);
+    TRY(buffer_check(&buffer, err));
+    *text = memory_strdup((const char *)buffer.bytes);
+    return *text != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, buffer.length);
+}
+
+static void drop(struct series_notes *notes)
+{
+    free(notes->metrics);
+    name_list_release(&notes->tags);
+    *notes = (struct series_notes){0};
+}
+
+/* Until the save of ${name} starts. */
+static enum sidestep_status keep_for_save(struct sidestep_series *series, const char *name,
+                                          char **metrics, const char *const *tags, size_t tag_count,
+                                          struct sidestep_error *err)
+{
+    struct series_notes *notes = &series->coming;
+
+    if (strcmp(notes->name, name) != 0)
+        drop(notes);
+    snprintf(notes->name, sizeof(notes->name), "%s", name);
+    for (size_t i = 0; i < tag_count; i++)
+        TRY(name_list_add(&notes->tags, tags[i], err));
+    if (*metrics != NULL) {
+        free(notes->metrics);
+        notes->metrics = TAKE(*metrics);
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status write_marks(struct store_dir *dir, const char *name,
+                                        const char *save_id, const char *metrics,
+                                        const char *const *tags, size_t tag_count,
+                                        struct sidestep_error *err)
+{
+    if (metrics != NULL)
+        TRY(marks_set(dir, MARKS_METRICS, NULL, name, save_id, metrics, err));
+    for (size_t i = 0; i < tag_count; i++)
+        TRY(marks_set(dir, MARKS_TAG, tags[i], name, save_id, NULL, err));
+    return SIDESTEP_OK;
+}
+
+/* Of a checkpoint that exists: find out whose save it is, and write beside it. */
+static enum sidestep_status note_committed(struct sidestep_series *series, const char *name,
+                                           const char *metrics, const char *const *tags,
+                                           size_t tag_count, struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+
+    if (series->last != NULL && !save_has_ended(save_state(series->last)) &&
+        strcmp(series->last->commit.name, name) == 0)
+        return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is under way", name);
+    TRY(list_root(series->engine->store, series->root, &list, err));
+    for (size_t i = 0; i < list.count; i++)
+        if (strcmp(list.entries[i].name, name) == 0)
+            return write_marks(series->lease.dir, name, list.entries[i].save_id, metrics, tags,
+                               tag_count, err);
+    return FAIL(err, SIDESTEP_ENOTFOUND, "there is no '%s'", name);
+}
+
+static enum sidestep_status note(struct sidestep_series *series, uint64_t step,
+                                 const struct sidestep_metric *metrics, size_t metric_count,
+                                 const char *const *tags, size_t tag_count,
+                                 struct sidestep_error *err)
+{
+    OWNED char *text = NULL;
+    char name[NAMES_MAX];
+    struct store_stat stat;
+
+    TRY(check_words(metrics, metric_count, tags, tag_count, err));
+    TRY(format_metrics(metrics, metric_count, &text, err));
+    member_name(series, step, name);
+    if (store_stat(series->lease.root, name, &stat, NULL) == SIDESTEP_OK ||
+        (series->last != NULL && !save_has_ended(save_state(series->last)) &&
+         strcmp(series->last->commit.name, name) == 0))
+        return note_committed(series, name, text, tags, tag_count, err);
+    return keep_for_save(series, name, &text, tags, tag_count, err);
+}
+
+enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64_t step,
+                                          const struct sidestep_metric *metrics,
+                                          size_t metric_count, const char *const *tags,
+                                          size_t tag_count, struct sidestep_error *err)
+{
+    TRY(series_check(series, err));
+    if (series->engine->comm.rank != 0)
+        return SIDESTEP_OK;
+    enum sidestep_status status = note(series, step, metrics, metric_count, tags, tag_count, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "note on '%s/%s%llu'", series->root, series->prefix,
+                   (unsigned long long)step);
+    return status;
+}
+
+void series_take_notes(struct sidestep_series *series, const char *name)
+{
+    struct series_notes coming = series->coming;
+
+    series->coming = (struct series_notes){0};
+    if (strcmp(coming.name, name) != 0)
+        drop(&coming);
+    snprintf(coming.name, sizeof(coming.name), "%s", name);
+    pthread_mutex_lock(&series->shared.lock);
+    while (strcmp(series->shared.deleting, name) == 0)
+        pthread_cond_wait(&series->shared.changed, &series->shared.lock);
+    struct series_notes *slot = &series->shared.saving[1 - series->shared.in_flight];
+    drop(slot);
+    *slot = coming;
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+void series_notes_started(struct sidestep_series *series, bool has_started)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    unsigned other = 1 - series->shared.in_flight;
+    if (has_started) {
+        series->shared.in_flight = other;
+    } else {
+        series->coming = series->shared.saving[other];
+        series->shared.saving[other] = (struct series_notes){0};
+    }
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+void series_write_notes(struct sidestep_series *series, const struct commit *commit)
+{
+    struct sidestep_error why = {0};
+    struct series_notes notes = {0};
+
+    pthread_mutex_lock(&series->shared.lock);
+    for (int i = 0; i < 2; i++) {
+        struct series_notes *slot = &series->shared.saving[i];
+        if (strcmp(slot->name, commit->name) != 0)
+            continue;
+        notes = *slot; /* but for the name, which says that it is busy */
+        slot->metrics = NULL;
+        slot->tags = (struct name_list){0};
+        break;
+    }
+    pthread_mutex_unlock(&series->shared.lock);
+    if (write_marks(series->lease.dir, commit->name, commit->save_id, notes.metrics,
+                    (const char *const *)notes.tags.names, notes.tags.count, &why) != SIDESTEP_OK)
+        events_emit(&series->engine->events, "note_failed",
+                    json_pack("{s:s, s:s}", "name", commit->name, "message", why.message));
+    drop(&notes);
+}
+
+void series_drop_notes(struct sidestep_series *series)
+{
+    drop(&series->coming);
+    drop(&series->shared.saving[0]);
+    drop(&series->shared.saving[1]);
+}

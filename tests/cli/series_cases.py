@@ -1,0 +1,78 @@
+"""What is done by hand to the checkpoints of a run: prune, pin, tag."""
+import fcntl
+import os
+import re
+import struct
+
+from saved_cases import F_OFD_SETLK, saved
+
+
+def steps(sidestep):
+    return [entry["step"] for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]]
+
+
+def test_prune(sidestep):
+    """prune keeps the last ones, those that are pinned, and says what goes"""
+    saved(sidestep, 8, 9, 10, 11, 12)
+    sidestep.expect("pin", sidestep.path("step-9"))
+    result = sidestep.run("prune", "--keep-last", "2", "-n", sidestep.folder)
+    assert result.status == 0 and re.search(r"(?m)^would remove .*/step-8$", result.stdout)
+    assert re.search(r"(?m)^kept .*/step-9: it is pinned$", result.stdout), result.describe()
+    assert re.search(r"would be freed\n", result.stderr), result.describe()
+    assert steps(sidestep) == [8, 9, 10, 11, 12]
+    answer = sidestep.json("prune", "--keep-last=2", "--yes", sidestep.folder)
+    assert list(answer) == ["dry_run", "removed", "kept", "bytes"] and answer["bytes"] > 1000
+    assert [os.path.basename(path) for path in answer["removed"]] == ["step-8", "step-10"], answer
+    assert steps(sidestep) == [9, 11, 12]
+    sidestep.expect("unpin", sidestep.path("step-9"))
+    answer = sidestep.json("prune", "--keep-last=0", "--keep-every=3", "--yes", sidestep.folder)
+    assert steps(sidestep) == [9, 12], answer
+    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-12") + "\n")
+
+
+def test_prune_asks(sidestep):
+    """prune does nothing unless it is told to, or somebody agrees"""
+    saved(sidestep, 1, 2)
+    for arguments in (["--yes"], ["--keep-last", "1"], ["--keep-last", "x", "-y"],
+                      ["--keep-last", "-1", "-y"], ["--keep-last", "4294967296", "-y"],
+                      ["--keep-last", "1", "--keep-best", "1", "-y"]):
+        result = sidestep.run("prune", *arguments, sidestep.folder)
+        assert result.status == 2, (arguments, result.describe())
+    assert steps(sidestep) == [1, 2]
+    result = sidestep.run("prune", "--keep-last", "1", "-y", sidestep.path("nowhere"))
+    assert result.status == 10, result.describe()
+    sidestep.run("prune", "--keep-last", "1", "-y", sidestep.folder)
+    assert steps(sidestep) == [2]
+
+
+def test_prune_while_a_run_is_at_work(sidestep):
+    """prune leaves a series alone that a run has open"""
+    saved(sidestep, 1, 2)
+    os.mkdir(sidestep.path(".sidestep"))
+    with open(sidestep.path(".sidestep/lock"), "w", encoding="ascii") as lock:
+        fcntl.fcntl(lock, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
+        result = sidestep.run("prune", "--keep-last", "1", "-y", sidestep.folder)
+        assert result.status == 11 and "in use" in result.stderr, result.describe()
+        sidestep.expect("pin", sidestep.path("step-1"))  # but it can be told what to keep
+    assert steps(sidestep) == [1, 2]
+
+
+def test_marks_are_listed(sidestep):
+    """pin and tag are shown by ls, and refused where there is nothing"""
+    saved(sidestep, 1, 2)
+    sidestep.expect("tag", sidestep.path("step-1"), "best")
+    assert sidestep.json("tag", sidestep.path("step-1"), "release-1") == {
+        "path": sidestep.path("step-1"), "tag": "release-1", "tagged": True}
+    assert sidestep.json("pin", sidestep.path("step-1"))["pinned"] is True
+    first, second = sidestep.json("ls", sidestep.folder)["checkpoints"]
+    assert first["pinned"] and first["tags"] == ["best", "release-1"] and not first["abandoned"]
+    assert not second["pinned"] and second["tags"] == [] and second["metrics"] == {}
+    sidestep.expect("ls", sidestep.folder, stdout=re.compile(
+        r"STEP  STATE .* AGE  MARKS                  NAME\n"
+        r"   1  .*  pinned best release-1  step-1\n   2  .*  -                      step-2\n"))
+    sidestep.expect("tag", "--remove", sidestep.path("step-1"), "best")
+    assert sidestep.json("ls", sidestep.folder)["checkpoints"][0]["tags"] == ["release-1"]
+    for arguments, status in ((["pin", sidestep.path("step-3")], 10),
+                              (["tag", sidestep.path("step-1"), "a/b"], 2),
+                              (["pin", sidestep.folder], 10)):
+        assert sidestep.run(*arguments).status == status, arguments

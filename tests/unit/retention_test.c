@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* retention_test.c -- which checkpoints may go: by table, and over random histories. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/owned.h"
+#include "engine/retention.h"
+#include "support/prng.h"
+
+/* One letter each, oldest first, of steps 10, 20, 30 ...: 'o' ours, 'p' pinned, 'a' abandoned, 'P'
+ * both, 'd' damaged, 'f' foreign.  ${metrics} are given to them in order. */
+struct row {
+    const char *what;
+    struct retention retention;
+    double metrics[8];
+    const char *kept; /* '+' stays, '-' goes */
+};
+
+static const struct row rows[] = {
+    {"ooooo", {.wanted = false}, {0}, "+++++"},
+    {"ooooo", {.wanted = true, .keep_last = 3}, {0}, "--+++"},
+    {"ooooo", {.wanted = true, .keep_last = 1}, {0}, "----+"},
+    {"ooooo", {.wanted = true, .keep_last = 0}, {0}, "----+"},
+    {"ooooo", {.wanted = true, .keep_last = 9}, {0}, "+++++"},
+    {"ooooo", {.wanted = true, .keep_last = UINT32_MAX}, {0}, "+++++"},
+    {"", {.wanted = true}, {0}, ""},
+    {"o", {.wanted = true}, {0}, "+"},
+    {"poooo", {.wanted = true, .keep_last = 1}, {0}, "+---+"},
+    /* what is pinned counts as one of the last */
+    {"ooopo", {.wanted = true, .keep_last = 2}, {0}, "---++"},
+    /* what is damaged neither counts nor goes */
+    {"ooood", {.wanted = true, .keep_last = 1}, {0}, "---++"},
+    {"oodod", {.wanted = true, .keep_last = 2}, {0}, "-++++"},
+    {"ddddd", {.wanted = true}, {0}, "+++++"},
+    {"faddd", {.wanted = true}, {0}, "+++++"}, /* nothing valid: nothing goes */
+    /* of another line: goes, however new, unless it is pinned */
+    {"oooaa", {.wanted = true, .keep_last = 2}, {0}, "-++--"},
+    {"ooaPa", {.wanted = true, .keep_last = 2}, {0}, "++-+-"},
+    {"fofof", {.wanted = true, .keep_last = 1}, {0}, "+-+++"},
+    {"oooooo", {.wanted = true, .keep_last = 1, .keep_every = 30}, {0}, "--+--+"},
+    {"oooooo", {.wanted = true, .keep_last = 1, .keep_every = 7}, {0}, "-----+"},
+    {"oooo",
+     {.wanted = true, .keep_last = 1, .keep_best = 1, .metric = "loss"},
+     {3, 1, 2, 4},
+     "-+-+"},
+    {"oooo",
+     {.wanted = true, .keep_last = 1, .keep_best = 2, .metric = "loss", .best_is_max = true},
+     {3, 1, 2, 4},
+     "+--+"},
+    /* of equals the newer; without a metric, and NaN, never */
+    {"oooo",
+     {.wanted = true, .keep_last = 1, .keep_best = 1, .metric = "loss"},
+     {1, 1, 2, 2},
+     "-+-+"},
+    {"oooo",
+     {.wanted = true, .keep_last = 1, .keep_best = 3, .metric = "loss"},
+     {NAN, 5, 0, INFINITY},
+     "-+-+"},
+    {"aooo",
+     {.wanted = true, .keep_last = 1, .keep_best = 1, .metric = "loss"},
+     {1, 3, 2, 4},
+     "--++"},
+};
+
+static void decide(const struct row *row, struct retention_item *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char c = row->what[i];
+        items[i] = (struct retention_item){.step = 10 * (int64_t)(i + 1),
+                                           .is_ours = c != 'f',
+                                           .is_pinned = c == 'p' || c == 'P',
+                                           .is_abandoned = c == 'a' || c == 'P',
+                                           .is_damaged = c == 'd',
+                                           .has_metric = row->metrics[i] != 0,
+                                           .metric = row->metrics[i]};
+    }
+    retention_plan(&row->retention, items, count);
+}
+
+static void every_row_of_the_table(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < ARRAY_LENGTH(rows); r++) {
+        struct retention_item items[8];
+        char got[9] = "";
+        size_t count = strlen(rows[r].what);
+        decide(&rows[r], items, count);
+        for (size_t i = 0; i < count; i++)
+            got[i] = items[i].keep != NULL ? '+' : '-';
+        if (strcmp(got, rows[r].kept) != 0)
+            fail_msg("row %zu '%s': kept %s, not %s", r, rows[r].what, got, rows[r].kept);
+    }
+}
+
+/* Whatever is there and whatever is wanted: the floor holds, and a second look agrees. */
+static void the_floor_holds_in_any_state(void **state)
+{
+    static const char kinds[] = "ooooopaPdf";
+    size_t deleted = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 20000; seed++) {
+        struct prng prng = prng_new(seed);
+        struct row row = {.retention = {.wanted = true,
+                                        .keep_last = (uint32_t)prng_below(&prng, 5),
+                                        .keep_every = prng_below(&prng, 4) * 10,
+                                        .keep_best = (uint32_t)prng_below(&prng, 3)}};
+        struct retention_item items[8], again[8];
+        char what[9] = "";
+        size_t count = prng_below(&prng, 9), valid = 0, kept_valid = 0, left = 0;
+        for (size_t i = 0; i < count; i++) {
+            what[i] = kinds[prng_below(&prng, sizeof(kinds) - 1)];
+            row.metrics[i] = (double)prng_below(&prng, 4);
+        }
+        row.what = what;
+        decide(&row, items, count);
+        for (size_t i = 0; i < count; i++) {
+            bool good = strchr("op", what[i]) != NULL;
+            valid += good;
+            kept_valid += good && items[i].keep != NULL;
+            if (items[i].keep == NULL)
+                assert_non_null(strchr("oa", what[i]));
+            else
+                again[left++] = items[i];
+            deleted += items[i].keep == NULL;
+        }
+        uint64_t floor = row.retention.keep_last != 0 ? row.retention.keep_last : 1;
+        assert_true(kept_valid >= (valid < floor ? valid : floor));
+        for (size_t i = count; i-- > 0;)
+            if (strchr("op", what[i]) != NULL) {
+                assert_non_null(items[i].keep); /* the newest valid one */
+                break;
+            }
+        for (size_t i = 0; i < left; i++)
+            again[i].is_best = false;
+        retention_plan(&row.retention, again, left);
+        for (size_t i = 0; i < left; i++)
+            assert_non_null(again[i].keep);
+    }
+    assert_true(deleted > 10000);
+}
+
+static void policies_are_checked(void **state)
+{
+    struct sidestep_retention theirs = SIDESTEP_RETENTION_INIT;
+    struct retention retention;
+
+    (void)state;
+    assert_int_equal(retention_take(&retention, NULL, NULL), SIDESTEP_OK);
+    assert_false(retention.wanted);
+    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_OK);
+    assert_true(retention.wanted);
+    theirs.keep_best = 1;
+    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_EINVAL);
+    theirs.metric = "../loss";
+    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_EINVAL);
+    theirs.metric = "eval-loss_2";
+    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_OK);
+    theirs.flags = 2;
+    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_EUNSUPPORTED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_of_the_table),
+        cmocka_unit_test(the_floor_holds_in_any_state),
+        cmocka_unit_test(policies_are_checked),
+    };
+
+    return cmocka_run_group_tests_name("retention", tests, NULL, NULL);
+}

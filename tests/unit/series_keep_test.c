@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_keep_test.c -- a series that looks after itself: retention, pins, tags and metrics, runs
+ * that went back, restarts that come to nothing, other runs' checkpoints, space.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "sidestep/sidestep.h"
+#include "support/comm_threads.h"
+#include "support/prng.h"
+#include "support/scratch.h"
+#include "support/world.h"
+
+static struct scratch scratch;
+static struct sidestep_engine *engine;
+static struct world world;
+static struct sidestep_error err;
+static unsigned long deleted_events;
+
+static void on_event(void *context, const char *line)
+{
+    (void)context;
+    if (strstr(line, "\"deleted\"") != NULL)
+        __atomic_add_fetch(&deleted_events, 1, __ATOMIC_RELAXED);
+}
+
+static int setup(void **state)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    (void)state;
+    options.on_event = on_event;
+    deleted_events = 0;
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    return scratch_make(&scratch, NULL) &&
+                   sidestep_engine_open(&engine, &options, NULL) == SIDESTEP_OK
+               ? 0
+               : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_free(&world);
+    scratch_remove(&scratch);
+    return sidestep_engine_close(&engine, NULL) == SIDESTEP_OK ? 0 : -1;
+}
+
+#define ASSERT_OK(call)                                                                            \
+    do {                                                                                           \
+        if ((call) != SIDESTEP_OK) {                                                               \
+            print_message("# %s\n", err.message);                                                  \
+            fail();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+static struct sidestep_series *open_with(const struct sidestep_series_options *options)
+{
+    struct sidestep_series *series = NULL;
+
+    ASSERT_OK(sidestep_series_open(engine, scratch.path, options, &series, &err));
+    return series;
+}
+
+static struct sidestep_series *open_keeping(uint32_t keep_last)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = keep_last};
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+
+    options.retention = &keep;
+    return open_with(&options);
+}
+
+static void save_step(struct sidestep_series *series, uint64_t step)
+{
+    world_fill(&world, step);
+    ASSERT_OK(sidestep_series_save(series, step, world.state, NULL, NULL, &err));
+}
+
+static enum sidestep_status resume(struct sidestep_series *series, uint64_t *step,
+                                   char rejected[2048])
+{
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    enum sidestep_status status =
+        sidestep_series_load(series, loaded.state, NULL, step, NULL, rejected, &err);
+    if (status == SIDESTEP_OK)
+        assert_int_equal(world_check(&loaded, *step), 0);
+    world_free(&loaded);
+    return status;
+}
+
+static void expect_resume(struct sidestep_series *series, uint64_t want)
+{
+    uint64_t step = 0;
+    char rejected[2048];
+
+    ASSERT_OK(resume(series, &step, rejected));
+    if (step != want)
+        fail_msg("resumed %llu, not %llu: %s", (unsigned long long)step, (unsigned long long)want,
+                 rejected);
+}
+
+static void go_back(struct sidestep_series *series, uint64_t step)
+{
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    ASSERT_OK(sidestep_series_load_step(series, step, loaded.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&loaded, step), 0);
+    world_free(&loaded);
+}
+
+static void close_series(struct sidestep_series **series)
+{
+    ASSERT_OK(sidestep_series_close(series, &err));
+}
+
+/* The committed steps, as "1 2 5". */
+static const char *steps_there(void)
+{
+    static char text[256];
+    struct sidestep_list list;
+    size_t used = 0;
+
+    text[0] = '\0';
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    for (size_t i = 0; i < list.count; i++)
+        if (list.entries[i].state == SIDESTEP_COMMITTED)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%lld",
+                                     used != 0 ? " " : "", (long long)list.entries[i].step);
+        else
+            assert_int_not_equal(list.entries[i].state, SIDESTEP_TRASH);
+    sidestep_list_release(&list);
+    return text;
+}
+
+static const char *path_of(uint64_t step, const char *rest)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/step-%llu%s", scratch.path, (unsigned long long)step, rest);
+    return path;
+}
+
+static void damage(uint64_t step, const char *file, long offset)
+{
+    FILE *f = fopen(path_of(step, file), "r+");
+
+    assert_non_null(f);
+    assert_int_equal(fseek(f, offset, SEEK_SET), 0);
+    int byte = fgetc(f);
+    assert_int_equal(fseek(f, offset, SEEK_SET), 0);
+    assert_int_not_equal(fputc(byte ^ 0x40, f), EOF);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* ---- retention ---- */
+
+static void the_last_ones_stay(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_keeping(2);
+    struct sidestep_gc_report report;
+    size_t told;
+
+    for (uint64_t n = 8; n <= 12; n++) /* by number, not by letter */
+        save_step(series, n);
+    ASSERT_OK(sidestep_series_prune(series, &report, &err)); /* what the thread has not done yet */
+    told = report.removed_count;
+    assert_true(report.bytes > 0);
+    assert_non_null(strstr(report.removed[0], "step-8"));
+    assert_int_equal(report.kept_count, 2);
+    sidestep_gc_report_release(&report);
+    assert_int_equal(told, 3); /* each is told once, whoever deleted it */
+    assert_string_equal(steps_there(), "11 12");
+    save_step(series, 13);
+    close_series(&series); /* finishes what is to be done */
+    assert_string_equal(steps_there(), "12 13");
+    assert_int_equal(deleted_events, 4);
+    series = open_keeping(1);
+    ASSERT_OK(sidestep_series_prune(series, &report, &err) == SIDESTEP_ELOCKED ? SIDESTEP_OK
+                                                                               : SIDESTEP_EIO);
+    assert_string_equal(steps_there(), "12 13"); /* nothing of this incarnation is committed */
+    expect_resume(series, 13);
+    close_series(&series);
+}
+
+static void what_is_not_ours_to_delete_stays(void **state)
+{
+    (void)state;
+    char command[1024];
+    struct sidestep_series *series = open_with(NULL);
+
+    for (uint64_t n = 1; n <= 6; n++)
+        save_step(series, n);
+    close_series(&series);
+    ASSERT_OK(sidestep_pin(path_of(2, ""), true, &err));
+    snprintf(command, sizeof(command),
+             "cd %s && touch step-3/config.json && mkdir step-1e3 step--1 step-007 && "
+             "cp -r step-1 run-1 && cp -r step-1 step-9223372036854775808 && ln -s step-1 step-0",
+             scratch.path);
+    assert_int_equal(system(command), 0);
+    damage(6, "/.metadata", 100); /* neither counted nor deleted */
+    series = open_keeping(1);
+    save_step(series, 7);
+    damage(7, "/.metadata", 100);
+    save_step(series, 8);
+    close_series(&series);
+    struct stat st;
+    static const char *const stay[] = {"step-1e3", "step--1", "step-007",
+                                       "run-1",    "step-0",  "step-9223372036854775808"};
+    for (size_t i = 0; i < ARRAY_LENGTH(stay); i++) {
+        snprintf(command, sizeof(command), "%s/%s", scratch.path, stay[i]);
+        assert_int_equal(lstat(command, &st), 0);
+    }
+    assert_int_equal(stat(path_of(1, ""), &st), -1);
+    assert_int_equal(stat(path_of(4, ""), &st), -1);
+    assert_int_equal(stat(path_of(2, ""), &st), 0); /* pinned */
+    assert_int_equal(stat(path_of(3, "/config.json"), &st), 0);
+    assert_int_equal(stat(path_of(6, ""), &st), 0);
+    series = open_with(NULL);
+    expect_resume(series, 8);
+    close_series(&series);
+}
+
+/* The newest is damaged: what it stands before is not deleted in its favour. */
+static void a_damaged_one_does_not_count(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+    struct sidestep_gc_report report;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+
+    save_step(series, 1);
+    save_step(series, 2);
+    save_step(series, 3);
+    close_series(&series);
+    damage(3, "/.metadata", 100);
+    ASSERT_OK(sidestep_prune(scratch.path, &keep, SIDESTEP_GC_DRY_RUN, &report, &err));
+    assert_int_equal(report.removed_count, 1);
+    sidestep_gc_report_release(&report);
+    assert_string_equal(steps_there(), "1 2 3");
+    ASSERT_OK(sidestep_prune(scratch.path, &keep, 0, &report, &err));
+    assert_int_equal(report.removed_count, 1);
+    assert_non_null(strstr(report.removed[0], "step-1"));
+    assert_non_null(strstr(report.kept[1], "does not verify"));
+    sidestep_gc_report_release(&report);
+    assert_string_equal(steps_there(), "2 3");
+    series = open_with(NULL);
+    assert_int_equal(sidestep_prune(scratch.path, &keep, 0, &report, &err), SIDESTEP_ELOCKED);
+    close_series(&series);
+}
+
+static void the_best_and_every_nth_stay(void **state)
+{
+    (void)state;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep),
+                                      .keep_last = 1,
+                                      .keep_every = 4,
+                                      .keep_best = 1,
+                                      .metric = "loss"};
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    static const double losses[] = {9, 5, 2.5, 3, 4, 6, 7};
+    const char *tag = "evaluated";
+    struct sidestep_list list;
+
+    options.retention = &keep;
+    struct sidestep_series *series = open_with(&options);
+    for (uint64_t n = 1; n <= 7; n++) {
+        struct sidestep_metric metric = {"loss", losses[n - 1]};
+        ASSERT_OK(sidestep_series_note(series, n, &metric, 1, &tag, 1, &err));
+        save_step(series, n);
+    }
+    struct sidestep_metric better = {"loss", 1};
+    ASSERT_OK(sidestep_series_note(series, 7, &better, 1, NULL, 0, &err));
+    better.name = "no word";
+    assert_int_equal(sidestep_series_note(series, 7, &better, 1, NULL, 0, &err), SIDESTEP_EINVAL);
+    close_series(&series);
+    assert_string_equal(steps_there(), "3 4 7");
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    for (size_t i = 0; i < list.count; i++) {
+        if (list.entries[i].step != 3)
+            continue;
+        assert_int_equal(list.entries[i].metric_count, 1);
+        assert_string_equal(list.entries[i].metrics[0].name, "loss");
+        assert_true(list.entries[i].metrics[0].value == 2.5);
+        assert_string_equal(list.entries[i].tags[0], "evaluated");
+    }
+    sidestep_list_release(&list);
+    ASSERT_OK(sidestep_tag(path_of(3, ""), "evaluated", false, &err));
+    ASSERT_OK(sidestep_tag(path_of(3, ""), "release-1", true, &err));
+    assert_int_equal(sidestep_tag(path_of(3, ""), "a/b", true, &err), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_pin(path_of(5, ""), true, &err), SIDESTEP_ENOTFOUND);
+}
+
+/* ---- where a run goes on ---- */
+
+/* A run that goes back to 2 leaves 3 and 4 behind: no restart picks them, and their steps are saved
+ * anew. */
+static void a_line_that_was_left_is_never_picked(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+    char rejected[2048];
+    uint64_t step;
+
+    for (uint64_t n = 1; n <= 4; n++)
+        save_step(series, n);
+    close_series(&series);
+    series = open_with(NULL);
+    go_back(series, 2);
+    close_series(&series);
+    series = open_with(NULL); /* a crash right after: nothing was saved on the new line */
+    ASSERT_OK(resume(series, &step, rejected));
+    assert_int_equal(step, 2);
+    assert_non_null(strstr(rejected, "step-4"));
+    world_fill(&world, 33);
+    ASSERT_OK(sidestep_series_save(series, 3, world.state, NULL, NULL, &err));
+    close_series(&series);
+    series = open_with(NULL);
+    struct world loaded;
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    ASSERT_OK(sidestep_series_load(series, loaded.state, NULL, &step, NULL, NULL, &err));
+    assert_int_equal(step, 3);
+    assert_int_equal(world_check(&loaded, 33), 0);
+    world_free(&loaded);
+    go_back(series, 4); /* by name it can be had back */
+    close_series(&series);
+    series = open_with(NULL);
+    expect_resume(series, 4);
+    close_series(&series);
+}
+
+/* Also where the marks were lost: incarnations tell it. */
+static void a_line_is_known_without_marks(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+    char command[512];
+
+    for (uint64_t n = 1; n <= 4; n++)
+        save_step(series, n);
+    close_series(&series);
+    series = open_with(NULL);
+    go_back(series, 2);
+    world_fill(&world, 3);
+    ASSERT_OK(sidestep_series_save(series, 3, world.state, NULL, NULL, &err));
+    close_series(&series);
+    snprintf(command, sizeof(command), "rm %s/.sidestep/abandoned.*", scratch.path);
+    assert_int_equal(system(command), 0);
+    series = open_with(NULL);
+    expect_resume(series, 3);
+    close_series(&series);
+}
+
+static void a_pinned_one_is_not_replaced(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_keeping(1);
+
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    ASSERT_OK(sidestep_pin(path_of(3, ""), true, &err));
+    series = open_with(NULL);
+    save_step(series, 4);
+    go_back(series, 3);
+    save_step(series, 4); /* left behind: replaced */
+    assert_int_equal(sidestep_series_save(series, 3, world.state, NULL, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    go_back(series, 3);
+    ASSERT_OK(sidestep_pin(path_of(4, ""), true, &err));
+    assert_int_equal(sidestep_series_save(series, 4, world.state, NULL, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    ASSERT_OK(sidestep_pin(path_of(4, ""), false, &err));
+    save_step(series, 4);
+    close_series(&series);
+}
+
+/* Three runs that came to nothing are enough; one that saves, or ends in order, is none of them. */
+static void restarts_that_come_to_nothing_are_counted(void **state)
+{
+    (void)state;
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_series *series = open_with(NULL);
+    char rejected[2048], command[512];
+    uint64_t step;
+
+    options.max_restarts = 3;
+    save_step(series, 1);
+    save_step(series, 2);
+    close_series(&series);
+    for (int run = 0; run < 5; run++) {
+        series = open_with(&options);
+        expect_resume(series, 2); /* five that end in order */
+        close_series(&series);
+    }
+    for (int run = 0; run < 4; run++) {
+        series = open_with(&options);
+        ASSERT_OK(resume(series, &step, rejected));
+        assert_int_equal(step, run < 3 ? 2 : 1);
+        if (run == 3)
+            assert_non_null(strstr(rejected, "came to nothing"));
+        /* As a crash would leave it: the mark stays. */
+        snprintf(command, sizeof(command), "cp -r %s/.sidestep %s/kept", scratch.path,
+                 scratch.path);
+        assert_int_equal(system(command), 0);
+        close_series(&series);
+        snprintf(command, sizeof(command), "rm -r %s/.sidestep && mv %s/kept %s/.sidestep",
+                 scratch.path, scratch.path, scratch.path);
+        assert_int_equal(system(command), 0);
+    }
+    series = open_with(&options);
+    expect_resume(series, 1); /* and it stays there */
+    save_step(series, 2);     /* the one that was skipped is replaced */
+    close_series(&series);
+    series = open_with(&options);
+    expect_resume(series, 2);
+    close_series(&series);
+}
+
+static void another_runs_checkpoint_is_passed_over(void **state)
+{
+    (void)state;
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_series *series = open_with(NULL);
+    char command[512], rejected[2048];
+    uint64_t step;
+
+    save_step(series, 7);
+    close_series(&series);
+    snprintf(command, sizeof(command), "cd %s && mkdir other && mv step-7 .sidestep other/",
+             scratch.path);
+    assert_int_equal(system(command), 0);
+    series = open_with(NULL);
+    save_step(series, 1);
+    close_series(&series);
+    snprintf(command, sizeof(command), "cd %s && mv other/step-7 .", scratch.path);
+    assert_int_equal(system(command), 0);
+    series = open_with(NULL);
+    ASSERT_OK(resume(series, &step, rejected));
+    assert_int_equal(step, 1);
+    assert_non_null(strstr(rejected, "of another run"));
+    close_series(&series);
+    snprintf(command, sizeof(command), "rm -r %s/step-1", scratch.path);
+    assert_int_equal(system(command), 0);
+    series = open_with(NULL);
+    assert_int_equal(resume(series, &step, rejected), SIDESTEP_EMISMATCH); /* not "nothing yet" */
+    close_series(&series);
+    options.flags = SIDESTEP_SERIES_ANY_RUN;
+    series = open_with(&options);
+    expect_resume(series, 7);
+    close_series(&series);
+    series = open_with(NULL); /* from then on it is this run's */
+    expect_resume(series, 7);
+    close_series(&series);
+}
+
+/* ---- space ---- */
+
+static void a_full_disk_is_foreseen(void **state)
+{
+    (void)state;
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 9};
+
+    options.retention = &keep;
+    options.flags = SIDESTEP_SERIES_CHECK_SPACE;
+    struct sidestep_series *series = open_with(&options);
+    save_step(series, 1);
+    save_step(series, 2); /* there is space enough, and no word about it */
+    close_series(&series);
+    assert_string_equal(steps_there(), "1 2");
+}
+
+/* ---- several ranks, and requests ---- */
+
+static int run_ranks(struct sidestep_comm *comm, void *context)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 2};
+    struct sidestep_series_options wanted = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    struct sidestep_save *save = NULL;
+    struct world mine;
+    uint32_t due = 0;
+    uint64_t step = 0;
+    int bad = 0, saves = 0;
+
+    (void)context;
+    options.comm = comm;
+    options.threads = 1;
+    wanted.retention = &keep;
+    wanted.interval_steps = 10;
+    wanted.check_ms = 1;
+    wanted.flags = SIDESTEP_SERIES_REQUESTS;
+    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= sidestep_series_open(own, scratch.path, &wanted, &series, NULL) != SIDESTEP_OK;
+    world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 2, false);
+    while (bad == 0 && (due & SIDESTEP_DUE_STOP) == 0 && step < 100000) {
+        step++;
+        if (step == 25 && comm->rank == 2)
+            sidestep_series_request(series, SIDESTEP_DUE_SAVE);
+        if (step == 45 && comm->rank == 1)
+            sidestep_series_request(series, SIDESTEP_DUE_STOP);
+        bad |= sidestep_series_should_save(series, step, &due, NULL) != SIDESTEP_OK;
+        if (due == 0 || bad != 0)
+            continue;
+        saves++;
+        world_fill(&mine, step);
+        bad |=
+            sidestep_series_save_async(series, step, mine.state, NULL, &save, NULL) != SIDESTEP_OK;
+        bad |= sidestep_save_finish(&save, NULL, NULL) != SIDESTEP_OK;
+    }
+    bad |= saves < 6 || step >= 100000;
+    world_free(&mine);
+    bad |= sidestep_series_close(&series, NULL) != SIDESTEP_OK;
+    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK;
+    return bad;
+}
+
+static void ranks_save_together_and_delete_once(void **state)
+{
+    (void)state;
+    char steps[256];
+
+    assert_int_equal(comm_threads_run(3, run_ranks, NULL), 0);
+    snprintf(steps, sizeof(steps), "%s", steps_there());
+    assert_non_null(strchr(steps, ' '));
+    assert_ptr_equal(strchr(steps, ' '), strrchr(steps, ' ')); /* two of them */
+}
+
+/* ---- faults ---- */
+
+/* Whatever fails while a series prunes: the newest stays, and the next time it is done. */
+static void any_failure_leaves_the_newest(void **state)
+{
+    static const char *const points[] = {"memory", "posix"};
+
+    (void)state;
+    for (size_t p = 0; p < ARRAY_LENGTH(points); p++) {
+        bool fired = true;
+        for (unsigned long nth = 1; fired && nth < 400; nth++) {
+            struct sidestep_series *series = open_with(NULL);
+            struct sidestep_gc_report report = {0};
+            struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+            for (uint64_t n = 1; n <= 3; n++)
+                save_step(series, nth * 10 + n);
+            close_series(&series);
+            fault_arm(points[p], nth, false, p == 0 ? 12 : 5);
+            enum sidestep_status status = sidestep_prune(scratch.path, &keep, 0, &report, NULL);
+            fired = fault_fired() != NULL;
+            assert_true(fired || status == SIDESTEP_OK);
+            fault_arm("", 0, false, 0);
+            sidestep_gc_report_release(&report);
+            series = open_with(NULL);
+            expect_resume(series, nth * 10 + 3);
+            close_series(&series);
+            ASSERT_OK(sidestep_prune(scratch.path, &keep, 0, &report, &err));
+            sidestep_gc_report_release(&report);
+            assert_null(strchr(steps_there(), ' '));
+        }
+        assert_false(fired);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+        CASE(the_last_ones_stay),
+        CASE(what_is_not_ours_to_delete_stays),
+        CASE(a_damaged_one_does_not_count),
+        CASE(the_best_and_every_nth_stay),
+        CASE(a_line_that_was_left_is_never_picked),
+        CASE(a_line_is_known_without_marks),
+        CASE(a_pinned_one_is_not_replaced),
+        CASE(restarts_that_come_to_nothing_are_counted),
+        CASE(another_runs_checkpoint_is_passed_over),
+        CASE(a_full_disk_is_foreseen),
+        CASE(ranks_save_together_and_delete_once),
+        CASE(any_failure_leaves_the_newest),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("series_keep", tests, NULL, NULL);
+}
