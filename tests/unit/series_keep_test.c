@@ -14,10 +14,11 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
-#include "sidestep/sidestep.h"
+#include "engine/engine.h"
 #include "support/comm_threads.h"
 #include "support/prng.h"
 #include "support/scratch.h"
+#include "support/store_fault.h"
 #include "support/world.h"
 
 static struct scratch scratch;
@@ -25,12 +26,16 @@ static struct sidestep_engine *engine;
 static struct world world;
 static struct sidestep_error err;
 static unsigned long deleted_events;
+static struct store *freeing; /* has space again once something was deleted */
 
 static void on_event(void *context, const char *line)
 {
     (void)context;
-    if (strstr(line, "\"deleted\"") != NULL)
-        __atomic_add_fetch(&deleted_events, 1, __ATOMIC_RELAXED);
+    if (strstr(line, "\"deleted\"") == NULL)
+        return;
+    __atomic_add_fetch(&deleted_events, 1, __ATOMIC_RELAXED);
+    if (freeing != NULL)
+        store_fault_say_free(freeing, (uint64_t)1 << 40);
 }
 
 static int setup(void **state)
@@ -474,14 +479,41 @@ static void a_full_disk_is_foreseen(void **state)
     (void)state;
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 9};
+    struct store *faulty = store_fault_new(store_posix());
 
+    assert_non_null(faulty);
+    engine->store = faulty;
     options.retention = &keep;
     options.flags = SIDESTEP_SERIES_CHECK_SPACE;
     struct sidestep_series *series = open_with(&options);
-    save_step(series, 1);
-    save_step(series, 2); /* there is space enough, and no word about it */
+    store_fault_say_free(faulty, 0);
+    save_step(series, 1); /* nothing is known yet of what it takes */
+    struct sidestep_gc_report report;
+    ASSERT_OK(sidestep_series_prune(series, &report, &err));
+    sidestep_gc_report_release(&report);
+    assert_int_equal(sidestep_series_save(series, 2, world.state, NULL, NULL, &err),
+                     SIDESTEP_ENOSPC);
+    assert_non_null(strstr(err.message, "the newest checkpoint takes"));
+    store_fault_say_free(faulty, (uint64_t)1 << 40);
+    save_step(series, 2);
+    save_step(series, 3);
     close_series(&series);
-    assert_string_equal(steps_there(), "1 2");
+    assert_string_equal(steps_there(), "1 2 3");
+    /* All but the newest may go: the disk has space for it then. */
+    options.flags = SIDESTEP_SERIES_MAKE_ROOM;
+    series = open_with(&options);
+    save_step(series, 4);
+    ASSERT_OK(sidestep_series_prune(series, &report, &err));
+    sidestep_gc_report_release(&report);
+    ASSERT_OK(sidestep_pin(path_of(2, ""), true, &err));
+    store_fault_say_free(faulty, 0);
+    freeing = faulty;
+    save_step(series, 5);
+    freeing = NULL;
+    close_series(&series);
+    assert_string_equal(steps_there(), "2 4 5");
+    engine->store = store_posix();
+    store_fault_free(&faulty);
 }
 
 /* ---- several ranks, and requests ---- */
