@@ -147,7 +147,8 @@ def _known() -> dict[tuple[str, str], Any]:
         "TORCH_PRESERVE_FORMAT": 2,
     }
     # Some interpreters pickle a member of an enum as getattr(class, name).
-    known["builtins", "getattr"] = _sealed("getattr", lambda _, name: _Encoding(encodings[name]))
+    for module in ("builtins", "__builtin__"):
+        known[module, "getattr"] = _sealed("getattr", lambda _, name: _Encoding(encodings[name]))
     return known
 
 

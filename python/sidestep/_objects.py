@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import datetime
+import enum
 import functools
 import io
 import os
@@ -327,13 +328,21 @@ def _builtin_names() -> dict[str, Any]:
         pathlib.PurePosixPath,
         io.BytesIO,
     ]
-    names = {f"{thing.__module__}.{thing.__qualname__}": thing for thing in things}
+    names: dict[str, Any] = {f"{t.__module__}.{t.__qualname__}": t for t in things}
     names["pathlib._local.PosixPath"] = pathlib.PosixPath  # written by Python 3.13
     names["pathlib._local.PurePosixPath"] = pathlib.PurePosixPath
     for thing in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset):
         names[f"builtins.{thing.__name__}"] = thing
         names[f"__builtin__.{thing.__name__}"] = thing
+    names["builtins.getattr"] = names["__builtin__.getattr"] = _member_of_enum
     return names
+
+
+def _member_of_enum(cls: Any, name: Any) -> enum.Enum:
+    """All that "getattr" may be in a pickle: some Pythons (3.11.2) write members of enums by it."""
+    if not (isinstance(cls, enum.EnumMeta) and isinstance(name, str) and name in cls.__members__):
+        raise pickle.UnpicklingError(f"getattr of {cls!r}, which is no member of an enum")
+    return cast(enum.Enum, cls.__members__[name])
 
 
 def _numpy_names() -> dict[str, Any]:

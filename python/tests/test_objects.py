@@ -149,6 +149,27 @@ def test_everything_else_is_stored_as_torch_stores_it(value: Any) -> None:
     assert same(found, value)
 
 
+class AsSomePythons:
+    """Pickled as Python 3.11.2 pickles a member of an enum: getattr(class, name)."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.asked = (owner, name)
+
+    def __reduce__(self) -> Any:
+        return getattr, self.asked
+
+
+def test_getattr_is_for_members_of_enums_only() -> None:
+    member = stored(AsSomePythons(Color, "RED"))
+    with pytest.raises(Error, match="object 'x' needs .*Color"):
+        decode("x", member)
+    with torch.serialization.safe_globals([Color]):
+        assert decode("x", member) is Color.RED
+        for owner, name in ((Color, "__subclasses__"), (Color, "mro"), (dict, "fromkeys")):
+            with pytest.raises(Error, match="no member of an enum"):
+                decode("x", stored(AsSomePythons(owner, name)))
+
+
 @pytest.mark.parametrize("value", [collections.deque([1]), (collections.defaultdict(list, a=1),)])
 def test_containers_that_torch_cannot_read_safely(value: Any) -> None:
     kind, data = encode("x", value)
