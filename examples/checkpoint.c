@@ -9,6 +9,7 @@
  */
 #include "checkpoint.h"
 
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -199,8 +200,41 @@ static struct sidestep_state_dict *describe(const struct checkpoints *c, struct 
 
 /* ---------------------------------------------------------------- opening and resuming */
 
+/* A signal handler has no context: this is where it and the series meet. */
+static struct sidestep_series *to_be_told;
+
+static void on_terminate(int number)
+{
+    (void)number;
+    sidestep_series_request(to_be_told, SIDESTEP_DUE_STOP);
+}
+
+static void handle_terminate(struct sidestep_series *series)
+{
+    struct sigaction action = {.sa_handler = series ? on_terminate : SIG_DFL,
+                               .sa_flags = SA_RESTART};
+
+    to_be_told = series;
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGTERM, &action, NULL);
+}
+
+static enum sidestep_status open_series(struct checkpoints *c, const char *root, uint64_t interval,
+                                        uint32_t keep, struct sidestep_error *err)
+{
+    struct sidestep_retention retention = SIDESTEP_RETENTION_INIT;
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+
+    retention.keep_last = keep;
+    options.retention = keep ? &retention : NULL;
+    options.interval_steps = interval;
+    options.flags = SIDESTEP_SERIES_REQUESTS;
+    return sidestep_series_open(c->engine, root, &options, &c->series, err);
+}
+
 enum sidestep_status checkpoints_open(struct checkpoints *checkpoints, struct training *training,
-                                      const char *root, const char *events, FILE *log)
+                                      const char *root, uint64_t interval, uint32_t keep,
+                                      const char *events, FILE *log)
 {
     struct checkpoints *c = checkpoints;
     struct sidestep_error err = {0};
@@ -218,7 +252,7 @@ enum sidestep_status checkpoints_open(struct checkpoints *checkpoints, struct tr
     options.event_path = events;
     status = sidestep_engine_open(&c->engine, &options, &err);
     if (!status)
-        status = sidestep_series_open(c->engine, root, NULL, &c->series, &err);
+        status = open_series(c, root, interval, keep, &err);
     if (status) {
         complain(c, "open the checkpoints", &err);
         (void)sidestep_engine_close(&c->engine, NULL);
@@ -226,6 +260,7 @@ enum sidestep_status checkpoints_open(struct checkpoints *checkpoints, struct tr
         return status;
     }
 
+    handle_terminate(c->series);
     /* So that the first save does not pay for memory; without it, it would. */
     state = describe(c, training, false);
     if (sidestep_engine_prepare(c->engine, state, &err))
@@ -322,6 +357,17 @@ static bool finish(struct checkpoints *c)
     return true;
 }
 
+bool checkpoints_due(struct checkpoints *checkpoints, uint64_t step)
+{
+    struct sidestep_error err = {0};
+    uint32_t due = 0;
+
+    if (sidestep_series_should_save(checkpoints->series, step, &due, &err))
+        complain(checkpoints, "agree on a save", &err);
+    checkpoints->stopping = due & SIDESTEP_DUE_STOP;
+    return due != 0;
+}
+
 void checkpoints_save(struct checkpoints *checkpoints, struct training *training)
 {
     struct checkpoints *c = checkpoints;
@@ -366,6 +412,7 @@ unsigned checkpoints_close(struct checkpoints *checkpoints)
 
     if (c->cost.step)
         report(c, committed);
+    handle_terminate(NULL);
     if (sidestep_series_close(&c->series, &err)) {
         complain(c, "close the series", &err);
         c->failed++;

@@ -45,17 +45,23 @@ struct checkpoints {
     struct sidestep_series *series;
     struct sidestep_save *save; /* in flight, or NULL */
     struct checkpoint_cost cost;
+    bool stopping;   /* some rank was told to end */
     unsigned failed; /* saves that made no checkpoint, as known on this rank */
 };
 
-/* Open the series of checkpoints under ${root}; the engine's events are appended to ${events}, if
- * not NULL.  On failure there is nothing to close. */
+/* Open the series of checkpoints under ${root}, one every ${interval} steps, of which the newest
+ * ${keep} stay (0: all); the engine's events are appended to ${events}, if not NULL.  SIGTERM on
+ * any rank asks for a last checkpoint.  On failure there is nothing to close. */
 enum sidestep_status checkpoints_open(struct checkpoints *checkpoints, struct training *training,
-                                      const char *root, const char *events, FILE *log);
+                                      const char *root, uint64_t interval, uint32_t keep,
+                                      const char *events, FILE *log);
 
 /* Go back to the newest checkpoint that verifies.  SIDESTEP_OK also if there is none yet, and then
  * ${training} is as it was. */
 enum sidestep_status checkpoints_resume(struct checkpoints *checkpoints, struct training *training);
+
+/* After each step: is it time to save?  The same answer on all ranks.  Sets ${stopping} too. */
+bool checkpoints_due(struct checkpoints *checkpoints, uint64_t step);
 
 /* Begin to save; returns when the state is copied, and may change.  A save that fails is counted
  * and the training goes on: the checkpoints before it are untouched. */

@@ -24,6 +24,7 @@ enum { MICRO_BATCHES = 8, LANES = MICRO_BATCHES * MODEL_LANES, WARM_UP_STEPS = 1
 struct flags {
     const char *text, *root, *log, *events, *size;
     uint64_t steps, save_every;
+    uint32_t keep;
     bool resume;
 };
 
@@ -31,6 +32,7 @@ static const char usage[] =
     "usage: train --text FILE --root DIRECTORY [options]\n"
     "  --steps N          train up to step N (80)\n"
     "  --save-every N     save a checkpoint every N steps (10)\n"
+    "  --keep N           of the checkpoints, the N newest (all)\n"
     "  --resume           go on from the newest checkpoint that verifies\n"
     "  --log FILE         losses and costs of checkpoints (standard output)\n"
     "  --events FILE      append sidestep's events, one line of JSON each\n"
@@ -66,15 +68,11 @@ static uint64_t number(const char *text)
 static bool parse_flags(struct flags *flags, int argc, char **argv)
 {
     static const struct option known[] = {
-        {"text", required_argument, NULL, 't'},
-        {"root", required_argument, NULL, 'd'},
-        {"steps", required_argument, NULL, 'n'},
-        {"save-every", required_argument, NULL, 'k'},
-        {"resume", no_argument, NULL, 'r'},
-        {"log", required_argument, NULL, 'l'},
-        {"events", required_argument, NULL, 'e'},
-        {"size", required_argument, NULL, 's'},
-        {NULL, 0, NULL, 0},
+        {"text", required_argument, NULL, 't'},  {"root", required_argument, NULL, 'd'},
+        {"steps", required_argument, NULL, 'n'}, {"save-every", required_argument, NULL, 'k'},
+        {"keep", required_argument, NULL, 'p'},  {"resume", no_argument, NULL, 'r'},
+        {"log", required_argument, NULL, 'l'},   {"events", required_argument, NULL, 'e'},
+        {"size", required_argument, NULL, 's'},  {NULL, 0, NULL, 0},
     };
     int letter;
 
@@ -92,6 +90,9 @@ static bool parse_flags(struct flags *flags, int argc, char **argv)
             break;
         case 'k':
             flags->save_every = number(optarg);
+            break;
+        case 'p':
+            flags->keep = (uint32_t)number(optarg);
             break;
         case 'r':
             flags->resume = true;
@@ -182,14 +183,14 @@ static double train_step(struct training *t, const unsigned char *text)
 static void train(struct training *t, struct checkpoints *checkpoints, const struct flags *flags,
                   const unsigned char *text)
 {
-    while (t->step < flags->steps) {
+    while (t->step < flags->steps && !checkpoints->stopping) {
         double start = now_ms(), loss = train_step(t, text);
 
         if (checkpoints->log)
             fprintf(checkpoints->log, "step %llu loss %a nats %.4f ms %.0f\n",
                     (unsigned long long)t->step, loss, loss, now_ms() - start);
         checkpoints_watch(checkpoints);
-        if (t->step % flags->save_every == 0 || t->step == flags->steps)
+        if (checkpoints_due(checkpoints, t->step) || t->step == flags->steps)
             checkpoints_save(checkpoints, t);
     }
 }
@@ -201,7 +202,8 @@ static int run(struct training *t, const struct flags *flags, const unsigned cha
     enum sidestep_status status;
     unsigned failed;
 
-    status = checkpoints_open(&checkpoints, t, flags->root, flags->events, log);
+    status = checkpoints_open(&checkpoints, t, flags->root, flags->save_every, flags->keep,
+                              flags->events, log);
     if (status)
         return sidestep_status_exit(status);
     if (flags->resume)

@@ -2,6 +2,7 @@
 /* store_fault.c -- see store_fault.h. */
 #include "support/store_fault.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,8 @@
 struct fault_store {
     struct store base;
     struct store *inner;
+    atomic_bool says_free;
+    atomic_ullong free_bytes;
 };
 struct fault_dir {
     struct store_dir base;
@@ -107,8 +110,15 @@ static enum sidestep_status dir_stat(struct store_dir *dir, struct store_stat *o
 static enum sidestep_status dir_traits(struct store_dir *dir, struct store_traits *out,
                                        struct sidestep_error *err)
 {
+    struct fault_store *store = (struct fault_store *)(void *)dir->store;
+
     INJECT("dir_traits", "");
-    return store_dir_traits(inner_dir(dir), out, err);
+    TRY(store_dir_traits(inner_dir(dir), out, err));
+    if (atomic_load(&store->says_free)) {
+        out->has_free_bytes = true;
+        out->free_bytes = atomic_load(&store->free_bytes);
+    }
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status name_stat(struct store_dir *at, const char *name,
@@ -305,6 +315,12 @@ struct store *store_fault_new(struct store *inner)
     store->base.ops = &fault_ops;
     store->inner = inner;
     return &store->base;
+}
+
+void store_fault_say_free(struct store *store, uint64_t bytes)
+{
+    atomic_store(&((struct fault_store *)(void *)store)->free_bytes, bytes);
+    atomic_store(&((struct fault_store *)(void *)store)->says_free, true);
 }
 
 void store_fault_free(struct store **store)

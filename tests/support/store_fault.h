@@ -15,5 +15,7 @@
 /* ${inner} must outlive it.  NULL when memory is short. */
 struct store *store_fault_new(struct store *inner);
 void store_fault_free(struct store **store);
+/* From now on it says that so much may still be written to it; from any thread. */
+void store_fault_say_free(struct store *store, uint64_t bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * series_keep_test.c -- a series that looks after itself: retention, pins, tags and metrics, runs
- * that went back, restarts that come to nothing, other runs' checkpoints, space.
+ * that went back, restarts that come to nothing and other runs' checkpoints.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -467,23 +467,6 @@ static void another_runs_checkpoint_is_passed_over(void **state)
     close_series(&series);
 }
 
-/* ---- space ---- */
-
-static void a_full_disk_is_foreseen(void **state)
-{
-    (void)state;
-    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
-    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 9};
-
-    options.retention = &keep;
-    options.flags = SIDESTEP_SERIES_CHECK_SPACE;
-    struct sidestep_series *series = open_with(&options);
-    save_step(series, 1);
-    save_step(series, 2); /* there is space enough, and no word about it */
-    close_series(&series);
-    assert_string_equal(steps_there(), "1 2");
-}
-
 /* ---- several ranks, and requests ---- */
 
 static int run_ranks(struct sidestep_comm *comm, void *context)
@@ -589,7 +572,6 @@ int main(void)
         CASE(a_pinned_one_is_not_replaced),
         CASE(restarts_that_come_to_nothing_are_counted),
         CASE(another_runs_checkpoint_is_passed_over),
-        CASE(a_full_disk_is_foreseen),
         CASE(ranks_save_together_and_delete_once),
         CASE(any_failure_leaves_the_newest),
 #undef CASE
