@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * series_keep_test.c -- a series that looks after itself: retention, pins, tags and metrics, runs
- * that went back, restarts that come to nothing, other runs' checkpoints, space.
+ * that went back, restarts that come to nothing and other runs' checkpoints.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,11 +14,10 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
-#include "engine/engine.h"
+#include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
 #include "support/prng.h"
 #include "support/scratch.h"
-#include "support/store_fault.h"
 #include "support/world.h"
 
 static struct scratch scratch;
@@ -26,16 +25,12 @@ static struct sidestep_engine *engine;
 static struct world world;
 static struct sidestep_error err;
 static unsigned long deleted_events;
-static struct store *freeing; /* has space again once something was deleted */
 
 static void on_event(void *context, const char *line)
 {
     (void)context;
-    if (strstr(line, "\"deleted\"") == NULL)
-        return;
-    __atomic_add_fetch(&deleted_events, 1, __ATOMIC_RELAXED);
-    if (freeing != NULL)
-        store_fault_say_free(freeing, (uint64_t)1 << 40);
+    if (strstr(line, "\"deleted\"") != NULL)
+        __atomic_add_fetch(&deleted_events, 1, __ATOMIC_RELAXED);
 }
 
 static int setup(void **state)
@@ -472,50 +467,6 @@ static void another_runs_checkpoint_is_passed_over(void **state)
     close_series(&series);
 }
 
-/* ---- space ---- */
-
-static void a_full_disk_is_foreseen(void **state)
-{
-    (void)state;
-    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
-    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 9};
-    struct store *faulty = store_fault_new(store_posix());
-
-    assert_non_null(faulty);
-    engine->store = faulty;
-    options.retention = &keep;
-    options.flags = SIDESTEP_SERIES_CHECK_SPACE;
-    struct sidestep_series *series = open_with(&options);
-    store_fault_say_free(faulty, 0);
-    save_step(series, 1); /* nothing is known yet of what it takes */
-    struct sidestep_gc_report report;
-    ASSERT_OK(sidestep_series_prune(series, &report, &err));
-    sidestep_gc_report_release(&report);
-    assert_int_equal(sidestep_series_save(series, 2, world.state, NULL, NULL, &err),
-                     SIDESTEP_ENOSPC);
-    assert_non_null(strstr(err.message, "the newest checkpoint takes"));
-    store_fault_say_free(faulty, (uint64_t)1 << 40);
-    save_step(series, 2);
-    save_step(series, 3);
-    close_series(&series);
-    assert_string_equal(steps_there(), "1 2 3");
-    /* All but the newest may go: the disk has space for it then. */
-    options.flags = SIDESTEP_SERIES_MAKE_ROOM;
-    series = open_with(&options);
-    save_step(series, 4);
-    ASSERT_OK(sidestep_series_prune(series, &report, &err));
-    sidestep_gc_report_release(&report);
-    ASSERT_OK(sidestep_pin(path_of(2, ""), true, &err));
-    store_fault_say_free(faulty, 0);
-    freeing = faulty;
-    save_step(series, 5);
-    freeing = NULL;
-    close_series(&series);
-    assert_string_equal(steps_there(), "2 4 5");
-    engine->store = store_posix();
-    store_fault_free(&faulty);
-}
-
 /* ---- several ranks, and requests ---- */
 
 static int run_ranks(struct sidestep_comm *comm, void *context)
@@ -621,7 +572,6 @@ int main(void)
         CASE(a_pinned_one_is_not_replaced),
         CASE(restarts_that_come_to_nothing_are_counted),
         CASE(another_runs_checkpoint_is_passed_over),
-        CASE(a_full_disk_is_foreseen),
         CASE(ranks_save_together_and_delete_once),
         CASE(any_failure_leaves_the_newest),
 #undef CASE
