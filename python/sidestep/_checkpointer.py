@@ -15,6 +15,7 @@ from . import _abi
 from ._abi import Status
 from ._engine import engine_for
 from ._errors import Error, make_error
+from ._flatten import flatten, is_stateful
 from ._handle import SaveHandle, in_background
 from ._series import Series, SeriesConfig, SeriesStatus
 from ._signals import Preempted, Signals
@@ -334,10 +335,9 @@ class Checkpointer:
         self._series.request(_abi.DUE_STOP)
 
     def _prepared(self, state: Any) -> Any:
-        from ._flatten import flatten
         from ._save import call_stateful
 
-        values = state.state_dict() if _is_stateful(state) else call_stateful(state)
+        values = state.state_dict() if is_stateful(state) else call_stateful(state)
         return self._engine.states.get(flatten(values))
 
     def _fill(self, step: int, state: Any, strict: bool, rejected: str) -> Loaded:
@@ -345,10 +345,10 @@ class Checkpointer:
 
         path = self._series.path_of(step)
         whole: MutableMapping[str, Any] = state
-        if _is_stateful(state):
+        if is_stateful(state):
             whole = _Whole(state)
         report = fill(whole, path, engine=self._engine, optional=_optional(state))
-        if _is_stateful(state):
+        if is_stateful(state):
             state.load_state_dict(dict(whole))
         if strict and self._engine.any_rank(bool(report.unexpected)):
             names = ", ".join(report.unexpected[:8])
@@ -452,13 +452,9 @@ class _Whole(dict):  # type: ignore[type-arg]
         super().__init__(state.state_dict())
 
 
-def _is_stateful(state: Any) -> bool:
-    return hasattr(state, "state_dict") and hasattr(state, "load_state_dict")
-
-
 def _optional(state: Any) -> Callable[[str], bool]:
     """What a checkpoint may lack, if any part of the state says so."""
-    parts = [state] if _is_stateful(state) else list(state.values())
+    parts = [state] if is_stateful(state) else list(state.values())
     asked = [part.may_lack for part in parts if hasattr(part, "may_lack")]
     return lambda name: any(may_lack(name) for may_lack in asked)
 

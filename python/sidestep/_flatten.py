@@ -22,6 +22,11 @@ MAX_GAP = 1 << 20
 """Places that set_leaf() adds to a list at a time: an index may come from a file."""
 
 
+def is_stateful(value: Any) -> bool:
+    """Whether torch's ``Stateful`` protocol holds."""
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
 class Index(int):
     """A position in a list, as an item of a path.  Never equal to the integer key of a dict."""
 

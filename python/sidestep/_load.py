@@ -19,7 +19,7 @@ from ._abi import Status
 from ._checkpoint import Checkpoint, Saved
 from ._engine import Engine, LoadReport, engine_for
 from ._errors import Error, make_error
-from ._flatten import Leaf, flatten, flatten_as_2_3, set_leaf
+from ._flatten import Leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
 from ._objects import decode
 from ._plugins import Reader
 from ._shards import Piece, Shards, is_writable, shards_of
@@ -138,11 +138,6 @@ def fill(
         else:
             state_dict[key] = values[key]
     return report
-
-
-def is_stateful(value: Any) -> bool:
-    """Whether torch's ``Stateful`` protocol holds."""
-    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
 def load_into(

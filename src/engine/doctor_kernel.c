@@ -6,10 +6,8 @@
 #include "engine/doctor.h"
 
 #include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -19,17 +17,8 @@
 #include "base/owned.h"
 #include "base/priority.h"
 #include "base/thread.h"
+#include "snapshot/uffd.h"
 #include "store/store_ring.h"
-
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
-#ifndef USERFAULTFD_IOC_NEW
-#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
-#endif
-#ifndef UFFD_FEATURE_WP_UNPOPULATED
-#define UFFD_FEATURE_WP_UNPOPULATED (1 << 13) /* of Linux 6.4 */
-#endif
 
 #define KIB_PER_GIB 1048576.0
 #define CALL_CACHESTAT 451 /* glibc does not know it yet */
@@ -56,41 +45,27 @@ static void look_at_system(struct doctor *doctor)
 
 /* ---- userfaultfd */
 
-enum uffd_kind { UFFD_NONE, UFFD_USER_MODE, UFFD_FULL };
-
-/* As good a descriptor as may be had; -1 with errno: none. */
-static int open_userfaultfd(enum uffd_kind *kind)
+/* As saves open it: whether and how is found out nowhere else.  False: refused, ${why} says it. */
+static bool open_userfaultfd(struct uffd *uffd, bool *user_mode, struct sidestep_error *why)
 {
-    int flags = O_CLOEXEC | O_NONBLOCK, fd = -1;
-
-    *kind = UFFD_FULL;
-    if (!fault_hit("doctor.userfaultfd"))
-        fd = (int)syscall(SYS_userfaultfd, flags);
-    if (fd < 0) {
-        int saved = errno;
-        OWNED_FD device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
-        if (device >= 0 && !fault_hit("doctor.userfaultfd"))
-            fd = ioctl(device, USERFAULTFD_IOC_NEW, flags);
-        errno = saved;
+    *user_mode = false;
+    enum sidestep_status status = uffd_open(uffd, false, why);
+    if (status == SIDESTEP_EPERM) {
+        *user_mode = true;
+        status = uffd_open(uffd, true, why);
     }
-    if (fd < 0 && !fault_hit("doctor.userfaultfd")) {
-        *kind = UFFD_USER_MODE;
-        fd = (int)syscall(SYS_userfaultfd, flags | UFFD_USER_MODE_ONLY);
-    }
-    if (fd < 0)
-        *kind = UFFD_NONE;
-    return fd;
+    return status == SIDESTEP_OK ||
+           why->sys_errno == EINVAL; /* EINVAL: but cannot do what we need */
 }
 
-static void look_at_write_protection(struct doctor *doctor, int fd)
+static void look_at_write_protection(struct doctor *doctor, const struct uffd *uffd)
 {
-    struct uffdio_api api = {.api = UFFD_API};
     const char *newer = "Use Linux 6.4 or newer.";
 
-    if (ioctl(fd, UFFDIO_API, &api) != 0 || (api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP) == 0)
+    if (uffd->fd < 0)
         doctor_add(doctor, "write_protection", SIDESTEP_ALLOWED_NO, newer,
                    "the kernel cannot write-protect memory: saves copy the state");
-    else if ((api.features & UFFD_FEATURE_WP_UNPOPULATED) == 0)
+    else if (uffd->populates)
         doctor_add(doctor, "write_protection", SIDESTEP_ALLOWED_PARTLY, newer,
                    "pages that were never touched are not protected, and have to be read first");
     else
@@ -104,23 +79,25 @@ static void look_at_userfaultfd(struct doctor *doctor)
         "Any of: sysctl -w vm.unprivileged_userfaultfd=1; give the process CAP_SYS_PTRACE; give it "
         "read and write access to /dev/userfaultfd. In a container, the seccomp profile must allow "
         "the system call userfaultfd, or the device be passed in (--device /dev/userfaultfd).";
-    enum uffd_kind kind;
-    OWNED_FD fd = open_userfaultfd(&kind);
+    struct sidestep_error why = {0};
+    struct uffd uffd;
+    bool user_mode;
 
-    if (kind == UFFD_NONE) {
+    if (!open_userfaultfd(&uffd, &user_mode, &why)) {
         doctor_add(doctor, "userfaultfd", SIDESTEP_ALLOWED_NO, fix,
                    "refused (%s): no copy-on-write snapshots, saves copy the state",
-                   strerrordesc_np(errno));
+                   strerrordesc_np(why.sys_errno));
         return;
     }
-    if (kind == UFFD_USER_MODE)
+    if (user_mode)
         doctor_add(doctor, "userfaultfd", SIDESTEP_ALLOWED_PARTLY, fix,
                    "for faults of user mode only: a system call that writes into protected memory "
                    "would fail, so copy-on-write snapshots are off unless asked for");
     else
         doctor_add(doctor, "userfaultfd", SIDESTEP_ALLOWED_YES, NULL,
                    "for all faults: copy-on-write snapshots are possible");
-    look_at_write_protection(doctor, fd);
+    look_at_write_protection(doctor, &uffd);
+    uffd_close(&uffd);
 }
 
 /* ---- memory */

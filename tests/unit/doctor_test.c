@@ -46,7 +46,7 @@ static void expect_no(const char *point, int sys_errno, const char *name, const 
 static void refusals_are_findings(void **state)
 {
     (void)state;
-    expect_no("doctor.userfaultfd", EPERM, "userfaultfd", "Operation not permitted");
+    expect_no("uffd.open", EPERM, "userfaultfd", "Operation not permitted");
     expect_no("ring.setup", ENOSYS, "io_uring", "Function not implemented");
     expect_no("priority.policy", EPERM, "cpu_priority", "may not be lowered");
     expect_no("priority.io", EPERM, "io_priority", "may not be lowered");
