@@ -582,8 +582,8 @@ struct sidestep_huge_pages {
  * sidestep_state_dict_huge_pages(state, report, err):
  * Put the tensors of ${state} on huge pages, as far as whole ones fit: neither addresses nor
  * contents change, and threads that use them wait at most for the page that is being moved.  With
- * them write protection costs 0.05 ms per GiB instead of 20-40, and computing is often faster, too.
- * Optional, once after the state was built; again after a fork(2), which splits what is then
+ * them write protection costs 1 ms per GiB at most instead of 20, and computing is often faster,
+ * too. Optional, once after the state was built; again after a fork(2), which splits what is then
  * written, and not while a save has not RELEASED the state (what is protected stays as it is).
  * ${report} may be NULL.  Not collective.  Blocks: 0.2-3 s per GiB that has to be moved, nothing
  * for what is on huge pages already.  Needs Linux 6.1; before, the kernel is asked to do it by and
