@@ -26,6 +26,7 @@ from saving import held_saves, load, save
 from sidestep._engine import engine_alone, engine_for
 from sidestep._handle import in_flight
 
+torch.set_num_threads(1)  # a forked process would wait for its parent's OpenMP threads for ever
 path = sys.argv[1]
 big = {f"w{i}": torch.full((1_000_000,), float(i)) for i in range(16)}
 

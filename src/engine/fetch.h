@@ -10,7 +10,8 @@
 #include "commit/reader.h"
 #include "plan/load_plan.h"
 
-#define FETCH_READ_BYTES ((uint64_t)4 << 20) /* one request */
+/* One request: one hash block, so that what was read is checked while the processor has it. */
+#define FETCH_READ_BYTES ((uint64_t)HASH_BLOCK_BYTES)
 #define FETCH_PAGE_BYTES ((uint64_t)4096)    /* what goes straight to its target is made of */
 #define FETCH_GAP_BYTES ((uint64_t)64 << 10) /* neighbours this near are read as one */
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from harness import Skip, one_line
+from harness import Skip, one_line, other_user
 
 STATES = {"yes", "partly", "no", "fact"}
 NAMES = ["kernel", "processors", "memory", "userfaultfd", "huge_pages", "io_uring", "cachestat",
@@ -69,10 +69,10 @@ def test_doctor_of_another_user(sidestep):
         raise Skip("needs root, to give it up")
     if open("/proc/sys/vm/unprivileged_userfaultfd", encoding="ascii").read().strip() == "1":
         raise Skip("userfaultfd is allowed to everybody here")
+    nobody = other_user(sidestep)
     os.chmod(sidestep.folder, 0o777)
     done = subprocess.run([sidestep.program, "doctor", "--json", sidestep.folder],
-                          stdout=subprocess.PIPE, check=False, env=sidestep.environment(),
-                          user=65534, group=65534, extra_groups=[])
+                          stdout=subprocess.PIPE, check=False, env=sidestep.environment(), **nobody)
     assert done.returncode == 0, done
     found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
     for name in ("userfaultfd", "cpu_priority"):

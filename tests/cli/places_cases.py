@@ -8,23 +8,8 @@ import subprocess
 import sys
 import time
 
-from harness import Skip
+from harness import Skip, other_user
 from saver import Saver
-
-NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
-
-
-def other_user(sidestep):
-    """What makes run() use the rights of nobody; the folder is theirs to look into."""
-    if os.geteuid() != 0:
-        return {}  # what this user has taken from itself, it may not read either
-    os.chmod(sidestep.folder, 0o755)
-    try:
-        subprocess.run([sidestep.program, "--version"], stdout=subprocess.DEVNULL, check=True,
-                       **NOBODY)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Skip(f"another user cannot run the program here: {error}") from error
-    return NOBODY
 
 
 def locked(sidestep, *steps):
