@@ -24,6 +24,7 @@ enum bench_kind {
     BENCH_STALL,    /* ours / reference; the goal is an upper bound */
     BENCH_DURATION, /* ours, in seconds; the goal is an upper bound */
     BENCH_MEMORY,   /* ours, in bytes; the goal is an upper bound */
+    BENCH_CPU,      /* ours, in processor seconds per GiB; the goal is an upper bound */
 };
 
 struct bench_row {
@@ -49,6 +50,8 @@ __attribute__((format(printf, 1, 2), noreturn)) void bench_die(const char *fmt, 
 /* Die unless ${status} is OK. */
 void bench_check(enum sidestep_status status, const struct sidestep_error *err);
 double bench_now(void); /* seconds */
+double bench_cpu(void); /* seconds of all threads of this process, the kernel's for them included */
+double bench_cpu_per_gib(double before, uint64_t bytes);
 void bench_add(struct bench_samples *samples, double seconds);
 /* One line of JSON on stdout. */
 void bench_report(const struct bench_row *row);
@@ -112,6 +115,7 @@ void bench_save(const struct bench *bench, uint64_t bytes);    /* save.c */
 void bench_hold(const struct bench *bench, uint64_t bytes);    /* hold.c */
 void bench_load(const struct bench *bench, uint64_t bytes);    /* load.c */
 void bench_reshard(const struct bench *bench, uint64_t bytes); /* reshard.c */
+void bench_small(const struct bench *bench);                   /* small.c */
 void bench_plan(const struct bench *bench);                    /* plan.c */
 
 #endif

@@ -16,6 +16,7 @@ struct loading {
     struct bench_state target;
     struct sidestep_engine *engine;
     uint64_t file_bytes;
+    struct bench_samples cpu; /* of loads */
     char checkpoint[4096];
     char shard[4200];
 };
@@ -38,9 +39,10 @@ static double load(struct loading *l, bool cold)
 
     memset(l->target.memory, 0, l->target.bytes);
     prepare(l, cold);
-    double began = bench_now();
+    double cpu = bench_cpu(), began = bench_now();
     bench_check(sidestep_load(l->engine, l->checkpoint, l->target.dict, NULL, NULL, &err), &err);
     double seconds = bench_now() - began;
+    bench_add(&l->cpu, bench_cpu_per_gib(cpu, l->target.bytes));
     if (memcmp(l->target.memory, l->saved.memory, l->saved.bytes) != 0)
         bench_die("what was loaded is not what was saved");
     return seconds;
@@ -89,13 +91,21 @@ static void measure(struct loading *l, bool cold)
         .bytes = l->file_bytes,
     };
 
+    struct bench_row cpu = {.what = cold ? "load, cold, processor time a GiB"
+                                         : "load, page cache, processor time a GiB",
+                            .kind = BENCH_CPU,
+                            .goal = 0.25};
+
+    l->cpu.count = 0;
     for (unsigned i = 0; i < l->bench->runs; i++) {
         bench_add(&loads.ours, load(l, cold));
         bench_add(&loads.theirs, plain(l, cold, true));
         bench_add(&verifies.ours, verify(l, cold));
         bench_add(&verifies.theirs, plain(l, cold, false));
     }
+    cpu.ours = l->cpu;
     bench_report(&loads);
+    bench_report(&cpu);
     bench_report(&verifies);
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,6 +38,25 @@ double bench_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+static double seconds_of(const struct timeval *time)
+{
+    return (double)time->tv_sec + (double)time->tv_usec * 1e-6;
+}
+
+double bench_cpu(void)
+{
+    struct rusage usage;
+
+    if (getrusage(RUSAGE_SELF, &usage) != 0)
+        bench_die("cannot get the processor time");
+    return seconds_of(&usage.ru_utime) + seconds_of(&usage.ru_stime);
+}
+
+double bench_cpu_per_gib(double before, uint64_t bytes)
+{
+    return (bench_cpu() - before) / ((double)bytes / (1 << 30));
+}
+
 void bench_add(struct bench_samples *samples, double seconds)
 {
     if (samples->count < BENCH_MAX_RUNS)
@@ -54,10 +74,8 @@ static void print_samples(const char *key, const struct bench_samples *samples)
 void bench_report(const struct bench_row *row)
 {
     static const char *const kinds[] = {
-        [BENCH_SPEED] = "speed",
-        [BENCH_STALL] = "stall",
-        [BENCH_DURATION] = "duration",
-        [BENCH_MEMORY] = "memory",
+        [BENCH_SPEED] = "speed",   [BENCH_STALL] = "stall", [BENCH_DURATION] = "duration",
+        [BENCH_MEMORY] = "memory", [BENCH_CPU] = "cpu",
     };
 
     printf("{\"what\":\"%s\",\"kind\":\"%s\",\"goal\":%.9g,\"bytes\":%" PRIu64, row->what,

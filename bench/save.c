@@ -9,7 +9,8 @@ struct saving {
     const struct bench *bench;
     struct bench_state state;
     struct sidestep_engine *engine;
-    void *copy; /* of the state, for the plain copy: huge pages */
+    void *copy;               /* of the state, for the plain copy: huge pages */
+    struct bench_samples cpu; /* of blocking saves */
     char checkpoint[4096];
     char file[4096];
 };
@@ -25,9 +26,10 @@ static double blocking(struct saving *s)
     struct sidestep_error err = {0};
 
     warm(s);
-    double began = bench_now();
+    double cpu = bench_cpu(), began = bench_now();
     bench_check(sidestep_save(s->engine, s->checkpoint, s->state.dict, NULL, NULL, &err), &err);
     double seconds = bench_now() - began;
+    bench_add(&s->cpu, bench_cpu_per_gib(cpu, s->state.bytes));
     bench_remove(s->checkpoint);
     return seconds;
 }
@@ -74,17 +76,22 @@ static void measure_blocking(struct saving *s)
         .bytes = s->state.bytes,
     };
     struct bench_row direct = buffered;
+    struct bench_row cpu = {
+        .what = "blocking save, processor time a GiB", .kind = BENCH_CPU, .goal = 0.25};
 
     direct.reference = "pwrite O_DIRECT, fsync";
     direct.goal = 0;
+    s->cpu.count = 0;
     for (unsigned i = 0; i < s->bench->runs; i++) {
         bench_add(&buffered.ours, blocking(s));
         bench_add(&buffered.theirs, plain(s, false));
         bench_add(&direct.theirs, plain(s, true));
     }
     direct.ours = buffered.ours;
+    cpu.ours = s->cpu;
     bench_report(&buffered);
     bench_report(&direct);
+    bench_report(&cpu);
 }
 
 static void measure_async(struct saving *s)

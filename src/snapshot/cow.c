@@ -222,7 +222,8 @@ static enum sidestep_status plan_anew(struct cow *cow, const struct image *image
     if (status == SIDESTEP_OK)
         status = make_cells(cow, plan.granule_count, err);
     if (status == SIDESTEP_OK) {
-        memset(cow->shared.cells, 0, plan.granule_count * sizeof(*cow->shared.cells));
+        for (size_t g = 0; g < plan.granule_count; g++)
+            cow->shared.cells[g] = (struct cow_cell){0};
         cow_plan_release(&cow->plan);
         cow->plan = plan;
     } else {
