@@ -14,16 +14,10 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
-#include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
+#include "support/one_rank.h"
 #include "support/prng.h"
-#include "support/scratch.h"
-#include "support/world.h"
 
-static struct scratch scratch;
-static struct sidestep_engine *engine;
-static struct world world;
-static struct sidestep_error err;
 static unsigned long deleted_events;
 
 static void on_event(void *context, const char *line)
@@ -40,35 +34,13 @@ static int setup(void **state)
     (void)state;
     options.on_event = on_event;
     deleted_events = 0;
-    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
-    return scratch_make(&scratch, NULL) &&
-                   sidestep_engine_open(&engine, &options, NULL) == SIDESTEP_OK
-               ? 0
-               : -1;
+    return one_rank_begin(&options);
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    world_free(&world);
-    scratch_remove(&scratch);
-    return sidestep_engine_close(&engine, NULL) == SIDESTEP_OK ? 0 : -1;
-}
-
-#define ASSERT_OK(call)                                                                            \
-    do {                                                                                           \
-        if ((call) != SIDESTEP_OK) {                                                               \
-            print_message("# %s\n", err.message);                                                  \
-            fail();                                                                                \
-        }                                                                                          \
-    } while (0)
-
-static struct sidestep_series *open_with(const struct sidestep_series_options *options)
-{
-    struct sidestep_series *series = NULL;
-
-    ASSERT_OK(sidestep_series_open(engine, scratch.path, options, &series, &err));
-    return series;
+    return one_rank_end();
 }
 
 static struct sidestep_series *open_keeping(uint32_t keep_last)
@@ -78,12 +50,6 @@ static struct sidestep_series *open_keeping(uint32_t keep_last)
 
     options.retention = &keep;
     return open_with(&options);
-}
-
-static void save_step(struct sidestep_series *series, uint64_t step)
-{
-    world_fill(&world, step);
-    ASSERT_OK(sidestep_series_save(series, step, world.state, NULL, NULL, &err));
 }
 
 static enum sidestep_status resume(struct sidestep_series *series, uint64_t *step,
