@@ -1137,6 +1137,50 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);
 SIDESTEP_API void sidestep_list_release(struct sidestep_list *list);
 
+/** struct sidestep_writer: one rank of a save, as far as storage shows it. */
+struct sidestep_writer {
+    uint32_t rank;
+    uint32_t reserved;
+    const char *state_name; /* "writing"; "sealed" (written, not voted for yet); "done" (its bytes
+                               are durable); "failed" */
+    uint64_t bytes;         /* of its files */
+    uint64_t written_bytes; /* of them there already */
+};
+/** struct sidestep_saving: a save that is under way, or that was killed. */
+struct sidestep_saving {
+    const char *name; /* of the checkpoint that it is to become; NULL: unknown */
+    const char *path; /* where it is being written */
+    const char *save_id;
+    const char *owner; /* "process 4711 on node-3", as its mark says; NULL: unknown */
+    int64_t step;      /* by its name; -1: unknown */
+    bool is_dead;      /* whoever began it has ended: it will not be finished.  False where storage
+                          cannot tell */
+    uint32_t rank_count; /* ranks that have begun to write; more may follow */
+    uint32_t done_count; /* ... of which: */
+    uint32_t failed_count;
+    uint64_t bytes; /* of all files that are there */
+    uint64_t written_bytes;
+    uint64_t expected_bytes; /* what the newest checkpoint under the root takes; 0: there is none */
+    uint32_t expected_ranks; /* that wrote it; 0: unknown */
+    uint32_t reserved;
+    const struct sidestep_writer *writers; /* ${rank_count}, by rank */
+};
+struct sidestep_saving_list {
+    size_t count;
+    const struct sidestep_saving *entries; /* by step, then by name */
+    void *owner;
+};
+/**
+ * sidestep_list_saving(root, list, err): what is being saved under ${root}, from what lies there:
+ * nobody is asked, and nobody notices.  Files are made with their final size, so what is written of
+ * them is told by the holes that they still have; on storage that does not tell, it is all, or
+ * nothing.  SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_list_saving(const char *root, struct sidestep_saving_list *list,
+                     struct sidestep_error *err);
+SIDESTEP_API void sidestep_saving_list_release(struct sidestep_saving_list *list);
+
 /**
  * sidestep_latest(root, verify, &path, err): the newest checkpoint under ${root} that passes
  * ${verify}; ${*path} is to be freed with sidestep_string_free().  Errors as
@@ -1265,6 +1309,56 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_verify(const char *path, const struct sidestep_verify_options *options,
                 struct sidestep_verify_report *report, struct sidestep_error *err);
 SIDESTEP_API void sidestep_verify_report_release(struct sidestep_verify_report *report);
+
+/** struct sidestep_difference: a name that two checkpoints do not have in common, or not alike. */
+struct sidestep_difference {
+    const char *name;
+    const char *kind;    /* "only_a", "only_b", "kind" (tensor or object), "dtype", "shape", "value"
+                            (of an object), "data" (of a tensor) */
+    const char *message; /* in words */
+    /* Of "data" only: */
+    uint64_t element_count; /* elements whose bits differ */
+    double max_abs;         /* the largest |a - b|; infinity where one is NaN and the other is not;
+                               NaN for dtypes that are no numbers */
+    double max_rel;         /* the largest |a - b| / max(|a|, |b|); infinity and NaN likewise */
+    uint32_t ndim;
+    uint32_t reserved;
+    const int64_t *first; /* index of the first element that differs */
+};
+struct sidestep_diff_report {
+    bool same;
+    uint32_t reserved;
+    size_t same_count;   /* names that are alike, ... */
+    size_t same_by_hash; /* ... of which tensors whose stored hashes say so: they were not read */
+    uint64_t read_bytes; /* of tensors, of each of the two */
+    size_t difference_count;
+    const struct sidestep_difference *differences; /* by name */
+    void *owner;
+};
+struct sidestep_diff_options {
+    size_t struct_size;
+    uint32_t threads; /* 0: by the machine */
+    uint32_t flags;   /* none yet */
+    void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
+    const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
+};
+#define SIDESTEP_DIFF_OPTIONS_INIT                                                                 \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_diff_options)                                        \
+    }
+
+/**
+ * sidestep_diff(a, b, options, report, err): compare two checkpoints by name: what they hold, and
+ * how far apart it is, whoever wrote them and in whatever sharding.  SIDESTEP_OK: they were
+ * compared, see report->same.  What is read is verified; tensors that were saved with equal hashes
+ * are not read.  Memory is bounded (about 100 MiB, and what the names take), but for chunks without
+ * hashes of blocks, which are torch's: those are held whole.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_diff(const char *a, const char *b, const struct sidestep_diff_options *options,
+              struct sidestep_diff_report *report, struct sidestep_error *err);
+SIDESTEP_API void sidestep_diff_report_release(struct sidestep_diff_report *report);
 
 /** Only say what would be removed. */
 #define SIDESTEP_GC_DRY_RUN 1u
