@@ -1023,6 +1023,15 @@ sidestep_series_should_save(struct sidestep_series *series, uint64_t step, uint3
                             struct sidestep_error *err);
 
 /**
+ * sidestep_series_quiet_until(series, step):
+ * For bindings to which each call is dear: the first step, from ${step} on, at which
+ * sidestep_series_should_save() has to be called.  Until then it says 0 and talks to nobody, as
+ * long as steps do not go back; UINT64_MAX: always.  Not collective, and the same on every rank.
+ */
+SIDESTEP_API uint64_t sidestep_series_quiet_until(const struct sidestep_series *series,
+                                                  uint64_t step);
+
+/**
  * sidestep_series_request(series, what):
  * Ask for a save (SIDESTEP_DUE_SAVE), or for one and then the end (SIDESTEP_DUE_STOP), on any rank,
  * from any thread, or from a signal handler.  Needs SIDESTEP_SERIES_REQUESTS.

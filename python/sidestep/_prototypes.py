@@ -146,6 +146,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [Pointer, Uint64, Pointer, POINTER(LoadOptions), POINTER(LoadReport), _Err],
     ),
     "sidestep_series_should_save": (Int, [Pointer, Uint64, POINTER(Uint32), _Err]),
+    "sidestep_series_quiet_until": (Uint64, [Pointer, Uint64]),
     "sidestep_series_request": (None, [Pointer, Uint32]),
     "sidestep_series_status": (Int, [Pointer, POINTER(SeriesStatus)]),
     "sidestep_series_note": (
