@@ -77,14 +77,20 @@ const struct cli_command cli_commands[] = {
              "A state is one of: committed (a checkpoint; ours or torch's), saving (being written, "
              "or left behind by a killed save), trash (being deleted), bad (failed verification "
              "and was set aside), unreadable (it may not be looked into, so it may be any of "
-             "these: status 12), foreign (any other directory). The step is the one that the "
+             "these: status 12), complete or incomplete (what another program wrote: of "
+             "transformers, "
+             "accelerate, torchtitan, Megatron-LM, DeepSpeed or Lightning, each with its own "
+             "test), "
+             "foreign (any other directory). The step is the one that the "
              "checkpoint says; where it says none, that of a name like step-N, checkpoint-N, "
              "global_stepN, iter_N, epoch_N or N.",
              "Where there are any, marks are shown: pinned; abandoned (a run went back to an older "
              "one, so this one is of a line that has ended); tags; metrics."},
         .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
-                "\"ranks\",\"saved_at\",\"pinned\",\"abandoned\",\"tags\":[tag],\"metrics\":{name:"
-                "value}}]}; what is unknown is null; saved_at is RFC 3339, UTC.",
+                "\"ranks\",\"saved_at\",\"layout\",\"reason\",\"pinned\",\"abandoned\",\"tags\":["
+                "tag],\"metrics\":{name:"
+                "value},\"layout\",\"reason\"}]}; what is unknown is null; saved_at is RFC 3339, "
+                "UTC; layout is the program whose form it has, reason why it is incomplete.",
         .options = {{.id = CLI_OPTION_ALL,
                      .letter = 'a',
                      .name = "all",
@@ -149,7 +155,8 @@ const struct cli_command cli_commands[] = {
                          "Read everything and check every byte against its checksum. An interrupt "
                          "stops it soon."},
                     END_OPTIONS},
-        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_INTERRUPTED,
+        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION |
+                 CLI_EXIT_INTERRUPTED,
         .run = cli_latest_run,
     },
     {

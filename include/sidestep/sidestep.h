@@ -1112,12 +1112,15 @@ enum sidestep_presence {
     SIDESTEP_BAD,        /* failed verification, set aside */
     SIDESTEP_FOREIGN,    /* a directory that is none of the above */
     SIDESTEP_UNREADABLE, /* a directory that could not be looked into: it may be any of the above */
+    SIDESTEP_COMPLETE,   /* a whole checkpoint of another program, that is no DCP: see ${layout} */
+    SIDESTEP_INCOMPLETE, /* one of another program's that is not whole: see ${reason} */
 };
 
 struct sidestep_listed {
     const char *name; /* in ${root} */
     const char *path;
-    const char *state_name; /* "committed", "saving", "trash", "bad", "foreign", "unreadable" */
+    const char *state_name; /* "committed", "saving", "trash", "bad", "foreign", "unreadable",
+                               "complete", "incomplete" */
     enum sidestep_presence state;
     uint32_t ranks; /* that wrote it; 0: unknown */
     int64_t step;   /* -1: unknown */
@@ -1134,14 +1137,23 @@ struct sidestep_listed {
     uint32_t reserved;
     const char *const *tags;
     const struct sidestep_metric *metrics;
+    const char *layout; /* the program whose form it has, by its name and files: "lightning",
+                           "torchtitan", "transformers", "accelerate", "megatron", "deepspeed";
+                           NULL: ours, or none that is known */
+    const char *reason; /* why it is incomplete: "optimizer.pt is cut short"; else NULL */
 };
 struct sidestep_list {
     size_t count;
     const struct sidestep_listed *entries; /* by step, oldest first, then by name */
     void *owner;
 };
-/** sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.
-    SIDESTEP_ENOTFOUND if ${root} is not a directory. */
+/**
+ * sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.  Checkpoints
+ * of other programs are known by their names and files, and tried for completeness in the way that
+ * fits each: what is written last must be there, and no file may be cut short; a file that says
+ * which is the latest vouches for nothing.  Nothing of sidestep deletes or renames them.
+ * SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);
 SIDESTEP_API void sidestep_list_release(struct sidestep_list *list);
@@ -1192,7 +1204,9 @@ SIDESTEP_API void sidestep_saving_list_release(struct sidestep_saving_list *list
 
 /**
  * sidestep_latest(root, verify, &path, err): the newest checkpoint under ${root} that passes
- * ${verify}; ${*path} is to be freed with sidestep_string_free().  Errors as
+ * ${verify}; where there is none that sidestep can load, the newest that is complete in another
+ * program's form (which only SIDESTEP_VERIFY_STRUCTURE can tell: it has no checksums).  ${*path} is
+ * to be freed with sidestep_string_free().  Errors as
  * sidestep_series_load(), and SIDESTEP_EINVAL if ${root} is itself a checkpoint.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
