@@ -885,7 +885,8 @@ struct sidestep_series;
 /**
  * struct sidestep_retention: which checkpoints stay; all others of the run are deleted, once a
  * newer one is committed, in the background, by rank 0.  What stays in any case: the newest one
- * that is valid, those that are pinned, those that are damaged (and they do not count), those of
+ * that is valid, those that are pinned, those that somebody is reading (a load, an open checkpoint;
+ * they go the next time), those that are damaged (and they do not count), those of
  * other runs and of other programs, directories with files that are not ours, and everything while
  * the outcome of a save is UNKNOWN or before this incarnation has committed one of its own.
  * Those that a resume left behind (see sidestep_series_load_step()) go first.
@@ -1086,8 +1087,8 @@ sidestep_series_prune(struct sidestep_series *series, struct sidestep_gc_report 
 /**
  * sidestep_series_delete(series, step, err):
  * Delete one committed checkpoint of this series.  Collective.  Refused with SIDESTEP_ELOCKED:
- * the newest one that verifies, one that is pinned, any while an outcome is UNKNOWN, and any before
- * this incarnation has committed one of its own.
+ * the newest one that verifies, one that is pinned or being read, any while an outcome is UNKNOWN,
+ * and any before this incarnation has committed one of its own.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_delete(struct sidestep_series *series, uint64_t step, struct sidestep_error *err);

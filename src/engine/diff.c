@@ -278,7 +278,7 @@ static enum sidestep_status compare_all(struct diff *diff, struct sidestep_error
 static enum sidestep_status open_both(struct diff *diff, const char *a, const char *b,
                                       struct sidestep_error *err)
 {
-    uint32_t flags = STORE_DIRECT | (store_ring_check() == 0 ? READER_RING : 0);
+    uint32_t flags = READER_LEASE | STORE_DIRECT | (store_ring_check() == 0 ? READER_RING : 0);
     unsigned threads = diff->options->threads;
 
     TRY(reader_open(store_posix(), a, flags, &diff->readers[0], err));

@@ -200,6 +200,33 @@ static void what_is_not_ours_to_delete_stays(void **state)
     close_series(&series);
 }
 
+/* An open checkpoint stays until it is closed; one that is not open goes (a negative control). */
+static void what_is_being_read_stays(void **state)
+{
+    struct sidestep_checkpoint *reading = NULL;
+    struct sidestep_gc_report report;
+    struct sidestep_series *series = open_keeping(1);
+    struct stat st;
+
+    (void)state;
+    save_step(series, 1);
+    ASSERT_OK(sidestep_checkpoint_open(path_of(1, ""), &reading, &err));
+    for (uint64_t n = 2; n <= 3; n++)
+        save_step(series, n);
+    ASSERT_OK(sidestep_series_prune(series, &report, &err));
+    assert_int_equal(report.kept_count, 2);
+    assert_non_null(strstr(report.kept[0], "step-1: it is being read"));
+    sidestep_gc_report_release(&report);
+    assert_int_equal(stat(path_of(2, ""), &st), -1);
+    assert_int_equal(sidestep_series_delete(series, 1, &err), SIDESTEP_ELOCKED);
+    assert_non_null(strstr(err.message, "it is being read"));
+    sidestep_checkpoint_close(&reading);
+    ASSERT_OK(sidestep_series_prune(series, &report, &err));
+    sidestep_gc_report_release(&report);
+    assert_int_equal(stat(path_of(1, ""), &st), -1);
+    close_series(&series);
+}
+
 /* The newest is damaged: what it stands before is not deleted in its favour. */
 static void a_damaged_one_does_not_count(void **state)
 {
@@ -531,6 +558,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         CASE(the_last_ones_stay),
         CASE(what_is_not_ours_to_delete_stays),
+        CASE(what_is_being_read_stays),
         CASE(a_damaged_one_does_not_count),
         CASE(the_best_and_every_nth_stay),
         CASE(a_line_that_was_left_is_never_picked),
