@@ -44,6 +44,9 @@ const struct cli_exit cli_commands_exits[] = {
     {0, 0, "Done."},
     {1, 0, "Failed; the message says why."},
     {2, 0, "Wrong usage: unknown command or option, missing or wrong operand."},
+    {1, CLI_EXIT_DIFFERENT, "The two are not alike."},
+    {2, CLI_EXIT_DIFFERENT,
+     "Wrong usage, or a failure that has no status of its own; the message says why."},
     {3, CLI_EXIT_DAMAGE, "Damage: stored bytes do not match their checksum or format."},
     {4, CLI_EXIT_UNCOMMITTED, "Not a checkpoint: incomplete, or never committed."},
     {5, CLI_EXIT_UNSUPPORTED, "Not supported."},
@@ -74,14 +77,20 @@ const struct cli_command cli_commands[] = {
              "A state is one of: committed (a checkpoint; ours or torch's), saving (being written, "
              "or left behind by a killed save), trash (being deleted), bad (failed verification "
              "and was set aside), unreadable (it may not be looked into, so it may be any of "
-             "these: status 12), foreign (any other directory). The step is the one that the "
+             "these: status 12), complete or incomplete (what another program wrote: of "
+             "transformers, "
+             "accelerate, torchtitan, Megatron-LM, DeepSpeed or Lightning, each with its own "
+             "test), "
+             "foreign (any other directory). The step is the one that the "
              "checkpoint says; where it says none, that of a name like step-N, checkpoint-N, "
              "global_stepN, iter_N, epoch_N or N.",
              "Where there are any, marks are shown: pinned; abandoned (a run went back to an older "
              "one, so this one is of a line that has ended); tags; metrics."},
         .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
-                "\"ranks\",\"saved_at\",\"pinned\",\"abandoned\",\"tags\":[tag],\"metrics\":{name:"
-                "value}}]}; what is unknown is null; saved_at is RFC 3339, UTC.",
+                "\"ranks\",\"saved_at\",\"layout\",\"reason\",\"pinned\",\"abandoned\",\"tags\":["
+                "tag],\"metrics\":{name:"
+                "value},\"layout\",\"reason\"}]}; what is unknown is null; saved_at is RFC 3339, "
+                "UTC; layout is the program whose form it has, reason why it is incomplete.",
         .options = {{.id = CLI_OPTION_ALL,
                      .letter = 'a',
                      .name = "all",
@@ -146,7 +155,8 @@ const struct cli_command cli_commands[] = {
                          "Read everything and check every byte against its checksum. An interrupt "
                          "stops it soon."},
                     END_OPTIONS},
-        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_INTERRUPTED,
+        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION |
+                 CLI_EXIT_INTERRUPTED,
         .run = cli_latest_run,
     },
     {
@@ -218,6 +228,39 @@ const struct cli_command cli_commands[] = {
         .run = cli_cat_run,
     },
     {
+        .name = "diff",
+        .summary = "compare two checkpoints",
+        .operands = {{"A", CLI_OPERAND_DIRECTORY, false}, {"B", CLI_OPERAND_DIRECTORY, false}},
+        .examples = {{"sidestep diff runs/7b/step-100 runs/7b/step-200", "What has changed."},
+                     {"sidestep diff --json a b | jq -r '.differences[].name'",
+                      "The names that are not alike."}},
+        .description =
+            {"Compares by name: which tensors and objects only one of them has, dtypes, shapes, "
+             "and "
+             "the elements of tensors, whoever wrote them and however they are sharded. Of tensors "
+             "that differ: how many elements differ (in any bit), the largest absolute and "
+             "relative "
+             "difference (inf: one is NaN and the other is not), and where the first one is.",
+             "Tensors whose stored checksums are equal are not read; what is read is verified, "
+             "with bounded memory. An interrupt stops it soon. The exit status is that of diff(1): "
+             "0 alike, 1 not alike, 2 trouble that has no status of its own."},
+        .json = "{\"same\",\"same_count\",\"same_by_hash\",\"read_bytes\",\"differences\":["
+                "{\"name\",\"kind\",\"message\",\"elements\",\"max_abs\",\"max_rel\","
+                "\"first\":[index]}]}; kind is one of only_a, only_b, kind, dtype, shape, value, "
+                "data; the last four are null but for data.",
+        .options = {{.id = CLI_OPTION_THREADS,
+                     .letter = 'j',
+                     .name = "threads",
+                     .argument = "N",
+                     .text = "Read and compare with N threads; the default depends on the "
+                             "machine."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_DIFFERENT | CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED |
+                 CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION |
+                 CLI_EXIT_INTERRUPTED,
+        .run = cli_diff_run,
+    },
+    {
         .name = "gc",
         .summary = "remove what killed saves and deletes left behind",
         .operands = {{"PARENT", CLI_OPERAND_DIRECTORY, false}},
@@ -285,6 +328,36 @@ const struct cli_command cli_commands[] = {
                     END_OPTIONS},
         .exits = CLI_EXIT_NOTHING | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
         .run = cli_prune_run,
+    },
+    {
+        .name = "watch",
+        .summary = "watch what is being saved",
+        .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, true}},
+        .examples = {{"sidestep watch runs/7b", "Until it is interrupted."},
+                     {"sidestep watch --once --json runs/7b | jq '.saving[].seconds_left'",
+                      "One look, for a program; the rate needs two."}},
+        .description =
+            {"Shows each save under way in ROOT (default: the current directory): how much of it "
+             "is written, how fast, how long it will take, ranks, and what became of it. All of "
+             "that is seen on storage: the job is not asked, and does not notice, wherever it "
+             "runs.",
+             "What a save will come to is taken from its files, or, until all ranks have made "
+             "theirs, from the newest checkpoint in ROOT. On a terminal the lines are redrawn; "
+             "elsewhere each look is printed. An interrupt ends it, with status 0."},
+        .json = "one line a look: {\"saving\":[{\"name\",\"path\",\"save_id\",\"step\","
+                "\"owner\",\"dead\",\"ranks\",\"done\",\"failed\",\"written_bytes\","
+                "\"total_bytes\",\"bytes_per_second\",\"seconds_left\",\"writers\":[{"
+                "\"rank\",\"state\",\"bytes\",\"written_bytes\"}]}],\"ended\":[{\"name\","
+                "\"save_id\",\"committed\"}]}; state is writing, sealed, done or failed.",
+        .options = {{.id = CLI_OPTION_INTERVAL,
+                     .letter = 'i',
+                     .name = "interval",
+                     .argument = "TIME",
+                     .text = "How often to look (1s)."},
+                    {.id = CLI_OPTION_ONCE, .name = "once", .text = "Look once."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
+        .run = cli_watch_run,
     },
     {
         .name = "pin",

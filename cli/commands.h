@@ -39,6 +39,8 @@ enum cli_option_id {
     CLI_OPTION_STATE,
     CLI_OPTION_RUNS,
     CLI_OPTION_MTBF,
+    CLI_OPTION_INTERVAL,
+    CLI_OPTION_ONCE,
     CLI_OPTION_COUNT
 };
 
@@ -86,6 +88,7 @@ struct cli_example {
 #define CLI_EXIT_PERMISSION 32u
 #define CLI_EXIT_SPACE 64u
 #define CLI_EXIT_INTERRUPTED 128u
+#define CLI_EXIT_DIFFERENT 256u /* 1 and 2 mean what they mean to diff(1) */
 
 struct cli_exit {
     int status; /* -1 ends the list */
@@ -120,9 +123,11 @@ int cli_show_run(const struct cli *cli);
 int cli_latest_run(const struct cli *cli);
 int cli_verify_run(const struct cli *cli);
 int cli_cat_run(const struct cli *cli);
+int cli_diff_run(const struct cli *cli);
 int cli_gc_run(const struct cli *cli);
 int cli_prune_run(const struct cli *cli);
 int cli_pin_run(const struct cli *cli);
+int cli_watch_run(const struct cli *cli);
 int cli_unpin_run(const struct cli *cli);
 int cli_tag_run(const struct cli *cli);
 int cli_rebuild_run(const struct cli *cli);

@@ -50,13 +50,22 @@ static void print_options(struct cli_document *document, const char *title,
     }
 }
 
+/* Does a command's own row say what this status is? */
+static bool is_replaced(const struct cli_exit *row, unsigned exits)
+{
+    for (const struct cli_exit *other = cli_commands_exits; other->status >= 0; other++)
+        if (row->bit == 0 && other->status == row->status && (exits & other->bit) != 0)
+            return true;
+    return false;
+}
+
 static void print_exits(struct cli_document *document, unsigned exits)
 {
     cli_document_section(document, "EXIT STATUS");
     for (const struct cli_exit *row = cli_commands_exits; row->status >= 0; row++) {
         char term[16];
 
-        if (row->bit != 0 && (exits & row->bit) == 0)
+        if ((row->bit != 0 && (exits & row->bit) == 0) || is_replaced(row, exits))
             continue;
         snprintf(term, sizeof(term), "%d", row->status);
         cli_document_item(document, term, row->text);
@@ -109,7 +118,7 @@ static void print_overview(struct cli_document *document)
     cli_document_section(document, "ENVIRONMENT");
     cli_document_item(document, "NO_COLOR", "If set and not empty: no colour by default.");
     cli_document_item(document, "TERM", "If it is dumb: no colour by default.");
-    print_exits(document, ~0u);
+    print_exits(document, ~CLI_EXIT_DIFFERENT);
     cli_document_section(document, "SEE ALSO");
     cli_document_paragraph(document, "sidestep-COMMAND(1) or sidestep help COMMAND, sidestep(3), "
                                      "sidestep-format(7)");

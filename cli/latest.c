@@ -48,6 +48,9 @@ static enum sidestep_status find_verified(const struct cli *cli, const char **pa
             return SIDESTEP_OK;
         seen++;
     }
+    if (seen == 0) /* another program's */
+        return cli_error_set(err, SIDESTEP_EUNSUPPORTED, "'%s' has no checksums to verify it by",
+                             *path);
     return cli_error_set(err, SIDESTEP_ECORRUPT, "'%s': none of %zu checkpoints is valid",
                          cli->operands[0], seen);
 }
@@ -80,11 +83,14 @@ static size_t find_path(const struct sidestep_list *list, const char *path)
     return i > 0 ? i - 1 : list->count;
 }
 
-static void note_unreadable(const struct cli *cli, const struct sidestep_list *list, size_t newest)
+static void note_passed_over(const struct cli *cli, const struct sidestep_list *list, size_t newest)
 {
     for (size_t i = newest; i < list->count; i++)
         if (list->entries[i].state == SIDESTEP_UNREADABLE)
             cli_output_note(cli, "passed over: '%s' cannot be read", list->entries[i].path);
+        else if (list->entries[i].state == SIDESTEP_INCOMPLETE)
+            cli_output_note(cli, "passed over: '%s' is incomplete: %s", list->entries[i].path,
+                            list->entries[i].reason);
 }
 
 int cli_latest_run(const struct cli *cli)
@@ -101,7 +107,7 @@ int cli_latest_run(const struct cli *cli)
     if (status != SIDESTEP_OK)
         return cli_output_error(cli, &err);
     path = newest;
-    note_unreadable(cli, &list, find_path(&list, newest));
+    note_passed_over(cli, &list, find_path(&list, newest));
     if (cli_has(cli, CLI_OPTION_VERIFY))
         status = find_verified(cli, &path, &list, find_path(&list, newest), &err);
     if (status == SIDESTEP_OK)

@@ -64,6 +64,8 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
         cli_json_null(json, "ranks");
     cli_json_text(json, "saved_at", has_time ? when : NULL);
     json_marks(json, entry);
+    cli_json_text(json, "layout", entry->layout);
+    cli_json_text(json, "reason", entry->reason);
     cli_json_close(json, '}');
 }
 
@@ -85,11 +87,13 @@ static const char *style_of(enum sidestep_presence state)
 {
     switch (state) {
     case SIDESTEP_COMMITTED:
+    case SIDESTEP_COMPLETE:
         return CLI_STYLE_GREEN;
     case SIDESTEP_SAVING:
         return CLI_STYLE_YELLOW;
     case SIDESTEP_BAD:
     case SIDESTEP_UNREADABLE:
+    case SIDESTEP_INCOMPLETE:
         return CLI_STYLE_RED;
     case SIDESTEP_TRASH:
     case SIDESTEP_FOREIGN:
@@ -204,6 +208,15 @@ static void print_table(const struct cli *cli, const char *root, const struct si
                         hidden > 0 ? "; other directories are listed with --all" : "");
 }
 
+/* What another program did not finish, and how that is known. */
+static void note_incomplete(const struct cli *cli, const struct sidestep_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->entries[i].reason != NULL)
+            cli_output_note(cli, "'%s' is incomplete (%s): %s", list->entries[i].name,
+                            list->entries[i].layout, list->entries[i].reason);
+}
+
 /* What cannot be looked into may be the checkpoint that somebody looks for. */
 static int judge(const struct cli *cli, const char *root, const struct sidestep_list *list)
 {
@@ -237,6 +250,7 @@ int cli_ls_run(const struct cli *cli)
         print_json(cli, &list);
     else
         print_table(cli, root, &list);
+    note_incomplete(cli, &list);
     status = judge(cli, root, &list);
     sidestep_list_release(&list);
     return status;

@@ -885,7 +885,8 @@ struct sidestep_series;
 /**
  * struct sidestep_retention: which checkpoints stay; all others of the run are deleted, once a
  * newer one is committed, in the background, by rank 0.  What stays in any case: the newest one
- * that is valid, those that are pinned, those that are damaged (and they do not count), those of
+ * that is valid, those that are pinned, those that somebody is reading (a load, an open checkpoint;
+ * they go the next time), those that are damaged (and they do not count), those of
  * other runs and of other programs, directories with files that are not ours, and everything while
  * the outcome of a save is UNKNOWN or before this incarnation has committed one of its own.
  * Those that a resume left behind (see sidestep_series_load_step()) go first.
@@ -1023,6 +1024,15 @@ sidestep_series_should_save(struct sidestep_series *series, uint64_t step, uint3
                             struct sidestep_error *err);
 
 /**
+ * sidestep_series_quiet_until(series, step):
+ * For bindings to which each call is dear: the first step, from ${step} on, at which
+ * sidestep_series_should_save() has to be called.  Until then it says 0 and talks to nobody, as
+ * long as steps do not go back; UINT64_MAX: always.  Not collective, and the same on every rank.
+ */
+SIDESTEP_API uint64_t sidestep_series_quiet_until(const struct sidestep_series *series,
+                                                  uint64_t step);
+
+/**
  * sidestep_series_request(series, what):
  * Ask for a save (SIDESTEP_DUE_SAVE), or for one and then the end (SIDESTEP_DUE_STOP), on any rank,
  * from any thread, or from a signal handler.  Needs SIDESTEP_SERIES_REQUESTS.
@@ -1077,8 +1087,8 @@ sidestep_series_prune(struct sidestep_series *series, struct sidestep_gc_report 
 /**
  * sidestep_series_delete(series, step, err):
  * Delete one committed checkpoint of this series.  Collective.  Refused with SIDESTEP_ELOCKED:
- * the newest one that verifies, one that is pinned, any while an outcome is UNKNOWN, and any before
- * this incarnation has committed one of its own.
+ * the newest one that verifies, one that is pinned or being read, any while an outcome is UNKNOWN,
+ * and any before this incarnation has committed one of its own.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_delete(struct sidestep_series *series, uint64_t step, struct sidestep_error *err);
@@ -1103,12 +1113,15 @@ enum sidestep_presence {
     SIDESTEP_BAD,        /* failed verification, set aside */
     SIDESTEP_FOREIGN,    /* a directory that is none of the above */
     SIDESTEP_UNREADABLE, /* a directory that could not be looked into: it may be any of the above */
+    SIDESTEP_COMPLETE,   /* a whole checkpoint of another program, that is no DCP: see ${layout} */
+    SIDESTEP_INCOMPLETE, /* one of another program's that is not whole: see ${reason} */
 };
 
 struct sidestep_listed {
     const char *name; /* in ${root} */
     const char *path;
-    const char *state_name; /* "committed", "saving", "trash", "bad", "foreign", "unreadable" */
+    const char *state_name; /* "committed", "saving", "trash", "bad", "foreign", "unreadable",
+                               "complete", "incomplete" */
     enum sidestep_presence state;
     uint32_t ranks; /* that wrote it; 0: unknown */
     int64_t step;   /* -1: unknown */
@@ -1125,21 +1138,76 @@ struct sidestep_listed {
     uint32_t reserved;
     const char *const *tags;
     const struct sidestep_metric *metrics;
+    const char *layout; /* the program whose form it has, by its name and files: "lightning",
+                           "torchtitan", "transformers", "accelerate", "megatron", "deepspeed";
+                           NULL: ours, or none that is known */
+    const char *reason; /* why it is incomplete: "optimizer.pt is cut short"; else NULL */
 };
 struct sidestep_list {
     size_t count;
     const struct sidestep_listed *entries; /* by step, oldest first, then by name */
     void *owner;
 };
-/** sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.
-    SIDESTEP_ENOTFOUND if ${root} is not a directory. */
+/**
+ * sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.  Checkpoints
+ * of other programs are known by their names and files, and tried for completeness in the way that
+ * fits each: what is written last must be there, and no file may be cut short; a file that says
+ * which is the latest vouches for nothing.  Nothing of sidestep deletes or renames them.
+ * SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);
 SIDESTEP_API void sidestep_list_release(struct sidestep_list *list);
 
+/** struct sidestep_writer: one rank of a save, as far as storage shows it. */
+struct sidestep_writer {
+    uint32_t rank;
+    uint32_t reserved;
+    const char *state_name; /* "writing"; "sealed" (written, not voted for yet); "done" (its bytes
+                               are durable); "failed" */
+    uint64_t bytes;         /* of its files */
+    uint64_t written_bytes; /* of them there already */
+};
+/** struct sidestep_saving: a save that is under way, or that was killed. */
+struct sidestep_saving {
+    const char *name; /* of the checkpoint that it is to become; NULL: unknown */
+    const char *path; /* where it is being written */
+    const char *save_id;
+    const char *owner; /* "process 4711 on node-3", as its mark says; NULL: unknown */
+    int64_t step;      /* by its name; -1: unknown */
+    bool is_dead;      /* whoever began it has ended: it will not be finished.  False where storage
+                          cannot tell */
+    uint32_t rank_count; /* ranks that have begun to write; more may follow */
+    uint32_t done_count; /* ... of which: */
+    uint32_t failed_count;
+    uint64_t bytes; /* of all files that are there */
+    uint64_t written_bytes;
+    uint64_t expected_bytes; /* what the newest checkpoint under the root takes; 0: there is none */
+    uint32_t expected_ranks; /* that wrote it; 0: unknown */
+    uint32_t reserved;
+    const struct sidestep_writer *writers; /* ${rank_count}, by rank */
+};
+struct sidestep_saving_list {
+    size_t count;
+    const struct sidestep_saving *entries; /* by step, then by name */
+    void *owner;
+};
+/**
+ * sidestep_list_saving(root, list, err): what is being saved under ${root}, from what lies there:
+ * nobody is asked, and nobody notices.  Files are made with their final size, so what is written of
+ * them is told by the holes that they still have; on storage that does not tell, it is all, or
+ * nothing.  SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_list_saving(const char *root, struct sidestep_saving_list *list,
+                     struct sidestep_error *err);
+SIDESTEP_API void sidestep_saving_list_release(struct sidestep_saving_list *list);
+
 /**
  * sidestep_latest(root, verify, &path, err): the newest checkpoint under ${root} that passes
- * ${verify}; ${*path} is to be freed with sidestep_string_free().  Errors as
+ * ${verify}; where there is none that sidestep can load, the newest that is complete in another
+ * program's form (which only SIDESTEP_VERIFY_STRUCTURE can tell: it has no checksums).  ${*path} is
+ * to be freed with sidestep_string_free().  Errors as
  * sidestep_series_load(), and SIDESTEP_EINVAL if ${root} is itself a checkpoint.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
@@ -1265,6 +1333,56 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_verify(const char *path, const struct sidestep_verify_options *options,
                 struct sidestep_verify_report *report, struct sidestep_error *err);
 SIDESTEP_API void sidestep_verify_report_release(struct sidestep_verify_report *report);
+
+/** struct sidestep_difference: a name that two checkpoints do not have in common, or not alike. */
+struct sidestep_difference {
+    const char *name;
+    const char *kind;    /* "only_a", "only_b", "kind" (tensor or object), "dtype", "shape", "value"
+                            (of an object), "data" (of a tensor) */
+    const char *message; /* in words */
+    /* Of "data" only: */
+    uint64_t element_count; /* elements whose bits differ */
+    double max_abs;         /* the largest |a - b|; infinity where one is NaN and the other is not;
+                               NaN for dtypes that are no numbers */
+    double max_rel;         /* the largest |a - b| / max(|a|, |b|); infinity and NaN likewise */
+    uint32_t ndim;
+    uint32_t reserved;
+    const int64_t *first; /* index of the first element that differs */
+};
+struct sidestep_diff_report {
+    bool same;
+    uint32_t reserved;
+    size_t same_count;   /* names that are alike, ... */
+    size_t same_by_hash; /* ... of which tensors whose stored hashes say so: they were not read */
+    uint64_t read_bytes; /* of tensors, of each of the two */
+    size_t difference_count;
+    const struct sidestep_difference *differences; /* by name */
+    void *owner;
+};
+struct sidestep_diff_options {
+    size_t struct_size;
+    uint32_t threads; /* 0: by the machine */
+    uint32_t flags;   /* none yet */
+    void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
+    const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
+};
+#define SIDESTEP_DIFF_OPTIONS_INIT                                                                 \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_diff_options)                                        \
+    }
+
+/**
+ * sidestep_diff(a, b, options, report, err): compare two checkpoints by name: what they hold, and
+ * how far apart it is, whoever wrote them and in whatever sharding.  SIDESTEP_OK: they were
+ * compared, see report->same.  What is read is verified; tensors that were saved with equal hashes
+ * are not read.  Memory is bounded (about 100 MiB, and what the names take), but for chunks without
+ * hashes of blocks, which are torch's: those are held whole.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_diff(const char *a, const char *b, const struct sidestep_diff_options *options,
+              struct sidestep_diff_report *report, struct sidestep_error *err);
+SIDESTEP_API void sidestep_diff_report_release(struct sidestep_diff_report *report);
 
 /** Only say what would be removed. */
 #define SIDESTEP_GC_DRY_RUN 1u

@@ -25,11 +25,17 @@ from ctypes import c_void_p as Pointer
 from typing import Any, Optional, TypeVar
 
 from ._abi_numbers import *  # noqa: F403 -- they are names of this module
+from ._abi_reports import Difference as Difference
+from ._abi_reports import DiffOptions as DiffOptions
+from ._abi_reports import DiffReport as DiffReport
 from ._abi_reports import DoctorReport as DoctorReport
 from ._abi_reports import Finding as Finding
 from ._abi_reports import GcReport as GcReport
 from ._abi_reports import Problem as Problem
+from ._abi_reports import Saving as Saving
+from ._abi_reports import SavingList as SavingList
 from ._abi_reports import VerifyReport as VerifyReport
+from ._abi_reports import Writer as Writer
 from ._abi_series import DUE_INTERVAL as DUE_INTERVAL
 from ._abi_series import DUE_SAVE as DUE_SAVE
 from ._abi_series import DUE_STOP as DUE_STOP

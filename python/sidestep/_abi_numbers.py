@@ -138,6 +138,8 @@ class Presence(IntEnum):
     BAD = 3
     FOREIGN = 4
     UNREADABLE = 5
+    COMPLETE = 6
+    INCOMPLETE = 7
 
 
 MAX_NDIM = 64

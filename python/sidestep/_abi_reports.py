@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from ctypes import POINTER, Structure
+from ctypes import CFUNCTYPE, POINTER, Structure
 from ctypes import c_bool as Bool
 from ctypes import c_char_p as String
+from ctypes import c_double as Double
 from ctypes import c_int as Int
+from ctypes import c_int64 as Int64
 from ctypes import c_size_t as Size
 from ctypes import c_uint32 as Uint32
 from ctypes import c_uint64 as Uint64
@@ -43,6 +45,136 @@ class VerifyReport(Structure):
         ("problems", POINTER(Problem)),
         ("owner", Pointer),
     ]
+
+
+class Difference(Structure):
+    """``struct sidestep_difference``: a name that two checkpoints do not have alike."""
+
+    name: bytes
+    kind: bytes
+    message: bytes
+    element_count: int
+    max_abs: float
+    max_rel: float
+    ndim: int
+    reserved: int
+    first: Any
+    _fields_ = [
+        ("name", String),
+        ("kind", String),
+        ("message", String),
+        ("element_count", Uint64),
+        ("max_abs", Double),
+        ("max_rel", Double),
+        ("ndim", Uint32),
+        ("reserved", Uint32),
+        ("first", POINTER(Int64)),
+    ]
+
+
+class DiffReport(Structure):
+    """``struct sidestep_diff_report``."""
+
+    same: bool
+    reserved: int
+    same_count: int
+    same_by_hash: int
+    read_bytes: int
+    difference_count: int
+    differences: Any
+    owner: Optional[int]
+    _fields_ = [
+        ("same", Bool),
+        ("reserved", Uint32),
+        ("same_count", Size),
+        ("same_by_hash", Size),
+        ("read_bytes", Uint64),
+        ("difference_count", Size),
+        ("differences", POINTER(Difference)),
+        ("owner", Pointer),
+    ]
+
+
+class DiffOptions(Structure):
+    """``struct sidestep_diff_options``."""
+
+    struct_size: int
+    threads: int
+    flags: int
+    on_progress: Any
+    context: Optional[int]
+    cancel: Any
+    _fields_ = [
+        ("struct_size", Size),
+        ("threads", Uint32),
+        ("flags", Uint32),
+        ("on_progress", CFUNCTYPE(None, Pointer, Uint64, Uint64)),
+        ("context", Pointer),
+        ("cancel", POINTER(Bool)),
+    ]
+
+
+class Writer(Structure):
+    """``struct sidestep_writer``: one rank of a save, as storage shows it."""
+
+    rank: int
+    reserved: int
+    state_name: bytes
+    bytes: int
+    written_bytes: int
+    _fields_ = [
+        ("rank", Uint32),
+        ("reserved", Uint32),
+        ("state_name", String),
+        ("bytes", Uint64),
+        ("written_bytes", Uint64),
+    ]
+
+
+class Saving(Structure):
+    """``struct sidestep_saving``: a save that is under way."""
+
+    name: Optional[bytes]
+    path: bytes
+    save_id: bytes
+    owner: Optional[bytes]
+    step: int
+    is_dead: bool
+    rank_count: int
+    done_count: int
+    failed_count: int
+    bytes: int
+    written_bytes: int
+    expected_bytes: int
+    expected_ranks: int
+    reserved: int
+    writers: Any
+    _fields_ = [
+        ("name", String),
+        ("path", String),
+        ("save_id", String),
+        ("owner", String),
+        ("step", Int64),
+        ("is_dead", Bool),
+        ("rank_count", Uint32),
+        ("done_count", Uint32),
+        ("failed_count", Uint32),
+        ("bytes", Uint64),
+        ("written_bytes", Uint64),
+        ("expected_bytes", Uint64),
+        ("expected_ranks", Uint32),
+        ("reserved", Uint32),
+        ("writers", POINTER(Writer)),
+    ]
+
+
+class SavingList(Structure):
+    """``struct sidestep_saving_list``."""
+
+    count: int
+    entries: Any
+    owner: Optional[int]
+    _fields_ = [("count", Size), ("entries", POINTER(Saving)), ("owner", Pointer)]
 
 
 class GcReport(Structure):

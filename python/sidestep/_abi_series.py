@@ -121,6 +121,8 @@ class Listed(Structure):
     metric_count: int
     tags: Any
     metrics: Any
+    layout: Optional[bytes]
+    reason: Optional[bytes]
     _fields_ = [
         ("name", String),
         ("path", String),
@@ -141,6 +143,8 @@ class Listed(Structure):
         ("reserved", Uint32),
         ("tags", POINTER(String)),
         ("metrics", POINTER(Metric)),
+        ("layout", String),
+        ("reason", String),
     ]
 
 

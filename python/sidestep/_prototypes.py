@@ -17,6 +17,8 @@ from typing import Any
 
 from ._abi import (
     CheckpointInfo,
+    DiffOptions,
+    DiffReport,
     DoctorReport,
     EngineOptions,
     Entry,
@@ -34,6 +36,7 @@ from ._abi import (
     Retention,
     SaveInfo,
     SaveOptions,
+    SavingList,
     SeriesOptions,
     SeriesStatus,
     Strings,
@@ -143,6 +146,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [Pointer, Uint64, Pointer, POINTER(LoadOptions), POINTER(LoadReport), _Err],
     ),
     "sidestep_series_should_save": (Int, [Pointer, Uint64, POINTER(Uint32), _Err]),
+    "sidestep_series_quiet_until": (Uint64, [Pointer, Uint64]),
     "sidestep_series_request": (None, [Pointer, Uint32]),
     "sidestep_series_status": (Int, [Pointer, POINTER(SeriesStatus)]),
     "sidestep_series_note": (
@@ -155,6 +159,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # looking at checkpoints
     "sidestep_list_root": (Int, [String, POINTER(List), _Err]),
     "sidestep_list_release": (None, [POINTER(List)]),
+    "sidestep_list_saving": (Int, [String, POINTER(SavingList), _Err]),
+    "sidestep_saving_list_release": (None, [POINTER(SavingList)]),
     "sidestep_latest": (Int, [String, Int, Strings, _Err]),
     "sidestep_string_free": (None, [Strings]),
     "sidestep_checkpoint_open": (Int, [String, Handle, _Err]),
@@ -172,6 +178,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "sidestep_checkpoint_read_value": (Int, [Pointer, String, Handle, _Err]),
     "sidestep_verify": (Int, [String, POINTER(VerifyOptions), POINTER(VerifyReport), _Err]),
     "sidestep_verify_report_release": (None, [POINTER(VerifyReport)]),
+    "sidestep_diff": (Int, [String, String, POINTER(DiffOptions), POINTER(DiffReport), _Err]),
+    "sidestep_diff_report_release": (None, [POINTER(DiffReport)]),
     "sidestep_gc": (Int, [String, Uint32, POINTER(GcReport), _Err]),
     "sidestep_gc_report_release": (None, [POINTER(GcReport)]),
     "sidestep_prune": (Int, [String, POINTER(Retention), Uint32, POINTER(GcReport), _Err]),

@@ -356,10 +356,24 @@ static enum sidestep_status check_chunks(struct reader *r, struct sidestep_error
     return SIDESTEP_OK;
 }
 
+static void take_lease(struct reader *r)
+{
+    struct store_file *file = NULL;
+
+    if (store_file_open(r->dir, NAMES_METADATA, 0, &file, NULL) != SIDESTEP_OK)
+        return;
+    if (store_file_lock(file, false, NULL) == SIDESTEP_OK)
+        r->lease = file;
+    else
+        store_file_discard(file);
+}
+
 static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct sidestep_error *err)
 {
     r->queue = (struct store_queue_kind){.ring = (flags & READER_RING) != 0, .depth = READER_DEPTH};
     TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
+    if ((flags & READER_LEASE) != 0)
+        take_lease(r);
     TRY(read_metadata(r, flags & STORE_UNCACHED, err));
     TRY(read_manifest(r, flags & STORE_UNCACHED, err));
     TRY(list_files(r, err));
@@ -377,6 +391,7 @@ void reader_close(struct reader **reader)
     *reader = NULL;
     for (size_t i = 0; i < r->file_count; i++)
         store_file_discard(r->files[i].file);
+    store_file_discard(r->lease);
     store_dir_close(r->dir);
     table_release(&r->file_names);
     metadata_release(&r->metadata);

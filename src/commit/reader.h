@@ -41,6 +41,7 @@ struct reader_file {
 struct reader {
     struct store *store;
     struct store_dir *dir;
+    struct store_file *lease; /* .metadata with a shared lock, or NULL */
     char *path;
     struct arena arena;
     struct metadata metadata;
@@ -60,11 +61,14 @@ struct reader {
 #define READER_TOLERANT 0x100u
 /* What is read with O_DIRECT may be read through io_uring. */
 #define READER_RING 0x200u
+/* Nobody may delete it before reader_close(): .metadata carries a shared lock.  Where that cannot
+ * be had, nothing is said: what is open can be read all the same, as long as descriptors last. */
+#define READER_LEASE 0x400u
 #define READER_DEPTH 8u /* requests in flight, where nobody says */
 
-/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_RING.  EUNCOMMITTED: no .metadata
- * there. ENOTFOUND: no directory.  ECORRUPT names the file.  Retries a few times if the checkpoint
- * is replaced meanwhile. */
+/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_RING, READER_LEASE. EUNCOMMITTED:
+ * no .metadata there. ENOTFOUND: no directory.  ECORRUPT names the file.  Retries a few times if
+ * the checkpoint is replaced meanwhile. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);

@@ -101,7 +101,7 @@ enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_
     *out = NULL;
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
-    enum sidestep_status status = reader_open(store_posix(), path, 0, &c->reader, err);
+    enum sidestep_status status = reader_open(store_posix(), path, READER_LEASE, &c->reader, err);
     if (status == SIDESTEP_OK)
         status = fill_entries(c, err);
     if (status == SIDESTEP_OK)
@@ -308,8 +308,8 @@ static enum sidestep_status verify_open(const char *path, uint32_t threads,
     struct workers *workers = NULL;
     struct sidestep_error why = {0};
     uint32_t ring = store_ring_check() == 0 ? READER_RING : 0;
-    enum sidestep_status status =
-        reader_open(store_posix(), path, READER_TOLERANT | STORE_DIRECT | ring, &reader, &why);
+    enum sidestep_status status = reader_open(
+        store_posix(), path, READER_TOLERANT | READER_LEASE | STORE_DIRECT | ring, &reader, &why);
 
     /* What cannot be opened because of what it contains is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)

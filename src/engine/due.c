@@ -62,6 +62,24 @@ bool due_ask(struct due *due, uint64_t step, uint64_t now_ns, bool is_alone, uin
     return agrees && (is_alone || step >= due->check_step);
 }
 
+uint64_t due_quiet_until(const struct due *due, uint64_t step, bool is_alone)
+{
+    bool agrees = due->listens || due->interval_ns != 0 || due->mtbf_ns != 0;
+    uint64_t until = UINT64_MAX;
+
+    if (!due->has_begun || due->stopping || step < due->last_step || (agrees && is_alone))
+        return step;
+    if (due->interval_steps != 0) {
+        uint64_t over = step % due->interval_steps;
+        if (__builtin_add_overflow(step, over != 0 || step == 0 ? due->interval_steps - over : 0,
+                                   &until))
+            until = UINT64_MAX;
+    }
+    if (agrees && due->check_step < until)
+        until = due->check_step;
+    return until > step ? until : step;
+}
+
 /* When, in steps, rank 0 wants to hear of the others again: soon enough for a request, and for the
  * end of the interval; but not more than twice as far as the last time, for steps differ. */
 static uint64_t next_stride(const struct due *due, uint64_t step, uint64_t now_ns)

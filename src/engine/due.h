@@ -66,6 +66,9 @@ uint64_t due_current_interval_ns(const struct due *due);
 /* Is there something to agree on at ${step}?  ${*why} is what follows from the step alone.  The
  * same answers on every rank that asks after the same steps. */
 bool due_ask(struct due *due, uint64_t step, uint64_t now_ns, bool is_alone, uint32_t *why);
+/* The first step, from ${step} on, at which due_ask() may have something to say; UINT64_MAX: none.
+ */
+uint64_t due_quiet_until(const struct due *due, uint64_t step, bool is_alone);
 /* This rank's words. */
 void due_tell(struct due *due, uint64_t step, uint64_t now_ns, uint32_t why, bool is_rank_0,
               bool is_busy, uint64_t words[DUE_WORDS]);

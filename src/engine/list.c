@@ -12,13 +12,14 @@
 #include "commit/commit.h"
 #include "commit/marks.h"
 #include "commit/name_list.h"
-#include "engine/verify.h"
+#include "engine/layouts.h"
 #include "format/dcp_metadata.h"
 
 static const char *const presence_names[] = {
     [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
     [SIDESTEP_TRASH] = "trash",         [SIDESTEP_BAD] = "bad",
     [SIDESTEP_FOREIGN] = "foreign",     [SIDESTEP_UNREADABLE] = "unreadable",
+    [SIDESTEP_COMPLETE] = "complete",   [SIDESTEP_INCOMPLETE] = "incomplete",
 };
 
 struct listing {
@@ -204,16 +205,16 @@ static enum sidestep_presence classify(const char *name, const struct contents *
     }
 }
 
-static enum sidestep_status read_contents(struct store_dir *dir, struct contents *c,
-                                          struct sidestep_listed *entry, struct sidestep_error *err)
+static enum sidestep_status read_contents(struct store_dir *dir, struct name_list *names,
+                                          struct contents *c, struct sidestep_listed *entry,
+                                          struct sidestep_error *err)
 {
-    OWNED_NAMES struct name_list names = {0};
     struct store_stat stat;
 
-    TRY(name_list_read(dir, &names, err));
-    for (size_t i = 0; i < names.count; i++) {
-        note_name(c, names.names[i]);
-        if (store_stat(dir, names.names[i], &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_FILE)
+    TRY(name_list_read(dir, names, err));
+    for (size_t i = 0; i < names->count; i++) {
+        note_name(c, names->names[i]);
+        if (store_stat(dir, names->names[i], &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_FILE)
             continue;
         entry->files++;
         entry->bytes += stat.size;
@@ -221,24 +222,66 @@ static enum sidestep_status read_contents(struct store_dir *dir, struct contents
     return SIDESTEP_OK;
 }
 
+/* What is not ours may be another program's. */
+static enum sidestep_status take_layout(struct listing *l, const char *name, struct store_dir *dir,
+                                        const struct name_list *names,
+                                        struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct layouts_look look = {.root = l->root_dir,
+                                .name = name,
+                                .dir = dir,
+                                .names = names,
+                                .step = list_step_of(name),
+                                .arena = &l->arena};
+
+    if (entry->save_id != NULL ||
+        (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_FOREIGN))
+        return SIDESTEP_OK;
+    TRY(layouts_look(&look, err));
+    entry->layout = look.layout;
+    entry->reason = look.reason;
+    if (look.reason != NULL)
+        entry->state = SIDESTEP_INCOMPLETE;
+    else if (look.layout != NULL && entry->state == SIDESTEP_FOREIGN)
+        entry->state = SIDESTEP_COMPLETE;
+    return SIDESTEP_OK;
+}
+
+/* A file that is a whole checkpoint by itself. */
+static enum sidestep_status look_at_file(struct listing *l, const char *name,
+                                         const struct store_stat *stat,
+                                         struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    static const struct name_list none;
+
+    entry->state = SIDESTEP_FOREIGN;
+    entry->saved_at = stat->modified;
+    entry->files = 1;
+    entry->bytes = stat->size;
+    return take_layout(l, name, NULL, &none, entry, err);
+}
+
 /* Look into a directory.  ENOTFOUND: it is none, or is gone. */
 static enum sidestep_status look_into(struct listing *l, const char *name,
                                       struct sidestep_listed *entry, struct sidestep_error *err)
 {
+    OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *dir = NULL;
     struct contents contents = {0};
     struct store_stat stat;
 
     TRY(store_stat(l->root_dir, name, &stat, err));
+    if (stat.kind == STORE_FILE && layouts_is_file(name))
+        return look_at_file(l, name, &stat, entry, err);
     if (stat.kind != STORE_DIRECTORY)
         return SIDESTEP_ENOTFOUND;
     entry->saved_at = stat.modified;
     TRY(store_dir_open(l->store, l->root_dir, name, &dir, err));
-    TRY(read_contents(dir, &contents, entry, err));
+    TRY(read_contents(dir, &names, &contents, entry, err));
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;
     take_manifest(l, dir, &contents, entry);
-    return SIDESTEP_OK;
+    return take_layout(l, name, dir, &names, entry, err);
 }
 
 /* "<name> <bits of the value>" per line (a decimal point is the locale's): how many. */
@@ -427,112 +470,4 @@ enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *
     if (root == NULL || list == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
     return list_root(store_posix(), root, list, err);
-}
-
-/* Where all were rejected for the same reason, and that is no damage: that reason. */
-static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidestep_status one)
-{
-    bool is_access = one == SIDESTEP_EPERM || one == SIDESTEP_EIO;
-
-    if (all == SIDESTEP_OK)
-        return is_access ? one : SIDESTEP_ECORRUPT;
-    return all == one ? all : SIDESTEP_ECORRUPT;
-}
-
-/* Nothing yet, or nothing left?  A restart that is told the former trains from the beginning. */
-static enum sidestep_status report_none(const struct sidestep_list *list,
-                                        struct sidestep_error *err)
-{
-    size_t bad = 0;
-    const char *name = "";
-
-    for (size_t i = 0; i < list->count; i++)
-        if (list->entries[i].state == SIDESTEP_BAD) {
-            bad++;
-            name = list->entries[i].name;
-        }
-    if (bad == 0)
-        return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint yet");
-    return FAIL(
-        err, SIDESTEP_ECORRUPT,
-        "there is no checkpoint left: %zu are damaged, '%s' for one ('sidestep rebuild' makes "
-        "a lost .metadata anew)",
-        bad, name);
-}
-
-enum sidestep_status list_choose(struct store *store, const struct sidestep_list *list,
-                                 enum sidestep_verify_mode mode, struct workers *workers,
-                                 enum sidestep_status (*reject)(void *context,
-                                                                const struct sidestep_listed *entry,
-                                                                const struct sidestep_error *why,
-                                                                struct sidestep_error *err),
-                                 void *context, size_t *chosen, struct sidestep_error *err)
-{
-    struct sidestep_error why = {0};
-    char rejected[512] = "";
-    size_t seen = 0;
-    enum sidestep_status all = SIDESTEP_OK;
-
-    for (size_t i = list->count; i-- > 0;) {
-        const struct sidestep_listed *entry = &list->entries[i];
-        if (entry->state != SIDESTEP_COMMITTED)
-            continue;
-        seen++;
-        *chosen = i;
-        enum sidestep_status status = verify_path(store, entry->path, mode, 0, workers, &why);
-        if (status != SIDESTEP_OK && status != SIDESTEP_ENOMEM)
-            status = verify_path(store, entry->path, mode, STORE_UNCACHED, workers, &why);
-        if (status == SIDESTEP_OK)
-            return SIDESTEP_OK;
-        if (status == SIDESTEP_ENOMEM) {
-            if (err != NULL)
-                *err = why;
-            return status;
-        }
-        all = judge_rejected(all, status);
-        size_t used = strlen(rejected);
-        snprintf(rejected + used, sizeof(rejected) - used, "%s%s", used != 0 ? "; " : "",
-                 why.message);
-        if (reject != NULL)
-            TRY(reject(context, entry, &why, err));
-    }
-    if (seen == 0)
-        return report_none(list, err);
-    return FAIL(err, all, "none of %zu checkpoints is valid: %s", seen, rejected);
-}
-
-static bool is_checkpoint(const char *path)
-{
-    OWNED_DIR *dir = NULL;
-    struct store_stat stat;
-
-    return store_dir_open(store_posix(), NULL, path, &dir, NULL) == SIDESTEP_OK &&
-           store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
-}
-
-enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify,
-                                     char **path, struct sidestep_error *err)
-{
-    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-    struct workers *workers = NULL;
-    size_t chosen = 0;
-
-    if (root == NULL || path == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "root or path is NULL");
-    TRY(list_candidates(store_posix(), root, &list, err));
-    TRY(workers_new(3, "sidestep-verify", &workers, err));
-    enum sidestep_status status =
-        list_choose(store_posix(), &list, verify, workers, NULL, NULL, &chosen, err);
-    workers_free(&workers);
-    if (status == SIDESTEP_ENOTFOUND && is_checkpoint(root))
-        return FAIL(err, SIDESTEP_EINVAL,
-                    "'%s' is a checkpoint itself; the latest is looked for among those in a "
-                    "directory",
-                    root);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "'%s'", root);
-        return status;
-    }
-    *path = memory_strdup(list.entries[chosen].path);
-    return *path != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(list.entries[chosen].path));
 }

@@ -28,15 +28,14 @@ void list_sort(struct sidestep_listed *entries, size_t count);
 /*
  * Walk the committed checkpoints of ${list}, newest first, and return the index of the first that
  * passes ${mode}; those before it go through ${reject}(context, entry, why), which returns a
- * failure to stop.  ENOTFOUND: there is no committed checkpoint.  ECORRUPT: none is valid; ${err}
- * lists them.
+ * failure to stop.  ${with_others}: those of other programs, too, where they are complete.
+ * ENOTFOUND: there is no committed checkpoint.  ECORRUPT: none is valid; ${err} lists them.
  */
-enum sidestep_status list_choose(struct store *store, const struct sidestep_list *list,
-                                 enum sidestep_verify_mode mode, struct workers *workers,
-                                 enum sidestep_status (*reject)(void *context,
-                                                                const struct sidestep_listed *entry,
-                                                                const struct sidestep_error *why,
-                                                                struct sidestep_error *err),
-                                 void *context, size_t *chosen, struct sidestep_error *err);
+enum sidestep_status list_choose(
+    struct store *store, const struct sidestep_list *list, bool with_others,
+    enum sidestep_verify_mode mode, struct workers *workers,
+    enum sidestep_status (*reject)(void *context, const struct sidestep_listed *entry,
+                                   const struct sidestep_error *why, struct sidestep_error *err),
+    void *context, size_t *chosen, struct sidestep_error *err);
 
 #endif

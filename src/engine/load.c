@@ -41,7 +41,8 @@ static enum sidestep_status open_all(struct sidestep_engine *engine, const char 
     uint64_t pair[2] = {0};
 
     for (unsigned attempt = 0;; attempt++) {
-        enum sidestep_status status = reader_open(engine->store, path, flags, reader, err);
+        enum sidestep_status status =
+            reader_open(engine->store, path, flags | READER_LEASE, reader, err);
         TRY(comm_vote_all(&engine->comm, status, err));
         memcpy(&pair[0], (*reader)->manifest_sha256, sizeof(pair[0]));
         pair[1] = ~pair[0];

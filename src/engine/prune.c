@@ -32,13 +32,29 @@ static void looking_release(struct looking *l)
     free(l->items);
 }
 
+/* Keep readers out while it goes: ELOCKED if there are any.  Where there are no locks, what they
+ * have open stays readable all the same. */
+static enum sidestep_status lock_out(struct store_dir *root, const char *name,
+                                     struct store_file **lock, struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    if (store_dir_open(root->store, root, name, &dir, NULL) != SIDESTEP_OK ||
+        store_file_open(dir, NAMES_METADATA, STORE_WRITE, lock, NULL) != SIDESTEP_OK ||
+        store_file_lock(*lock, true, NULL) != SIDESTEP_ELOCKED)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
+}
+
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
                                   uint64_t *bytes, struct sidestep_error *err)
 {
     OWNED_MARKS about = {0};
     uint8_t id[SAVE_ID_BYTES];
     char hex[SAVE_ID_HEX], trash[NAMES_MAX];
+    OWNED_FILE *lock = NULL;
 
+    TRY(lock_out(root, name, &lock, err));
     TRY(random_bytes(id, sizeof(id), err));
     hash_to_hex(id, sizeof(id), hex);
     TRY(sweep_to_trash(root, name, hex, err));
@@ -174,7 +190,7 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
     if (p->unclaim != NULL)
         p->unclaim(p->context);
     if (status != SIDESTEP_OK) {
-        *why_not = "it could not be deleted";
+        *why_not = status == SIDESTEP_ELOCKED ? "it is being read" : "it could not be deleted";
         return SIDESTEP_OK;
     }
     if (p->report != NULL)

@@ -31,7 +31,8 @@ struct prune {
 /* A checkpoint that cannot be deleted stays, and is reported.  Run again, it does the rest. */
 enum sidestep_status prune_run(struct prune *prune, struct sidestep_error *err);
 
-/* Delete one, without asking whether it may go: durable when it returns OK. */
+/* Delete one, without asking whether it may go: durable when it returns OK.  ELOCKED: somebody is
+ * reading it. */
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
                                   uint64_t *bytes, struct sidestep_error *err);
 

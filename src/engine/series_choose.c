@@ -164,7 +164,7 @@ enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep
     size_t passed = pass_over(&choosing, &m);
     struct sidestep_list list = {.count = m.count, .entries = m.entries};
     enum sidestep_status status =
-        list_choose(series->engine->store, &list, mode, series->engine->stagers, quarantine,
+        list_choose(series->engine->store, &list, false, mode, series->engine->stagers, quarantine,
                     &choosing, &chosen, err);
     if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */
         return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: %s", rejected);

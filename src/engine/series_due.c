@@ -44,6 +44,13 @@ enum sidestep_status sidestep_series_should_save(struct sidestep_series *series,
     return SIDESTEP_OK;
 }
 
+uint64_t sidestep_series_quiet_until(const struct sidestep_series *series, uint64_t step)
+{
+    if (series == NULL || series->is_shut)
+        return step;
+    return due_quiet_until(&series->due, step, series->engine->comm.size == 1);
+}
+
 void sidestep_series_request(struct sidestep_series *series, uint32_t what)
 {
     if (series != NULL)

@@ -74,7 +74,8 @@ def test_foreign_is_hidden(sidestep):
                     "are listed with --all\n")
     entry, = sidestep.json("ls", "--all", sidestep.folder)["checkpoints"]
     assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "ranks", "saved_at",
-                           "pinned", "abandoned", "tags", "metrics"]
+                           "pinned", "abandoned", "tags", "metrics", "layout",
+                           "reason"]
     assert entry["name"] == "src" and entry["state"] == "foreign" and entry["step"] is None
     assert entry["ranks"] is None
 

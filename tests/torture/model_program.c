@@ -256,7 +256,7 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
         list_candidates(store, MODEL_PARENT, &list, err) != SIDESTEP_OK)
         return false;
     enum sidestep_status status =
-        list_choose(store, &list, SIDESTEP_VERIFY_STRUCTURE, NULL, NULL, NULL, &at, err);
+        list_choose(store, &list, false, SIDESTEP_VERIFY_STRUCTURE, NULL, NULL, NULL, &at, err);
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
         return false;
     if (status == SIDESTEP_OK && !sync_chosen(lease, store, list.entries[at].name, err))

@@ -42,7 +42,10 @@ static uint32_t ask(struct job *job, uint64_t step)
     uint32_t why[RANKS];
     bool talks[RANKS];
 
+    uint64_t quiet = due_quiet_until(&job->dues[0], step, false);
+
     for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(due_quiet_until(&job->dues[r], step, false), quiet);
         talks[r] = due_ask(&job->dues[r], step, job->now_ns + job->skew_ns[r], false, &why[r]);
         assert_int_equal(talks[r], talks[0]);
     }
@@ -57,6 +60,7 @@ static uint32_t ask(struct job *job, uint64_t step)
             why[r] = due_take(&job->dues[r], step, job->now_ns + job->skew_ns[r], words);
         assert_int_equal(why[r], why[0]);
     }
+    assert_true(quiet >= step && (quiet == step || (!talks[0] && why[0] == 0)));
     job->talked += talks[0];
     return why[0];
 }
@@ -155,6 +159,52 @@ static void a_save_that_is_due_while_another_is_under_way_is_left_out(void **sta
     assert_int_equal(ask(&job, 15), SIDESTEP_DUE_INTERVAL);
 }
 
+/* Who asks only when there may be something to say hears the same, at the same steps. */
+static void quiet_steps_need_not_be_asked(void **state)
+{
+    static const struct due kinds[] = {
+        {.interval_steps = 7, .check_ns = SECOND},
+        {.interval_ns = 9 * SECOND, .check_ns = SECOND},
+        {.interval_ns = 9 * SECOND, .interval_steps = 50, .check_ns = SECOND, .listens = true},
+        {.listens = true, .check_ns = 3 * SECOND},
+        {.mtbf_ns = 100 * SECOND, .interval_ns = 5 * SECOND, .check_ns = SECOND},
+        {.interval_steps = 7, .skips_busy = true, .check_ns = SECOND},
+    };
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct prng prng = prng_new(seed);
+        struct job all, few;
+        size_t asked = 0, steps = 1000;
+        job_make(&all, kinds[seed % ARRAY_LENGTH(kinds)]);
+        job_make(&few, kinds[seed % ARRAY_LENGTH(kinds)]);
+        for (uint64_t step = 1; step <= steps; step++) {
+            if (prng_below(&prng, 300) == 0) {
+                int rank = (int)prng_below(&prng, RANKS);
+                atomic_fetch_or(&all.dues[rank].requested, SIDESTEP_DUE_SAVE);
+                atomic_fetch_or(&few.dues[rank].requested, SIDESTEP_DUE_SAVE);
+            }
+            bool is_quiet = due_quiet_until(&few.dues[0], step, false) > step;
+            asked += !is_quiet;
+            uint32_t want = ask(&all, step), got = is_quiet ? 0 : ask(&few, step);
+            PRNG_ASSERT(&prng, want == got);
+            if (want != 0)
+                save(&all, SECOND / 20);
+            if (want != 0)
+                save(&few, SECOND / 20);
+            all.now_ns += SECOND / 20 + prng_below(&prng, SECOND / 10);
+            few.now_ns = all.now_ns;
+        }
+        PRNG_ASSERT(&prng, asked < steps / 2);
+    }
+    struct due alone = {.listens = true};
+    assert_int_equal(due_quiet_until(&alone, 5, true), 5);
+    assert_int_equal(due_quiet_until(&(struct due){.has_begun = true}, 5, true), UINT64_MAX);
+    assert_int_equal(due_quiet_until(&(struct due){.has_begun = true, .interval_steps = 4},
+                                     UINT64_MAX - 1, true),
+                     UINT64_MAX);
+}
+
 /* A run that goes back counts its steps anew. */
 static void going_back_starts_over(void **state)
 {
@@ -218,6 +268,7 @@ int main(void)
         cmocka_unit_test(by_time_all_ranks_save_together),
         cmocka_unit_test(a_request_of_any_rank_reaches_all),
         cmocka_unit_test(a_save_that_is_due_while_another_is_under_way_is_left_out),
+        cmocka_unit_test(quiet_steps_need_not_be_asked),
         cmocka_unit_test(going_back_starts_over),
         cmocka_unit_test(the_interval_follows_from_cost_and_failures),
         cmocka_unit_test(the_measured_cost_moves_the_interval),

@@ -5,9 +5,14 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
+#include "base/fault.h"
 #include "engine/list.h"
+#include "support/scratch.h"
 
 static const struct {
     const char *name;
@@ -82,9 +87,57 @@ static void order(void **state)
     list_sort(NULL, 0);
 }
 
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    assert_true(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* Another program's checkpoint, and listing it with every allocation, or every call of storage,
+ * failing once: an error, or the answer; at worst that it cannot be told. */
+static void any_failure_of_a_layout(void **state)
+{
+    static const char *const points[] = {"memory", "posix"};
+    struct scratch scratch;
+    char dir[128];
+
+    (void)state;
+    assert_true(scratch_make(&scratch, NULL));
+    snprintf(dir, sizeof(dir), "%s/checkpoint-7", scratch.path);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    write_file(dir, "trainer_state.json", "{\"global_step\": 7}");
+    write_file(dir, "model.safetensors.index.json", "{\"weight_map\": {\"w\": \"gone\"}}");
+    for (size_t p = 0; p < 2; p++) {
+        bool fired = true;
+        for (unsigned long nth = 1; fired; nth++) {
+            struct sidestep_list list = {0};
+            struct sidestep_error err = {0};
+            fault_arm(points[p], nth, false, p == 0 ? 12 : 5);
+            enum sidestep_status status = sidestep_list_root(scratch.path, &list, &err);
+            fired = fault_fired() != NULL;
+            fault_arm("", 0, false, 0);
+            assert_true(fired || (status == SIDESTEP_OK && list.count == 1));
+            if (status == SIDESTEP_OK && list.count == 1 && !fired) {
+                assert_int_equal(list.entries[0].state, SIDESTEP_INCOMPLETE);
+                assert_string_equal(list.entries[0].reason, "gone is missing");
+                assert_string_equal(list.entries[0].layout, "transformers");
+            }
+            if (status == SIDESTEP_OK && list.count == 1)
+                assert_int_not_equal(list.entries[0].state, SIDESTEP_COMPLETE);
+            sidestep_list_release(&list);
+            assert_true(nth < 1000);
+        }
+    }
+    scratch_remove(&scratch);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_in_names), cmocka_unit_test(order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_in_names), cmocka_unit_test(order),
+                                       cmocka_unit_test(any_failure_of_a_layout)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

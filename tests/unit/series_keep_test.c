@@ -14,16 +14,10 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
-#include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
+#include "support/one_rank.h"
 #include "support/prng.h"
-#include "support/scratch.h"
-#include "support/world.h"
 
-static struct scratch scratch;
-static struct sidestep_engine *engine;
-static struct world world;
-static struct sidestep_error err;
 static unsigned long deleted_events;
 
 static void on_event(void *context, const char *line)
@@ -40,35 +34,13 @@ static int setup(void **state)
     (void)state;
     options.on_event = on_event;
     deleted_events = 0;
-    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
-    return scratch_make(&scratch, NULL) &&
-                   sidestep_engine_open(&engine, &options, NULL) == SIDESTEP_OK
-               ? 0
-               : -1;
+    return one_rank_begin(&options);
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    world_free(&world);
-    scratch_remove(&scratch);
-    return sidestep_engine_close(&engine, NULL) == SIDESTEP_OK ? 0 : -1;
-}
-
-#define ASSERT_OK(call)                                                                            \
-    do {                                                                                           \
-        if ((call) != SIDESTEP_OK) {                                                               \
-            print_message("# %s\n", err.message);                                                  \
-            fail();                                                                                \
-        }                                                                                          \
-    } while (0)
-
-static struct sidestep_series *open_with(const struct sidestep_series_options *options)
-{
-    struct sidestep_series *series = NULL;
-
-    ASSERT_OK(sidestep_series_open(engine, scratch.path, options, &series, &err));
-    return series;
+    return one_rank_end();
 }
 
 static struct sidestep_series *open_keeping(uint32_t keep_last)
@@ -78,12 +50,6 @@ static struct sidestep_series *open_keeping(uint32_t keep_last)
 
     options.retention = &keep;
     return open_with(&options);
-}
-
-static void save_step(struct sidestep_series *series, uint64_t step)
-{
-    world_fill(&world, step);
-    ASSERT_OK(sidestep_series_save(series, step, world.state, NULL, NULL, &err));
 }
 
 static enum sidestep_status resume(struct sidestep_series *series, uint64_t *step,
@@ -231,6 +197,33 @@ static void what_is_not_ours_to_delete_stays(void **state)
     assert_int_equal(stat(path_of(6, ""), &st), 0);
     series = open_with(NULL);
     expect_resume(series, 8);
+    close_series(&series);
+}
+
+/* An open checkpoint stays until it is closed; one that is not open goes (a negative control). */
+static void what_is_being_read_stays(void **state)
+{
+    struct sidestep_checkpoint *reading = NULL;
+    struct sidestep_gc_report report;
+    struct sidestep_series *series = open_keeping(1);
+    struct stat st;
+
+    (void)state;
+    save_step(series, 1);
+    ASSERT_OK(sidestep_checkpoint_open(path_of(1, ""), &reading, &err));
+    for (uint64_t n = 2; n <= 3; n++)
+        save_step(series, n);
+    ASSERT_OK(sidestep_series_prune(series, &report, &err));
+    assert_int_equal(report.kept_count, 2);
+    assert_non_null(strstr(report.kept[0], "step-1: it is being read"));
+    sidestep_gc_report_release(&report);
+    assert_int_equal(stat(path_of(2, ""), &st), -1);
+    assert_int_equal(sidestep_series_delete(series, 1, &err), SIDESTEP_ELOCKED);
+    assert_non_null(strstr(err.message, "it is being read"));
+    sidestep_checkpoint_close(&reading);
+    ASSERT_OK(sidestep_series_prune(series, &report, &err));
+    sidestep_gc_report_release(&report);
+    assert_int_equal(stat(path_of(1, ""), &st), -1);
     close_series(&series);
 }
 
@@ -565,6 +558,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         CASE(the_last_ones_stay),
         CASE(what_is_not_ours_to_delete_stays),
+        CASE(what_is_being_read_stays),
         CASE(a_damaged_one_does_not_count),
         CASE(the_best_and_every_nth_stay),
         CASE(a_line_that_was_left_is_never_picked),

@@ -10,18 +10,13 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
-#include "support/scratch.h"
+#include "support/one_rank.h"
 #include "support/store_fault.h"
-#include "support/world.h"
 
 #define PLENTY ((uint64_t)1 << 40)
 
-static struct scratch scratch;
 static struct store *disk;
-static struct sidestep_engine *engine;
 static struct sidestep_series *series;
-static struct world world;
-static struct sidestep_error err;
 static bool deletions_free; /* ... what is then enough */
 
 static void on_event(void *context, const char *line)
@@ -38,10 +33,8 @@ static int setup(void **state)
     (void)state;
     options.on_event = on_event;
     deletions_free = false;
-    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
     disk = store_fault_new(store_posix());
-    if (disk == NULL || !scratch_make(&scratch, NULL) ||
-        sidestep_engine_open(&engine, &options, NULL) != SIDESTEP_OK)
+    if (disk == NULL || one_rank_begin(&options) != 0)
         return -1;
     engine->store = disk;
     return 0;
@@ -50,12 +43,10 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    enum sidestep_status status = sidestep_engine_close(&engine, NULL);
+    int status = one_rank_end();
     (void)sidestep_series_close(&series, NULL);
     store_fault_free(&disk);
-    world_free(&world);
-    scratch_remove(&scratch);
-    return status == SIDESTEP_OK ? 0 : -1;
+    return status;
 }
 
 static void open_series(uint32_t flags)
@@ -65,14 +56,7 @@ static void open_series(uint32_t flags)
 
     options.retention = &keep;
     options.flags = flags;
-    assert_int_equal(sidestep_series_open(engine, scratch.path, &options, &series, &err),
-                     SIDESTEP_OK);
-}
-
-static enum sidestep_status save_step(uint64_t step)
-{
-    world_fill(&world, step);
-    return sidestep_series_save(series, step, world.state, NULL, NULL, &err);
+    series = open_with(&options);
 }
 
 /* The thread that prunes has looked: it knows what a checkpoint takes. */
@@ -98,13 +82,14 @@ static void a_full_disk_is_said_at_once(void **state)
     (void)state;
     open_series(SIDESTEP_SERIES_CHECK_SPACE);
     store_fault_say_free(disk, 0);
-    assert_int_equal(save_step(1), SIDESTEP_OK); /* nothing is known yet of what it takes */
+    assert_int_equal(try_save_step(series, 1),
+                     SIDESTEP_OK); /* nothing is known yet of what it takes */
     settle();
-    assert_int_equal(save_step(2), SIDESTEP_ENOSPC);
+    assert_int_equal(try_save_step(series, 2), SIDESTEP_ENOSPC);
     assert_non_null(strstr(err.message, "the newest checkpoint takes"));
     assert_true(is_there(1) && !is_there(2));
     store_fault_say_free(disk, PLENTY);
-    assert_int_equal(save_step(2), SIDESTEP_OK);
+    assert_int_equal(try_save_step(series, 2), SIDESTEP_OK);
 }
 
 static void room_is_made(void **state)
@@ -114,19 +99,19 @@ static void room_is_made(void **state)
 
     open_series(SIDESTEP_SERIES_MAKE_ROOM);
     for (uint64_t step = 1; step <= 4; step++)
-        assert_int_equal(save_step(step), SIDESTEP_OK);
+        assert_int_equal(try_save_step(series, step), SIDESTEP_OK);
     settle();
     snprintf(pinned, sizeof(pinned), "%s/step-2", scratch.path);
     assert_int_equal(sidestep_pin(pinned, true, &err), SIDESTEP_OK);
     store_fault_say_free(disk, 0);
     deletions_free = true;
-    assert_int_equal(save_step(5), SIDESTEP_OK);
+    assert_int_equal(try_save_step(series, 5), SIDESTEP_OK);
     assert_true(!is_there(1) && is_there(2) && !is_there(3) && is_there(4) && is_there(5));
     /* Where that is not enough, the newest stays all the same. */
     settle();
     store_fault_say_free(disk, 0);
     deletions_free = false;
-    assert_int_equal(save_step(6), SIDESTEP_ENOSPC);
+    assert_int_equal(try_save_step(series, 6), SIDESTEP_ENOSPC);
     assert_true(is_there(2) && is_there(5));
 }
 

@@ -12,53 +12,19 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
-#include "support/scratch.h"
-#include "support/world.h"
-
-static struct scratch scratch;
-static struct sidestep_engine *engine;
-static struct world world;
-static struct sidestep_error err;
+#include "support/one_rank.h"
 
 static int setup(void **state)
 {
     (void)state;
-    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
-    return scratch_make(&scratch, NULL) && sidestep_engine_open(&engine, NULL, NULL) == SIDESTEP_OK
-               ? 0
-               : -1;
+    return one_rank_begin(NULL);
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    world_free(&world);
-    scratch_remove(&scratch);
-    return sidestep_engine_close(&engine, NULL) == SIDESTEP_OK ? 0 : -1;
-}
-
-#define ASSERT_OK(call)                                                                            \
-    do {                                                                                           \
-        if ((call) != SIDESTEP_OK) {                                                               \
-            print_message("# %s\n", err.message);                                                  \
-            fail();                                                                                \
-        }                                                                                          \
-    } while (0)
-
-static struct sidestep_series *open_series(void)
-{
-    struct sidestep_series *series = NULL;
-
-    ASSERT_OK(sidestep_series_open(engine, scratch.path, NULL, &series, &err));
-    return series;
-}
-
-static void save_step(struct sidestep_series *series, uint64_t step)
-{
-    world_fill(&world, step);
-    ASSERT_OK(sidestep_series_save(series, step, world.state, NULL, NULL, &err));
+    return one_rank_end();
 }
 
 /* Load the newest; the state must be that of ${want}. */
@@ -121,7 +87,7 @@ static size_t count_in(enum sidestep_presence state)
 static void the_newest_is_resumed(void **state)
 {
     (void)state;
-    struct sidestep_series *series = open_series();
+    struct sidestep_series *series = open_with(NULL);
     uint64_t step;
 
     assert_int_equal(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
@@ -134,7 +100,7 @@ static void the_newest_is_resumed(void **state)
     assert_int_equal(sidestep_series_save(series, 10, world.state, NULL, NULL, &err),
                      SIDESTEP_EEXISTS);
     ASSERT_OK(sidestep_series_close(&series, &err));
-    series = open_series();
+    series = open_with(NULL);
     expect_resume(series, 10, NULL);
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
@@ -142,7 +108,7 @@ static void the_newest_is_resumed(void **state)
 static void damaged_ones_are_set_aside(void **state)
 {
     (void)state;
-    struct sidestep_series *series = open_series();
+    struct sidestep_series *series = open_with(NULL);
     uint64_t step;
 
     for (uint64_t n = 1; n <= 4; n++)
@@ -167,7 +133,7 @@ static void damaged_ones_are_set_aside(void **state)
 static void delete_keeps_the_last_good_one(void **state)
 {
     (void)state;
-    struct sidestep_series *series = open_series();
+    struct sidestep_series *series = open_with(NULL);
 
     save_step(series, 1);
     save_step(series, 2);
@@ -180,7 +146,7 @@ static void delete_keeps_the_last_good_one(void **state)
     assert_int_equal(sidestep_series_delete(series, 2, &err), SIDESTEP_ELOCKED);
     expect_resume(series, 2, NULL);
     ASSERT_OK(sidestep_series_close(&series, &err));
-    series = open_series();
+    series = open_with(NULL);
     assert_int_equal(sidestep_series_delete(series, 2, &err), SIDESTEP_ELOCKED);
     assert_non_null(strstr(err.message, "committed nothing yet"));
     ASSERT_OK(sidestep_series_close(&series, &err));
@@ -189,7 +155,7 @@ static void delete_keeps_the_last_good_one(void **state)
 static void a_series_has_one_owner(void **state)
 {
     (void)state;
-    struct sidestep_series *series = open_series(), *second = NULL;
+    struct sidestep_series *series = open_with(NULL), *second = NULL;
     char text[32];
 
     assert_int_equal(sidestep_series_open(engine, scratch.path, NULL, &second, &err),
@@ -207,7 +173,7 @@ static void leftovers_of_a_killed_run_are_cleared(void **state)
     print_message("skipped: ThreadSanitizer cannot follow threads that a forked child starts\n");
     skip();
 #endif
-    struct sidestep_series *series = open_series();
+    struct sidestep_series *series = open_with(NULL);
     char command[1200];
 
     save_step(series, 1);
@@ -233,7 +199,7 @@ static void leftovers_of_a_killed_run_are_cleared(void **state)
         "mkdir -p %s/.sidestep.%032d.saving && touch %s/.sidestep.%032d.saving/__0_0.distcp.part",
         scratch.path, 7, scratch.path, 7);
     assert_int_equal(system(command), 0);
-    series = open_series();
+    series = open_with(NULL);
     assert_int_equal(count_in(SIDESTEP_SAVING) + count_in(SIDESTEP_TRASH), 0);
     assert_int_equal(presence_of("step-1"), SIDESTEP_COMMITTED);
     save_step(series, 5);
@@ -244,7 +210,7 @@ static void leftovers_of_a_killed_run_are_cleared(void **state)
 static void a_child_of_fork_is_refused(void **state)
 {
     (void)state;
-    struct sidestep_series *series = open_series();
+    struct sidestep_series *series = open_with(NULL);
     pid_t child = fork();
 
     assert_true(child >= 0);
@@ -265,7 +231,7 @@ static void a_child_of_fork_is_refused(void **state)
 static void a_forked_worker_does_not_hold_the_lock(void **state)
 {
     (void)state;
-    struct sidestep_series *series = open_series();
+    struct sidestep_series *series = open_with(NULL);
     int pipe_fds[2], ready_fds[2];
     char byte = 0;
 
@@ -279,7 +245,7 @@ static void a_forked_worker_does_not_hold_the_lock(void **state)
     }
     assert_int_equal(read(ready_fds[0], &byte, 1), 1);
     ASSERT_OK(sidestep_series_close(&series, &err));
-    series = open_series();
+    series = open_with(NULL);
     close(pipe_fds[1]);
     int status;
     assert_int_equal(waitpid(worker, &status, 0), worker);

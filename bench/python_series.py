@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""python_series.py -- what a series costs a training loop: asking whether to save, retention, finding
+where to go on among many checkpoints, and passing over damaged ones.
+
+Called by bench/run; needs torch in .venv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+
+import sidestep
+
+ASKED = 2000
+MANY = 1000
+BAD = 3
+
+
+def report(what: str, goal: float, ours: list[float]) -> None:
+    row = {
+        "what": what,
+        "kind": "duration",
+        "goal": goal,
+        "bytes": 0,
+        "ours": ours,
+        "reference": "",
+        "theirs": None,
+    }
+    print(json.dumps(row), flush=True)
+
+
+def timed(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def ask(root: str, runs: int) -> list[float]:
+    """Seconds of one question: the median of each run of ASKED."""
+    found = []
+    with sidestep.Checkpointer(root, interval=10**9, keep_last_n=2) as checkpoints:
+        for run in range(runs):
+            first = 1 + run * ASKED
+            found.append(
+                statistics.median(
+                    timed(lambda: checkpoints.should_save(step))
+                    for step in range(first, first + ASKED)
+                )
+            )
+    return found
+
+
+def ask_on_two(rank: int, address: str, root: str, runs: int, queue: Any) -> None:
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    times = ask(root, runs)
+    if rank == 0:
+        queue.put(times)
+    dist.destroy_process_group()
+
+
+def two_ranks(directory: str, runs: int) -> list[float]:
+    context = multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    address = f"file://{os.path.join(directory, 'store')}"
+    ranks = [
+        context.Process(
+            target=ask_on_two, args=(rank, address, os.path.join(directory, "two"), runs, queue)
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        rank.start()
+    times: list[float] = queue.get()
+    for rank in ranks:
+        rank.join()
+    return times
+
+
+def retention(directory: str, runs: int) -> list[float]:
+    """What a save's call takes longer where the series deletes: medians of many saves."""
+    state = {"weight": torch.zeros(1 << 20)}
+
+    def median_call(root: str, keep: Any) -> float:
+        with sidestep.Checkpointer(root, keep_last_n=keep, signals=()) as checkpoints:
+            calls = []
+            for step in range(1, 31):
+                calls.append(timed(lambda: checkpoints.save(step, state)))
+                checkpoints.wait()
+            return statistics.median(calls)
+
+    differences = []
+    for run in range(runs):
+        without = median_call(os.path.join(directory, f"all-{run}"), None)
+        differences.append(
+            max(1e-9, median_call(os.path.join(directory, f"few-{run}"), 2) - without)
+        )
+    return differences
+
+
+def make_many(root: str) -> None:
+    """MANY small checkpoints of one run, each with a run's marks of its own."""
+    with sidestep.Checkpointer(root, signals=()) as checkpoints:
+        for step in range(1, MANY + 1):
+            checkpoints.save(step, {"weight": torch.zeros(16), "step": step})
+        checkpoints.wait()
+
+
+def damage(root: str, steps: range) -> None:
+    for step in steps:
+        os.truncate(os.path.join(root, f"step-{step}", "__0_0.distcp"), 100)
+
+
+def resume_once(source: str, directory: str, bad: int) -> float:
+    root = os.path.join(directory, "resumed")
+    shutil.copytree(source, root)
+    damage(root, range(10 + 1 - bad, 10 + 1))
+    with sidestep.Checkpointer(root, signals=()) as checkpoints:
+        state = {"weight": torch.zeros(16), "step": 0}
+        time_taken = timed(lambda: checkpoints.resume(state))
+    if state["step"] != 10 - bad:
+        raise RuntimeError(f"resumed from {state['step']}")
+    shutil.rmtree(root)
+    return time_taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir")
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="series-", dir=options.dir) as directory:
+        report(
+            "python: should_save, alone, 'no'",
+            10e-6,
+            ask(os.path.join(directory, "alone"), options.runs),
+        )
+        report("python: should_save, 2 ranks, 'no'", 10e-6, two_ranks(directory, options.runs))
+        report(
+            "series: retention, on the training thread", 1e-3, retention(directory, options.runs)
+        )
+        many = os.path.join(directory, "many")
+        make_many(many)
+        report(
+            f"series: latest() of {MANY} checkpoints",
+            0.050,
+            [timed(lambda: sidestep.latest(many)) for _ in range(options.runs)],
+        )
+        program = os.path.join(os.path.dirname(os.environ["SIDESTEP_LIBRARY"]), "sidestep")
+        report(
+            f"series: sidestep ls of {MANY} checkpoints",
+            0.050,
+            [
+                timed(
+                    lambda: subprocess.run(
+                        [program, "ls", "--json", many], check=True, stdout=subprocess.DEVNULL
+                    )
+                )
+                for _ in range(options.runs)
+            ],
+        )
+        few = os.path.join(directory, "few")
+        with sidestep.Checkpointer(few, signals=()) as checkpoints:
+            for step in range(1, 11):
+                checkpoints.save(step, {"weight": torch.zeros(16), "step": step})
+        sound = statistics.median(resume_once(few, directory, 0) for _ in range(options.runs))
+        report(
+            f"series: resume past {BAD} damaged ones, more than past none",
+            0.100,
+            [max(1e-9, resume_once(few, directory, BAD) - sound) for _ in range(options.runs)],
+        )
+
+
+if __name__ == "__main__":
+    main()

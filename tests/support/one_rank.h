@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * one_rank.h -- what tests of a run with one rank have in common: a directory, an engine, a small
+ * state, and the last error.  Its variables are those of the program that includes it.
+ */
+#ifndef SUPPORT_ONE_RANK_H
+#define SUPPORT_ONE_RANK_H
+
+#include "sidestep/sidestep.h"
+#include "support/scratch.h"
+#include "support/world.h"
+
+static struct scratch scratch;
+static struct sidestep_engine *engine;
+static struct world world;
+static struct sidestep_error err;
+
+#define ASSERT_OK(call)                                                                            \
+    do {                                                                                           \
+        if ((call) != SIDESTEP_OK) {                                                               \
+            print_message("# %s\n", err.message);                                                  \
+            fail();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+/* For setup and teardown functions of cmocka: 0, or -1.  ${options} may be NULL. */
+static inline int one_rank_begin(const struct sidestep_engine_options *options)
+{
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    return scratch_make(&scratch, NULL) &&
+                   sidestep_engine_open(&engine, options, NULL) == SIDESTEP_OK
+               ? 0
+               : -1;
+}
+
+static inline int one_rank_end(void)
+{
+    enum sidestep_status status = sidestep_engine_close(&engine, NULL);
+
+    world_free(&world);
+    scratch_remove(&scratch);
+    return status == SIDESTEP_OK ? 0 : -1;
+}
+
+/* A series in the directory; ${options} may be NULL. */
+static inline struct sidestep_series *open_with(const struct sidestep_series_options *options)
+{
+    struct sidestep_series *series = NULL;
+
+    ASSERT_OK(sidestep_series_open(engine, scratch.path, options, &series, &err));
+    return series;
+}
+
+static inline enum sidestep_status try_save_step(struct sidestep_series *series, uint64_t step)
+{
+    world_fill(&world, step);
+    return sidestep_series_save(series, step, world.state, NULL, NULL, &err);
+}
+
+static inline void save_step(struct sidestep_series *series, uint64_t step)
+{
+    ASSERT_OK(try_save_step(series, step));
+}
+
+#endif
