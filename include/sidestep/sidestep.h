@@ -501,9 +501,11 @@ struct sidestep_engine;
  *
  * Chosen per tensor: private anonymous memory can be protected; files, shared memory, stacks,
  * SIDESTEP_TENSOR_PINNED, tensors that are not contiguous, and stretches of less than 1 MiB are
- * copied.  So is everything in blocking saves, under a pool_bytes that is smaller than the state,
- * and where the machine refuses (userfaultfd needs vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or
- * access to /dev/userfaultfd).  struct sidestep_save_info says how much, and why.
+ * copied.  So is everything in blocking saves, where the machine refuses (userfaultfd needs
+ * vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or access to /dev/userfaultfd), and where
+ * pool_bytes is too small even for what cannot be protected.  struct sidestep_save_info says how
+ * much, and why. Under a pool_bytes that is smaller than the state, who writes to it early may also
+ * have to wait for the disk, which makes room: ${faults_full}.
  */
 enum sidestep_snapshot {
     SIDESTEP_SNAPSHOT_AUTO, /* COW, and COPY where the last saves showed that COW gains nothing:
@@ -526,9 +528,10 @@ struct sidestep_engine_options {
     const struct sidestep_comm *comm; /* copied; NULL: a single process */
     uint32_t threads;       /* of each kind (staging; hashing and I/O); 0: by the machine */
     uint32_t flags;         /* SIDESTEP_ENGINE_* */
-    uint64_t pool_bytes;    /* hard cap of staging memory on this rank; 0: what the largest
-                               state so far needs.  Under a smaller cap a save writes the
-                               rest before it returns, and says so. */
+    uint64_t pool_bytes;    /* hard cap of staging memory on this rank, at least 16 MiB; 0: what
+                               the largest state so far needs.  Under a smaller cap a save by copy
+                               writes the rest before it returns, and says so; one by write
+                               protection lets who writes to the state wait */
     uint64_t timeout_ms;    /* give up on a silent rank; 0: 600,000 */
     const char *event_path; /* append one line of JSON per phase edge; NULL: none */
     void (*on_event)(void *event_context, const char *json_line); /* from any thread */
@@ -721,6 +724,11 @@ struct sidestep_save_info {
     uint64_t fault_ns;      /* that they waited, all threads together */
     uint64_t fault_max_ns;  /* the longest */
     char copy_reason[128];  /* why what is large enough to be protected was copied, or "" */
+    uint64_t faults_full;   /* of faults: that had to wait for room in the pool (pool_bytes of
+                               struct sidestep_engine_options) */
+    uint64_t pool_bytes;    /* of the pool, that were needed at once; known from WRITTEN on */
+    uint64_t ahead_bytes;   /* copied in the background, ahead of the disk */
+    uint64_t live_bytes;    /* written straight from the tensors, without a copy */
 };
 #define SIDESTEP_SAVE_INFO_INIT                                                                    \
     {                                                                                              \

@@ -270,6 +270,10 @@ class SaveInfo(Structure):
     fault_ns: int
     fault_max_ns: int
     copy_reason: Bytes
+    faults_full: int
+    pool_bytes: int
+    ahead_bytes: int
+    live_bytes: int
     _fields_ = [
         ("struct_size", Size),
         ("state", Int),
@@ -297,6 +301,10 @@ class SaveInfo(Structure):
         ("fault_ns", Uint64),
         ("fault_max_ns", Uint64),
         ("copy_reason", ctypes.c_char * 128),
+        ("faults_full", Uint64),
+        ("pool_bytes", Uint64),
+        ("ahead_bytes", Uint64),
+        ("live_bytes", Uint64),
     ]
 
 

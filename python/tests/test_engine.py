@@ -124,6 +124,7 @@ def test_snapshots(snapshot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIDESTEP_THREADS", "1")
     monkeypatch.setenv("SIDESTEP_POOL_BYTES", str(16 << 20))
+    monkeypatch.setenv("SIDESTEP_SNAPSHOT", "copy")
     monkeypatch.setenv("SIDESTEP_EVENTS", str(tmp_path / "events-{rank}"))
     before = len(os.listdir("/proc/self/task"))
     with engine_of(Comm()) as engine:

@@ -48,7 +48,27 @@ static void learn(struct hold *hold)
     hold->copies = hold->patience;
 }
 
-struct cow *hold_choose(struct hold *hold, const struct image *image,
+bool hold_expects(struct hold *hold)
+{
+    hold_open(hold);
+    return hold->cow != NULL;
+}
+
+void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES])
+{
+    hold->learnt = true;
+    snprintf(reason, HOLD_REASON_BYTES,
+             "its memory could not be protected, nor copied into what "
+             "pool_bytes allows");
+}
+
+uint64_t hold_patience(const struct hold *hold)
+{
+    (void)hold;
+    return 0;
+}
+
+struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t pool_bytes,
                         char reason[HOLD_REASON_BYTES])
 {
     struct sidestep_error err = {0};
@@ -69,7 +89,7 @@ struct cow *hold_choose(struct hold *hold, const struct image *image,
                  "by cow, %u %% of it was copied while the program waited", hold->lost_percent);
         return NULL;
     }
-    if (cow_prepare(hold->cow, image, &held_bytes, &err) != SIDESTEP_OK) {
+    if (cow_prepare(hold->cow, image, pool_bytes, &held_bytes, &err) != SIDESTEP_OK) {
         snprintf(reason, HOLD_REASON_BYTES, "%s", err.message);
         return NULL;
     }
@@ -88,6 +108,7 @@ void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info)
     info->copy_bytes = stats->copied_bytes;
     info->faults = stats->faults;
     info->faults_waited = stats->faults_waited;
+    info->faults_full = stats->faults_full;
     info->fault_bytes = stats->fault_bytes;
     info->fault_ns = stats->fault_ns;
     info->fault_max_ns = stats->fault_max_ns;
@@ -95,14 +116,14 @@ void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info)
 
 void hold_event(const struct sidestep_save_info *info, json_t *fields)
 {
-    json_t *more =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "snapshot",
-                  info->snapshot == SIDESTEP_SNAPSHOT_COW ? "cow" : "copy", "cow_bytes",
-                  (json_int_t)info->cow_bytes, "copy_bytes", (json_int_t)info->copy_bytes,
-                  "release_ns", (json_int_t)info->release_ns, "faults", (json_int_t)info->faults,
-                  "faults_waited", (json_int_t)info->faults_waited, "fault_bytes",
-                  (json_int_t)info->fault_bytes, "fault_ns", (json_int_t)info->fault_ns,
-                  "fault_max_ns", (json_int_t)info->fault_max_ns, "copy_reason", info->copy_reason);
+    json_t *more = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "snapshot",
+        info->snapshot == SIDESTEP_SNAPSHOT_COW ? "cow" : "copy", "cow_bytes",
+        (json_int_t)info->cow_bytes, "copy_bytes", (json_int_t)info->copy_bytes, "release_ns",
+        (json_int_t)info->release_ns, "faults", (json_int_t)info->faults, "faults_waited",
+        (json_int_t)info->faults_waited, "faults_full", (json_int_t)info->faults_full,
+        "fault_bytes", (json_int_t)info->fault_bytes, "fault_ns", (json_int_t)info->fault_ns,
+        "fault_max_ns", (json_int_t)info->fault_max_ns, "copy_reason", info->copy_reason);
 
     if (more != NULL)
         (void)json_object_update(fields, more);

@@ -29,10 +29,16 @@ struct hold {
 /* Open what cow needs, if it is wanted.  What fails is remembered as the reason. */
 void hold_open(struct hold *hold);
 void hold_close(struct hold *hold);
-/* What to hold ${image} with, prepared; NULL: copy.  ${reason}: why all or some is copied, or "".
- */
-struct cow *hold_choose(struct hold *hold, const struct image *image,
+/* May the next save be held?  It is copied if not. */
+bool hold_expects(struct hold *hold);
+/* What to hold ${image} with, prepared for a pool of ${pool_bytes}; NULL: copy.  ${reason}: why all
+ * or some is copied, or "". */
+struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t pool_bytes,
                         char reason[HOLD_REASON_BYTES]);
+/* That save could not be held after all: why. */
+void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES]);
+/* After how many faults of the save that was chosen last the copiers begin. */
+uint64_t hold_patience(const struct hold *hold);
 void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info);
 /* What an event says of it, into ${fields}; nothing if memory is short. */
 void hold_event(const struct sidestep_save_info *info, json_t *fields);

@@ -135,6 +135,16 @@ void neighbour_wait_end(struct neighbour *n)
     pthread_mutex_unlock(&n->shared.lock);
 }
 
+void neighbour_calm(struct neighbour *n)
+{
+    pid_t self = priority_self();
+
+    pthread_mutex_lock(&n->shared.lock);
+    if (n->lower && n->shared.waiting == 0)
+        priority_lower(self, &n->rights);
+    pthread_mutex_unlock(&n->shared.lock);
+}
+
 void neighbour_pause(struct neighbour *n, bool paused)
 {
     pthread_mutex_lock(&n->shared.lock);
@@ -144,11 +154,12 @@ void neighbour_pause(struct neighbour *n, bool paused)
 }
 
 /* Locked: how long ${bytes} have to wait from ${now}; 0: they are accounted for, and may go. */
-static uint64_t hold(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second, uint64_t now)
+static uint64_t hold(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
+                     uint64_t now)
 {
     uint64_t rate = n->bytes_per_second;
 
-    if (n->shared.waiting == 0) {
+    if (n->shared.waiting == 0 && !hurry) {
         if (n->shared.paused)
             return SLICE_NS;
         if (rate == 0 || (bytes_per_second != 0 && bytes_per_second < rate))
@@ -163,12 +174,13 @@ static uint64_t hold(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_sec
 }
 
 uint64_t neighbour_take(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
-                        const atomic_bool *stop)
+                        const atomic_bool *hurry, const atomic_bool *stop)
 {
     uint64_t began = clock_now(clock_system()), now = began, left;
 
     pthread_mutex_lock(&n->shared.lock);
-    while (!atomic_load(stop) && (left = hold(n, bytes, bytes_per_second, now)) != 0) {
+    while (!atomic_load(stop) && (left = hold(n, bytes, bytes_per_second,
+                                              hurry != NULL && atomic_load(hurry), now)) != 0) {
         uint64_t until = now + min_u64(left, SLICE_NS);
         struct timespec at = {.tv_sec = (time_t)(until / NS_PER_S),
                               .tv_nsec = (long)(until % NS_PER_S)};

@@ -45,9 +45,12 @@ void neighbour_leave(struct neighbour *n);
 void neighbour_wait_begin(struct neighbour *n);
 void neighbour_wait_end(struct neighbour *n);
 void neighbour_pause(struct neighbour *n, bool paused);
+/* The calling thread, which was raised by others, has the priority again that it should have. */
+void neighbour_calm(struct neighbour *n);
 /* Before ${bytes} are written: wait until they may be.  ${bytes_per_second} holds, beside the limit
- * of all, unless somebody waits (0: none).  Returns soon once ${*stop}.  How long it took. */
+ * of all, unless somebody waits (0: none).  ${hurry}: while that is true, somebody does, too; or
+ * NULL.  Returns soon once ${*stop}.  How long it took. */
 uint64_t neighbour_take(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
-                        const atomic_bool *stop);
+                        const atomic_bool *hurry, const atomic_bool *stop);
 
 #endif

@@ -17,14 +17,15 @@ uint64_t pipeline_wanted_bytes(const struct image *image)
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
                                    struct sidestep_error *err)
 {
-    *p = (struct pipeline){.image = image, .pool = pool->bytes};
-    if (pool->length < pipeline_wanted_bytes(image)) {
-        p->slots = pool->length / IMAGE_WINDOW_MAX_BYTES;
-        assert(p->slots >= 2);
-    }
+    *p = (struct pipeline){.image = image, .pool = pool};
+    TRY(places_new(&p->places, image, err));
     p->shared.states = memory_new(image->window_count, 1);
-    if (p->shared.states == NULL)
+    if (p->shared.states == NULL) {
+        places_free(&p->places);
         return FAIL_NOMEM(err, image->window_count);
+    }
+    p->streamed = pool->length < pipeline_wanted_bytes(image);
+    assert(!p->streamed || pool->length >= PIPELINE_MIN_POOL_BYTES);
     pthread_mutex_init(&p->shared.lock, NULL);
     pthread_cond_init(&p->shared.changed, NULL);
     return SIDESTEP_OK;
@@ -36,14 +37,9 @@ void pipeline_release(struct pipeline *p)
         return;
     free(p->shared.states);
     p->shared.states = NULL;
+    places_free(&p->places);
     pthread_cond_destroy(&p->shared.changed);
     pthread_mutex_destroy(&p->shared.lock);
-}
-
-static uint8_t *window_buffer(const struct pipeline *p, size_t i)
-{
-    return p->slots == 0 ? p->pool + p->image->windows[i].offset
-                         : p->pool + (i % p->slots) * IMAGE_WINDOW_MAX_BYTES;
 }
 
 static void fail_locked(struct pipeline *p, const struct sidestep_error *why)
@@ -70,25 +66,28 @@ void pipeline_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *wri
     pthread_mutex_unlock(&p->shared.lock);
 }
 
-/* Locked: is the place of window ${i} free? */
-static bool has_place(const struct pipeline *p, size_t i)
+/* Locked: is there one more window to stage, and a place for it?  Places are given in order, as
+ * places.h wants it. */
+static bool may_stage(struct pipeline *p)
 {
-    return p->slots == 0 || i < p->slots || p->shared.states[i - p->slots] == WINDOW_WRITTEN;
+    bool ahead = p->cow == NULL || atomic_load(&p->copiers_run);
+
+    return p->shared.stage_next < p->image->window_count &&
+           places_take(p->places, p->shared.stage_next, ahead ? PLACES_AHEAD : PLACES_IN_ORDER) !=
+               NULL;
 }
 
-/* Take the next window to stage, waiting for its place; false: none left, or failed. */
+/* Take the next window to stage, waiting for a place; false: none left, or failed. */
 static bool take_stage(struct pipeline *p, size_t *i)
 {
     bool taken = false;
 
     pthread_mutex_lock(&p->shared.lock);
-    *i = p->shared.stage_next;
-    if (*i < p->image->window_count && !p->shared.failed) {
-        p->shared.stage_next++;
-        while (!has_place(p, *i) && !p->shared.failed)
-            pthread_cond_wait(&p->shared.changed, &p->shared.lock);
-        taken = !p->shared.failed;
-    }
+    while (!p->shared.failed && p->shared.stage_next < p->image->window_count &&
+           !(taken = may_stage(p)))
+        pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+    if (taken)
+        *i = p->shared.stage_next++;
     pthread_mutex_unlock(&p->shared.lock);
     return taken;
 }
@@ -98,7 +97,7 @@ static bool stage_window(struct pipeline *p, size_t i)
     struct sidestep_error why = {0};
 
     if (p->cow == NULL) {
-        image_stage(p->image, i, window_buffer(p, i));
+        image_stage(p->image, i, places_of(p->places, i));
         return true;
     }
     if (cow_stage(p->cow, p->image, i, &why) == SIDESTEP_OK)
@@ -119,35 +118,65 @@ static bool count_staged(struct pipeline *p, size_t i)
     return last;
 }
 
+/* Stage window ${i}, which was taken. */
+static bool stage_taken(struct pipeline *p, size_t i)
+{
+    if (!stage_window(p, i))
+        return false;
+    if (count_staged(p, i) && p->released != NULL)
+        p->released(p->context);
+    return true;
+}
+
 static void stage_windows(void *context)
 {
     struct pipeline *p = context;
     size_t i;
 
-    while (take_stage(p, &i) && stage_window(p, i))
-        if (count_staged(p, i) && p->released != NULL)
-            p->released(p->context);
+    while (take_stage(p, &i) && stage_taken(p, i)) {
+    }
 }
 
 void pipeline_stage(struct pipeline *p, struct workers *workers)
 {
+    if (p->streamed)
+        places_set_shared(p->places, p->pool->bytes, p->pool->length, p->pool->length);
+    else
+        places_set_whole(p->places, p->pool->bytes);
     workers_run(workers, stage_windows, p);
 }
 
-void pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
+bool pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
                    void (*released)(void *context), void *context)
 {
-    assert(p->slots == 0);
+    if (!cow_arm(cow, p->image, p->places, p->pool, workers))
+        return false;
     p->cow = cow;
+    p->streamed = false;
     p->released = released;
     p->context = context;
     p->stagers = workers;
-    cow_arm(cow, p->image, p->pool, workers);
+    return true;
 }
 
-void pipeline_start_staging(struct pipeline *p)
+/* One of those that run ahead, once it is time. */
+static void copy_ahead(void *context)
 {
-    p->staging = (struct workers_job){.run = stage_windows, .context = p};
+    struct pipeline *p = context;
+    size_t i;
+
+    if (!cow_await_faults(p->cow, p->patience))
+        return;
+    atomic_store(&p->copiers_run, true);
+    while (take_stage(p, &i) && stage_taken(p, i))
+        atomic_fetch_add(&p->ahead_bytes, p->image->windows[i].bytes);
+}
+
+void pipeline_start_staging(struct pipeline *p, uint64_t patience)
+{
+    p->patience = patience;
+    p->writers_stage = patience != 0 || workers_count(p->stagers) == 0;
+    p->staging = (struct workers_job){.run = copy_ahead, .context = p};
     workers_start(p->stagers, &p->staging, PIPELINE_COPIERS);
 }
 
@@ -155,7 +184,7 @@ void pipeline_settle(struct pipeline *p)
 {
     if (p->stagers == NULL)
         return;
-    stage_windows(p); /* where there is nobody else for it; a no-op else */
+    cow_end_wait(p->cow);
     workers_wait(p->stagers, &p->staging);
     p->stagers = NULL;
     cow_release(p->cow);
@@ -181,7 +210,7 @@ struct writer {
 static void hash_window(struct pipeline *p, size_t i)
 {
     pthread_mutex_unlock(&p->shared.lock);
-    image_hash(p->image, i, window_buffer(p, i));
+    image_hash(p->image, i, places_of(p->places, i));
     pthread_mutex_lock(&p->shared.lock);
     p->shared.states[i] = WINDOW_HASHED;
     while (p->shared.hashed < p->image->window_count &&
@@ -201,14 +230,16 @@ static void start_window(struct writer *writer, size_t i)
     uint64_t held_ns = 0;
 
     pthread_mutex_unlock(&p->shared.lock);
+    uint8_t *place = places_of(p->places, i);
     if (p->neighbour != NULL)
-        held_ns = neighbour_take(p->neighbour, w->bytes, p->bytes_per_second, &p->stop);
-    if (image_finish(p->image, i, window_buffer(p, i), &why) != SIDESTEP_OK) {
+        held_ns = neighbour_take(p->neighbour, w->bytes, p->bytes_per_second,
+                                 p->cow != NULL ? cow_is_full(p->cow) : NULL, &p->stop);
+    if (image_finish(p->image, i, place, &why) != SIDESTEP_OK) {
         pipeline_fail(p, &why);
     } else {
         writer->free = request->next;
         *request = (struct store_request){.file = writer->file,
-                                          .memory = window_buffer(p, i),
+                                          .memory = place,
                                           .bytes = w->bytes,
                                           .offset = w->offset,
                                           .is_write = true,
@@ -229,6 +260,9 @@ static void end_window(struct writer *writer, struct store_request *request)
     } else {
         /* States before ${hashed} are not looked at for hashing any more. */
         p->shared.states[request->tag] = WINDOW_WRITTEN;
+        places_give_back(p->places, request->tag);
+        if (p->cow != NULL)
+            cow_poke(p->cow);
         p->shared.written++;
         p->shared.written_bytes += p->image->windows[request->tag].bytes;
         pthread_cond_broadcast(&p->shared.changed);
@@ -248,6 +282,18 @@ static void wait_for_window(struct writer *writer)
     end_window(writer, request);
 }
 
+/* Locked: stage a window, if this is the writers' business; the lock is released meanwhile. */
+static bool stage_one(struct pipeline *p)
+{
+    if (!p->writers_stage || !may_stage(p))
+        return false;
+    size_t i = p->shared.stage_next++;
+    pthread_mutex_unlock(&p->shared.lock);
+    (void)stage_taken(p, i);
+    pthread_mutex_lock(&p->shared.lock);
+    return true;
+}
+
 /* Locked: one step towards the end; what keeps the disk busy comes first. */
 static void write_step(struct writer *writer)
 {
@@ -261,10 +307,30 @@ static void write_step(struct writer *writer)
     else if (p->shared.hash_next < p->image->window_count &&
              p->shared.states[p->shared.hash_next] == WINDOW_STAGED)
         hash_window(p, p->shared.hash_next++);
+    else if (stage_one(p))
+        return;
     else if (writer->queue.in_flight != 0)
         wait_for_window(writer);
     else
         pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+}
+
+/* The calling thread begins to write: behind the trainer's back, unless it waits. */
+static void join_others(struct pipeline *p)
+{
+    if (p->neighbour != NULL)
+        neighbour_join(p->neighbour);
+    if (p->cow != NULL)
+        cow_join(p->cow,
+                 p->neighbour != NULL && p->neighbour->lower ? &p->neighbour->rights : NULL);
+}
+
+static void leave_others(struct pipeline *p)
+{
+    if (p->cow != NULL)
+        cow_leave(p->cow);
+    if (p->neighbour != NULL)
+        neighbour_leave(p->neighbour);
 }
 
 static void write_windows(void *context)
@@ -273,21 +339,22 @@ static void write_windows(void *context)
     struct pipeline *p = writing->p;
     struct writer writer = {.p = p, .file = writing->file};
 
-    if (p->neighbour != NULL)
-        neighbour_join(p->neighbour);
+    join_others(p);
     store_queue_open(&writer.queue, writing->kind, writing->threads);
     for (unsigned i = 0; i < writer.queue.depth; i++) {
         writer.requests[i].next = writer.free;
         writer.free = &writer.requests[i];
     }
     pthread_mutex_lock(&p->shared.lock);
-    while (!p->shared.failed && p->shared.written < p->image->window_count)
+    while (!p->shared.failed && p->shared.written < p->image->window_count) {
         write_step(&writer);
+        if (p->cow != NULL && p->neighbour != NULL && cow_was_raised(p->cow))
+            neighbour_calm(p->neighbour);
+    }
     p->shared.used_ring = p->shared.used_ring || writer.queue.ring_count != 0;
     pthread_mutex_unlock(&p->shared.lock);
     store_queue_close(&writer.queue); /* after a failure, requests may still read the pool */
-    if (p->neighbour != NULL)
-        neighbour_leave(p->neighbour);
+    leave_others(p);
 }
 
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
@@ -297,8 +364,6 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
     struct writing writing = {
         .p = p, .file = file, .kind = kind, .threads = workers_count(workers) + 1};
 
-    if (p->stagers != NULL && workers_count(p->stagers) == 0)
-        stage_windows(p);
     workers_run(workers, write_windows, &writing);
     pipeline_settle(p);
     if (!p->shared.failed)

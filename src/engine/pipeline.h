@@ -5,11 +5,13 @@
  *      stage (copy)  ->  hash  ->  finish (tails) and write
  *
  * Windows pass in order through three cursors.  With a pool as large as the file each window has a
- * place of its own, and staging never waits; under a smaller cap the windows share slots, and
- * staging waits for the write that frees one.
+ * place of its own, and staging never waits; else windows share the pool (places.h), and staging
+ * waits for the write that frees a place.
  *
  * Staging is done in the call, or (pipeline_hold()) the tensors' memory is write-protected in the
- * call, and windows are staged behind the trainer's back.
+ * call, and windows are staged behind the trainer's back: by copiers, who run as far ahead of the
+ * writers as there is room; or, as long as the trainer lets the state be, by the writers
+ * themselves, who take no more of the pool than they need to keep the disk busy.
  */
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
@@ -20,21 +22,27 @@
 #include "engine/neighbour.h"
 #include "snapshot/cow.h"
 #include "snapshot/image.h"
+#include "snapshot/places.h"
 #include "snapshot/pool.h"
 #include "store/store_queue.h"
 
-/* The smallest cap: two slots. */
+/* The smallest cap: two windows. */
 #define PIPELINE_MIN_POOL_BYTES (2 * IMAGE_WINDOW_MAX_BYTES)
 /* Threads that stage behind the trainer's back: they take its memory's bandwidth. */
 #define PIPELINE_COPIERS 2u
 
 struct pipeline {
     struct image *image;
-    uint8_t *pool;
-    size_t slots;               /* 0: every window has its own place */
+    const struct pool *pool;
+    struct places *places;
+    bool streamed;              /* by copy, the pool is smaller than the file */
     struct cow *cow;            /* pipeline_hold() was called ... */
     struct workers *stagers;    /* ... and these stage, ... */
     struct workers_job staging; /* ... until pipeline_settle() */
+    uint64_t patience;          /* copiers begin after so many faults */
+    bool writers_stage;         /* where copiers wait, or there are none */
+    atomic_bool copiers_run;
+    _Atomic uint64_t ahead_bytes; /* they have staged */
     void (*released)(void *context);
     void *context;
     /* May be set before pipeline_write(): to whom the writers give way (NULL: nobody), and how fast
@@ -69,13 +77,14 @@ void pipeline_release(struct pipeline *p);
 
 /* Copy all windows, on the caller and ${workers}.  Returns early if the write has failed. */
 void pipeline_stage(struct pipeline *p, struct workers *workers);
-/* Instead: write-protect what ${cow} was prepared for, copy what it cannot hold, and return ... */
-void pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
+/* Instead: write-protect what ${cow} was prepared for, copy what it cannot hold, and return ...
+ * False: it cannot be after all, nothing has changed, and pipeline_stage() is to be called. */
+bool pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
                    void (*released)(void *context), void *context);
-/* ... and then let ${workers} stage the rest in the background; without any, pipeline_write() does.
- * ${released} is called, on whatever thread, when all is staged.  Only with a place for each
- * window. */
-void pipeline_start_staging(struct pipeline *p);
+/* ... and then let the workers stage the rest in the background, after ${patience} faults; until
+ * then, or without any, pipeline_write() does.  ${released} is called, on whatever thread, when all
+ * is staged. */
+void pipeline_start_staging(struct pipeline *p, uint64_t patience);
 /* End what pipeline_hold() began: all is staged, or the write has failed.  Before the pool or the
  * image is used again, and before the caller is told the end.  Else a no-op. */
 void pipeline_settle(struct pipeline *p);

@@ -135,7 +135,9 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
     if (engine->pool_cap != 0 && wanted > engine->pool_cap)
         wanted = engine->pool_cap;
     uint64_t from = clock_now(engine->clock);
-    TRY(pool_reserve(&engine->pool, wanted, engine->stagers, err));
+    /* What is held needs the pool only by and by, and maybe little of it. */
+    bool at_once = s->blocking || !hold_expects(&engine->hold);
+    TRY(pool_reserve(&engine->pool, wanted, at_once ? engine->stagers : NULL, err));
     s->info->pool_ns += since(s, from);
     pipeline_release(&s->save->pipeline);
     return pipeline_init(&s->save->pipeline, &engine->image, &engine->pool, err);
@@ -299,7 +301,7 @@ static void set_staged(struct starting *s, uint64_t from)
 static void stage(struct starting *s)
 {
     struct sidestep_save *save = s->save;
-    bool streamed = save->pipeline.slots != 0;
+    bool streamed = save->pipeline.streamed;
     uint64_t from = clock_now(s->engine->clock);
 
     if (streamed || s->blocking)
@@ -333,40 +335,40 @@ static void on_released(void *context)
 
 /* Protect.  Nobody looks at STAGED before the call has returned, but RELEASED must not come first,
  * so the copiers start after it. */
-static void hold(struct starting *s, struct cow *cow)
+static bool hold(struct starting *s, struct cow *cow)
 {
     struct sidestep_save *save = s->save;
     uint64_t from = clock_now(s->engine->clock);
     struct cow_stats stats;
 
-    pipeline_hold(&save->pipeline, cow, s->engine->stagers, on_released, save);
+    if (!pipeline_hold(&save->pipeline, cow, s->engine->stagers, on_released, save))
+        return false;
     cow_get_stats(cow, &stats);
     hold_report(&stats, s->info);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(s, from);
-    pipeline_start_staging(&save->pipeline);
+    pipeline_start_staging(&save->pipeline, hold_patience(&s->engine->hold));
     save_release_runner(save, false);
+    return true;
 }
 
 static void hold_or_stage(struct starting *s)
 {
-    const char *unfit = NULL;
+    struct sidestep_engine *engine = s->engine;
     struct cow *cow = NULL;
 
     if (s->blocking)
-        unfit = "the call waits for the end anyway";
-    else if (s->save->pipeline.slots != 0)
-        unfit = "pool_bytes is smaller than the state";
-    if (unfit == NULL)
-        cow = hold_choose(&s->engine->hold, &s->engine->image, s->info->copy_reason);
+        snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
+                 "the call waits for the end anyway");
     else
-        snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s", unfit);
+        cow = hold_choose(&engine->hold, &engine->image, engine->pool.length, s->info->copy_reason);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COPY;
-    s->info->copy_bytes = cow_tensor_bytes(&s->engine->image);
+    s->info->copy_bytes = cow_tensor_bytes(&engine->image);
+    if (cow != NULL && hold(s, cow))
+        return;
     if (cow != NULL)
-        hold(s, cow);
-    else
-        stage(s);
+        hold_refuse(&engine->hold, s->info->copy_reason);
+    stage(s);
 }
 
 static void keep_as_last(struct starting *s)

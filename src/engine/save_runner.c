@@ -63,6 +63,8 @@ static void note_io(struct sidestep_save *save, struct store_file *file)
     pthread_mutex_lock(&save->shared.lock);
     save->shared.info.flags |= flags;
     save->shared.info.held_ns = save->pipeline.shared.held_ns;
+    save->shared.info.pool_bytes = places_used_bytes(save->pipeline.places);
+    save->shared.info.ahead_bytes = atomic_load(&save->pipeline.ahead_bytes);
     pthread_mutex_unlock(&save->shared.lock);
 }
 

@@ -20,6 +20,9 @@
     ((uint64_t)64 << 20) /* a thread's share of protecting: a multiple of granules                 \
                           */
 
+/* So much is copied aside at most where the pool could be whole. */
+#define MAX_ASIDE_BYTES ((uint64_t)64 << 20)
+
 void *cow_map(size_t bytes)
 {
     void *map = fault_hit("memory") ? MAP_FAILED
@@ -56,6 +59,9 @@ static enum sidestep_status open_parts(struct cow *cow, bool user_mode_only, uns
     cow->stop_fd = fault_hit("cow.eventfd") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cow->stop_fd < 0)
         return FAIL_SYS(err, "make an eventfd");
+    cow->poke_fd = fault_hit("cow.eventfd") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (cow->poke_fd < 0)
+        return FAIL_SYS(err, "make an eventfd");
     cow->bounces = cow_map(COW_BOUNCES * COW_BOUNCE_BYTES);
     if (cow->bounces == NULL)
         return FAIL_NOMEM(err, COW_BOUNCES * COW_BOUNCE_BYTES);
@@ -75,7 +81,7 @@ enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned ha
     *out = NULL;
     if (cow == NULL)
         return FAIL_NOMEM(err, sizeof(*cow));
-    cow->uffd.fd = cow->stop_fd = -1;
+    cow->uffd.fd = cow->stop_fd = cow->poke_fd = -1;
     memset(cow->shared.free_bounces, 0xff, sizeof(cow->shared.free_bounces));
     pthread_mutex_init(&cow->shared.lock, NULL);
     pthread_cond_init(&cow->shared.changed, NULL);
@@ -109,11 +115,15 @@ void cow_close(struct cow **out)
     uffd_close(&cow->uffd);
     if (cow->stop_fd >= 0)
         (void)close(cow->stop_fd);
+    if (cow->poke_fd >= 0)
+        (void)close(cow->poke_fd);
     cow_plan_release(&cow->plan);
     if (cow->bounces != NULL)
         (void)munmap(cow->bounces, COW_BOUNCES * COW_BOUNCE_BYTES);
     if (cow->shared.cells != NULL)
         (void)munmap(cow->shared.cells, cow->shared.cells_room * sizeof(*cow->shared.cells));
+    if (cow->shared.pieces != NULL)
+        (void)munmap(cow->shared.pieces, cow->shared.pieces_room);
     pthread_cond_destroy(&cow->shared.changed);
     pthread_mutex_destroy(&cow->shared.lock);
     (void)munmap(cow, page_multiple(sizeof(*cow)));
@@ -142,11 +152,12 @@ static enum sidestep_status check_alive(struct cow *cow, struct sidestep_error *
 }
 
 /* Is the plan made for just these places? */
-static enum sidestep_status plan_fits(struct cow *cow, const struct image *image, bool *fits,
-                                      struct sidestep_error *err)
+static enum sidestep_status plan_fits(struct cow *cow, const struct image *image,
+                                      uint64_t pool_bytes, bool *fits, struct sidestep_error *err)
 {
     *fits = false;
-    if (!is_planned(cow) || cow->plan.item_count != image->count)
+    if (!is_planned(cow) || cow->plan.item_count != image->count ||
+        cow->planned_pool_bytes != pool_bytes || !cow_plan_has_cuts(&cow->plan, image))
         return SIDESTEP_OK;
     OWNED struct cow_place *places = memory_new(image->count, sizeof(*places));
     if (places == NULL)
@@ -179,19 +190,35 @@ static void register_ranges(struct cow *cow, struct cow_plan *plan)
     plan->range_count = kept;
 }
 
-static enum sidestep_status make_cells(struct cow *cow, size_t count, struct sidestep_error *err)
+/* Room for ${count} of ${size} bytes, in a mapping of its own; what was there is lost. */
+static enum sidestep_status make_room(void **at, size_t *room, size_t count, size_t size,
+                                      struct sidestep_error *err)
 {
-    if (count <= cow->shared.cells_room)
+    if (count <= *room)
         return SIDESTEP_OK;
-    size_t bytes = page_multiple(count * sizeof(*cow->shared.cells));
-    struct cow_cell *cells = cow_map(bytes);
-    if (cells == NULL)
+    size_t bytes = page_multiple(count * size);
+    void *map = cow_map(bytes);
+    if (map == NULL)
         return FAIL_NOMEM(err, bytes);
-    if (cow->shared.cells != NULL)
-        (void)munmap(cow->shared.cells, cow->shared.cells_room * sizeof(*cells));
-    cow->shared.cells = cells;
-    cow->shared.cells_room = bytes / sizeof(*cells);
+    if (*at != NULL)
+        (void)munmap(*at, *room * size);
+    *at = map;
+    *room = bytes / size;
     return SIDESTEP_OK;
+}
+
+static enum sidestep_status make_cells(struct cow *cow, const struct cow_plan *plan,
+                                       struct sidestep_error *err)
+{
+    void *cells = cow->shared.cells, *pieces = cow->shared.pieces;
+
+    enum sidestep_status status = make_room(&cells, &cow->shared.cells_room, plan->granule_count,
+                                            sizeof(*cow->shared.cells), err);
+    if (status == SIDESTEP_OK)
+        status = make_room(&pieces, &cow->shared.pieces_room, plan->piece_count, 1, err);
+    cow->shared.cells = cells;
+    cow->shared.pieces = pieces;
+    return status;
 }
 
 /* With the lock held, and no handler at work on the plan. */
@@ -202,8 +229,33 @@ static void lock_idle(struct cow *cow)
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
 }
 
+static uint64_t largest_window(const struct image *image)
+{
+    uint64_t largest = 0;
+
+    for (size_t i = 0; i < image->window_count; i++)
+        largest = max_u64(largest, image->windows[i].bytes);
+    return largest;
+}
+
+/* Windows share the pool where little has to be copied aside; else it must be whole. */
+static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image *image,
+                                      uint64_t pool_bytes, struct sidestep_error *err)
+{
+    TRY(cow_plan_fill(plan, image, true, err));
+    uint64_t aside = round_up(plan->aside_bytes, IMAGE_ALIGN), two = 2 * largest_window(image);
+    bool whole = pool_bytes >= image->body_bytes;
+    if (pool_bytes >= two && aside <= pool_bytes - two && (!whole || aside <= MAX_ASIDE_BYTES))
+        return SIDESTEP_OK;
+    if (whole)
+        return cow_plan_fill(plan, image, false, err);
+    return FAIL(err, SIDESTEP_ENOMEM,
+                "pool_bytes is too small: %llu MiB of the state cannot be protected",
+                (unsigned long long)(aside >> 20));
+}
+
 static enum sidestep_status plan_anew(struct cow *cow, const struct image *image,
-                                      struct sidestep_error *err)
+                                      uint64_t pool_bytes, struct sidestep_error *err)
 {
     struct cow_plan plan = {0};
 
@@ -216,16 +268,17 @@ static enum sidestep_status plan_anew(struct cow *cow, const struct image *image
         cow->shared.planned = true;
         pthread_mutex_unlock(&cow->shared.lock);
         register_ranges(cow, &plan);
-        status = cow_plan_fill(&plan, err);
+        status = fill_plan(&plan, image, pool_bytes, err);
     }
     lock_idle(cow);
     if (status == SIDESTEP_OK)
-        status = make_cells(cow, plan.granule_count, err);
+        status = make_cells(cow, &plan, err);
     if (status == SIDESTEP_OK) {
         for (size_t g = 0; g < plan.granule_count; g++)
             cow->shared.cells[g] = (struct cow_cell){0};
         cow_plan_release(&cow->plan);
         cow->plan = plan;
+        cow->planned_pool_bytes = pool_bytes;
     } else {
         cow->shared.planned = false;
     }
@@ -235,15 +288,15 @@ static enum sidestep_status plan_anew(struct cow *cow, const struct image *image
     return status;
 }
 
-enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t *held_bytes,
-                                 struct sidestep_error *err)
+enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t pool_bytes,
+                                 uint64_t *held_bytes, struct sidestep_error *err)
 {
     bool fits;
 
     TRY(check_alive(cow, err));
-    TRY(plan_fits(cow, image, &fits, err));
+    TRY(plan_fits(cow, image, pool_bytes, &fits, err));
     if (!fits)
-        TRY(plan_anew(cow, image, err));
+        TRY(plan_anew(cow, image, pool_bytes, err));
     *held_bytes = cow->plan.held_bytes;
     return SIDESTEP_OK;
 }
@@ -262,15 +315,22 @@ struct arming {
     atomic_size_t next_window;
 };
 
-/* Claim a granule that nobody has; false: somebody has, or had. */
-static bool claim(struct cow *cow, size_t g)
+/* Copy what nobody has copied of granule ${g}; the bytes of it. */
+static uint64_t take_now(struct cow *cow, size_t g)
 {
+    struct cow_cell *cell = &cow->shared.cells[g];
+    uint64_t bytes = 0;
+
     pthread_mutex_lock(&cow->shared.lock);
-    bool mine = cow->shared.cells[g].state == COW_PROTECTED;
-    if (mine)
-        cow->shared.cells[g].state = COW_TAKEN;
+    if (cell->state == COW_PROTECTED)
+        bytes = cow_claim(cow, g, true);
     pthread_mutex_unlock(&cow->shared.lock);
-    return mine;
+    if (bytes != 0)
+        cow_take(cow, g);
+    pthread_mutex_lock(&cow->shared.lock);
+    cow->shared.no_room = cow->shared.no_room || cell->state == COW_PROTECTED;
+    pthread_mutex_unlock(&cow->shared.lock);
+    return bytes;
 }
 
 static void arm_part(struct cow *cow, const struct cow_range *range, uint64_t begin, uint64_t end)
@@ -282,10 +342,8 @@ static void arm_part(struct cow *cow, const struct cow_range *range, uint64_t be
         range->first_granule + (begin / COW_GRANULE_BYTES - range->begin / COW_GRANULE_BYTES);
     uint64_t copied = 0;
     for (size_t g = first; g < cow->plan.granule_count && cow->plan.granules[g].begin < end; g++) {
-        if (cow->plan.granules[g].begin < begin || !claim(cow, g))
-            continue;
-        cow_take(cow, g);
-        copied += cow->plan.granules[g].end - cow->plan.granules[g].begin;
+        if (cow->plan.granules[g].begin >= begin)
+            copied += take_now(cow, g);
     }
     pthread_mutex_lock(&cow->shared.lock);
     cow->shared.stats.held_bytes -= min_u64(copied, cow->shared.stats.held_bytes);
@@ -315,11 +373,14 @@ static void arm_parts(struct arming *a)
 static void arm_on_thread(void *context)
 {
     struct arming *a = context;
+    const struct cow_plan *plan = &a->cow->plan;
 
     arm_parts(a);
     for (size_t i; (i = atomic_fetch_add(&a->next_window, 1)) < a->image->window_count;)
-        image_stage_data(a->image, i, a->cow->plan.held,
-                         a->cow->pool + a->image->windows[i].offset);
+        if (plan->shared)
+            image_put_aside(a->image, i, plan->held, plan->aside_at, a->cow->aside);
+        else
+            image_stage_data(a->image, i, plan->held, places_of(a->cow->places, i));
 }
 
 uint64_t cow_tensor_bytes(const struct image *image)
@@ -331,37 +392,75 @@ uint64_t cow_tensor_bytes(const struct image *image)
     return bytes;
 }
 
-void cow_arm(struct cow *cow, const struct image *image, uint8_t *pool, struct workers *workers)
+/* What is copied aside comes first, then the windows. */
+static void share_pool(struct cow *cow, struct places *places, const struct pool *pool,
+                       uint64_t largest)
+{
+    uint64_t aside = round_up(cow->plan.aside_bytes, IMAGE_ALIGN);
+    uint64_t left = round_down(pool->length - aside, IMAGE_ALIGN);
+    uint64_t reserve = min_u64(round_down(left / 2, IMAGE_ALIGN), COW_RESERVE_BYTES);
+
+    cow->aside = pool->bytes;
+    places_set_shared(places, pool->bytes + aside, left,
+                      max_u64(reserve, min_u64(left, 2 * largest)));
+}
+
+static void set_cells(struct cow *cow)
+{
+    const struct cow_plan *plan = &cow->plan;
+
+    memset(cow->shared.pieces, COW_UNTOUCHED, plan->piece_count);
+    for (size_t g = 0; g < plan->granule_count; g++)
+        cow->shared.cells[g] = (struct cow_cell){
+            .state = COW_PROTECTED,
+            .missing =
+                (uint32_t)(plan->granules[g + 1].first_piece - plan->granules[g].first_piece),
+        };
+    cow->shared.left = plan->granule_count;
+    cow->shared.waiting = 0;
+    atomic_store(&cow->full, false);
+}
+
+bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
+             const struct pool *pool, struct workers *workers)
 {
     struct arming arming = {.cow = cow, .image = image};
 
     lock_idle(cow);
-    cow->pool = pool;
-    for (size_t g = 0; g < cow->plan.granule_count; g++)
-        cow->shared.cells[g] = (struct cow_cell){.state = COW_PROTECTED};
-    cow->shared.left = cow->plan.granule_count;
-    cow->shared.failed = false;
+    cow->places = places;
+    cow->aside = NULL;
+    if (cow->plan.shared)
+        share_pool(cow, places, pool, largest_window(image));
+    else
+        places_set_whole(places, pool->bytes);
+    set_cells(cow);
+    cow->shared.failed = cow->shared.no_room = cow->shared.end_wait = false;
     cow->shared.stats = (struct cow_stats){
         .held_bytes = cow->plan.held_bytes,
         .copied_bytes = cow_tensor_bytes(image) - cow->plan.held_bytes,
     };
     pthread_mutex_unlock(&cow->shared.lock);
     workers_run(workers, arm_on_thread, &arming);
+    pthread_mutex_lock(&cow->shared.lock);
+    bool armed = !cow->shared.no_room;
+    pthread_mutex_unlock(&cow->shared.lock);
+    if (!armed)
+        cow_release(cow);
+    return armed;
 }
 
 /* ---- staging */
 
-/* Granule ${g} is in the pool, or the save has failed. */
+/* What of granule ${g} lies in windows with a place is in the pool, or the save has failed. */
 static void stage_granule(struct cow *cow, size_t g)
 {
-    if (claim(cow, g)) {
-        cow_take(cow, g);
-        return;
-    }
     pthread_mutex_lock(&cow->shared.lock);
-    while (cow->shared.cells[g].state != COW_GIVEN_BACK)
+    while (cow->shared.cells[g].state == COW_TAKEN)
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+    bool mine = cow->shared.cells[g].state == COW_PROTECTED && cow_claim(cow, g, false) != 0;
     pthread_mutex_unlock(&cow->shared.lock);
+    if (mine)
+        cow_take(cow, g);
 }
 
 static void stage_item(struct cow *cow, const struct image *image, size_t i, size_t k)
@@ -384,8 +483,12 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
 {
     enum sidestep_status status = SIDESTEP_OK;
 
+    uint8_t *place = places_of(cow->places, i);
+
     (void)fault_hit("cow.stage");
-    image_stage_frame(image, i, cow->pool + image->windows[i].offset);
+    image_stage_frame(image, i, place);
+    if (cow->plan.shared)
+        image_stage_aside(image, i, cow->plan.held, cow->plan.aside_at, cow->aside, place);
     for (size_t k = image->windows[i].first_item; image_reaches(image, i, k); k++)
         stage_item(cow, image, i, k);
     pthread_mutex_lock(&cow->shared.lock);
@@ -406,12 +509,80 @@ void cow_release(struct cow *cow)
         if (cow->shared.cells[g].state == COW_PROTECTED) {
             cow->shared.cells[g].state = COW_GIVEN_BACK;
             cow->shared.left--;
+            cow_end_waiting(cow, g);
         }
     while (cow->shared.left != 0)
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
     pthread_mutex_unlock(&cow->shared.lock);
     for (size_t i = 0; lift && i < cow->plan.range_count; i++)
         cow_lift(cow, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
+}
+
+/* ---- who helps */
+
+void cow_join(struct cow *cow, const struct priority_rights *rights)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    assert(cow->shared.helper_count < COW_MAX_HELPERS);
+    struct cow_helper *helper = &cow->shared.helpers[cow->shared.helper_count++];
+    *helper = (struct cow_helper){.thread = priority_self(), .raised = rights == NULL};
+    if (rights != NULL)
+        helper->rights = *rights;
+    pthread_mutex_unlock(&cow->shared.lock);
+}
+
+/* Locked. */
+static struct cow_helper *find_helper(struct cow *cow)
+{
+    pid_t self = priority_self();
+    unsigned i = 0;
+
+    while (cow->shared.helpers[i].thread != self)
+        i++;
+    assert(i < cow->shared.helper_count);
+    return &cow->shared.helpers[i];
+}
+
+void cow_leave(struct cow *cow)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    *find_helper(cow) = cow->shared.helpers[cow->shared.helper_count - 1];
+    cow->shared.helper_count--;
+    pthread_mutex_unlock(&cow->shared.lock);
+}
+
+bool cow_was_raised(struct cow *cow)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    struct cow_helper *helper = find_helper(cow);
+    bool was_raised = helper->raised && cow->shared.waiting == 0;
+    if (was_raised)
+        helper->raised = false;
+    pthread_mutex_unlock(&cow->shared.lock);
+    return was_raised;
+}
+
+const atomic_bool *cow_is_full(const struct cow *cow)
+{
+    return &cow->full;
+}
+
+bool cow_await_faults(struct cow *cow, uint64_t faults)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    while (cow->shared.stats.faults < faults && !cow->shared.end_wait && !cow->shared.failed)
+        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+    bool ended = cow->shared.end_wait;
+    pthread_mutex_unlock(&cow->shared.lock);
+    return !ended;
+}
+
+void cow_end_wait(struct cow *cow)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    cow->shared.end_wait = true;
+    pthread_cond_broadcast(&cow->shared.changed);
+    pthread_mutex_unlock(&cow->shared.lock);
 }
 
 void cow_get_stats(struct cow *cow, struct cow_stats *stats)

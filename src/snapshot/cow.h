@@ -3,12 +3,15 @@
  * cow.h -- hold still without copying first: the caller's pages are write-protected, the call
  * returns, and each granule of them is copied into the pool before anybody writes to it.
  *
- *      protected  ->  being copied  ->  copied and given back
+ *      protected  <->  taken: some of it is being copied  ->  copied and given back
  *
  * Two kinds of threads take granules: whoever stages a window (cow_stage(), in the order of the
  * file, ahead of the trainer if it can), and the fault handlers, for a trainer that writes to a
- * granule which nobody has copied yet.  Each granule is copied once, by who claimed it under the
- * lock; the lock is not held while copying.
+ * granule which nobody has copied yet.  A piece of a granule is copied once its window has a place
+ * in the pool (places.h), by who took the granule under the lock; the lock is not held while
+ * copying.  Handlers also ask for the places that are missing.  Where there is none, the writer
+ * waits, but no handler does: the granule stays protected until its window is staged in its turn,
+ * or cow_poke() has handlers look again.
  *
  * Rules:
  *  1. A granule is given back only after its bytes are in the pool, so what is written to storage
@@ -28,12 +31,20 @@
 #ifndef SNAPSHOT_COW_H
 #define SNAPSHOT_COW_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/priority.h"
 #include "base/workers.h"
 #include "snapshot/image.h"
+#include "snapshot/places.h"
+#include "snapshot/pool.h"
+
+/* Of a pool that windows share, this much is in reserve (places.h), or half: what is being hashed
+ * and written at once. */
+#define COW_RESERVE_BYTES ((uint64_t)48 << 20)
 
 struct cow;
 
@@ -42,6 +53,7 @@ struct cow_stats {
     uint64_t copied_bytes;  /* at once, because they could not be */
     uint64_t faults;        /* writes of the trainer that had to wait */
     uint64_t faults_waited; /* ... for a copy that was under way */
+    uint64_t faults_full;   /* ... for room in the pool */
     uint64_t fault_bytes;   /* copied because of them */
     uint64_t fault_ns;      /* that they waited, all together */
     uint64_t fault_max_ns;  /* the longest */
@@ -53,18 +65,35 @@ enum sidestep_status cow_open(struct cow **cow, bool user_mode_only, unsigned ha
 /* Nothing is armed. */
 void cow_close(struct cow **cow);
 
-/* Find out what of ${image} can be protected, and have that registered.  *held_bytes == 0: nothing.
- * On an error nothing has changed. */
-enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t *held_bytes,
-                                 struct sidestep_error *err);
-/* Protect it, and copy the rest into ${pool}, which has a place for every byte of the file, on the
- * caller and ${workers}.  After that the caller may modify the tensors.  What cannot be protected
- * after all is copied. */
-void cow_arm(struct cow *cow, const struct image *image, uint8_t *pool, struct workers *workers);
-/* Complete window ${i} of the image that is armed.  Any thread, each window once.  Fails if its
- * memory is gone. */
+/* Find out what of ${image} can be protected, and have that registered, for a pool of
+ * ${pool_bytes}. *held_bytes == 0: nothing.  ENOMEM where the pool could not even take what has to
+ * be copied at once.  On an error nothing has changed. */
+enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t pool_bytes,
+                                 uint64_t *held_bytes, struct sidestep_error *err);
+/* Protect it, and copy the rest into ${pool}, on the caller and ${workers}.  After that the caller
+ * may modify the tensors.  ${places} are set for the save, and stay until cow_release().  What
+ * cannot be protected after all is copied; false: there was no room for that, and nothing is
+ * protected. */
+bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
+             const struct pool *pool, struct workers *workers);
+/* Complete window ${i} of the image that is armed, which has a place.  Any thread, each window
+ * once.  Fails if its memory is gone. */
 enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_t i,
                                struct sidestep_error *err);
+/* Places have become free: whom may they serve? */
+void cow_poke(struct cow *cow);
+/* The calling thread begins, and ends, to do what writers may have to wait for, at a priority that
+ * ${rights} allow to be raised (NULL: it is not lowered).  Handlers raise it when somebody waits;
+ * cow_was_raised() tells the thread, once nobody waits any more, that it may lower itself again. */
+void cow_join(struct cow *cow, const struct priority_rights *rights);
+void cow_leave(struct cow *cow);
+bool cow_was_raised(struct cow *cow);
+/* True while somebody waits for a place in the pool.  Lasts as long as ${cow}. */
+const atomic_bool *cow_is_full(const struct cow *cow);
+/* Wait until ${faults} writes of the trainer have had to wait; false: cow_end_wait() was called
+ * first, in this save. */
+bool cow_await_faults(struct cow *cow, uint64_t faults);
+void cow_end_wait(struct cow *cow);
 /* Lift what is still protected: nobody will stage it.  Waits for copies that are under way. */
 void cow_release(struct cow *cow);
 

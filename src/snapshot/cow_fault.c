@@ -62,7 +62,7 @@ static void lose(struct cow *cow, uint64_t begin, uint64_t end, const char *how)
         return;
     for (size_t g = 0; g < plan->granule_count; g++) {
         const struct cow_granule *granule = &plan->granules[g];
-        if (granule->begin >= end || granule->end <= begin ||
+        if (granule->begin >= end || granule->end <= begin || cow->shared.cells[g].missing == 0 ||
             cow->shared.cells[g].state == COW_GIVEN_BACK)
             continue;
         const struct cow_piece *piece = &plan->pieces[granule->first_piece];
@@ -163,19 +163,26 @@ void cow_lift(struct cow *cow, uint64_t begin, uint64_t end)
 
 /* ---- granules */
 
-/* Bytes [begin, begin + bytes) of the process's memory are in ${bytes_at}: to their places. */
+/* Bytes [begin, end) of the process's memory are at ${from}: to the places of what is claimed. */
 static void place_bytes(struct cow *cow, size_t g, const uint8_t *from, uint64_t begin,
                         uint64_t end)
 {
     const struct cow_plan *plan = &cow->plan;
+    uint8_t *place = NULL;
+    size_t window = SIZE_MAX;
 
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
         uint64_t first = max_u64(begin, piece->address);
         uint64_t last = min_u64(end, piece->address + piece->bytes);
-        if (first < last)
-            stream_copy(cow->pool + piece->file_offset + (first - piece->address),
-                        from + (first - begin), last - first);
+        if (first >= last || cow->shared.pieces[i] != COW_COPYING)
+            continue;
+        if (piece->window != window) {
+            window = piece->window;
+            place = places_of(cow->places, window) - plan->cuts[window];
+        }
+        stream_copy(place + piece->file_offset + (first - piece->address), from + (first - begin),
+                    last - first);
     }
 }
 
@@ -192,16 +199,33 @@ static int read_self(void *to, uint64_t from, size_t bytes)
     return (size_t)n == bytes ? 0 : EFAULT;
 }
 
-static int copy_granule(struct cow *cow, size_t g, uint8_t *bounce)
+/* What of granule ${g} is claimed lies in [*begin, *end). */
+static void span_claimed(const struct cow *cow, size_t g, uint64_t *begin, uint64_t *end)
 {
-    const struct cow_granule *granule = &cow->plan.granules[g];
+    const struct cow_plan *plan = &cow->plan;
 
-    for (uint64_t at = granule->begin; at < granule->end; at += COW_BOUNCE_BYTES) {
-        uint64_t end = min_u64(at + COW_BOUNCE_BYTES, granule->end);
-        int failed = read_self(bounce, at, end - at);
+    *begin = plan->granules[g].end;
+    *end = plan->granules[g].begin;
+    for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
+        const struct cow_piece *piece = &plan->pieces[i];
+        if (cow->shared.pieces[i] != COW_COPYING)
+            continue;
+        *begin = min_u64(*begin, piece->address);
+        *end = max_u64(*end, piece->address + piece->bytes);
+    }
+}
+
+static int copy_claimed(struct cow *cow, size_t g, uint8_t *bounce)
+{
+    uint64_t begin, end;
+
+    span_claimed(cow, g, &begin, &end);
+    for (uint64_t at = begin; at < end; at += COW_BOUNCE_BYTES) {
+        uint64_t next = min_u64(at + COW_BOUNCE_BYTES, end);
+        int failed = read_self(bounce, at, next - at);
         if (failed != 0)
             return failed;
-        place_bytes(cow, g, bounce, at, end);
+        place_bytes(cow, g, bounce, at, next);
     }
     return 0;
 }
@@ -229,35 +253,167 @@ static void account_wait(struct cow *cow, uint64_t since_ns)
     cow->shared.stats.fault_max_ns = max_u64(cow->shared.stats.fault_max_ns, waited);
 }
 
+void cow_end_waiting(struct cow *cow, size_t g)
+{
+    struct cow_cell *cell = &cow->shared.cells[g];
+
+    if (cell->waited_ns == 0)
+        return;
+    account_wait(cow, cell->waited_ns);
+    cell->waited_ns = 0;
+    if (--cow->shared.waiting == 0)
+        atomic_store(&cow->full, false);
+}
+
+uint64_t cow_claim(struct cow *cow, size_t g, bool open)
+{
+    const struct cow_plan *plan = &cow->plan;
+    size_t window = SIZE_MAX;
+    bool has_place = false;
+    uint64_t bytes = 0;
+
+    assert(cow->shared.cells[g].state == COW_PROTECTED);
+    for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
+        const struct cow_piece *piece = &plan->pieces[i];
+        if (cow->shared.pieces[i] != COW_UNTOUCHED)
+            continue;
+        if (piece->window != window) {
+            window = piece->window;
+            has_place = (open ? places_take(cow->places, window, PLACES_ANY)
+                              : places_of(cow->places, window)) != NULL;
+        }
+        if (!has_place)
+            continue;
+        cow->shared.pieces[i] = COW_COPYING;
+        bytes += piece->bytes;
+    }
+    if (bytes != 0)
+        cow->shared.cells[g].state = COW_TAKEN;
+    return bytes;
+}
+
+/* Locked: what was claimed of granule ${g} is copied, or cannot be because of ${failed}; true: it
+ * was the last of it. */
+static bool end_copy(struct cow *cow, size_t g, int failed)
+{
+    const struct cow_plan *plan = &cow->plan;
+    struct sidestep_error why = {0};
+
+    for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++)
+        if (cow->shared.pieces[i] == COW_COPYING) {
+            cow->shared.pieces[i] = COW_DONE;
+            cow->shared.cells[g].missing--;
+        }
+    if (failed != 0) {
+        (void)error_set(&why, SIDESTEP_EIO, failed, HERE,
+                        "read memory at 0x%llx, which must stay until the save has RELEASED it",
+                        (unsigned long long)plan->granules[g].begin);
+        cow_fail(cow, &why);
+    }
+    return cow->shared.cells[g].missing == 0;
+}
+
+static void poke(struct cow *cow)
+{
+    uint64_t one = 1;
+
+    /* Should the counter be full, it is readable. */
+    if (write(cow->poke_fd, &one, sizeof(one)) < 0)
+        return;
+}
+
 void cow_take(struct cow *cow, size_t g)
 {
     const struct cow_granule *granule = &cow->plan.granules[g];
     struct cow_cell *cell = &cow->shared.cells[g];
-    struct sidestep_error why = {0};
     unsigned bounce = claim_bounce(cow);
 
-    int failed = copy_granule(cow, g, cow->bounces + bounce * COW_BOUNCE_BYTES);
+    int failed = copy_claimed(cow, g, cow->bounces + bounce * COW_BOUNCE_BYTES);
     (void)fault_hit("cow.copied");
-    cow_lift(cow, granule->begin, granule->end);
-    (void)fault_hit("cow.lifted");
     pthread_mutex_lock(&cow->shared.lock);
     cow->shared.free_bounces[bounce / 64] |= (uint64_t)1 << bounce % 64;
-    if (failed != 0) {
-        (void)error_set(&why, SIDESTEP_EIO, failed, HERE,
-                        "read memory at 0x%llx, which must stay until the save has RELEASED it",
-                        (unsigned long long)granule->begin);
-        cow_fail(cow, &why);
+    bool whole = end_copy(cow, g, failed);
+    pthread_mutex_unlock(&cow->shared.lock);
+    if (whole)
+        cow_lift(cow, granule->begin, granule->end);
+    (void)fault_hit("cow.lifted");
+    pthread_mutex_lock(&cow->shared.lock);
+    if (whole) {
+        cow_end_waiting(cow, g);
+        cell->state = COW_GIVEN_BACK;
+        cow->shared.left--;
+    } else {
+        cell->state = COW_PROTECTED;
+        if (cell->waited_ns != 0) /* since it was taken: a handler may have places for the rest */
+            poke(cow);
     }
-    if (cell->waited_ns != 0)
-        account_wait(cow, cell->waited_ns);
-    cell->waited_ns = 0;
-    cell->state = COW_GIVEN_BACK;
-    cow->shared.left--;
     pthread_cond_broadcast(&cow->shared.changed);
     pthread_mutex_unlock(&cow->shared.lock);
 }
 
+void cow_poke(struct cow *cow)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    if (cow->shared.waiting != 0)
+        poke(cow);
+    pthread_mutex_unlock(&cow->shared.lock);
+}
+
 /* ---- faults */
+
+/* Locked: serve who waits to write to granule ${g}, which is protected, as far as there are places;
+ * the lock is released meanwhile. */
+static void serve_granule(struct cow *cow, size_t g)
+{
+    uint64_t bytes = cow_claim(cow, g, true);
+
+    cow->shared.stats.fault_bytes += bytes;
+    pthread_mutex_unlock(&cow->shared.lock);
+    if (bytes != 0)
+        cow_take(cow, g);
+    pthread_mutex_lock(&cow->shared.lock);
+}
+
+/* Locked: somebody waits for what they do. */
+static void raise_helpers(struct cow *cow)
+{
+    for (unsigned i = 0; i < cow->shared.helper_count; i++) {
+        struct cow_helper *helper = &cow->shared.helpers[i];
+        if (!helper->raised)
+            priority_raise(helper->thread, &helper->rights);
+        helper->raised = true;
+    }
+}
+
+/* A thread waits to write to granule ${g}; read at ${since_ns}. */
+static void serve_fault(struct cow *cow, size_t g, uint64_t since_ns)
+{
+    struct cow_cell *cell = &cow->shared.cells[g];
+
+    pthread_mutex_lock(&cow->shared.lock);
+    uint32_t state = cell->state;
+    if (state != COW_GIVEN_BACK) {
+        cow->shared.stats.faults++;
+        cow->shared.stats.faults_waited += state == COW_TAKEN;
+        if (cell->waited_ns == 0) {
+            cell->waited_ns = since_ns;
+            cow->shared.waiting++;
+        }
+        pthread_cond_broadcast(&cow->shared.changed); /* cow_await_faults() */
+    }
+    if (state == COW_PROTECTED) {
+        serve_granule(cow, g);
+        if (cell->state == COW_PROTECTED && cell->waited_ns != 0) {
+            cow->shared.stats.faults_full++;
+            atomic_store(&cow->full, true);
+        }
+    }
+    if (cell->waited_ns != 0)
+        raise_helpers(cow);
+    pthread_mutex_unlock(&cow->shared.lock);
+    if (state == COW_GIVEN_BACK) /* arming came after the copy, or the fault was told late */
+        cow_lift(cow, cow->plan.granules[g].begin, cow->plan.granules[g].end);
+}
 
 /* A thread waits to write at ${address}; read at ${since_ns}. */
 static void serve(struct cow *cow, uint64_t address, uint64_t since_ns)
@@ -266,47 +422,36 @@ static void serve(struct cow *cow, uint64_t address, uint64_t since_ns)
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = round_down(address, page);
 
     (void)fault_hit("cow.fault");
-    if (g == SIZE_MAX) { /* left over from a plan of before */
+    /* Left over from a plan of before; or a stranger (see cow_plan.h). */
+    if (g == SIZE_MAX || !cow_plan_touches(&cow->plan, g, at, at + page))
         cow_lift(cow, at, at + page);
-        return;
-    }
-    struct cow_cell *cell = &cow->shared.cells[g];
-    pthread_mutex_lock(&cow->shared.lock);
-    uint64_t state = cell->state;
-    cow->shared.stats.faults += state != COW_GIVEN_BACK;
-    if (state == COW_PROTECTED) {
-        cell->state = COW_TAKEN;
-    } else if (state == COW_TAKEN) { /* who has taken it will wake the thread */
-        cow->shared.stats.faults_waited++;
-        if (cell->waited_ns == 0)
-            cell->waited_ns = since_ns;
-    }
-    pthread_mutex_unlock(&cow->shared.lock);
-    if (state == COW_PROTECTED) {
-        cow_take(cow, g);
-        pthread_mutex_lock(&cow->shared.lock);
-        cow->shared.stats.fault_bytes += cow->plan.granules[g].end - cow->plan.granules[g].begin;
-        account_wait(cow, since_ns);
-        pthread_mutex_unlock(&cow->shared.lock);
-    } else if (state == COW_GIVEN_BACK) {
-        /* Arming came after the copy, or the fault was told late. */
-        cow_lift(cow, cow->plan.granules[g].begin, cow->plan.granules[g].end);
-    }
+    else
+        serve_fault(cow, g, since_ns);
 }
 
-/* Locked. */
-static void listen_once(struct cow *cow)
+/* Locked: there are places again; the lock is released meanwhile. */
+static void serve_waiting(struct cow *cow)
+{
+    for (size_t g = 0; g < cow->plan.granule_count && cow->shared.waiting != 0; g++)
+        if (cow->shared.cells[g].waited_ns != 0 && cow->shared.cells[g].state == COW_PROTECTED)
+            serve_granule(cow, g);
+}
+
+/* Locked: what there is to read, and to do.  The lock is released meanwhile. */
+static void listen_once(struct cow *cow, bool poked)
 {
     struct uffd_message m = uffd_read(&cow->uffd);
 
-    if (m.event != UFFD_FAULT) {
+    if (m.event != UFFD_FAULT)
         take_event(cow, &m);
-        return;
-    }
     cow->shared.busy++;
-    pthread_mutex_unlock(&cow->shared.lock);
-    serve(cow, m.begin, cow_now());
-    pthread_mutex_lock(&cow->shared.lock);
+    if (m.event == UFFD_FAULT) {
+        pthread_mutex_unlock(&cow->shared.lock);
+        serve(cow, m.begin, cow_now());
+        pthread_mutex_lock(&cow->shared.lock);
+    }
+    if (poked)
+        serve_waiting(cow);
     if (--cow->shared.busy == 0)
         pthread_cond_broadcast(&cow->shared.changed);
 }
@@ -315,15 +460,19 @@ void *cow_handler_main(void *argument)
 {
     struct cow *cow = argument;
     struct pollfd fds[] = {{.fd = cow->uffd.fd, .events = POLLIN},
+                           {.fd = cow->poke_fd, .events = POLLIN},
                            {.fd = cow->stop_fd, .events = POLLIN}};
 
     for (;;) {
-        (void)poll(fds, 2, -1);
-        if (fds[1].revents != 0)
+        uint64_t pokes;
+        (void)poll(fds, 3, -1);
+        if (fds[2].revents != 0)
             return NULL;
+        /* One of the handlers gets it. */
+        bool poked = fds[1].revents != 0 && read(cow->poke_fd, &pokes, sizeof(pokes)) > 0;
         pthread_mutex_lock(&cow->shared.lock);
         if (!cow->shared.dead)
-            listen_once(cow);
+            listen_once(cow, poked);
         pthread_mutex_unlock(&cow->shared.lock);
     }
 }

@@ -11,14 +11,25 @@
 #include "snapshot/uffd.h"
 
 #define COW_MAX_HANDLERS 8u
-#define COW_BOUNCES 96u /* more than there are threads that take granules */
+#define COW_MAX_HELPERS 64u /* threads of an engine that write */
+#define COW_BOUNCES 96u     /* more than there are threads that take granules */
 #define COW_BOUNCE_BYTES ((size_t)256 << 10)
 
 enum cow_state { COW_GIVEN_BACK, COW_PROTECTED, COW_TAKEN };
+enum cow_piece_state { COW_UNTOUCHED, COW_COPYING, COW_DONE };
 
+/* Of a granule. */
 struct cow_cell {
-    uint64_t waited_ns; /* since then somebody waits for who has taken it; 0: nobody */
-    uint64_t state;     /* enum cow_state */
+    uint64_t waited_ns; /* since then somebody waits to write there; 0: nobody */
+    uint32_t state;     /* enum cow_state */
+    uint32_t missing;   /* pieces that are not COW_DONE */
+};
+
+/* A thread that others may wait for. */
+struct cow_helper {
+    pid_t thread;
+    bool raised;
+    struct priority_rights rights;
 };
 
 /* In a mapping of its own, as everything that is written under the lock: see rule 2 in cow.h. */
@@ -26,22 +37,33 @@ struct cow {
     /* Constant. */
     struct uffd uffd;
     int stop_fd; /* readable: the handlers end */
+    int poke_fd; /* readable: one of them looks whom it can serve now */
     unsigned handler_count;
     pthread_t handlers[COW_MAX_HANDLERS];
     uint8_t *bounces;
     /* Written by who arms, while no handler is busy. */
     struct cow_plan plan;
-    uint8_t *pool;
+    uint64_t planned_pool_bytes;
+    atomic_bool full; /* as cow_is_full() says; written under the lock */
+    struct places *places;
+    uint8_t *aside; /* what is not held; NULL: it is in its place */
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        bool dead;     /* protection was given up for good */
-        bool planned;  /* the plan is what the memory is: its ranges are registered */
-        unsigned busy; /* handlers at work on what they have read */
-        size_t left;   /* granules that were not given back yet */
+        bool dead;      /* protection was given up for good */
+        bool planned;   /* the plan is what the memory is: its ranges are registered */
+        bool no_room;   /* while arming: for what must be copied at once */
+        bool end_wait;  /* cow_end_wait() was called */
+        unsigned busy;  /* handlers at work on what they have read */
+        size_t left;    /* granules that were not given back yet */
+        size_t waiting; /* cells with somebody who waits */
         struct cow_cell *cells;
         size_t cells_room;
+        uint8_t *pieces; /* enum cow_piece_state */
+        size_t pieces_room;
         uint64_t free_bounces[(COW_BOUNCES + 63) / 64];
+        struct cow_helper helpers[COW_MAX_HELPERS];
+        unsigned helper_count;
         bool failed;
         struct sidestep_error err;
         struct cow_stats stats;
@@ -50,8 +72,13 @@ struct cow {
 
 uint64_t cow_now(void);
 void *cow_map(size_t bytes);
-/* Copy granule ${g}, which the caller has set to COW_TAKEN, and give it back. */
+/* Locked: take what of granule ${g}, which is protected, can be copied because its window has a
+ * place, or, with ${open}, gets one.  The bytes of it; 0: it is not taken. */
+uint64_t cow_claim(struct cow *cow, size_t g, bool open);
+/* Copy what was claimed, and give the granule back if that was the last of it. */
 void cow_take(struct cow *cow, size_t g);
+/* Locked: who waited to write to granule ${g} need not any more. */
+void cow_end_waiting(struct cow *cow, size_t g);
 /* Lift, whatever events are in the way. */
 void cow_lift(struct cow *cow, uint64_t begin, uint64_t end);
 /* The same for protecting; 0 or an errno. */

@@ -242,6 +242,16 @@ size_t cow_plan_find(const struct cow_plan *plan, uint64_t address)
            (address / COW_GRANULE_BYTES - plan->ranges[i].begin / COW_GRANULE_BYTES);
 }
 
+bool cow_plan_touches(const struct cow_plan *plan, size_t g, uint64_t begin, uint64_t end)
+{
+    for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
+        const struct cow_piece *piece = &plan->pieces[i];
+        if (piece->address < end && begin < piece->address + piece->bytes)
+            return true;
+    }
+    return false;
+}
+
 static void hold_item(struct cow_plan *plan, size_t i)
 {
     const struct cow_place *place = &plan->places[i];
@@ -249,8 +259,14 @@ static void hold_item(struct cow_plan *plan, size_t i)
 
     if (place->excluded || r == plan->range_count)
         return;
-    uint64_t begin = max_u64(place->address, plan->ranges[r].begin);
-    uint64_t end = min_u64(place->address + place->bytes, plan->ranges[r].end);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = place->address;
+    uint64_t end = begin + place->bytes;
+    if (plan->shared) {
+        begin = round_up(begin, page);
+        end = round_down(end, page);
+    }
+    begin = max_u64(begin, plan->ranges[r].begin);
+    end = min_u64(end, plan->ranges[r].end);
     if (begin >= end)
         return;
     plan->held[i] =
@@ -258,7 +274,22 @@ static void hold_item(struct cow_plan *plan, size_t i)
     plan->held_bytes += end - begin;
 }
 
-/* Call with each piece of item ${i}; ${put}: it has its place, else it is only counted. */
+/* The window that has byte ${offset} of the file. */
+static size_t find_window(const struct cow_plan *plan, uint64_t offset)
+{
+    size_t low = 0, high = plan->cut_count;
+
+    while (low + 1 < high) {
+        size_t middle = low + (high - low) / 2;
+        if (plan->cuts[middle] <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Count each piece of item ${i} in next[granule]; ${put}: that is its place. */
 static void cut_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put)
 {
     const struct cow_place *place = &plan->places[i];
@@ -267,29 +298,71 @@ static void cut_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put)
     if (held->begin == held->end)
         return;
     uint64_t at = place->address + held->begin, end = place->address + held->end;
-    for (size_t g = cow_plan_find(plan, at); at < end; g++) {
-        uint64_t bytes = min_u64(end, plan->granules[g].end) - at;
+    uint64_t to_file = place->file_offset - place->address; /* modulo 2^64 */
+    size_t w = find_window(plan, at + to_file);
+    for (size_t g = cow_plan_find(plan, at); at < end;) {
+        uint64_t last = min_u64(end, plan->granules[g].end);
+        if (w + 1 < plan->cut_count)
+            last = min_u64(last, plan->cuts[w + 1] - to_file);
         if (put)
-            plan->pieces[next[g]] =
-                (struct cow_piece){.address = at,
-                                   .bytes = bytes,
-                                   .file_offset = place->file_offset + (at - place->address),
-                                   .item = i};
+            plan->pieces[next[g]] = (struct cow_piece){.address = at,
+                                                       .bytes = last - at,
+                                                       .file_offset = at + to_file,
+                                                       .item = i,
+                                                       .window = w};
         next[g]++;
-        at += bytes;
+        at = last;
+        g += at == plan->granules[g].end;
+        w += w + 1 < plan->cut_count && at + to_file == plan->cuts[w + 1];
     }
 }
 
-enum sidestep_status cow_plan_fill(struct cow_plan *plan, struct sidestep_error *err)
+static size_t count_cuts(const struct image *image)
+{
+    size_t count = 0;
+
+    while (count < image->window_count && image->windows[count].first_item < image->tensor_count)
+        count++;
+    return count;
+}
+
+bool cow_plan_has_cuts(const struct cow_plan *plan, const struct image *image)
+{
+    if (plan->cut_count != count_cuts(image))
+        return false;
+    for (size_t i = 0; i < plan->cut_count; i++)
+        if (plan->cuts[i] != image->windows[i].offset)
+            return false;
+    return true;
+}
+
+static void lay_aside(struct cow_plan *plan)
+{
+    plan->aside_bytes = 0;
+    for (size_t i = 0; i < plan->item_count; i++) {
+        plan->aside_at[i] = plan->aside_bytes;
+        plan->aside_bytes += plan->places[i].bytes - (plan->held[i].end - plan->held[i].begin);
+    }
+}
+
+enum sidestep_status cow_plan_fill(struct cow_plan *plan, const struct image *image, bool shared,
+                                   struct sidestep_error *err)
 {
     size_t total = 0;
 
+    plan->shared = shared;
     count_granules(plan);
     OWNED size_t *next = memory_new(plan->granule_count, sizeof(*next));
     plan->held = arena_new(&plan->arena, plan->item_count, sizeof(*plan->held));
     plan->granules = arena_new(&plan->arena, plan->granule_count + 1, sizeof(*plan->granules));
-    if (next == NULL || plan->held == NULL || plan->granules == NULL)
+    plan->cut_count = count_cuts(image);
+    plan->cuts = arena_new(&plan->arena, plan->cut_count, sizeof(*plan->cuts));
+    plan->aside_at = arena_new(&plan->arena, plan->item_count, sizeof(*plan->aside_at));
+    if (next == NULL || plan->held == NULL || plan->granules == NULL || plan->cuts == NULL ||
+        plan->aside_at == NULL)
         return plan_memory(plan->granule_count, sizeof(*plan->granules), err);
+    for (size_t i = 0; i < plan->cut_count; i++)
+        plan->cuts[i] = image->windows[i].offset;
     cut_granules(plan);
     plan->held_bytes = 0;
     for (size_t i = 0; i < plan->item_count; i++) {
@@ -303,6 +376,8 @@ enum sidestep_status cow_plan_fill(struct cow_plan *plan, struct sidestep_error 
             next[g] = total;
         total += count;
     }
+    lay_aside(plan);
+    plan->piece_count = total;
     plan->pieces = arena_new(&plan->arena, total, sizeof(*plan->pieces));
     if (plan->pieces == NULL)
         return plan_memory(total, sizeof(*plan->pieces), err);

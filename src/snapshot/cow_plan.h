@@ -7,7 +7,13 @@
  *   range     protected memory, whole pages; neighbouring tensors share one
  *   granule   up to 2 MiB of a range, cut at multiples of 2 MiB: protected pages are given back by
  *             the granule, so that huge pages stay whole
- *   piece     bytes of one item in one granule
+ *   piece     bytes of one item in one granule and in one window of the file
+ *   gap       a page in a range with bytes that belong to no tensor
+ *
+ * Where windows share the pool (places.h), who writes may have to wait for a place.  That must not
+ * happen to a stranger in a gap, whom saving itself may need to get on (malloc's list of free
+ * blocks, say).  So there only whole pages of a tensor are held: what it has in other pages is
+ * copied aside in the call, and a fault in a page without a piece is served by lifting that page.
  *
  * A range goes on over a page in which one tensor ends and the next begins, whatever lies between
  * them: else every tensor would cost a huge page.  So a protected page may hold a stranger's bytes,
@@ -34,6 +40,7 @@ struct cow_piece {
     uint64_t bytes;
     uint64_t file_offset;
     size_t item;
+    size_t window;
 };
 
 struct cow_granule {
@@ -61,8 +68,14 @@ struct cow_plan {
     struct cow_granule *granules; /* one more than there are */
     size_t granule_count;
     struct cow_piece *pieces;
+    size_t piece_count;
+    uint64_t *cuts; /* where the windows begin that have bytes of tensors */
+    size_t cut_count;
     uint64_t held_bytes;
-    char reason[120]; /* why a tensor that could be protected by its size is not; "" */
+    bool shared;          /* windows share the pool: tensors are held by whole pages ... */
+    uint64_t aside_bytes; /* ... the rest, of all items one after the other, is copied aside: */
+    uint64_t *aside_at;   /* where that of each item lies there */
+    char reason[120];     /* why a tensor that could be protected by its size is not; "" */
 };
 
 /* Sort stretches of memory, and make one of those whose pages touch; returns how many are left. */
@@ -72,11 +85,17 @@ void cow_plan_places(const struct image *image, struct cow_place *places);
 /* Make a plan for ${image} from what memory there is.  ${plan} is empty. */
 enum sidestep_status cow_plan_ranges(struct cow_plan *plan, const struct image *image,
                                      struct sidestep_error *err);
-/* Items, granules and pieces of the ranges, of which the caller may have taken some away. */
-enum sidestep_status cow_plan_fill(struct cow_plan *plan, struct sidestep_error *err);
+/* Items, granules and pieces of the ranges, of which the caller may have taken some away, for a
+ * pool that is shared or whole. */
+enum sidestep_status cow_plan_fill(struct cow_plan *plan, const struct image *image, bool shared,
+                                   struct sidestep_error *err);
+/* Has ${image} the windows that the plan was made for? */
+bool cow_plan_has_cuts(const struct cow_plan *plan, const struct image *image);
 void cow_plan_release(struct cow_plan *plan);
 /* The granule that holds ${address}; SIZE_MAX: none. */
 size_t cow_plan_find(const struct cow_plan *plan, uint64_t address);
+/* Is there a piece of granule ${g} in [begin, end)? */
+bool cow_plan_touches(const struct cow_plan *plan, size_t g, uint64_t begin, uint64_t end);
 /* The item of a granule, for a message. */
 void cow_plan_say(struct cow_plan *plan, const char *name, const char *why);
 

@@ -79,6 +79,13 @@ void image_stage_data(const struct image *image, size_t i, const struct image_he
                       uint8_t *buffer);
 /* ... and all else, which needs nothing of the caller's. */
 void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer);
+/* The first of these steps by way of ${aside}, where what is not held of item k lies from at[k] on,
+ * in one piece: into it ... */
+void image_put_aside(const struct image *image, size_t i, const struct image_held *held,
+                     const uint64_t *at, uint8_t *aside);
+/* ... and from there, which needs nothing of the caller's either. */
+void image_stage_aside(const struct image *image, size_t i, const struct image_held *held,
+                       const uint64_t *at, const uint8_t *aside, uint8_t *buffer);
 /* The bytes of item ${k}'s data in window ${i}: *begin == *end if there are none. */
 void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
                           uint64_t *end);

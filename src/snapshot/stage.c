@@ -78,22 +78,74 @@ static void stage_part(const struct image *image, size_t k, const struct part *p
     (void)moved;
 }
 
+/* What of item ${k}'s data in the window is not held: before what is, and after it.  Either may be
+ * empty. */
+static void unheld_parts(const struct image *image, const struct image_window *w, size_t k,
+                         const struct image_held *held, struct part parts[2])
+{
+    struct part all = data_part(w, &image->items[k].footer);
+
+    parts[0] = parts[1] = (struct part){0};
+    if (image->items[k].footer.is_object)
+        return;
+    parts[0] = all;
+    if (held == NULL || held[k].begin == held[k].end)
+        return;
+    parts[0].end = min_u64(all.end, held[k].begin);
+    parts[1] = all;
+    parts[1].begin = max_u64(all.begin, held[k].end);
+    if (parts[1].begin < parts[1].end)
+        parts[1].at += parts[1].begin - all.begin;
+}
+
 void image_stage_data(const struct image *image, size_t i, const struct image_held *held,
                       uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
 
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
-        struct part part = data_part(w, &image->items[k].footer), before = part, after = part;
+        struct part parts[2];
 
-        if (image->items[k].footer.is_object)
-            continue;
-        if (held != NULL && held[k].begin < held[k].end) {
-            before.end = min_u64(part.end, held[k].begin);
-            after.begin = max_u64(part.begin, held[k].end);
-            stage_part(image, k, &after, buffer + part.at + (after.begin - part.begin));
-        }
-        stage_part(image, k, &before, buffer + part.at);
+        unheld_parts(image, w, k, held, parts);
+        for (int n = 0; n < 2; n++)
+            stage_part(image, k, &parts[n], buffer + parts[n].at);
+    }
+}
+
+/* Of what is not held of an item, where byte ${byte} of its data lies: what comes before what is
+ * held, and then what comes after. */
+static uint64_t place_aside(const struct image_held *held, uint64_t byte)
+{
+    return byte < held->end ? byte : byte - (held->end - held->begin);
+}
+
+void image_put_aside(const struct image *image, size_t i, const struct image_held *held,
+                     const uint64_t *at, uint8_t *aside)
+{
+    const struct image_window *w = &image->windows[i];
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        struct part parts[2];
+
+        unheld_parts(image, w, k, held, parts);
+        for (int n = 0; n < 2; n++)
+            stage_part(image, k, &parts[n], aside + at[k] + place_aside(&held[k], parts[n].begin));
+    }
+}
+
+void image_stage_aside(const struct image *image, size_t i, const struct image_held *held,
+                       const uint64_t *at, const uint8_t *aside, uint8_t *buffer)
+{
+    const struct image_window *w = &image->windows[i];
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        struct part parts[2];
+
+        unheld_parts(image, w, k, held, parts);
+        for (int n = 0; n < 2; n++)
+            if (parts[n].begin < parts[n].end)
+                memcpy(buffer + parts[n].at, aside + at[k] + place_aside(&held[k], parts[n].begin),
+                       parts[n].end - parts[n].begin);
     }
 }
 

@@ -26,6 +26,9 @@
 
 static struct scratch scratch;
 static bool allowed; /* this machine lets us protect */
+/* Of the engines that begin() opens. */
+static uint64_t held_pool_bytes; /* cap; 0: none */
+static enum sidestep_io held_io;
 
 static struct job {
     struct sidestep_engine *engine;
@@ -56,6 +59,8 @@ static inline void begin(enum sidestep_snapshot snapshot)
 
     memset(&job, 0, sizeof(job));
     options.snapshot = snapshot;
+    options.pool_bytes = held_pool_bytes;
+    options.io = held_io;
     snprintf(job.path, sizeof(job.path), "%s/it", scratch.path);
     assert_int_equal(sidestep_engine_open(&job.engine, &options, &job.err), SIDESTEP_OK);
 }

@@ -41,6 +41,8 @@ static struct torture {
     struct tensor tensors[MAX_TENSORS];
     size_t count;
     uint64_t word_count;
+    uint64_t pool_bytes; /* cap; 0: none */
+    enum sidestep_io io;
     struct sidestep_state_dict *state;
     struct sidestep_state_dict *target;
     uint64_t *loaded[MAX_TENSORS];
@@ -216,6 +218,8 @@ static struct outcome torture(bool huge, unsigned saves, unsigned waves)
     char path[128];
 
     options.snapshot = SIDESTEP_SNAPSHOT_COW;
+    options.pool_bytes = t.pool_bytes;
+    options.io = t.io;
     make_state(huge);
     start_writers();
     assert_int_equal(sidestep_engine_open(&engine, &options, &err), SIDESTEP_OK);
@@ -318,6 +322,21 @@ static void with_slow_handlers(void **state)
     every_word_is_of_its_epoch(false, "cow.", 1);
 }
 
+/* Writers wait for places that the disk gives back, and handlers do not wait for them. */
+static void under_a_cap(void **state)
+{
+    static const char *const slow[] = {NULL, "posix.pwrite", "cow."};
+
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        t.pool_bytes = (i % 2 == 0 ? 16u : 32u) << 20;
+        t.io = i % 3 == 1 ? SIDESTEP_IO_THREADS : SIDESTEP_IO_AUTO;
+        every_word_is_of_its_epoch(i % 3 == 0, slow[i % 3], 1 + i % 2);
+    }
+    t.pool_bytes = 0;
+    t.io = SIDESTEP_IO_AUTO;
+}
+
 /* The negative control: without protection there must be words of a later epoch. */
 static void without_protection_it_is_seen(void **state)
 {
@@ -349,11 +368,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_small_pages),
-        cmocka_unit_test(on_huge_pages),
-        cmocka_unit_test(with_slow_copiers),
-        cmocka_unit_test(with_slow_handlers),
-        cmocka_unit_test(without_protection_it_is_seen),
+        cmocka_unit_test(on_small_pages),    cmocka_unit_test(on_huge_pages),
+        cmocka_unit_test(with_slow_copiers), cmocka_unit_test(with_slow_handlers),
+        cmocka_unit_test(under_a_cap),       cmocka_unit_test(without_protection_it_is_seen),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

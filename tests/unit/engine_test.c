@@ -171,6 +171,7 @@ static void a_small_pool_streams(void **state)
     struct world world;
 
     options.pool_bytes = 16u << 20;
+    options.snapshot = SIDESTEP_SNAPSHOT_COPY; /* what is held waits instead */
     ASSERT_OK(sidestep_engine_open(&engine, &options, &err), err);
     world_make(&world, 0, 1, WORLD_BY_ROWS, 400, false); /* 70 MB */
     world_fill(&world, 9);

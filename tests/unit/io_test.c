@@ -382,8 +382,8 @@ static void pauses_end(void **state)
 static void streamed_saves_do_not_stand(void **state)
 {
     struct sidestep_save_info info;
-    struct sidestep_engine *engine =
-        open_engine((struct sidestep_engine_options){.pool_bytes = 16u << 20});
+    struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
+        .pool_bytes = 16u << 20, .snapshot = SIDESTEP_SNAPSHOT_COPY});
 
     (void)state;
     scale = 128;

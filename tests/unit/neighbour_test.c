@@ -98,7 +98,7 @@ static void *take(void *argument)
 {
     struct taking *t = argument;
 
-    t->held_ns = neighbour_take(t->n, 1, 0, &t->stop);
+    t->held_ns = neighbour_take(t->n, 1, 0, NULL, &t->stop);
     atomic_store(&t->done, true);
     return NULL;
 }
@@ -148,16 +148,16 @@ static void rates_are_kept(void **state)
     (void)state;
     assert_int_equal(neighbour_init(&n, false, 1000000, NULL, NULL), SIDESTEP_OK);
     for (int i = 0; i < 4; i++)
-        held += neighbour_take(&n, 20000, 0, &stop); /* 20 ms each */
+        held += neighbour_take(&n, 20000, 0, NULL, &stop); /* 20 ms each */
     assert_true(held >= 50000000u);
     neighbour_wait_begin(&n); /* the limit of all holds for everybody */
-    assert_true(neighbour_take(&n, 20000, 0, &stop) > 0);
+    assert_true(neighbour_take(&n, 20000, 0, NULL, &stop) > 0);
     neighbour_destroy(&n);
     assert_int_equal(neighbour_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
-    (void)neighbour_take(&n, 20000, 1000000, &stop);
-    assert_true(neighbour_take(&n, 1u << 30, 1000000, &stop) > 0);
+    (void)neighbour_take(&n, 20000, 1000000, NULL, &stop);
+    assert_true(neighbour_take(&n, 1u << 30, 1000000, NULL, &stop) > 0);
     neighbour_wait_begin(&n); /* else a quarter of an hour */
-    (void)neighbour_take(&n, 1, 1000000, &stop);
+    (void)neighbour_take(&n, 1, 1000000, NULL, &stop);
     neighbour_wait_end(&n);
     neighbour_destroy(&n);
 }

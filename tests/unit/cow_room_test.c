@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_room_test.c -- holding still with less memory than the state has: who waits for a place in
+ * the pool, who must not, and where it cannot be done. */
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/priority.h"
+#include "snapshot/places.h"
+#include "support/held.h"
+
+#define CAP (16 * MIB)
+
+/* ---- places */
+
+static struct image_window windows[64];
+static struct image image = {.windows = windows, .window_count = 64};
+static uint8_t pool[1]; /* only addresses are compared */
+
+static struct places *new_places(uint64_t bytes, uint64_t reserve)
+{
+    struct places *places = NULL;
+
+    assert_int_equal(places_new(&places, &image, NULL), SIDESTEP_OK);
+    places_set_shared(places, pool, bytes * IMAGE_ALIGN, reserve * IMAGE_ALIGN);
+    return places;
+}
+
+static void size_windows(const unsigned *sizes, size_t count)
+{
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < 64; i++) {
+        windows[i].offset = at;
+        windows[i].bytes = sizes[i % count] * IMAGE_ALIGN;
+        at += windows[i].bytes;
+    }
+    image.body_bytes = at;
+}
+
+/* In pages; -1: nowhere. */
+static long take(struct places *places, size_t i, enum places_who who)
+{
+    uint8_t *place = places_take(places, i, who);
+
+    assert_ptr_equal(place, places_of(places, i));
+    return place != NULL ? (long)((place - pool) / (long)IMAGE_ALIGN) : -1;
+}
+
+static void the_reserve_is_kept(void **state)
+{
+    (void)state;
+    size_windows((const unsigned[]){2}, 1);
+    struct places *places = new_places(10, 4);
+    assert_int_equal(take(places, 40, PLACES_ANY), 4);
+    assert_int_equal(take(places, 41, PLACES_ANY), 6);
+    assert_int_equal(take(places, 42, PLACES_ANY), 8);
+    assert_int_equal(take(places, 43, PLACES_ANY), -1);
+    assert_int_equal(take(places, 40, PLACES_ANY), 4); /* it has one */
+    assert_int_equal(take(places, 0, PLACES_IN_ORDER), 0);
+    assert_int_equal(take(places, 1, PLACES_IN_ORDER), 2);
+    assert_int_equal(take(places, 2, PLACES_IN_ORDER), -1);
+    places_give_back(places, 41);
+    assert_int_equal(take(places, 2, PLACES_IN_ORDER), -1); /* no more than needed */
+    assert_int_equal(take(places, 2, PLACES_AHEAD), 6);
+    places_give_back(places, 0);
+    assert_int_equal(take(places, 43, PLACES_ANY), -1);
+    assert_int_equal(take(places, 3, PLACES_AHEAD), 0);
+    assert_int_equal(places_used_bytes(places), 10 * IMAGE_ALIGN);
+    places_free(&places);
+}
+
+static void the_lowest_places_are_used(void **state)
+{
+    (void)state;
+    size_windows((const unsigned[]){3, 1, 2, 4}, 4);
+    struct places *places = new_places(40, 0);
+    for (size_t i = 0; i < 8; i++)
+        assert_int_not_equal(take(places, i, PLACES_ANY), -1);
+    assert_int_equal(places_used_bytes(places), 20 * IMAGE_ALIGN);
+    places_give_back(places, 1); /* 1 page at 3 */
+    places_give_back(places, 3); /* 4 at 6, and those of */
+    places_give_back(places, 2); /* 2 at 4: one stretch now */
+    places_give_back(places, 2); /* has none: nothing */
+    assert_int_equal(take(places, 11, PLACES_ANY), 3);
+    assert_int_equal(take(places, 8, PLACES_ANY), 7);
+    assert_int_equal(take(places, 9, PLACES_ANY), 20);
+    for (size_t i = 0; i < 64; i++)
+        places_give_back(places, i);
+    assert_int_equal(take(places, 0, PLACES_ANY), 0);
+    assert_int_equal(places_used_bytes(places), 21 * IMAGE_ALIGN);
+    places_free(&places);
+}
+
+/* Whatever order windows are opened in, the one whose turn it is gets a place in the end. */
+static void nobody_starves(void **state)
+{
+    unsigned seed = 7;
+
+    (void)state;
+    size_windows((const unsigned[]){3, 1, 5, 2, 4}, 5);
+    for (unsigned round = 0; round < 200; round++) {
+        struct places *places = new_places(24, 10);
+        for (size_t next = 0, done = 0; done < 64;) {
+            seed = seed * 1103515245u + 12345u;
+            if (next < 64)
+                (void)take(places, next + (seed >> 8) % (64 - next), PLACES_ANY);
+            if (next < 64 && take(places, next, PLACES_IN_ORDER) >= 0) {
+                next++;
+            } else {
+                assert_true(done < next); /* somebody before it has a place, and will be written */
+                places_give_back(places, done++);
+            }
+        }
+        places_free(&places);
+    }
+}
+
+static void no_memory_for_places(void **state)
+{
+    struct places *places = NULL;
+    struct sidestep_error err = {0};
+
+    (void)state;
+    fault_arm("memory", 1, false, ENOMEM);
+    assert_int_equal(places_new(&places, &image, &err), SIDESTEP_ENOMEM);
+    fault_arm("", 0, false, 0);
+    assert_null(places);
+    places_free(&places);
+}
+
+/* ---- saves */
+
+static void saves_need_no_more_than_the_cap(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(96 * MIB);
+    held_pool_bytes = CAP;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory + 64, 60 * MIB, 1, 0);
+    add(memory + 60 * MIB + 128, 30 * MIB, 1, 0);
+    for (int i = 0; i < 3; i++) {
+        fault_slow(i == 1 ? "posix.pwrite" : "", i == 1 ? 4000 : 0);
+        save_and_overwrite();
+        fault_slow("", 0);
+        expect_cow(90 * MIB - 5 * 4096, "");
+        assert_int_equal(job.info.cow_bytes + job.info.copy_bytes, 90 * MIB);
+        assert_int_equal(job.info.flags & SIDESTEP_SAVE_STREAMED, 0);
+        assert_true(job.info.faults_full != 0);
+        assert_true(job.info.pool_bytes <= CAP && job.info.pool_bytes >= CAP / 2);
+    }
+    end();
+    held_pool_bytes = 0;
+    munmap(memory, 96 * MIB);
+}
+
+static atomic_bool overwritten;
+
+static void *overwrite(void *argument)
+{
+    fill(2);
+    overwritten = true;
+    return argument;
+}
+
+/* Threads named ${name} that are, or are not, of the idle class. */
+static unsigned count_threads(const char *name, bool idle)
+{
+    unsigned count = 0;
+    struct dirent *entry;
+    DIR *tasks = opendir("/proc/self/task");
+
+    assert_non_null(tasks);
+    while ((entry = readdir(tasks)) != NULL) {
+        char path[300], comm[32] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file == NULL)
+            continue;
+        bool is_it =
+            fgets(comm, sizeof(comm), file) != NULL && strncmp(comm, name, strlen(name)) == 0;
+        fclose(file);
+        count += is_it && (sched_getscheduler(atoi(entry->d_name)) == SCHED_IDLE) == idle;
+    }
+    closedir(tasks);
+    return count;
+}
+
+static void await_threads(const char *name, bool idle, unsigned count)
+{
+    (void)alarm(60);
+    while (count_threads(name, idle) != count)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    (void)alarm(0);
+}
+
+/* A pause, which ends only when the trainer goes on, does not hold what the trainer waits for; and
+ * who does it is not of the idle class meanwhile. */
+static void a_pause_does_not_hold_who_waits_for_room(void **state)
+{
+    (void)state;
+    need_cow();
+    struct priority_rights rights = priority_probe();
+    unsigned char *memory = map(64 * MIB);
+    held_pool_bytes = CAP;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 64 * MIB, 1, 0);
+    save_and_overwrite();
+    sidestep_engine_pause(job.engine);
+    fill(1);
+    expect_ok(start());
+    if (rights.raise)
+        await_threads("sidestep-save", true, 1);
+    (void)alarm(60);
+    fill(2);
+    (void)alarm(0);
+    if (rights.raise)
+        await_threads("sidestep-save", true, 1); /* again, when nobody waits */
+    sidestep_engine_resume(job.engine);
+    expect_ok(finish());
+    assert_true(job.info.faults_full != 0);
+    expect_epoch(1);
+    end();
+    held_pool_bytes = 0;
+    munmap(memory, 64 * MIB);
+}
+
+/* While the disk is slow the pool is full, and who writes to the state waits; but not who
+ * writes to a page that only the state's neighbours use. */
+static void strangers_do_not_wait(void **state)
+{
+    pthread_t trainer;
+
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(64 * MIB);
+    held_pool_bytes = CAP;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    for (size_t i = 0; i < 3; i++) /* ends in the middle of a page, as the next one begins */
+        add(memory + i * (20 * MIB + 4096) + 64, 20 * MIB, 1, 0);
+    fill(1);
+    expect_ok(start());
+    expect_ok(finish());                /* planned, allocated */
+    fault_slow("posix.pwrite", 900000); /* the disk nearly stands still */
+    fill(1);
+    expect_ok(start());
+    overwritten = false;
+    assert_int_equal(pthread_create(&trainer, NULL, overwrite, NULL), 0);
+    (void)alarm(60);
+    (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    for (size_t i = 1; i < 3; i++) {
+        unsigned char *gap = memory + i * (20 * MIB + 4096);
+        memset(gap - 4000, 3, 4000); /* behind one, before the next */
+        assert_int_equal(gap[-1], 3);
+    }
+    print_message("# the trainer %s\n", overwritten ? "was done" : "waited for room meanwhile");
+    fault_slow("", 0);
+    expect_ok(finish());
+    pthread_join(trainer, NULL);
+    (void)alarm(0);
+    assert_true(job.info.faults_full != 0);
+    expect_epoch(1);
+    end();
+    held_pool_bytes = 0;
+    munmap(memory, 64 * MIB);
+}
+
+static void what_must_be_copied_at_once_needs_room(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *good = map(32 * MIB), *strided = map(80 * MIB);
+    for (unsigned mib = 4; mib <= 40; mib += 36) {
+        held_pool_bytes = 2 * CAP;
+        begin(SIDESTEP_SNAPSHOT_COW);
+        add(good, 32 * MIB, 1, 0);
+        add(strided, mib * MIB, 2, 0);
+        save_and_overwrite();
+        expect_cow(mib == 4 ? 32 * MIB : 0,
+                   mib == 4 ? "not contiguous" : "pool_bytes is too small");
+        assert_true(job.info.copy_bytes >= mib * MIB);
+        assert_int_equal((job.info.flags & SIDESTEP_SAVE_STREAMED) != 0, mib == 40);
+        end();
+    }
+    held_pool_bytes = 0;
+    munmap(good, 32 * MIB);
+    munmap(strided, 80 * MIB);
+}
+
+/* Without a cap the pool is whole, and tensors that cannot be protected are copied into it. */
+static void much_is_copied_at_once_without_a_cap(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *good = map(8 * MIB), *strided = map(160 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(good, 8 * MIB, 1, 0);
+    add(strided, 80 * MIB, 2, 0);
+    for (int i = 0; i < 2; i++) {
+        save_and_overwrite();
+        expect_cow(8 * MIB, "not contiguous");
+        assert_int_equal(job.info.copy_bytes, 80 * MIB);
+    }
+    end();
+    munmap(good, 8 * MIB);
+    munmap(strided, 160 * MIB);
+}
+
+static void what_cannot_be_protected_under_a_cap_is_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(132 * MIB);
+    held_pool_bytes = CAP;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 132 * MIB, 1, 0);
+    fault_arm("uffd.protect", 2, false, ENOMEM);
+    save_and_overwrite();
+    assert_non_null(fault_fired());
+    fault_arm("", 0, false, 0);
+    expect_cow(0, "could not be protected");
+    assert_int_equal(job.info.copy_bytes, 132 * MIB);
+    save_and_overwrite();
+    expect_cow(132 * MIB, "");
+    end();
+    held_pool_bytes = 0;
+    munmap(memory, 132 * MIB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_reserve_is_kept),
+        cmocka_unit_test(the_lowest_places_are_used),
+        cmocka_unit_test(nobody_starves),
+        cmocka_unit_test(no_memory_for_places),
+        cmocka_unit_test(saves_need_no_more_than_the_cap),
+        cmocka_unit_test(strangers_do_not_wait),
+        cmocka_unit_test(a_pause_does_not_hold_who_waits_for_room),
+        cmocka_unit_test(what_must_be_copied_at_once_needs_room),
+        cmocka_unit_test(much_is_copied_at_once_without_a_cap),
+        cmocka_unit_test(what_cannot_be_protected_under_a_cap_is_copied),
+    };
+
+    held_io = SIDESTEP_IO_THREADS; /* every write has a point where it can be slow */
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
