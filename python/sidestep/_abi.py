@@ -25,6 +25,7 @@ from ctypes import c_void_p as Pointer
 from typing import Any, Optional, TypeVar
 
 from ._abi_numbers import *  # noqa: F403 -- they are names of this module
+from ._abi_numbers import GAINS
 from ._abi_reports import DoctorReport as DoctorReport
 from ._abi_reports import Finding as Finding
 from ._abi_reports import GcReport as GcReport
@@ -225,6 +226,7 @@ class SaveOptions(Structure):
     deadline_ms: int
     failure: Any
     spread_ms: int
+    compress: int
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
@@ -233,6 +235,21 @@ class SaveOptions(Structure):
         ("deadline_ms", Uint64),
         ("failure", POINTER(ErrorInfo)),
         ("spread_ms", Uint64),
+        ("compress", Int),
+        ("reserved", Uint32),
+    ]
+
+
+class Gain(Structure):
+    """``struct sidestep_gain``: what compression gained, and what it cost."""
+
+    raw_bytes: int
+    stored_bytes: int
+    encode_ns: int
+    _fields_ = [
+        ("raw_bytes", Uint64),
+        ("stored_bytes", Uint64),
+        ("encode_ns", Uint64),
     ]
 
 
@@ -264,6 +281,10 @@ class SaveInfo(Structure):
     fault_ns: int
     fault_max_ns: int
     copy_reason: Bytes
+    raw_bytes: int
+    stored_bytes: int
+    encode_ns: int
+    gains: Any
     _fields_ = [
         ("struct_size", Size),
         ("state", Int),
@@ -291,6 +312,10 @@ class SaveInfo(Structure):
         ("fault_ns", Uint64),
         ("fault_max_ns", Uint64),
         ("copy_reason", ctypes.c_char * 128),
+        ("raw_bytes", Uint64),
+        ("stored_bytes", Uint64),
+        ("encode_ns", Uint64),
+        ("gains", Gain * GAINS),
     ]
 
 

@@ -55,6 +55,10 @@ class Progress:
     fault_bytes    copied because of them
     fault_s        how long they waited, all threads together
     fault_max_s    the longest of them
+    raw_bytes      with compression, once written: of what was compressed or tried, ...
+    stored_bytes   ... what it takes
+    encode_s       all threads together
+    gains          the same by dtype ("objects" for these): (raw bytes, stored bytes, seconds)
     """
 
     state: str
@@ -83,6 +87,10 @@ class Progress:
     fault_bytes: int
     fault_s: float
     fault_max_s: float
+    raw_bytes: int
+    stored_bytes: int
+    encode_s: float
+    gains: dict[str, tuple[int, int, float]]
 
 
 def _state_name(state: int) -> str:
@@ -125,7 +133,20 @@ def _progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
         fault_bytes=info.fault_bytes,
         fault_s=info.fault_ns / 1e9,
         fault_max_s=info.fault_max_ns / 1e9,
+        raw_bytes=info.raw_bytes,
+        stored_bytes=info.stored_bytes,
+        encode_s=info.encode_ns / 1e9,
+        gains=_gains(info),
     )
+
+
+def _gains(info: _abi.SaveInfo) -> dict[str, tuple[int, int, float]]:
+    gains = {}
+    for number, gain in enumerate(info.gains):
+        if gain.raw_bytes:
+            name = lib().sidestep_dtype_name(number).decode() if number else "objects"
+            gains[name] = gain.raw_bytes, gain.stored_bytes, gain.encode_ns / 1e9
+    return gains
 
 
 class _Stage(concurrent.futures.Future[Any]):

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline.c -- see pipeline.h. */
-#include "engine/pipeline.h"
+#include "engine/pipeline_inside.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
-
-enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN };
 
 uint64_t pipeline_wanted_bytes(const struct image *image)
 {
@@ -40,13 +38,13 @@ void pipeline_release(struct pipeline *p)
     pthread_mutex_destroy(&p->shared.lock);
 }
 
-static uint8_t *window_buffer(const struct pipeline *p, size_t i)
+uint8_t *pipeline_window(const struct pipeline *p, size_t i)
 {
     return p->slots == 0 ? p->pool + p->image->windows[i].offset
                          : p->pool + (i % p->slots) * IMAGE_WINDOW_MAX_BYTES;
 }
 
-static void fail_locked(struct pipeline *p, const struct sidestep_error *why)
+void pipeline_fail_locked(struct pipeline *p, const struct sidestep_error *why)
 {
     if (!p->shared.failed)
         p->shared.err = *why;
@@ -58,7 +56,7 @@ static void fail_locked(struct pipeline *p, const struct sidestep_error *why)
 void pipeline_fail(struct pipeline *p, const struct sidestep_error *why)
 {
     pthread_mutex_lock(&p->shared.lock);
-    fail_locked(p, why);
+    pipeline_fail_locked(p, why);
     pthread_mutex_unlock(&p->shared.lock);
 }
 
@@ -98,7 +96,7 @@ static bool stage_window(struct pipeline *p, size_t i)
     struct sidestep_error why = {0};
 
     if (p->cow == NULL) {
-        image_stage(p->image, i, window_buffer(p, i));
+        image_stage(p->image, i, pipeline_window(p, i));
         return true;
     }
     if (cow_stage(p->cow, p->image, i, &why) == SIDESTEP_OK)
@@ -177,11 +175,18 @@ struct writer {
     struct store_request *free; /* a list */
 };
 
-/* Locked: hash window ${i}, which is taken; the lock is released meanwhile. */
-static void hash_window(struct pipeline *p, size_t i)
+bool pipeline_may_hash(const struct pipeline *p)
 {
+    return p->shared.hash_next < p->image->window_count &&
+           p->shared.states[p->shared.hash_next] == WINDOW_STAGED;
+}
+
+void pipeline_hash_next(struct pipeline *p)
+{
+    size_t i = p->shared.hash_next++;
+
     pthread_mutex_unlock(&p->shared.lock);
-    image_hash(p->image, i, window_buffer(p, i));
+    image_hash(p->image, i, pipeline_window(p, i));
     pthread_mutex_lock(&p->shared.lock);
     p->shared.states[i] = WINDOW_HASHED;
     while (p->shared.hashed < p->image->window_count &&
@@ -203,12 +208,12 @@ static void start_window(struct writer *writer, size_t i)
     pthread_mutex_unlock(&p->shared.lock);
     if (p->neighbour != NULL)
         held_ns = neighbour_take(p->neighbour, w->bytes, p->bytes_per_second, &p->stop);
-    if (image_finish(p->image, i, window_buffer(p, i), &why) != SIDESTEP_OK) {
+    if (image_finish(p->image, i, pipeline_window(p, i), &why) != SIDESTEP_OK) {
         pipeline_fail(p, &why);
     } else {
         writer->free = request->next;
         *request = (struct store_request){.file = writer->file,
-                                          .memory = window_buffer(p, i),
+                                          .memory = pipeline_window(p, i),
                                           .bytes = w->bytes,
                                           .offset = w->offset,
                                           .is_write = true,
@@ -225,7 +230,7 @@ static void end_window(struct writer *writer, struct store_request *request)
     struct pipeline *p = writer->p;
 
     if (request->status != SIDESTEP_OK) {
-        fail_locked(p, &request->err);
+        pipeline_fail_locked(p, &request->err);
     } else {
         /* States before ${hashed} are not looked at for hashing any more. */
         p->shared.states[request->tag] = WINDOW_WRITTEN;
@@ -258,9 +263,8 @@ static void write_step(struct writer *writer)
         end_window(writer, done);
     else if (p->shared.write_next < p->shared.hashed && store_queue_has_room(&writer->queue))
         start_window(writer, p->shared.write_next++);
-    else if (p->shared.hash_next < p->image->window_count &&
-             p->shared.states[p->shared.hash_next] == WINDOW_STAGED)
-        hash_window(p, p->shared.hash_next++);
+    else if (pipeline_may_hash(p))
+        pipeline_hash_next(p);
     else if (writer->queue.in_flight != 0)
         wait_for_window(writer);
     else
@@ -290,6 +294,22 @@ static void write_windows(void *context)
         neighbour_leave(p->neighbour);
 }
 
+enum sidestep_status pipeline_end(struct pipeline *p, struct sidestep_error *err)
+{
+    pipeline_settle(p);
+    if (!p->shared.failed)
+        return SIDESTEP_OK;
+    if (err != NULL)
+        *err = p->shared.err;
+    return (enum sidestep_status)p->shared.err.status;
+}
+
+void pipeline_begin(struct pipeline *p)
+{
+    if (p->stagers != NULL && workers_count(p->stagers) == 0)
+        stage_windows(p);
+}
+
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
                                     const struct store_queue_kind *kind, struct workers *workers,
                                     struct sidestep_error *err)
@@ -297,13 +317,7 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
     struct writing writing = {
         .p = p, .file = file, .kind = kind, .threads = workers_count(workers) + 1};
 
-    if (p->stagers != NULL && workers_count(p->stagers) == 0)
-        stage_windows(p);
+    pipeline_begin(p);
     workers_run(workers, write_windows, &writing);
-    pipeline_settle(p);
-    if (!p->shared.failed)
-        return SIDESTEP_OK;
-    if (err != NULL)
-        *err = p->shared.err;
-    return (enum sidestep_status)p->shared.err.status;
+    return pipeline_end(p, err);
 }
