@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ._checkpointer import Checkpointer, Loaded
     from ._errors import Error
     from ._export import Final, export
+    from ._extension import Planes, extension_registry
     from ._handle import SaveHandle
     from ._latest import latest
     from ._load import load
@@ -46,6 +47,7 @@ __all__ = [
     "Error",
     "Final",
     "Loaded",
+    "Planes",
     "Preempted",
     "Reader",
     "SaveHandle",
@@ -55,6 +57,7 @@ __all__ = [
     "__version__",
     "async_save",
     "export",
+    "extension_registry",
     "latest",
     "load",
     "load_metadata",

@@ -28,6 +28,7 @@ from ._abi_numbers import *  # noqa: F403 -- they are names of this module
 from ._abi_reports import Difference as Difference
 from ._abi_reports import DiffOptions as DiffOptions
 from ._abi_reports import DiffReport as DiffReport
+from ._abi_numbers import GAINS
 from ._abi_reports import DoctorReport as DoctorReport
 from ._abi_reports import Finding as Finding
 from ._abi_reports import GcReport as GcReport
@@ -231,6 +232,7 @@ class SaveOptions(Structure):
     deadline_ms: int
     failure: Any
     spread_ms: int
+    compress: int
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
@@ -239,6 +241,21 @@ class SaveOptions(Structure):
         ("deadline_ms", Uint64),
         ("failure", POINTER(ErrorInfo)),
         ("spread_ms", Uint64),
+        ("compress", Int),
+        ("reserved", Uint32),
+    ]
+
+
+class Gain(Structure):
+    """``struct sidestep_gain``: what compression gained, and what it cost."""
+
+    raw_bytes: int
+    stored_bytes: int
+    encode_ns: int
+    _fields_ = [
+        ("raw_bytes", Uint64),
+        ("stored_bytes", Uint64),
+        ("encode_ns", Uint64),
     ]
 
 
@@ -274,6 +291,10 @@ class SaveInfo(Structure):
     pool_bytes: int
     ahead_bytes: int
     live_bytes: int
+    raw_bytes: int
+    stored_bytes: int
+    encode_ns: int
+    gains: Any
     _fields_ = [
         ("struct_size", Size),
         ("state", Int),
@@ -305,6 +326,10 @@ class SaveInfo(Structure):
         ("pool_bytes", Uint64),
         ("ahead_bytes", Uint64),
         ("live_bytes", Uint64),
+        ("raw_bytes", Uint64),
+        ("stored_bytes", Uint64),
+        ("encode_ns", Uint64),
+        ("gains", Gain * GAINS),
     ]
 
 

@@ -113,6 +113,14 @@ class Allowed(IntEnum):
     ALLOWED_FACT = 3
 
 
+class Compress(IntEnum):
+    """``enum sidestep_compress``."""
+
+    COMPRESS_NONE = 0
+    COMPRESS_ZSTD = 1
+    COMPRESS_PLANES = 2
+
+
 class Snapshot(IntEnum):
     """How a save holds the state still (``enum sidestep_snapshot``)."""
 
@@ -164,6 +172,7 @@ SAVE_STREAMED = 2
 SAVE_VOLATILE = 4
 SAVE_DIRECT_IO = 8
 SAVE_URING = 16
+GAINS = 32
 LOAD_PARTIAL = 1
 LOAD_STRICT = 2
 GC_DRY_RUN = 1

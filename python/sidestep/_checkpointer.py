@@ -112,6 +112,7 @@ class Checkpointer:
         any_run: bool = False,
         name: str = "step-",
         final: Optional[Final] = None,
+        compress: Optional[str] = None,
         process_group: Any = None,
         no_dist: bool = False,
         on_staged: Optional[Callable[[int, SaveHandle], object]] = None,
@@ -123,6 +124,7 @@ class Checkpointer:
         self.failures = 0
         self.failures_in_a_row = 0
         self._final = final
+        self._compress = compress
         self._grace_s = grace_s
         self._at_signal = at_signal
         self._exit_code = exit_code
@@ -215,7 +217,7 @@ class Checkpointer:
             prepared = self._prepared(state)
         except BaseException as reason:
             failure = reason
-        handle = self._series.save_async(step, prepared, failure=failure)
+        handle = self._series.save_async(step, prepared, failure=failure, compress=self._compress)
         self._last, self._last_step = handle, step
         self._watch(step, handle)
         if final:

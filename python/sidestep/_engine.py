@@ -48,6 +48,12 @@ _SNAPSHOT = {
     "cow": _abi.Snapshot.SNAPSHOT_COW,
 }
 
+COMPRESS = {
+    "none": _abi.Compress.COMPRESS_NONE,
+    "zstd": _abi.Compress.COMPRESS_ZSTD,
+    "planes": _abi.Compress.COMPRESS_PLANES,
+}
+
 _VERIFY = {
     "read": _abi.VerifyMode.VERIFY_READ,
     "before": _abi.VerifyMode.VERIFY_BEFORE,
@@ -157,11 +163,13 @@ class Engine:
         failure: Optional[BaseException] = None,
         result: Optional[Callable[[], Any]] = None,
         series: Optional[ctypes.c_void_p] = None,
+        compress: Optional[str] = None,
     ) -> SaveHandle:
         """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
 
         Collective.  Waits for the save before.  ``series``: as its checkpoint of ``step``, which
-        is what ``path`` is then.  ``result`` makes what the handle's result() is, on
+        is what ``path`` is then.  ``compress``: None is what SIDESTEP_COMPRESS says, or "none".
+        ``result`` makes what the handle's result() is, on
         first use.  ``failure``: this rank cannot take part; all the others fail with an `Error`
         that names this rank and gives the reason, and here ``failure`` itself is raised.
         An earlier save that failed, and that nobody asked about, is raised now, before anything is
@@ -179,6 +187,12 @@ class Engine:
                 options.has_step, options.step = 1, step
             if no_replace:
                 options.flags |= _abi.SAVE_NO_REPLACE
+            try:
+                options.compress = _compress(compress)
+            except Error as wrong:
+                if self.size == 1:
+                    raise
+                failure = failure or wrong
             if failure is not None:
                 options.failure = ctypes.pointer(error_info(failure))
             if interrupted is not None:
@@ -396,6 +410,14 @@ def _number(variable: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise make_error(f"{variable} is '{text}', not a number")
     return int(text)
+
+
+def _compress(wanted: Optional[str]) -> int:
+    if wanted is None:
+        return _choice("SIDESTEP_COMPRESS", COMPRESS)
+    if wanted not in COMPRESS:
+        raise make_error(f"compress={wanted!r} is none of: {', '.join(COMPRESS)}")
+    return COMPRESS[wanted]
 
 
 def _choice(variable: str, choices: Mapping[str, int]) -> int:

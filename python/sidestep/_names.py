@@ -23,6 +23,7 @@ _TORCH = "torch.distributed.checkpoint"
 OURS = {
     "Checkpointer": "_checkpointer",
     "Error": "_errors",
+    "Planes": "_extension",
     "Final": "_export",
     "Loaded": "_checkpointer",
     "Preempted": "_signals",
@@ -32,6 +33,7 @@ OURS = {
     "TrainState": "_train_state",
     "Writer": "_plugins",
     "async_save": "_save",
+    "extension_registry": "_extension",
     "export": "_export",
     "latest": "_latest",
     "load": "_load",

@@ -14,7 +14,7 @@ import io
 import os
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -37,8 +37,9 @@ from . import _objects
 from ._abi import Status
 from ._checkpoint import Checkpoint
 from ._comm import Comm, StoreComm
-from ._engine import Engine, engine_alone, engine_of
+from ._engine import COMPRESS, Engine, engine_alone, engine_of
 from ._errors import Error
+from ._extension import compress_of
 from ._flatten import Index, Leaf
 from ._handle import SaveHandle
 from ._metadata import lazy_metadata, read_metadata
@@ -110,6 +111,10 @@ class Writer(StorageWriter):
     overwrite   False: refuse (EEXISTS) where there is a checkpoint.  Else it is replaced, at once
     step        the training step to record, for ``sidestep ls``; None: none
     timeout     seconds after which a silent rank fails the save
+    compress    "none", "zstd" (stock torch reads it) or "planes" (smaller and faster; see
+                `Planes`); None: what the environment says in SIDESTEP_COMPRESS
+    _extensions torch's, instead: ``[ZStandard()]`` and ``[Planes()]`` are those two.  With any
+                other `sidestep.save` and `async_save` leave the save to torch
 
     It works in torch's background threads and processes; it can be pickled.  The checkpoint exists
     as soon as the last rank has written: torch's own last step only looks at it.  Without
@@ -123,9 +128,15 @@ class Writer(StorageWriter):
         overwrite: bool = True,
         step: Optional[int] = None,
         timeout: float = 600.0,
+        compress: Optional[str] = None,
+        _extensions: Sequence[Any] = (),
     ) -> None:
         super().__init__()
+        if compress is not None and compress not in COMPRESS:
+            raise ValueError(f"compress={compress!r} is none of: {', '.join(COMPRESS)}")
         self.path = os.fsdecode(path)
+        self.compress = compress if not _extensions else compress_of(_extensions)
+        self.extensions = list(_extensions)
         self.overwrite = overwrite
         self.step = step
         self.timeout = timeout
@@ -169,6 +180,12 @@ class Writer(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the items of ``plan`` and commit, together with all other ranks."""
+        if self.extensions and self.compress is None:
+            raise Error(
+                f"save '{self.path}': torch's own functions cannot write these _extensions through "
+                "sidestep.Writer: use sidestep.save, or torch's FileSystemWriter",
+                status=Status.EUNSUPPORTED,
+            )
         with self._engine(plan) as engine:
             self._commit(save_plan(engine, self, plan, planner))
         return _done([WriteResult(item.index, _size_of(item), None) for item in plan.items])
@@ -287,7 +304,14 @@ def save_plan(engine: Engine, writer: Writer, plan: SavePlan, planner: SavePlann
     except BaseException as failure:
         engine.save_async(writer.path, None, failure=failure)
         raise
-    return start_save(engine, writer.path, state, step=writer.step, no_replace=not writer.overwrite)
+    return start_save(
+        engine,
+        writer.path,
+        state,
+        step=writer.step,
+        no_replace=not writer.overwrite,
+        compress=writer.compress,
+    )
 
 
 def start_save(engine: Engine, path: str, state: StateDict, **options: Any) -> SaveHandle:

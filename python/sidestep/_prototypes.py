@@ -175,6 +175,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "sidestep_checkpoint_read_bytes": (Int, [Pointer, String, Handle, POINTER(Size), _Err]),
     "sidestep_bytes_free": (None, [Handle]),
+    "sidestep_decode": (Int, [String, Pointer, Size, Uint64, Handle, POINTER(Size), _Err]),
     "sidestep_checkpoint_read_value": (Int, [Pointer, String, Handle, _Err]),
     "sidestep_verify": (Int, [String, POINTER(VerifyOptions), POINTER(VerifyReport), _Err]),
     "sidestep_verify_report_release": (None, [POINTER(VerifyReport)]),

@@ -84,7 +84,7 @@ def save(
                 route.reason,
                 state_dict,
                 checkpoint_id=checkpoint_id,
-                storage_writer=storage_writer,
+                storage_writer=route.writer or storage_writer,
                 planner=planner,
                 process_group=process_group,
                 no_dist=no_dist,
@@ -125,7 +125,7 @@ def async_save(
                 route.reason,
                 state_dict,
                 checkpoint_id=checkpoint_id,
-                storage_writer=storage_writer,
+                storage_writer=route.writer or storage_writer,
                 planner=planner,
                 process_group=process_group,
                 async_checkpointer_type=async_checkpointer_type,
@@ -196,7 +196,14 @@ def _start(
     except BaseException as failure:
         engine.save_async(route.path, None, failure=failure)
         raise
-    return start_save(engine, route.path, state, step=route.step, no_replace=route.no_replace)
+    return start_save(
+        engine,
+        route.path,
+        state,
+        step=route.step,
+        no_replace=route.no_replace,
+        compress=route.compress,
+    )
 
 
 def _start_planned(
@@ -217,7 +224,12 @@ def _start_planned(
     except BaseException as reason:
         failure = reason
     writer = Launcher(
-        route.path, engine, failure=failure, overwrite=not route.no_replace, step=route.step
+        route.path,
+        engine,
+        failure=failure,
+        overwrite=not route.no_replace,
+        step=route.step,
+        compress=route.compress,
     )
     try:
         with failures_as_errors(f"save '{route.path}'"):

@@ -94,11 +94,21 @@ class Series:
         return os.path.join(self.root, f"{self.prefix}{step}")
 
     def save_async(
-        self, step: int, state: Optional[StateDict], *, failure: Optional[BaseException] = None
+        self,
+        step: int,
+        state: Optional[StateDict],
+        *,
+        failure: Optional[BaseException] = None,
+        compress: Optional[str] = None,
     ) -> SaveHandle:
         """As `Engine.save_async`, to ROOT/step-<step>."""
         return self.engine.save_async(
-            self.path_of(step), state, step=step, failure=failure, series=self._pointer
+            self.path_of(step),
+            state,
+            step=step,
+            failure=failure,
+            series=self._pointer,
+            compress=compress,
         )
 
     def load(

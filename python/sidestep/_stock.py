@@ -22,6 +22,7 @@ from torch.distributed.checkpoint import default_planner, filesystem, staging
 from torch.distributed.checkpoint.api import CheckpointException
 
 from ._errors import Error, make_error, status_of
+from ._extension import compress_of, is_known
 from ._plugins import Reader, Writer
 
 logger = logging.getLogger("sidestep")
@@ -38,6 +39,8 @@ class Ours:
     """Save: refuse where there is a checkpoint (``overwrite=False``)."""
     step: Optional[int] = None
     """Save: the training step to record."""
+    compress: Optional[str] = None
+    """Save: how; None: as the environment says."""
     partial: bool = False
     """Load: missing names are no error (``allow_partial_load``)."""
     allow_pickle: bool = False
@@ -51,6 +54,8 @@ class Stock:
     """torch's own function does it, with the caller's arguments as they are."""
 
     reason: str
+    writer: Any = None
+    """Save: torch's own writer, for one of ours that cannot do it."""
 
 
 Route = Union[Ours, Stock]
@@ -73,8 +78,7 @@ def save_route(
         route = _route_of_id(checkpoint_id)
     elif type(storage_writer) is Writer:
         _reset(storage_writer, checkpoint_id)
-        writer = storage_writer
-        route = Ours(writer.path, no_replace=not writer.overwrite, step=writer.step)
+        route = _route_of_writer(storage_writer)
     elif type(storage_writer) is filesystem.FileSystemWriter:
         route = _route_of_stock_writer(storage_writer, checkpoint_id)
     else:
@@ -86,19 +90,38 @@ def save_route(
     return replace(route, planner=planner)
 
 
+def _route_of_writer(writer: Writer) -> Route:
+    if writer.extensions and writer.compress is None:
+        stock = filesystem.FileSystemWriter(
+            writer.path, overwrite=writer.overwrite, _extensions=writer.extensions
+        )
+        return Stock("Writer(_extensions=...)", stock)
+    return Ours(
+        writer.path,
+        no_replace=not writer.overwrite,
+        step=writer.step,
+        compress=writer.compress,
+    )
+
+
 def _route_of_stock_writer(writer: Any, checkpoint_id: CheckpointId) -> Route:
     if type(writer.fs) is not filesystem.FileSystem:
         return Stock(f"the FileSystemWriter writes to a {_name_of(writer.fs)}")
     if not writer.single_file_per_rank:
         return Stock("FileSystemWriter(single_file_per_rank=False)")
-    transforms = getattr(writer, "transforms", None)
-    if getattr(transforms, "extensions", ()):
+    extensions = getattr(getattr(writer, "transforms", None), "extensions", ())
+    compress = compress_of(extensions)
+    if extensions and compress is None:
         return Stock("FileSystemWriter(_extensions=...)")
     serialization = getattr(writer, "serialization_format", None)
     if serialization is not None and serialization.name != "TORCH_SAVE":
         return Stock(f"FileSystemWriter(serialization_format={serialization.name})")
     _reset(writer, checkpoint_id)
-    return Ours(os.fspath(writer.path), no_replace=not getattr(writer, "overwrite", True))
+    return Ours(
+        os.fspath(writer.path),
+        no_replace=not getattr(writer, "overwrite", True),
+        compress=compress,
+    )
 
 
 def keeps_still(stager: Any) -> bool:
@@ -152,7 +175,7 @@ def _route_of_stock_reader(reader: Any, checkpoint_id: CheckpointId) -> Route:
     if type(reader.fs) is not filesystem.FileSystem:
         return Stock(f"the FileSystemReader reads from a {_name_of(reader.fs)}")
     registry = getattr(getattr(reader, "transforms", None), "extension_registry", None)
-    if registry is not None and registry.extensions != type(registry)().extensions:
+    if registry is not None and not is_known(registry):
         return Stock("FileSystemReader(_extension_registry=...)")
     _reset(reader, checkpoint_id)
     return Ours(os.fspath(reader.path))

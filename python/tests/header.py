@@ -81,7 +81,7 @@ def type_and_name(declaration: str) -> tuple[str | Function, str]:
     if pointer:
         parameters = [type_and_name(part)[0] for part in _split(pointer.group(3), ",")]
         return Function(pointer.group(1).strip(), parameters), pointer.group(2)
-    plain = re.fullmatch(r"(.*?[\s*])(\w+)\s*((?:\[\d+\])?)", declaration)
+    plain = re.fullmatch(r"(.*?[\s*])(\w+)\s*((?:\[\w+\])?)", declaration)
     assert plain, declaration
     return f"{plain.group(1).strip()} {plain.group(3)}".strip(), plain.group(2)
 

@@ -51,10 +51,12 @@ def ctype_of(text: str | Function, abi: Any, header: Header) -> Any:
     if isinstance(text, Function):
         parameters = [ctype_of(part, abi, header) for part in text.parameters]
         return ctypes.CFUNCTYPE(ctype_of(text.result, abi, header), *parameters)
-    array = re.fullmatch(r"(char|uint32_t) \[(\d+)\]", text)
+    array = re.fullmatch(r"(char|uint32_t|struct \w+) \[(\w+)\]", text)
     if array:
-        item = ctypes.c_char if array.group(1) == "char" else PLAIN[array.group(1)]
-        return item * int(array.group(2))
+        kind = array.group(1)
+        item = ctypes.c_char if kind == "char" else ctype_of(kind, abi, header)
+        count = array.group(2)
+        return item * (int(count) if count.isdigit() else getattr(abi, count[len("SIDESTEP_") :]))
     text = " ".join(re.sub(r"\b(?:const|volatile)\b", " ", text).split())
     base, stars = text.rstrip("* "), text.count("*")
     kind: Any

@@ -441,17 +441,6 @@ def test_url_goes_to_stock(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixt
     assert "is not a path of a file system" in caplog.text
 
 
-def test_extensions_go_to_stock(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    from torch.distributed.checkpoint._extension import ZStandard
-
-    if not ZStandard.is_available():
-        pytest.skip("torch finds no module for zstd here")
-    writer = filesystem.FileSystemWriter(tmp_path / "a", _extensions=[ZStandard()])
-    dcp.save(a_state(2), storage_writer=writer)
-    assert "_extensions" in caplog.text
-    check(tmp_path / "a", 2)
-
-
 # ---------------------------------------------------------------- in the place of torch's
 
 

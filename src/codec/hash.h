@@ -18,6 +18,12 @@ struct hash128 {
 };
 
 uint64_t hash_block(const void *bytes, size_t length); /* XXH3-64, seed 0 */
+/* hash_block() of what comes piece by piece.  NULL: no memory. */
+struct hash_stream;
+struct hash_stream *hash_stream_new(void);
+void hash_stream_free(struct hash_stream *stream);
+void hash_stream_add(struct hash_stream *stream, const void *bytes, size_t length);
+uint64_t hash_stream_end(struct hash_stream *stream); /* and begin anew */
 /* XXH3-128 over the block hashes, each as 8 little-endian bytes. */
 struct hash128 hash_list(const uint64_t *blocks, size_t count);
 

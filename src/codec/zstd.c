@@ -17,6 +17,8 @@
 #define MAX_BLOCK_RAW_BYTES ((uint64_t)128 << 10)
 #define SKIPPABLE_MAGIC 0x184D2A50u /* and the 15 above */
 #define NO_CONTENT_SIZE UINT64_MAX
+#define FRAME_HEADER_MAX_BYTES 18u
+#define STREAM_BYTES ((size_t)256 << 10)
 
 static void free_decoder(ZSTD_DCtx **decoder)
 {
@@ -71,8 +73,8 @@ static enum sidestep_status read_frame_header(const void *stored, size_t stored_
 }
 
 /* Everything that can be refused before a byte is decoded. */
-static enum sidestep_status check_frame(const void *stored, size_t stored_bytes, uint64_t max_bytes,
-                                        struct sidestep_error *err)
+static enum sidestep_status check_header(const void *stored, size_t stored_bytes,
+                                         uint64_t max_bytes, struct sidestep_error *err)
 {
     struct frame frame = {0};
 
@@ -87,6 +89,13 @@ static enum sidestep_status check_frame(const void *stored, size_t stored_bytes,
     if (frame.content_bytes != NO_CONTENT_SIZE && frame.content_bytes > max_bytes)
         return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame holds %llu bytes, at most %llu fit",
                     (unsigned long long)frame.content_bytes, (unsigned long long)max_bytes);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_frame(const void *stored, size_t stored_bytes, uint64_t max_bytes,
+                                        struct sidestep_error *err)
+{
+    TRY(check_header(stored, stored_bytes, max_bytes, err));
     size_t frame_bytes = ZSTD_findFrameCompressedSize(stored, stored_bytes);
     if (ZSTD_isError(frame_bytes))
         return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is truncated or damaged: %s",
@@ -151,6 +160,15 @@ uint64_t zstd_most_memory(uint64_t stored_bytes, uint64_t max_bytes)
     return raw + min_u64(raw, (uint64_t)1 << ZSTD_WINDOW_LOG_MAX);
 }
 
+static enum sidestep_status new_decoder(ZSTD_DCtx **out, struct sidestep_error *err)
+{
+    *out = fault_hit("memory") ? NULL : ZSTD_createDCtx();
+    if (*out == NULL)
+        return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory for a decoder");
+    ZSTD_DCtx_setParameter(*out, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG_MAX);
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status zstd_decode(const void *stored, size_t stored_bytes, uint64_t max_bytes,
                                  void **raw, size_t *raw_bytes, struct sidestep_error *err)
 {
@@ -158,10 +176,8 @@ enum sidestep_status zstd_decode(const void *stored, size_t stored_bytes, uint64
     size_t length = 0;
 
     TRY(check_frame(stored, stored_bytes, max_bytes, err));
-    OWNED_BY(free_decoder) ZSTD_DCtx *decoder = fault_hit("memory") ? NULL : ZSTD_createDCtx();
-    if (decoder == NULL)
-        return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory for a decoder");
-    ZSTD_DCtx_setParameter(decoder, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG_MAX);
+    OWNED_BY(free_decoder) ZSTD_DCtx *decoder = NULL;
+    TRY(new_decoder(&decoder, err));
     ZSTD_inBuffer in = {.src = stored, .size = stored_bytes};
     TRY(decode_frame(decoder, &in, max_bytes, &bytes, &length, err));
     if (in.pos != stored_bytes)
@@ -169,5 +185,60 @@ enum sidestep_status zstd_decode(const void *stored, size_t stored_bytes, uint64
                     stored_bytes - in.pos);
     *raw = TAKE(bytes);
     *raw_bytes = length;
+    return SIDESTEP_OK;
+}
+
+/* What comes out of some input, into the sink; ${*wanted}: 0 at the end of the frame. */
+static enum sidestep_status push(ZSTD_DCtx *decoder, ZSTD_inBuffer *in, ZSTD_outBuffer *out,
+                                 uint64_t *room, struct codec_sink *sink, size_t *wanted,
+                                 struct sidestep_error *err)
+{
+    do {
+        out->pos = 0;
+        *wanted = ZSTD_decompressStream(decoder, out, in);
+        if (ZSTD_isError(*wanted) && ZSTD_getErrorCode(*wanted) == ZSTD_error_memory_allocation)
+            return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory for the decoder's window");
+        if (ZSTD_isError(*wanted))
+            return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is damaged: %s",
+                        ZSTD_getErrorName(*wanted));
+        if (out->pos > *room)
+            return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame holds more than it may");
+        *room -= out->pos;
+        if (out->pos != 0)
+            TRY(sink->put(sink, out->dst, out->pos, err));
+    } while (*wanted != 0 && (in->pos < in->size || out->pos == out->size));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status zstd_decode_stream(struct codec_input *input, uint64_t max_bytes,
+                                        struct codec_sink *sink, struct sidestep_error *err)
+{
+    uint8_t header[FRAME_HEADER_MAX_BYTES];
+    OWNED_BY(free_decoder) ZSTD_DCtx *decoder = NULL;
+    ZSTD_inBuffer in = {.src = header, .size = (size_t)min_u64(sizeof(header), input->left)};
+    size_t wanted = 1;
+
+    TRY(codec_input_read(input, header, in.size, err));
+    TRY(check_header(header, in.size, max_bytes, err));
+    TRY(new_decoder(&decoder, err));
+    ZSTD_outBuffer out = {.size = STREAM_BYTES};
+    OWNED uint8_t *bytes = memory_new(STREAM_BYTES, 1);
+    if (bytes == NULL)
+        return FAIL_NOMEM(err, STREAM_BYTES);
+    out.dst = bytes;
+    for (;;) {
+        TRY(push(decoder, &in, &out, &max_bytes, sink, &wanted, err));
+        if (wanted == 0)
+            break;
+        if (input->left == 0)
+            return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is truncated");
+        const uint8_t *some;
+        TRY(input->take(input, STREAM_BYTES, &some, &in.size, err));
+        in.src = some;
+        in.pos = 0;
+    }
+    if (in.pos != in.size || input->left != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "zstd: %llu bytes follow the frame",
+                    (unsigned long long)(in.size - in.pos + input->left));
     return SIDESTEP_OK;
 }

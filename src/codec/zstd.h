@@ -3,7 +3,7 @@
 #ifndef CODEC_ZSTD_H
 #define CODEC_ZSTD_H
 
-#include "base/error.h"
+#include "codec/codec.h"
 
 #define ZSTD_WINDOW_LOG_MAX 27 /* 128 MiB of decoder memory */
 
@@ -18,5 +18,9 @@ uint64_t zstd_most_memory(uint64_t stored_bytes, uint64_t max_bytes);
  */
 enum sidestep_status zstd_decode(const void *stored, size_t stored_bytes, uint64_t max_bytes,
                                  void **raw, size_t *raw_bytes, struct sidestep_error *err);
+
+/* The same, of an input and into a sink: memory for one block and one window. */
+enum sidestep_status zstd_decode_stream(struct codec_input *input, uint64_t max_bytes,
+                                        struct codec_sink *sink, struct sidestep_error *err);
 
 #endif

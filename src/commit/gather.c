@@ -88,13 +88,20 @@ static enum sidestep_status count_item(struct gather *g, const struct footer_ite
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status fill_item(struct gather *g, const struct footer_item *item,
-                                      const char *file, struct sidestep_error *err)
+static enum sidestep_status fill_item(struct gather *g, const struct footer *footer,
+                                      const struct footer_item *item, const char *file,
+                                      struct sidestep_error *err)
 {
     struct arena *arena = &g->out->arena;
     struct metadata_entry *entry = &g->out->entries[table_find(&g->out->names, item->name)];
     struct metadata_storage storage = {.file = file, .offset = item->offset, .length = item->bytes};
 
+    if (item->transform != 0) {
+        const char *name = footer->transforms[item->transform - 1];
+        storage.transform = arena_strndup(arena, name, strlen(name));
+        if (storage.transform == NULL)
+            return copy_failed(err);
+    }
     if (entry->is_object) {
         entry->storage = storage;
         return SIDESTEP_OK;
@@ -132,7 +139,7 @@ static enum sidestep_status for_each_item(struct gather *g, bool fill, struct si
         if (file == NULL)
             return copy_failed(err);
         for (size_t i = 0; i < g->footers[f].count; i++)
-            TRY(fill ? fill_item(g, &g->footers[f].items[i], file, err)
+            TRY(fill ? fill_item(g, &g->footers[f], &g->footers[f].items[i], file, err)
                      : count_item(g, &g->footers[f].items[i], err));
     }
     return SIDESTEP_OK;

@@ -286,6 +286,14 @@ static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags
     return status;
 }
 
+static bool is_transform(const struct reader_file *file, const struct footer_item *item,
+                         const char *transform)
+{
+    if (item->transform == 0 || transform == NULL)
+        return item->transform == 0 && transform == NULL;
+    return strcmp(file->footer.transforms[item->transform - 1], transform) == 0;
+}
+
 /* What .metadata says of a chunk is what the footer of its file says. */
 static enum sidestep_status check_chunk(struct reader *r, const struct metadata_entry *entry,
                                         const struct metadata_storage *storage,
@@ -297,7 +305,7 @@ static enum sidestep_status check_chunk(struct reader *r, const struct metadata_
     if (file->problem != NULL)
         return SIDESTEP_OK; /* that is said of the whole file */
     if (item != NULL && item->bytes == storage->length && strcmp(item->name, entry->name) == 0 &&
-        item->is_object == entry->is_object &&
+        is_transform(file, item, storage->transform) && item->is_object == entry->is_object &&
         (entry->is_object ||
          (item->dtype == entry->dtype && item->ndim == entry->ndim &&
           memcmp(item->shape, entry->shape, entry->ndim * sizeof(*entry->shape)) == 0 &&

@@ -102,6 +102,19 @@ enum sidestep_status reader_item_fits(const struct reader_item *item, uint64_t b
                                       struct sidestep_error *err);
 /* More memory than this reader_item_bytes() does not take. */
 uint64_t reader_item_memory(const struct reader_item *item);
+/* Where the data of a decoded item goes: in order, in blocks of HASH_BLOCK_BYTES, the last one
+ * less. They have not been checked, but what they were decoded from. */
+struct reader_place {
+    void (*put)(void *context, uint64_t begin, const uint8_t *bytes, uint64_t length);
+    void *context;
+};
+/* Undo the transform of an item of ours, and check every byte that is read and that comes out.
+ * ${place}: NULL: only check. */
+enum sidestep_status reader_item_decode(const struct reader_item *item,
+                                        const struct reader_place *place,
+                                        struct sidestep_error *err);
+/* An item as its footer has it. */
+struct reader_item reader_item_of(struct reader_file *file, const struct footer_item *footer);
 /* The whole stored item, transform undone, malloc'ed; for our objects the hashes are checked. */
 enum sidestep_status reader_item_bytes(const struct reader_item *item, void **bytes, size_t *length,
                                        struct sidestep_error *err);

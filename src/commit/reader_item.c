@@ -21,12 +21,22 @@ enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
     return SIDESTEP_OK;
 }
 
-static void from_footer(struct reader_item *out)
+struct reader_item reader_item_of(struct reader_file *file, const struct footer_item *footer)
 {
-    out->ranged = true;
-    out->data_offset = out->offset + out->footer->data_offset;
-    out->data_bytes = out->footer->data_bytes;
-    out->blocks = out->footer->blocks;
+    bool plain = footer->transform == 0;
+
+    return (struct reader_item){
+        .file = file,
+        .offset = footer->offset,
+        .bytes = footer->bytes,
+        .footer = footer,
+        .ranged = plain,
+        .data_offset = footer->offset + (plain ? footer->data_offset : 0),
+        .data_bytes = footer->data_bytes,
+        .blocks = footer->blocks,
+        .transform = plain ? NULL : file->footer.transforms[footer->transform - 1],
+        .raw_limit = footer->is_object ? READER_MAX_OBJECT_BYTES : footer->raw_bytes,
+    };
 }
 
 static enum sidestep_status from_archive(const struct metadata_entry *entry, const struct box *box,
@@ -89,7 +99,7 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
     if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED, "dtype %s", entry->dtype_name);
     if (status == SIDESTEP_OK && out->footer != NULL)
-        from_footer(out);
+        *out = reader_item_of(out->file, out->footer);
     else if (status == SIDESTEP_OK && !entry->is_object && out->transform == NULL)
         status = from_archive(entry, box, out, err);
     if (status != SIDESTEP_OK)
@@ -131,9 +141,35 @@ enum sidestep_status reader_item_fits(const struct reader_item *item, uint64_t b
 
 uint64_t reader_item_memory(const struct reader_item *item)
 {
+    if (item->footer != NULL && item->transform != NULL)
+        return item->footer->raw_bytes;
     uint64_t decoded = item->transform != NULL ? zstd_most_memory(item->bytes, item->raw_limit) : 0;
 
     return item->bytes + decoded;
+}
+
+static void put_bytes(void *context, uint64_t begin, const uint8_t *bytes, uint64_t length)
+{
+    memcpy((uint8_t *)context + begin, bytes, length);
+}
+
+/* An object of ours with a transform: into exactly as much memory as it says it has. */
+static enum sidestep_status decoded_bytes(const struct reader_item *item, void **bytes,
+                                          size_t *length, struct sidestep_error *err)
+{
+    uint64_t raw_bytes = item->footer->raw_bytes;
+
+    if (raw_bytes > item->raw_limit)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is to have %llu bytes, at most %llu can be right",
+                    (unsigned long long)raw_bytes, (unsigned long long)item->raw_limit);
+    OWNED uint8_t *decoded = memory_new(raw_bytes, 1);
+    struct reader_place place = {.put = put_bytes, .context = decoded};
+    if (decoded == NULL)
+        return FAIL_NOMEM(err, raw_bytes);
+    TRY(reader_item_decode(item, &place, err));
+    *bytes = TAKE(decoded);
+    *length = raw_bytes;
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status reader_item_bytes(const struct reader_item *item, void **bytes, size_t *length,
@@ -142,6 +178,8 @@ enum sidestep_status reader_item_bytes(const struct reader_item *item, void **by
     /* Nothing grows by more than this when it is compressed: a hole in the file is no such item. */
     uint64_t most = item->raw_limit + item->raw_limit / 64 + READER_MAX_ENVELOPE_BYTES;
 
+    if (item->footer != NULL && item->transform != NULL)
+        return decoded_bytes(item, bytes, length, err);
     if (item->transform != NULL && item->bytes > most)
         return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu stored bytes, at most %llu can be right",
                     (unsigned long long)item->bytes, (unsigned long long)most);

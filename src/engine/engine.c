@@ -72,6 +72,7 @@ static void engine_shut(struct sidestep_engine *engine)
     image_release(&engine->image);
     save_plan_release(&engine->plan);
     pool_release(&engine->pool);
+    pool_release(&engine->press_pool);
     events_close(&engine->events);
     engine_release(engine);
 }

@@ -15,6 +15,7 @@
 #include "engine/hold.h"
 #include "engine/neighbour.h"
 #include "engine/pipeline.h"
+#include "engine/press.h"
 #include "plan/save_plan.h"
 #include "snapshot/image.h"
 #include "snapshot/pool.h"
@@ -50,6 +51,7 @@ struct sidestep_engine {
     /* Touched only by the thread that calls collective functions, and, while a save is being
      * written, read by its runner. */
     struct pool pool;
+    struct pool press_pool; /* of saves that encode */
     struct hold hold;
     uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */
     struct save_plan plan;
@@ -70,6 +72,8 @@ struct sidestep_save {
     struct sidestep_engine *engine;
     struct commit commit;
     struct pipeline pipeline;
+    struct press *press;   /* NULL: items are written as they are */
+    const char *transform; /* of those that it encodes */
     struct sidestep_save_options options;
     uint64_t total_bytes; /* of the shard file */
     pthread_t runner;

@@ -102,6 +102,21 @@ static enum sidestep_status whole_tensor(const struct reader_item *item,
     return place_odd(&item->tensor, storage, chunk, err);
 }
 
+static void place_block(void *context, uint64_t begin, const uint8_t *bytes, uint64_t length)
+{
+    place(context, begin, length, (void *)(uintptr_t)bytes); /* which box_transfer() only reads */
+}
+
+/* One of ours: as it is decoded. */
+static enum sidestep_status decoded_tensor(const struct reader_item *item,
+                                           const struct load_plan_chunk *chunk,
+                                           struct sidestep_error *err)
+{
+    struct reader_place to = {.put = place_block, .context = (void *)(uintptr_t)chunk};
+
+    return reader_item_decode(item, &to, err);
+}
+
 static enum sidestep_status transformed_tensor(const struct reader_item *item,
                                                const struct load_plan_chunk *chunk,
                                                struct sidestep_error *err)
@@ -124,6 +139,8 @@ enum sidestep_status fetch_item(const struct reader_item *item, const struct loa
 {
     if (chunk->entry->is_object)
         return fetch_object(item, chunk->targets[0], err);
+    if (item->transform != NULL && item->footer != NULL)
+        return decoded_tensor(item, chunk, err);
     if (item->transform != NULL)
         return transformed_tensor(item, chunk, err);
     return item->ranged ? stream_tensor(item, chunk, err) : whole_tensor(item, chunk, err);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline.c -- see pipeline.h. */
-#include "engine/pipeline.h"
+#include "engine/pipeline_inside.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
-
-enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN };
 
 uint64_t pipeline_wanted_bytes(const struct image *image)
 {
@@ -42,7 +40,7 @@ void pipeline_release(struct pipeline *p)
     pthread_mutex_destroy(&p->shared.lock);
 }
 
-static void fail_locked(struct pipeline *p, const struct sidestep_error *why)
+void pipeline_fail_locked(struct pipeline *p, const struct sidestep_error *why)
 {
     if (!p->shared.failed)
         p->shared.err = *why;
@@ -54,7 +52,7 @@ static void fail_locked(struct pipeline *p, const struct sidestep_error *why)
 void pipeline_fail(struct pipeline *p, const struct sidestep_error *why)
 {
     pthread_mutex_lock(&p->shared.lock);
-    fail_locked(p, why);
+    pipeline_fail_locked(p, why);
     pthread_mutex_unlock(&p->shared.lock);
 }
 
@@ -206,9 +204,16 @@ struct writer {
     struct store_request *free; /* a list */
 };
 
-/* Locked: hash window ${i}, which is taken; the lock is released meanwhile. */
-static void hash_window(struct pipeline *p, size_t i)
+bool pipeline_may_hash(const struct pipeline *p)
 {
+    return p->shared.hash_next < p->image->window_count &&
+           p->shared.states[p->shared.hash_next] == WINDOW_STAGED;
+}
+
+void pipeline_hash_next(struct pipeline *p)
+{
+    size_t i = p->shared.hash_next++;
+
     pthread_mutex_unlock(&p->shared.lock);
     image_hash(p->image, i, places_of(p->places, i));
     pthread_mutex_lock(&p->shared.lock);
@@ -219,6 +224,14 @@ static void hash_window(struct pipeline *p, size_t i)
     pthread_cond_broadcast(&p->shared.changed);
 }
 
+uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes)
+{
+    if (p->neighbour == NULL)
+        return 0;
+    return neighbour_take(p->neighbour, bytes, p->bytes_per_second,
+                          p->cow != NULL ? cow_is_full(p->cow) : NULL, &p->stop);
+}
+
 /* Locked: finish window ${i}, which is taken, and start to write it; the lock is released
  * meanwhile. */
 static void start_window(struct writer *writer, size_t i)
@@ -227,13 +240,10 @@ static void start_window(struct writer *writer, size_t i)
     const struct image_window *w = &p->image->windows[i];
     struct store_request *request = writer->free;
     struct sidestep_error why = {0};
-    uint64_t held_ns = 0;
 
     pthread_mutex_unlock(&p->shared.lock);
     uint8_t *place = places_of(p->places, i);
-    if (p->neighbour != NULL)
-        held_ns = neighbour_take(p->neighbour, w->bytes, p->bytes_per_second,
-                                 p->cow != NULL ? cow_is_full(p->cow) : NULL, &p->stop);
+    uint64_t held_ns = pipeline_give_way(p, w->bytes);
     if (image_finish(p->image, i, place, &why) != SIDESTEP_OK) {
         pipeline_fail(p, &why);
     } else {
@@ -250,22 +260,27 @@ static void start_window(struct writer *writer, size_t i)
     p->shared.held_ns += held_ns;
 }
 
+void pipeline_window_done(struct pipeline *p, size_t i)
+{
+    /* States before ${hashed} are not looked at for hashing any more. */
+    p->shared.states[i] = WINDOW_WRITTEN;
+    places_give_back(p->places, i);
+    if (p->cow != NULL)
+        cow_poke(p->cow);
+    p->shared.written++;
+    pthread_cond_broadcast(&p->shared.changed);
+}
+
 /* Locked: the window of ${request} is written, or the write has failed. */
 static void end_window(struct writer *writer, struct store_request *request)
 {
     struct pipeline *p = writer->p;
 
     if (request->status != SIDESTEP_OK) {
-        fail_locked(p, &request->err);
+        pipeline_fail_locked(p, &request->err);
     } else {
-        /* States before ${hashed} are not looked at for hashing any more. */
-        p->shared.states[request->tag] = WINDOW_WRITTEN;
-        places_give_back(p->places, request->tag);
-        if (p->cow != NULL)
-            cow_poke(p->cow);
-        p->shared.written++;
         p->shared.written_bytes += p->image->windows[request->tag].bytes;
-        pthread_cond_broadcast(&p->shared.changed);
+        pipeline_window_done(p, request->tag);
     }
     request->next = writer->free;
     writer->free = request;
@@ -282,8 +297,7 @@ static void wait_for_window(struct writer *writer)
     end_window(writer, request);
 }
 
-/* Locked: stage a window, if this is the writers' business; the lock is released meanwhile. */
-static bool stage_one(struct pipeline *p)
+bool pipeline_stage_one(struct pipeline *p)
 {
     if (!p->writers_stage || !may_stage(p))
         return false;
@@ -304,10 +318,9 @@ static void write_step(struct writer *writer)
         end_window(writer, done);
     else if (p->shared.write_next < p->shared.hashed && store_queue_has_room(&writer->queue))
         start_window(writer, p->shared.write_next++);
-    else if (p->shared.hash_next < p->image->window_count &&
-             p->shared.states[p->shared.hash_next] == WINDOW_STAGED)
-        hash_window(p, p->shared.hash_next++);
-    else if (stage_one(p))
+    else if (pipeline_may_hash(p))
+        pipeline_hash_next(p);
+    else if (pipeline_stage_one(p))
         return;
     else if (writer->queue.in_flight != 0)
         wait_for_window(writer);
@@ -315,8 +328,7 @@ static void write_step(struct writer *writer)
         pthread_cond_wait(&p->shared.changed, &p->shared.lock);
 }
 
-/* The calling thread begins to write: behind the trainer's back, unless it waits. */
-static void join_others(struct pipeline *p)
+void pipeline_join(struct pipeline *p)
 {
     if (p->neighbour != NULL)
         neighbour_join(p->neighbour);
@@ -325,12 +337,18 @@ static void join_others(struct pipeline *p)
                  p->neighbour != NULL && p->neighbour->lower ? &p->neighbour->rights : NULL);
 }
 
-static void leave_others(struct pipeline *p)
+void pipeline_leave(struct pipeline *p)
 {
     if (p->cow != NULL)
         cow_leave(p->cow);
     if (p->neighbour != NULL)
         neighbour_leave(p->neighbour);
+}
+
+void pipeline_calm(struct pipeline *p)
+{
+    if (p->cow != NULL && p->neighbour != NULL && cow_was_raised(p->cow))
+        neighbour_calm(p->neighbour);
 }
 
 static void write_windows(void *context)
@@ -339,7 +357,7 @@ static void write_windows(void *context)
     struct pipeline *p = writing->p;
     struct writer writer = {.p = p, .file = writing->file};
 
-    join_others(p);
+    pipeline_join(p);
     store_queue_open(&writer.queue, writing->kind, writing->threads);
     for (unsigned i = 0; i < writer.queue.depth; i++) {
         writer.requests[i].next = writer.free;
@@ -348,13 +366,22 @@ static void write_windows(void *context)
     pthread_mutex_lock(&p->shared.lock);
     while (!p->shared.failed && p->shared.written < p->image->window_count) {
         write_step(&writer);
-        if (p->cow != NULL && p->neighbour != NULL && cow_was_raised(p->cow))
-            neighbour_calm(p->neighbour);
+        pipeline_calm(p);
     }
     p->shared.used_ring = p->shared.used_ring || writer.queue.ring_count != 0;
     pthread_mutex_unlock(&p->shared.lock);
     store_queue_close(&writer.queue); /* after a failure, requests may still read the pool */
-    leave_others(p);
+    pipeline_leave(p);
+}
+
+enum sidestep_status pipeline_end(struct pipeline *p, struct sidestep_error *err)
+{
+    pipeline_settle(p);
+    if (!p->shared.failed)
+        return SIDESTEP_OK;
+    if (err != NULL)
+        *err = p->shared.err;
+    return (enum sidestep_status)p->shared.err.status;
 }
 
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
@@ -365,10 +392,5 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
         .p = p, .file = file, .kind = kind, .threads = workers_count(workers) + 1};
 
     workers_run(workers, write_windows, &writing);
-    pipeline_settle(p);
-    if (!p->shared.failed)
-        return SIDESTEP_OK;
-    if (err != NULL)
-        *err = p->shared.err;
-    return (enum sidestep_status)p->shared.err.status;
+    return pipeline_end(p, err);
 }

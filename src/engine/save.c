@@ -21,7 +21,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 
-_Static_assert(sizeof(struct sidestep_save_options) == 48, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_save_options) == 56, "a field was added: apply it below");
 
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
  * brought the same x. */
@@ -153,6 +153,25 @@ static enum sidestep_status start_failed(struct starting *s,
     return engine_failure(options->failure, err);
 }
 
+/* By which codec this rank's items are encoded, if any. */
+static enum sidestep_status choose_codec(struct starting *s, struct sidestep_error *err)
+{
+    static const struct codec *const codecs[] = {
+        [SIDESTEP_COMPRESS_NONE] = NULL,
+        [SIDESTEP_COMPRESS_ZSTD] = &codec_zstd,
+        [SIDESTEP_COMPRESS_PLANES] = &codec_planes,
+    };
+    struct sidestep_save *save = s->save;
+    unsigned wanted = save->options.compress;
+
+    if (wanted >= ARRAY_LENGTH(codecs) || save->options.reserved != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown compress %u", wanted);
+    if (codecs[wanted] == NULL)
+        return SIDESTEP_OK;
+    save->transform = codecs[wanted]->descriptor;
+    return press_new(codecs[wanted], s->engine->clock, &save->press, err);
+}
+
 /* All that this rank can do and find out alone. */
 static enum sidestep_status start_local(struct starting *s, const char *path,
                                         const struct sidestep_save_options *theirs,
@@ -173,6 +192,7 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
                     (unsigned long long)save->options.step);
     TRY(settle_last(s, save->options.flags, err));
+    TRY(choose_codec(s, err));
     set_commit(s, &save->options);
     TRY(commit_open(&save->commit, path, err));
     s->digest = save_plan_digest(s->state);

@@ -52,6 +52,7 @@ void save_release(struct sidestep_save *save)
     save_join(save);
     commit_close(&save->commit);
     pipeline_release(&save->pipeline);
+    press_free(&save->press);
     pthread_cond_destroy(&save->shared.changed);
     pthread_mutex_destroy(&save->shared.lock);
     engine_release(save->engine);
@@ -90,8 +91,11 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
                   (json_int_t)info->stage_ns, "write_ns", (json_int_t)info->write_ns, "commit_ns",
                   (json_int_t)info->commit_ns);
     if (fields != NULL && (state == SIDESTEP_SAVE_WRITTEN || state == SIDESTEP_SAVE_COMMITTED))
-        (void)json_object_update_new(fields, json_pack("{s:s, s:I}", "io", io_name(info), "held_ns",
-                                                       (json_int_t)info->held_ns));
+        (void)json_object_update_new(
+            fields, json_pack("{s:s, s:I, s:I, s:I, s:I}", "io", io_name(info), "held_ns",
+                              (json_int_t)info->held_ns, "raw_bytes", (json_int_t)info->raw_bytes,
+                              "stored_bytes", (json_int_t)info->stored_bytes, "encode_ns",
+                              (json_int_t)info->encode_ns));
     if (fields != NULL && state >= SIDESTEP_SAVE_STAGED)
         hold_event(info, fields);
     if (fields != NULL && err != NULL)

@@ -42,15 +42,44 @@ static struct footer make_footer(const struct sidestep_save *save, struct footer
     return footer;
 }
 
+/* The same, of what the press has written. */
+static struct footer make_pressed_footer(const struct sidestep_save *save,
+                                         struct footer_item *items)
+{
+    struct footer footer = make_footer(save, items);
+
+    for (size_t i = 0; i < footer.count; i++) {
+        items[i] = *press_item(save->press, i);
+        if (items[i].transform != 0) {
+            footer.transform_count = 1;
+            footer.transforms = &save->transform;
+        }
+    }
+    return footer;
+}
+
+static void set_total(struct sidestep_save *save, uint64_t total)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.bytes_total = total;
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
 static enum sidestep_status write_footer(struct sidestep_save *save, struct footer_item *items,
                                          struct store_file *file, struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
-    struct footer footer = make_footer(save, items);
-    uint64_t at = save->pipeline.image->body_bytes;
+    struct footer footer =
+        save->press != NULL ? make_pressed_footer(save, items) : make_footer(save, items);
+    uint64_t at =
+        save->press != NULL ? press_body_bytes(save->press) : save->pipeline.image->body_bytes;
 
     TRY(footer_encode(&footer, at, &bytes, err));
-    return store_file_write_at(file, bytes.bytes, bytes.length, at, err);
+    TRY(store_file_write_at(file, bytes.bytes, bytes.length, at, err));
+    if (save->press == NULL)
+        return SIDESTEP_OK;
+    set_total(save, at + bytes.length);
+    return store_file_truncate(file, at + bytes.length, err);
 }
 
 /* How it was written, for save info and events. */
@@ -68,6 +97,56 @@ static void note_io(struct sidestep_save *save, struct store_file *file)
     pthread_mutex_unlock(&save->shared.lock);
 }
 
+/* What was gained, by dtype and in all. */
+static void note_gains(struct sidestep_save *save)
+{
+    struct sidestep_save_info *info = &save->shared.info;
+
+    pthread_mutex_lock(&save->shared.lock);
+    for (size_t dtype = 0; dtype < SIDESTEP_DTYPE_END; dtype++) {
+        const struct press_gain *gain = &press_gains(save->press)[dtype];
+        info->gains[dtype] = (struct sidestep_gain){.raw_bytes = gain->raw_bytes,
+                                                    .stored_bytes = gain->stored_bytes,
+                                                    .encode_ns = gain->encode_ns};
+        info->raw_bytes += gain->raw_bytes;
+        info->stored_bytes += gain->stored_bytes;
+        info->encode_ns += gain->encode_ns;
+    }
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+static enum sidestep_status write_body(struct sidestep_save *save, struct store_file *file,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = save->engine;
+
+    if (save->press == NULL)
+        return pipeline_write(&save->pipeline, file, &engine->io, engine->writers, err);
+    TRY(press_write(save->press, &save->pipeline, &engine->press_pool, file, &engine->io,
+                    engine->writers, err));
+    note_gains(save);
+    return SIDESTEP_OK;
+}
+
+/* Room for the file.  How large it becomes when items are encoded is not known: what there is not
+ * room for may not be needed. */
+static enum sidestep_status allocate(struct sidestep_save *save, struct store_file *file,
+                                     uint64_t total, struct sidestep_error *err)
+{
+    struct sidestep_error why;
+
+    if (save->press == NULL)
+        TRY(store_file_allocate(file, total, err));
+    else if (store_file_allocate(file, total, &why) != SIDESTEP_OK &&
+             why.status != SIDESTEP_ENOSPC) {
+        if (err != NULL)
+            *err = why;
+        return (enum sidestep_status)why.status;
+    }
+    /* Requests that extend a file wait for each other. */
+    return store_file_truncate(file, total, err);
+}
+
 static enum sidestep_status write_shard(struct sidestep_save *save, struct sidestep_error *err)
 {
     struct sidestep_engine *engine = save->engine;
@@ -80,18 +159,14 @@ static enum sidestep_status write_shard(struct sidestep_save *save, struct sides
         return FAIL_NOMEM(err, image->count * sizeof(*items));
     struct footer footer = make_footer(save, items);
     uint64_t total = image->body_bytes + footer_encoded_bytes(&footer);
-    pthread_mutex_lock(&save->shared.lock);
-    save->shared.info.bytes_total = total;
-    pthread_mutex_unlock(&save->shared.lock);
+    set_total(save, total);
     TRY(commit_shard_create(&save->commit, 0, flags, &file, err));
-    TRY(store_file_allocate(file, total, err));
-    /* Requests that extend a file wait for each other. */
-    TRY(store_file_truncate(file, total, err));
+    TRY(allocate(save, file, total, err));
     save->pipeline.neighbour = &engine->neighbour;
     if (save->options.spread_ms != 0)
         save->pipeline.bytes_per_second =
             max_u64(1, (uint64_t)((double)total * 1000 / (double)save->options.spread_ms));
-    TRY(pipeline_write(&save->pipeline, file, &engine->io, engine->writers, err));
+    TRY(write_body(save, file, err));
     note_io(save, file);
     TRY(write_footer(save, items, file, err));
     TRY(commit_check_aborted(&save->commit, err));

@@ -25,7 +25,8 @@
 
 struct stretch {
     size_t file;
-    size_t item; /* the first with a byte in it */
+    size_t item;  /* the first with a byte in it */
+    bool decoded; /* that item, which is transformed: it is read and checked by itself */
     uint64_t begin;
     uint64_t end;
     /* Not 0: an item without hashes of ours, and these of v->pointers all lead to it. */
@@ -131,6 +132,28 @@ static enum sidestep_status add_stretch(struct verify *v, const struct stretch *
     return SIDESTEP_OK;
 }
 
+/* End the stretch ${*s} at ${at}, where item ${i}, which is transformed, comes next: a stretch for
+ * what lies before it, and one for itself. */
+static enum sidestep_status cut_out(struct verify *v, struct stretch *s, uint64_t at,
+                                    const struct footer_item *item, size_t i,
+                                    struct sidestep_error *err)
+{
+    struct stretch gap = {.file = s->file, .item = i, .begin = at, .end = item->offset};
+    struct stretch own = {.file = s->file,
+                          .item = i,
+                          .decoded = true,
+                          .begin = item->offset,
+                          .end = item->offset + item->bytes};
+
+    s->end = at;
+    if (s->end > s->begin)
+        TRY(add_stretch(v, s, err));
+    if (gap.end > gap.begin)
+        TRY(add_stretch(v, &gap, err));
+    *s = (struct stretch){.file = own.file, .item = i + 1, .begin = own.end};
+    return own.end > own.begin ? add_stretch(v, &own, err) : SIDESTEP_OK;
+}
+
 /* Cut after the stretch has its size: at the first item or block that starts beyond it. */
 static enum sidestep_status cut_file(struct verify *v, size_t file, struct sidestep_error *err)
 {
@@ -142,6 +165,11 @@ static enum sidestep_status cut_file(struct verify *v, size_t file, struct sides
     for (size_t i = 0; i < f->footer.count; i++) {
         const struct footer_item *item = &f->footer.items[i];
         uint64_t data = item->offset + item->data_offset;
+        if (item->transform != 0) {
+            TRY(cut_out(v, &s, at, item, i, err));
+            at = s.begin;
+            continue;
+        }
         if (at - s.begin >= want) {
             s.end = at;
             TRY(add_stretch(v, &s, err));
@@ -378,6 +406,18 @@ static void check_stock(struct verify *v, const struct stretch *s)
     verify_stock_item(&stock, &v->pointers[s->pointer], s->pointer_count);
 }
 
+static void check_by_decoding(struct verify *v, const struct stretch *s)
+{
+    struct reader_file *file = &v->reader->files[s->file];
+    const struct footer_item *footer = &file->footer.items[s->item];
+    struct reader_item item = reader_item_of(file, footer);
+    struct sidestep_error why = {0};
+    enum sidestep_status status = reader_item_decode(&item, NULL, &why);
+
+    if (status != SIDESTEP_OK)
+        report(v, file->name, footer->name, status, &why);
+}
+
 /* ---- what read_many.h asks for */
 
 static struct read_stretch describe_stretch(void *context, size_t i)
@@ -385,7 +425,7 @@ static struct read_stretch describe_stretch(void *context, size_t i)
     const struct verify *v = context;
     const struct stretch *s = &v->stretches[i];
 
-    if (s->pointer_count != 0)
+    if (s->pointer_count != 0 || s->decoded)
         return (struct read_stretch){0};
     return (struct read_stretch){
         .file = &v->reader->files[s->file], .begin = s->begin, .end = s->end};
@@ -401,6 +441,8 @@ static void use_stretch(void *context, size_t i, uint8_t *bytes, enum sidestep_s
         return;
     if (s->pointer_count != 0)
         check_stock(v, s);
+    else if (s->decoded)
+        check_by_decoding(v, s);
     else
         check_stretch(v, s, bytes, status, why);
     uint64_t done = atomic_fetch_add(&v->done_bytes, s->end - s->begin) + (s->end - s->begin);

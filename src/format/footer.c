@@ -69,7 +69,8 @@ static uint64_t item_text_bytes(const struct footer_item *item)
 struct footer_sizes {
     uint64_t text_bytes; /* a multiple of 8 */
     uint64_t blocks;
-    uint64_t int_keys; /* items that have any */
+    uint64_t int_keys;        /* items that have any */
+    uint64_t transform_bytes; /* of the names */
     uint64_t extension_bytes;
     uint64_t total; /* footer and trailer */
 };
@@ -82,8 +83,12 @@ static struct footer_sizes measure(const struct footer *footer)
         sizes.blocks += footer->items[i].block_count;
         sizes.int_keys += path_integers(footer->items[i].path, footer->items[i].path_length) != 0;
     }
+    for (size_t i = 0; i < footer->transform_count; i++)
+        sizes.transform_bytes += strlen(footer->transforms[i]) + 1;
     if (sizes.int_keys != 0)
-        sizes.extension_bytes = FOOTER_PART_HEADER_BYTES + FOOTER_INT_KEYS_BYTES * sizes.int_keys;
+        sizes.extension_bytes += FOOTER_PART_HEADER_BYTES + FOOTER_INT_KEYS_BYTES * sizes.int_keys;
+    if (sizes.transform_bytes != 0)
+        sizes.extension_bytes += FOOTER_PART_HEADER_BYTES + sizes.transform_bytes;
     sizes.text_bytes = round_up(sizes.text_bytes, 8);
     sizes.total = FOOTER_HEADER_BYTES + (uint64_t)FOOTER_RECORD_BYTES * footer->count +
                   sizes.text_bytes + 8 * sizes.blocks + sizes.extension_bytes +
@@ -99,12 +104,20 @@ uint64_t footer_encoded_bytes(const struct footer *footer)
 static void put_header(const struct footer *footer, const struct footer_sizes *sizes,
                        struct buffer *out)
 {
+    uint64_t required = footer->required_features & ~(uint64_t)FOOTER_REQUIRED_TRANSFORMS;
+    uint64_t optional = footer->optional_features & ~(uint64_t)FOOTER_SET_BY_ENCODE;
+
+    if (sizes->int_keys != 0)
+        optional |= FOOTER_OPTIONAL_INT_KEYS;
+    if (sizes->transform_bytes != 0) {
+        required |= FOOTER_REQUIRED_TRANSFORMS;
+        optional |= FOOTER_OPTIONAL_TRANSFORMS;
+    }
     buffer_put(out, FOOTER_MAGIC, FOOTER_MAGIC_BYTES);
     buffer_put_u32le(out, FOOTER_VERSION);
     buffer_put_u32le(out, footer->world_size);
-    buffer_put_u64le(out, footer->required_features);
-    buffer_put_u64le(out, (footer->optional_features & ~(uint64_t)FOOTER_OPTIONAL_INT_KEYS) |
-                              (sizes->int_keys != 0 ? FOOTER_OPTIONAL_INT_KEYS : 0));
+    buffer_put_u64le(out, required);
+    buffer_put_u64le(out, optional);
     buffer_put_u32le(out, footer->shard_count);
     buffer_put_u32le(out, (uint32_t)sizes->extension_bytes);
     buffer_put_u64le(out, footer->count);
@@ -175,7 +188,7 @@ static void put_int_keys(const struct footer *footer, const struct footer_sizes 
                          struct buffer *out)
 {
     buffer_put_u32le(out, FOOTER_INT_KEYS_BIT);
-    buffer_put_u32le(out, (uint32_t)(sizes->extension_bytes - FOOTER_PART_HEADER_BYTES));
+    buffer_put_u32le(out, (uint32_t)(FOOTER_INT_KEYS_BYTES * sizes->int_keys));
     for (size_t i = 0; i < footer->count; i++) {
         uint64_t integers = path_integers(footer->items[i].path, footer->items[i].path_length);
 
@@ -184,6 +197,15 @@ static void put_int_keys(const struct footer *footer, const struct footer_sizes 
         buffer_put_u32le(out, (uint32_t)i);
         buffer_put_u64le(out, integers);
     }
+}
+
+static void put_transforms(const struct footer *footer, const struct footer_sizes *sizes,
+                           struct buffer *out)
+{
+    buffer_put_u32le(out, FOOTER_TRANSFORMS_BIT);
+    buffer_put_u32le(out, (uint32_t)sizes->transform_bytes);
+    for (size_t i = 0; i < footer->transform_count; i++)
+        buffer_put(out, footer->transforms[i], strlen(footer->transforms[i]) + 1);
 }
 
 /* The footer lies in ${out} from ${start} to its end. */
@@ -235,6 +257,8 @@ enum sidestep_status footer_encode(const struct footer *footer, uint64_t file_of
             buffer_put_u64le(out, footer->items[i].blocks[k]);
     if (sizes.int_keys != 0)
         put_int_keys(footer, &sizes, out);
+    if (sizes.transform_bytes != 0)
+        put_transforms(footer, &sizes, out);
     put_trailer(footer, start, out);
     assert(out->length - start == sizes.total);
     return SIDESTEP_OK;

@@ -23,6 +23,8 @@
 /* Whoever reads a whole file does it in pieces of some MiB that end in neither of these. */
 #define FOOTER_MAX_GAP_BYTES ((uint64_t)4 << 20)      /* in front of, between and behind items */
 #define FOOTER_MAX_ENVELOPE_BYTES ((uint64_t)1 << 20) /* head and tail of a tensor together */
+#define FOOTER_MAX_TRANSFORMS 255u
+#define FOOTER_MAX_TRANSFORM_BYTES 1100u /* of a name: as many as `.metadata` may have, joined */
 #define SAVE_ID_BYTES 16u
 #define SAVE_ID_HEX 33u /* 32 digits and a NUL */
 
@@ -38,11 +40,13 @@ struct footer_item {
     const struct sidestep_path_item *path;
     uint64_t offset;      /* of the item in the file */
     uint64_t bytes;       /* of the item in the file: head + data + tail */
-    uint64_t data_offset; /* of the data, from ${offset}; 0 for objects */
+    uint64_t data_offset; /* of the data, from ${offset}; 0 for objects.  With a transform: in the
+                             item as it is when the transform is undone */
     uint64_t data_bytes;  /* stored bytes of the data: what block hashes cover; objects: ${bytes} */
     uint64_t raw_bytes;   /* before any transform */
-    uint32_t transform;   /* 0: none */
-    uint64_t envelope_hash;  /* hash_block() of head followed by tail; 0 for objects */
+    uint32_t transform;   /* 0: none; else all of the item is data, and footer.transforms[it - 1] */
+    uint64_t envelope_hash;  /* hash_block() of head followed by tail, before any transform; 0 for
+                                objects */
     struct hash128 raw_hash; /* hash_list() of the raw data's block hashes */
     uint64_t block_count;    /* hash_block_count(data_bytes) */
     const uint64_t *blocks;  /* hash_block() of each block of the stored data */
@@ -59,10 +63,14 @@ struct footer {
     uint64_t optional_features; /* a bit unknown to the reader: ignore */
     size_t count;
     struct footer_item *items; /* by offset, not overlapping */
+    size_t transform_count;
+    const char *const *transforms; /* as in `.metadata`: "stream.zstd/1" */
 };
-#define FOOTER_KNOWN_REQUIRED 0u
-/* Some keys of paths are integers.  Set, or not, by footer_encode(). */
-#define FOOTER_OPTIONAL_INT_KEYS 1u
+/* All of these are set, or not, by footer_encode(). */
+#define FOOTER_REQUIRED_TRANSFORMS 1u /* items may be transformed; the names are in a part */
+#define FOOTER_KNOWN_REQUIRED FOOTER_REQUIRED_TRANSFORMS
+#define FOOTER_OPTIONAL_INT_KEYS 1u   /* some keys of paths are integers */
+#define FOOTER_OPTIONAL_TRANSFORMS 2u /* with the required feature, for its part */
 
 /* Bytes that footer_encode() will append: known before any hash is. */
 uint64_t footer_encoded_bytes(const struct footer *footer);

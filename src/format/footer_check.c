@@ -62,6 +62,15 @@ static enum sidestep_status check_tensor(const struct footer_item *item,
     if (item->raw_bytes != raw_bytes)
         return FAIL_ITEM(item, status, err, "%llu bytes of data where its box has %llu",
                          (unsigned long long)item->raw_bytes, (unsigned long long)raw_bytes);
+    if (item->transform != 0)
+        return item->data_offset > FOOTER_MAX_ENVELOPE_BYTES || item->data_bytes != item->bytes
+                   ? FAIL_ITEM(item, status, err,
+                               "a transformed tensor of which %llu of %llu bytes are data, behind "
+                               "a head of %llu",
+                               (unsigned long long)item->data_bytes,
+                               (unsigned long long)item->bytes,
+                               (unsigned long long)item->data_offset)
+                   : SIDESTEP_OK;
     if (item->data_offset > UINT32_MAX || !checked_add(item->data_offset, item->data_bytes, &end) ||
         end > item->bytes)
         return FAIL_ITEM(item, status, err, "data at %llu + %llu lie outside the %llu bytes of it",
@@ -90,13 +99,15 @@ static enum sidestep_status check_hashes(const struct footer_item *item,
 {
     uint64_t blocks = hash_block_count(item->data_bytes);
 
-    if (item->raw_bytes != item->data_bytes)
+    if (item->transform == 0 && item->raw_bytes != item->data_bytes)
         return FAIL_ITEM(item, status, err, "%llu stored bytes for %llu, without a transform",
                          (unsigned long long)item->data_bytes, (unsigned long long)item->raw_bytes);
     if (item->block_count != blocks)
         return FAIL_ITEM(item, status, err, "%llu block hashes where %llu bytes have %llu",
                          (unsigned long long)item->block_count,
                          (unsigned long long)item->data_bytes, (unsigned long long)blocks);
+    if (item->transform != 0)
+        return SIDESTEP_OK; /* its hash is that of what is stored nowhere */
     struct hash128 list = hash_list(item->blocks, (size_t)item->block_count);
     if (list.low != item->raw_hash.low || list.high != item->raw_hash.high)
         return FAIL_ITEM(item, status, err, "its hash is not that of its block hashes");
@@ -104,14 +115,15 @@ static enum sidestep_status check_hashes(const struct footer_item *item,
 }
 
 /* ${*begin}: the first byte that the item may use; becomes the first behind it. */
-static enum sidestep_status check_item(const struct footer_item *item, uint64_t *begin,
+static enum sidestep_status check_item(const struct footer *footer, size_t i, uint64_t *begin,
                                        uint64_t end, enum sidestep_status status,
                                        struct sidestep_error *err)
 {
+    const struct footer_item *item = &footer->items[i];
     uint64_t item_end;
 
     TRY(check_name(item, status, err));
-    if (item->transform != 0)
+    if (item->transform > footer->transform_count)
         return FAIL_ITEM(item, SIDESTEP_EUNSUPPORTED, err,
                          "transform number %u is newer than this library", item->transform);
     if (item->offset < *begin)
@@ -150,17 +162,35 @@ enum sidestep_status footer_check_header(const struct footer *footer, enum sides
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status check_transforms(const struct footer *footer,
+                                             enum sidestep_status status,
+                                             struct sidestep_error *err)
+{
+    if (footer->transform_count > FOOTER_MAX_TRANSFORMS)
+        return FAIL(err, status, "%zu transforms (at most %u)", footer->transform_count,
+                    FOOTER_MAX_TRANSFORMS);
+    for (size_t i = 0; i < footer->transform_count; i++) {
+        size_t length = strlen(footer->transforms[i]);
+        if (length == 0 || length > FOOTER_MAX_TRANSFORM_BYTES ||
+            !utf8_is_valid(footer->transforms[i], length))
+            return FAIL(err, status, "transform %zu has no name (UTF-8, 1 to %u bytes)", i + 1,
+                        FOOTER_MAX_TRANSFORM_BYTES);
+    }
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status footer_check(const struct footer *footer, uint64_t end,
                                   enum sidestep_status status, struct sidestep_error *err)
 {
     uint64_t begin = 0;
 
     TRY(footer_check_header(footer, status, err));
+    TRY(check_transforms(footer, status, err));
     if (footer->count > FOOTER_MAX_ITEMS)
         return FAIL(err, status, "%zu items (at most %llu)", footer->count,
                     (unsigned long long)FOOTER_MAX_ITEMS);
     for (size_t i = 0; i < footer->count; i++)
-        TRY(check_item(&footer->items[i], &begin, end, status, err));
+        TRY(check_item(footer, i, &begin, end, status, err));
     if (end - begin > FOOTER_MAX_GAP_BYTES)
         return FAIL(err, status, "a gap of %llu bytes behind the last item (at most %llu)",
                     (unsigned long long)(end - begin), (unsigned long long)FOOTER_MAX_GAP_BYTES);

@@ -30,6 +30,8 @@
 #define FOOTER_PART_HEADER_BYTES 8u
 #define FOOTER_INT_KEYS_BIT 0u
 #define FOOTER_INT_KEYS_BYTES 12u /* per item that has any: number of the record, mask */
+#define FOOTER_TRANSFORMS_BIT 1u
+#define FOOTER_SET_BY_ENCODE (FOOTER_OPTIONAL_INT_KEYS | FOOTER_OPTIONAL_TRANSFORMS)
 
 /* The one flags byte that ${item} is stored with, so that a footer has only one encoding. */
 uint8_t footer_item_flags(const struct footer_item *item);

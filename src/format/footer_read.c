@@ -309,6 +309,43 @@ static enum sidestep_status read_int_keys(struct cursor extensions, struct foote
     return SIDESTEP_OK;
 }
 
+/* The names of transforms, each with its NUL. */
+static enum sidestep_status read_transforms(struct areas *areas, struct footer *out,
+                                            struct sidestep_error *err)
+{
+    struct cursor part = {0};
+
+    if (!find_part(areas->extensions, out->optional_features, FOOTER_TRANSFORMS_BIT, &part) ||
+        cursor_left(&part) == 0)
+        return FAIL_FORMAT(err, "the list of transforms is malformed");
+    const char **names = areas_new(areas, FOOTER_MAX_TRANSFORMS, sizeof(*names), err);
+    if (names == NULL)
+        return SIDESTEP_ENOMEM;
+    out->transforms = names;
+    while (cursor_left(&part) != 0) {
+        const char *name = (const char *)part.bytes + part.position;
+        size_t length = strnlen(name, cursor_left(&part));
+        if (cursor_take(&part, length + 1) == NULL || out->transform_count == FOOTER_MAX_TRANSFORMS)
+            return FAIL_FORMAT(err, "the list of transforms is malformed");
+        names[out->transform_count++] = name;
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_extensions(struct areas *areas, struct footer *out,
+                                            struct sidestep_error *err)
+{
+    bool required = (out->required_features & FOOTER_REQUIRED_TRANSFORMS) != 0;
+
+    if (required != ((out->optional_features & FOOTER_OPTIONAL_TRANSFORMS) != 0))
+        return FAIL_FORMAT(err, "transforms without their names");
+    if (required)
+        TRY(read_transforms(areas, out, err));
+    if ((out->optional_features & FOOTER_OPTIONAL_INT_KEYS) != 0)
+        TRY(read_int_keys(areas->extensions, out, err));
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status footer_parse(const uint8_t *bytes, size_t length, uint64_t end,
                                          struct arena *arena, struct footer *out,
                                          struct sidestep_error *err)
@@ -333,8 +370,7 @@ static enum sidestep_status footer_parse(const uint8_t *bytes, size_t length, ui
             return FAIL_FORMAT(err, "something lies behind the text of the last item");
     if (areas.blocks_left != 0)
         return FAIL_FORMAT(err, "%" PRIu64 " hashes belong to no item", areas.blocks_left);
-    if ((out->optional_features & FOOTER_OPTIONAL_INT_KEYS) != 0)
-        TRY(read_int_keys(areas.extensions, out, err));
+    TRY(read_extensions(&areas, out, err));
     return footer_check(out, end, SIDESTEP_ECORRUPT, err);
 }
 

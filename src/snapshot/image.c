@@ -26,8 +26,7 @@ static void set_sizes(struct image_item *item)
     f->block_count = hash_block_count(f->data_bytes);
 }
 
-/* The first place from ${at} on where an item's data lies as it should. */
-static uint64_t place(const struct footer_item *f, uint64_t at)
+uint64_t image_place(const struct footer_item *f, uint64_t at)
 {
     if (f->data_bytes < IMAGE_LARGE_BYTES)
         return round_up(at, IMAGE_SMALL_ALIGN);
@@ -172,10 +171,11 @@ static void cut(struct cutter *c, uint64_t end, size_t next_first)
     c->first_item = next_first;
 }
 
-/* Between the blocks of a large item, whose data starts at a multiple of IMAGE_ALIGN. */
+/* Between the blocks of a large item, whose data starts at a multiple of IMAGE_ALIGN; its head and
+ * its first block stay together: what is known of an item begins with some of its data. */
 static void cut_blocks(struct cutter *c, const struct footer_item *f, size_t i)
 {
-    for (uint64_t block = 0; block < f->block_count; block++) {
+    for (uint64_t block = 1; block < f->block_count; block++) {
         uint64_t at = f->offset + f->data_offset + block * HASH_BLOCK_BYTES;
         if (at - c->begin >= IMAGE_WINDOW_BYTES)
             cut(c, at, i);
@@ -199,7 +199,7 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
             at = round_up(at, IMAGE_ALIGN);
             cut(&c, at, i);
         }
-        f->offset = place(f, at);
+        f->offset = image_place(f, at);
         if (f->data_bytes >= IMAGE_LARGE_BYTES)
             cut_blocks(&c, f, i);
         at = f->offset + f->bytes;

@@ -69,6 +69,9 @@ struct image_held {
     uint64_t end;
 };
 
+/* The first place from ${at} on where an item that is stored as it is lies as it should. */
+uint64_t image_place(const struct footer_item *item, uint64_t at);
+
 /* Do the bytes of item ${i}, as the file will have them, lie in memory just so? */
 bool image_is_plain(const struct image *image, size_t i);
 

@@ -328,6 +328,49 @@ static void unknown_optional_features_are_ignored(void **state)
     assert_int_equal(footer.optional_features, UINT64_C(1) << 40);
 }
 
+/* Items with transforms: all of each is data, and their names are in a part of the extensions. */
+static void transforms_are_named(void **state)
+{
+    static const char *const names[] = {"stream.zstd/1", "a,b"};
+    (void)state;
+    struct sample s;
+    struct footer footer;
+    struct sidestep_error err = {0};
+    OWNED_BUFFER bytes = {0};
+    OWNED_ARENA arena = {0};
+
+    sample_init(&s);
+    s.footer.transforms = names;
+    s.footer.transform_count = 2;
+    s.items[WEIGHT].transform = 2;
+    s.items[WEIGHT].data_bytes = s.items[WEIGHT].bytes;
+    s.items[OBJECT].transform = 1;
+    s.items[OBJECT].raw_bytes = 123456;
+    s.items[WEIGHT].block_count = 1;
+    sample_encode(&s, &bytes);
+    assert_int_equal(sample_read(bytes.bytes, bytes.length, &arena, &footer, &err), SIDESTEP_OK);
+    assert_int_equal(footer.required_features, FOOTER_REQUIRED_TRANSFORMS);
+    assert_int_equal(footer.transform_count, 2);
+    assert_string_equal(footer.transforms[0], names[0]);
+    assert_string_equal(footer.transforms[1], names[1]);
+    for (size_t i = 0; i < SAMPLES; i++)
+        sample_assert_equal(&s.items[i], &footer.items[i]);
+    assert_int_equal(footer_encoded_bytes(&footer), bytes.length);
+
+    /* A name that is none, a transform that is not listed, and data beside the data. */
+    s.footer.transforms = (const char *const[]){"x", ""};
+    assert_int_equal(footer_encode(&s.footer, SAMPLE_ITEMS_END, &bytes, &err), SIDESTEP_EINVAL);
+    assert_non_null(strstr(err.message, "transform 2 has no name"));
+    s.footer.transforms = names;
+    s.items[WEIGHT].data_bytes--;
+    assert_int_equal(footer_encode(&s.footer, SAMPLE_ITEMS_END, &bytes, &err), SIDESTEP_EINVAL);
+    assert_non_null(strstr(err.message, "a transformed tensor of which"));
+    s.items[WEIGHT].data_bytes++;
+    s.items[WEIGHT].transform = 3;
+    assert_int_equal(footer_encode(&s.footer, SAMPLE_ITEMS_END, &bytes, &err),
+                     SIDESTEP_EUNSUPPORTED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +383,7 @@ int main(void)
         cmocka_unit_test(lies_are_refused_in_words),
         cmocka_unit_test(padding_is_zero_and_short),
         cmocka_unit_test(unknown_optional_features_are_ignored),
+        cmocka_unit_test(transforms_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

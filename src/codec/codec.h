@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * codec.h -- transforms of whole items: what goes in is the item as it would lie in the file
+ * (head, data and tail of a tensor's archive; an object), what comes out is stored instead.
+ *
+ * An encoder is given an item in parts, which need not come in order, nor in one thread: a part is
+ * encoded by itself, and the parts, one behind the other, are the stored item.  So large items are
+ * encoded by many threads, and none of it has to wait until all of an item is there.
+ *
+ * A decoder pulls stored bytes from a codec_input and pushes decoded ones into a codec_sink.  Its
+ * input is hostile: it allocates what its limits say, never what the input says.
+ */
+#ifndef CODEC_CODEC_H
+#define CODEC_CODEC_H
+
+#include "base/buffer.h"
+#include "base/checked.h"
+#include "base/error.h"
+
+/* Data are cut into parts at multiples of this only: planes are taken from as much at once. */
+#define CODEC_CHUNK_BYTES ((uint64_t)1 << 20)
+
+struct codec_item {
+    uint64_t bytes;
+    uint64_t data_offset; /* the elements lie in [data_offset, data_offset + data_bytes) */
+    uint64_t data_bytes;
+    enum sidestep_dtype dtype; /* NONE: an object */
+};
+
+/* Bytes [begin, begin + length) of an item; begin, if it lies in the data, at a multiple of
+ * CODEC_CHUNK_BYTES of them. */
+struct codec_part {
+    const uint8_t *bytes;
+    uint64_t begin;
+    uint64_t length;
+};
+
+/* Where stored bytes come from, in order.  take(): some more of them, at most ${most}, at least 1;
+ * never called when none are left. */
+struct codec_input {
+    uint64_t left;
+    enum sidestep_status (*take)(struct codec_input *input, size_t most, const uint8_t **bytes,
+                                 size_t *length, struct sidestep_error *err);
+};
+/* Exactly ${bytes} of them; ECORRUPT if there are fewer. */
+enum sidestep_status codec_input_read(struct codec_input *input, void *to, size_t bytes,
+                                      struct sidestep_error *err);
+
+/* Where decoded bytes go, in order. */
+struct codec_sink {
+    enum sidestep_status (*put)(struct codec_sink *sink, const uint8_t *bytes, size_t length,
+                                struct sidestep_error *err);
+};
+
+/* An input over memory, for who has all of it. */
+struct codec_memory_input {
+    struct codec_input input;
+    const uint8_t *bytes;
+};
+void codec_memory_input_init(struct codec_memory_input *in, const void *bytes, size_t length);
+
+struct codec_encoder; /* of one thread, for any number of items */
+
+struct codec {
+    const char *descriptor; /* in `.metadata` and footers: "stream.zstd/1" */
+    enum sidestep_status (*encoder_new)(struct codec_encoder **out, struct sidestep_error *err);
+    void (*encoder_free)(struct codec_encoder *encoder);
+    /* Append ${part}, encoded, to ${out}, and to ${index} what is to stand behind the last part:
+     * the indices of all parts, one behind the other. */
+    enum sidestep_status (*encode)(struct codec_encoder *encoder, const struct codec_item *item,
+                                   const struct codec_part *part, struct buffer *out,
+                                   struct buffer *index, struct sidestep_error *err);
+    /* Decode one item of at most ${most} bytes.  ECORRUPT: it is not one that encode() makes, or
+     * larger.  All of the input is read. */
+    enum sidestep_status (*decode)(struct codec_input *input, uint64_t most,
+                                   struct codec_sink *sink, struct sidestep_error *err);
+};
+
+extern const struct codec codec_zstd;   /* torch's own "stream.zstd": one frame */
+extern const struct codec codec_planes; /* planes.h */
+
+/* By the descriptor of stored items; NULL: none of ours. */
+const struct codec *codec_find(const char *descriptor);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* planes_layout.h -- what encoder and decoder of planes share, and nobody else includes. */
+#ifndef CODEC_PLANES_LAYOUT_H
+#define CODEC_PLANES_LAYOUT_H
+
+#include "codec/planes.h"
+
+#define PLANES_MAGIC "SSPLANES"
+#define PLANES_MAGIC_BYTES 8u
+#define PLANES_VERSION 1u
+#define PLANES_ROTATED 1u
+#define PLANES_METHOD_SHIFT 30u
+#define PLANES_BYTES_MASK ((1u << PLANES_METHOD_SHIFT) - 1)
+
+enum planes_method {
+    PLANES_STORED,   /* as it is */
+    PLANES_CONSTANT, /* one byte, which all of them are */
+    PLANES_ZSTD,     /* one zstd frame */
+};
+
+/* Take ${bytes} of elements apart into planes, highest byte first, each of bytes / width ... */
+void planes_split(const uint8_t *from, size_t bytes, unsigned width, bool rotate, uint8_t *to);
+/* ... and together again.  */
+void planes_join(const uint8_t *const planes[], size_t bytes, unsigned width, bool rotate,
+                 uint8_t *to);
+
+/* codec_planes.decode */
+enum sidestep_status planes_decode(struct codec_input *input, uint64_t most,
+                                   struct codec_sink *sink, struct sidestep_error *err);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * zstd_encode.h -- libzstd as an entropy coder: literals only, no matches.
+ *
+ * Numbers of a model repeat in their statistics, not in their bytes: on weights, looking for
+ * matches costs time and finds nothing.  And blocks that hold no sequence depend on nothing before
+ * them, so that blocks which several threads made can stand in one frame.
+ */
+#ifndef CODEC_ZSTD_ENCODE_H
+#define CODEC_ZSTD_ENCODE_H
+
+#include <zstd.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+enum sidestep_status zstd_coder_new(ZSTD_CCtx **out, struct sidestep_error *err);
+/* Append ${length} bytes as one frame of its own. */
+enum sidestep_status zstd_code_frame(ZSTD_CCtx *coder, const void *bytes, size_t length,
+                                     struct buffer *out, struct sidestep_error *err);
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* codec_test.c -- what codecs make of items, and of bytes that are none of theirs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <zstd.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "codec/codec.h"
+#include "codec/planes.h"
+#include "support/guard.h"
+#include "support/prng.h"
+
+static const struct codec *const codecs[] = {&codec_zstd, &codec_planes};
+
+struct collected {
+    struct codec_sink sink;
+    struct buffer bytes;
+};
+
+static enum sidestep_status collect(struct codec_sink *sink, const uint8_t *bytes, size_t length,
+                                    struct sidestep_error *err)
+{
+    struct collected *out = (struct collected *)sink;
+
+    buffer_put(&out->bytes, bytes, length);
+    return buffer_check(&out->bytes, err);
+}
+
+static void release(struct collected *out)
+{
+    buffer_release(&out->bytes);
+}
+
+static enum sidestep_status decode(const struct codec *codec, const void *stored, size_t length,
+                                   uint64_t most, struct collected *out, struct sidestep_error *err)
+{
+    struct codec_memory_input in;
+    void *copy = guard_copy(stored, length);
+
+    *out = (struct collected){.sink = {collect}};
+    codec_memory_input_init(&in, copy, length);
+    enum sidestep_status status = codec->decode(&in.input, most, &out->sink, err);
+    guard_free(copy);
+    return status;
+}
+
+/* Encode ${item}, whose bytes are ${bytes}, in parts of about ${chunks} chunks. */
+static enum sidestep_status encode(const struct codec *codec, const struct codec_item *item,
+                                   const uint8_t *bytes, uint64_t chunks, struct buffer *out,
+                                   struct sidestep_error *err)
+{
+    struct codec_encoder *encoder = NULL;
+    OWNED_BUFFER index = {0};
+    uint64_t at = 0, data_end = item->data_offset + item->data_bytes;
+    enum sidestep_status status = codec->encoder_new(&encoder, err);
+
+    while (status == SIDESTEP_OK && at < item->bytes) {
+        uint64_t end = max_u64(at, item->data_offset) + chunks * CODEC_CHUNK_BYTES;
+        if (end >= data_end)
+            end = item->bytes;
+        struct codec_part part = {.bytes = bytes + at, .begin = at, .length = end - at};
+        status = codec->encode(encoder, item, &part, out, &index, err);
+        at = end;
+    }
+    if (status == SIDESTEP_OK) {
+        buffer_put(out, index.bytes, index.length);
+        status = buffer_check(out, err);
+    }
+    codec->encoder_free(encoder);
+    return status;
+}
+
+enum kind { NORMAL, NOISE, ZEROES, TEXT, KINDS };
+
+/* Head, data and tail. */
+static uint8_t *make_item(struct prng *prng, enum kind kind, const struct codec_item *item)
+{
+    uint8_t *bytes = malloc(item->bytes + 8);
+
+    assert_non_null(bytes);
+    for (uint64_t i = 0; i < item->bytes; i += 4) {
+        uint32_t word = (uint32_t)prng_next(prng);
+        if (kind == NORMAL)
+            word = (word & 0x807fffff) | (uint32_t)(100 + word % 7) << 23;
+        else if (kind == ZEROES)
+            word = 0;
+        else if (kind == TEXT)
+            word = 0x20202020 | (word & 0x01010101);
+        memcpy(bytes + i, &word, 4);
+    }
+    return bytes;
+}
+
+static void check_round_trip(const struct codec *codec, struct prng *prng, enum kind kind,
+                             const struct codec_item *item, uint64_t chunks)
+{
+    OWNED uint8_t *bytes = make_item(prng, kind, item);
+    OWNED_BUFFER stored = {0};
+    OWNED_BY(release) struct collected out;
+    struct sidestep_error err = {0};
+
+    PRNG_ASSERT(prng, encode(codec, item, bytes, chunks, &stored, &err) == SIDESTEP_OK);
+    enum sidestep_status status =
+        decode(codec, stored.bytes, stored.length, item->bytes, &out, &err);
+    if (status != SIDESTEP_OK)
+        print_message("# %s: %s\n", codec->descriptor, err.message);
+    PRNG_ASSERT(prng, status == SIDESTEP_OK);
+    PRNG_ASSERT(prng, out.bytes.length == item->bytes);
+    PRNG_ASSERT(prng, memcmp(out.bytes.bytes, bytes, item->bytes) == 0);
+    PRNG_ASSERT(prng, stored.length <= item->bytes + item->bytes / 256 + 200);
+    if (kind == ZEROES && item->bytes > 100000)
+        PRNG_ASSERT(prng, stored.length < item->bytes / 20);
+}
+
+static void items_come_out_as_they_went_in(void **state)
+{
+    static const uint64_t sizes[] = {8,
+                                     16,
+                                     1000,
+                                     65536,
+                                     128 << 10,
+                                     CODEC_CHUNK_BYTES - 16,
+                                     CODEC_CHUNK_BYTES,
+                                     CODEC_CHUNK_BYTES + 16,
+                                     3 * CODEC_CHUNK_BYTES + 4080};
+    (void)state;
+    for (uint64_t seed = 1; seed <= 150; seed++) {
+        struct prng prng = prng_new(seed);
+        enum sidestep_dtype dtype = (enum sidestep_dtype)prng_below(&prng, SIDESTEP_DTYPE_END);
+        struct codec_item item = {.data_offset =
+                                      dtype == SIDESTEP_DTYPE_NONE ? 0 : prng_below(&prng, 1500),
+                                  .data_bytes = sizes[prng_below(&prng, ARRAY_LENGTH(sizes))],
+                                  .dtype = dtype};
+        item.bytes = item.data_offset + item.data_bytes +
+                     (dtype == SIDESTEP_DTYPE_NONE ? 0 : prng_below(&prng, 1500));
+        check_round_trip(codecs[seed % 2], &prng, (enum kind)prng_below(&prng, KINDS), &item,
+                         1 + prng_below(&prng, 3));
+    }
+}
+
+/* One frame, which any zstd decodes at once: that is what stock torch has. */
+static void zstd_is_one_frame(void **state)
+{
+    (void)state;
+    struct codec_item item = {.bytes = (5u << 20) + 77,
+                              .data_offset = 70,
+                              .data_bytes = 5 << 20,
+                              .dtype = SIDESTEP_FLOAT32};
+    struct sidestep_error err = {0};
+
+    for (unsigned kind = 0; kind < KINDS; kind++) {
+        struct prng prng = prng_new(kind);
+        OWNED uint8_t *bytes = make_item(&prng, (enum kind)kind, &item);
+        OWNED uint8_t *decoded = malloc(item.bytes);
+        OWNED_BUFFER stored = {0};
+        assert_int_equal(encode(&codec_zstd, &item, bytes, 2, &stored, &err), SIDESTEP_OK);
+        assert_int_equal(ZSTD_getFrameContentSize(stored.bytes, stored.length), item.bytes);
+        assert_int_equal(ZSTD_decompress(decoded, item.bytes, stored.bytes, stored.length),
+                         item.bytes);
+        assert_memory_equal(decoded, bytes, item.bytes);
+        if (kind == NORMAL)
+            assert_true(stored.length < item.bytes - item.bytes / 16);
+    }
+}
+
+/* Cut short, with bytes behind, with a flipped bit, and with a limit that is too low. */
+static void damage_is_refused_or_decoded_within_limits(void **state)
+{
+    (void)state;
+    struct codec_item item = {
+        .bytes = 70000 + 900, .data_offset = 500, .data_bytes = 70000, .dtype = SIDESTEP_BFLOAT16};
+    struct sidestep_error err = {0};
+    struct prng prng = prng_new(1);
+    OWNED uint8_t *bytes = make_item(&prng, NORMAL, &item);
+
+    for (size_t c = 0; c < ARRAY_LENGTH(codecs); c++) {
+        OWNED_BUFFER stored = {0};
+        struct collected out;
+        assert_int_equal(encode(codecs[c], &item, bytes, 1, &stored, &err), SIDESTEP_OK);
+        for (size_t length = 0; length < stored.length; length += 1 + length / 5) {
+            assert_int_equal(decode(codecs[c], stored.bytes, length, item.bytes, &out, &err),
+                             SIDESTEP_ECORRUPT);
+            release(&out);
+        }
+        assert_int_equal(decode(codecs[c], stored.bytes, stored.length, item.bytes - 1, &out, &err),
+                         SIDESTEP_ECORRUPT);
+        release(&out);
+        for (unsigned n = 0; n < 400; n++) {
+            size_t at = n < 60 ? n : prng_below(&prng, stored.length);
+            uint8_t bit = (uint8_t)(1u << prng_below(&prng, 8));
+            stored.bytes[at] ^= bit;
+            enum sidestep_status status =
+                decode(codecs[c], stored.bytes, stored.length, item.bytes, &out, &err);
+            assert_true(status == SIDESTEP_OK || status == SIDESTEP_ECORRUPT ||
+                        status == SIDESTEP_EUNSUPPORTED);
+            assert_true(out.bytes.length <= item.bytes);
+            stored.bytes[at] ^= bit;
+            release(&out);
+        }
+        buffer_put_u8(&stored, 0);
+        assert_int_equal(decode(codecs[c], stored.bytes, stored.length, item.bytes, &out, &err),
+                         SIDESTEP_ECORRUPT);
+        release(&out);
+    }
+}
+
+/* Headers of planes that claim what cannot be. */
+static void lies_of_planes_are_told(void **state)
+{
+    static const struct {
+        size_t at;
+        unsigned width;
+        uint64_t value;
+        enum sidestep_status status;
+        const char *message;
+    } lies[] = {
+        {0, 1, 'X', SIDESTEP_ECORRUPT, "does not begin with its magic"},
+        {8, 1, 2, SIDESTEP_EUNSUPPORTED, "version 2"},
+        {9, 1, 3, SIDESTEP_ECORRUPT, "elements of 3 bytes"},
+        {9, 1, 16, SIDESTEP_ECORRUPT, "elements of 16 bytes"},
+        {9, 1, 0, SIDESTEP_ECORRUPT, "elements of 0 bytes"},
+        {10, 2, 2, SIDESTEP_EUNSUPPORTED, "flags 0x2"},
+        {12, 4, 4096, SIDESTEP_EUNSUPPORTED, "chunks of 4096 bytes"},
+        {16, 8, UINT64_MAX, SIDESTEP_ECORRUPT, "at most"},
+        {24, 8, 1 << 20, SIDESTEP_ECORRUPT, "data at"},
+        {32, 8, UINT64_MAX - 3, SIDESTEP_ECORRUPT, "data at"},
+        {40, 4, 5, SIDESTEP_ECORRUPT, "a plane of 5 bytes where"},
+        {40, 4, (1u << 30) | 2, SIDESTEP_ECORRUPT, "a constant of 2 bytes"},
+        {40, 4, 3u << 30, SIDESTEP_ECORRUPT, "unknown method"},
+        {40, 4, (1u << 30) - 1, SIDESTEP_ECORRUPT, "a chunk of"},
+    };
+    (void)state;
+    struct codec_item item = {.bytes = 4000, .data_bytes = 4000, .dtype = SIDESTEP_BFLOAT16};
+    struct sidestep_error err = {0};
+    struct prng prng = prng_new(1);
+    OWNED uint8_t *bytes = make_item(&prng, NOISE, &item);
+
+    for (size_t i = 0; i < ARRAY_LENGTH(lies); i++) {
+        OWNED_BUFFER stored = {0};
+        OWNED_BY(release) struct collected out;
+        assert_int_equal(encode(&codec_planes, &item, bytes, 1, &stored, &err), SIDESTEP_OK);
+        for (unsigned k = 0; k < lies[i].width; k++)
+            stored.bytes[lies[i].at + k] = (uint8_t)(lies[i].value >> (8 * k));
+        assert_int_equal(decode(&codec_planes, stored.bytes, stored.length, 1 << 20, &out, &err),
+                         lies[i].status);
+        if (strstr(err.message, lies[i].message) == NULL)
+            fail_msg("'%s' does not say '%s'", err.message, lies[i].message);
+    }
+}
+
+static void memory_may_be_short(void **state)
+{
+    (void)state;
+    struct codec_item item = {.bytes = 9000, .data_bytes = 9000, .dtype = SIDESTEP_FLOAT32};
+    struct prng prng = prng_new(2);
+    OWNED uint8_t *bytes = make_item(&prng, NORMAL, &item);
+
+    for (size_t c = 0; c < ARRAY_LENGTH(codecs); c++) {
+        bool fired = true;
+        for (unsigned long n = 1; fired; n++) {
+            OWNED_BUFFER stored = {0};
+            OWNED_BY(release) struct collected out = {0};
+            struct sidestep_error err = {0};
+            fault_arm("memory", n, false, ENOMEM);
+            enum sidestep_status status = encode(codecs[c], &item, bytes, 1, &stored, &err);
+            if (status == SIDESTEP_OK)
+                status = decode(codecs[c], stored.bytes, stored.length, item.bytes, &out, &err);
+            fired = fault_fired() != NULL;
+            fault_arm("", 0, false, 0);
+            assert_int_equal(status, fired ? SIDESTEP_ENOMEM : SIDESTEP_OK);
+        }
+    }
+}
+
+static void the_public_function_decodes(void **state)
+{
+    (void)state;
+    struct codec_item item = {.bytes = 3000, .data_bytes = 3000, .dtype = SIDESTEP_FLOAT32};
+    struct sidestep_error err = {0};
+    struct prng prng = prng_new(3);
+    OWNED uint8_t *bytes = make_item(&prng, NORMAL, &item);
+    OWNED_BUFFER stored = {0};
+    void *decoded = NULL;
+    size_t length = 0;
+
+    assert_int_equal(encode(&codec_planes, &item, bytes, 1, &stored, &err), SIDESTEP_OK);
+    assert_int_equal(sidestep_decode("sidestep.planes/1", stored.bytes, stored.length, 3000,
+                                     &decoded, &length, &err),
+                     SIDESTEP_OK);
+    assert_int_equal(length, 3000);
+    assert_memory_equal(decoded, bytes, length);
+    sidestep_bytes_free(&decoded);
+    assert_int_equal(sidestep_decode("sidestep.planes/1", stored.bytes, stored.length, 2999,
+                                     &decoded, &length, &err),
+                     SIDESTEP_ECORRUPT);
+    assert_int_equal(
+        sidestep_decode("rot13", stored.bytes, stored.length, 3000, &decoded, &length, &err),
+        SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(sidestep_decode(NULL, stored.bytes, 1, 1, &decoded, &length, &err),
+                     SIDESTEP_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(items_come_out_as_they_went_in),
+        cmocka_unit_test(zstd_is_one_frame),
+        cmocka_unit_test(damage_is_refused_or_decoded_within_limits),
+        cmocka_unit_test(lies_of_planes_are_told),
+        cmocka_unit_test(memory_may_be_short),
+        cmocka_unit_test(the_public_function_decodes),
+    };
+
+    return cmocka_run_group_tests_name("codec", tests, NULL, NULL);
+}

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* compress_test.c -- saves whose items are encoded on the way, and what loads and verify make of
+ * them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "sidestep/sidestep.h"
+#include "support/comm_threads.h"
+#include "support/prng.h"
+#include "support/scratch.h"
+
+#define TENSORS 8u
+
+static struct scratch scratch;
+
+static int setup(void **state)
+{
+    (void)state;
+    return scratch_make(&scratch, NULL) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    scratch_remove(&scratch);
+    return 0;
+}
+
+static const char *at(char *buffer, const char *name)
+{
+    snprintf(buffer, 256, "%s/%s", scratch.path, name);
+    return buffer;
+}
+
+#define ASSERT_OK(call, err)                                                                       \
+    do {                                                                                           \
+        enum sidestep_status status_ = (call);                                                     \
+        if (status_ != SIDESTEP_OK)                                                                \
+            print_message("# %s\n", (err).message);                                                \
+        assert_int_equal(status_, SIDESTEP_OK);                                                    \
+    } while (0)
+
+/* ---- a state with something to gain */
+
+static const struct shape {
+    const char *name;
+    enum sidestep_dtype dtype;
+    int64_t rows, columns;
+    bool random; /* nothing can be gained */
+} shapes[TENSORS] = {
+    {"weight", SIDESTEP_BFLOAT16, 1536, 2048, false}, /* 6 MiB: in two windows at least */
+    {"large", SIDESTEP_FLOAT32, 3000, 1111, false},   /* 13 MB, and not a multiple of anything */
+    {"noise", SIDESTEP_UINT8, 1024, 9000, true},      /* large, too */
+    {"half", SIDESTEP_FLOAT16, 300, 77, false},
+    {"double", SIDESTEP_FLOAT64, 64, 100, false},
+    {"tokens", SIDESTEP_INT64, 100, 100, false},
+    {"bias", SIDESTEP_FLOAT32, 1, 10, false}, /* too small to be tried */
+    {"empty", SIDESTEP_FLOAT32, 0, 10, false},
+};
+
+struct model {
+    struct sidestep_state_dict *state;
+    uint8_t *data[TENSORS];
+    size_t bytes[TENSORS];
+};
+
+/* Like a weight: normal, of a small scale. */
+static float weight(struct prng *prng)
+{
+    float sum = 0;
+
+    for (int i = 0; i < 4; i++)
+        sum += (float)(prng_next(prng) >> 40) / (float)(1 << 24) - 0.5f;
+    return sum * 0.05f;
+}
+
+static void fill(const struct shape *shape, struct prng *prng, uint8_t *to, size_t count)
+{
+    size_t size = sidestep_dtype_size(shape->dtype);
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word = prng_next(prng);
+        float f = weight(prng);
+        double d = (double)f;
+        uint32_t bits;
+        memcpy(&bits, &f, sizeof(bits));
+        if (shape->dtype == SIDESTEP_FLOAT32)
+            word = bits;
+        else if (shape->dtype == SIDESTEP_BFLOAT16)
+            word = bits >> 16;
+        else if (shape->dtype == SIDESTEP_FLOAT64)
+            memcpy(&word, &d, sizeof(word));
+        else if (shape->dtype == SIDESTEP_FLOAT16)
+            word = 0x2000 | (word & 0x83ff);
+        else if (!shape->random)
+            word %= 50000;
+        memcpy(to + i * size, &word, size);
+    }
+}
+
+/* Rows [rank's, next rank's) of each tensor; ${seed} 0: zeroed, to be loaded into. */
+static void model_make(struct model *model, int rank, int size, uint64_t seed)
+{
+    struct sidestep_error err = {0};
+    struct sidestep_value *value = NULL;
+    struct prng prng;
+
+    assert_int_equal(sidestep_state_dict_new(&model->state, NULL), SIDESTEP_OK);
+    for (size_t i = 0; i < TENSORS; i++) {
+        const struct shape *s = &shapes[i];
+        int64_t first = s->rows * rank / size, last = s->rows * (rank + 1) / size;
+        int64_t dims[2] = {s->rows, s->columns}, offsets[2] = {first, 0},
+                lengths[2] = {last - first, s->columns};
+        size_t row = (size_t)s->columns * sidestep_dtype_size(s->dtype);
+        uint8_t *whole = calloc((size_t)s->rows * row + 1, 1);
+        prng = prng_new(seed * 100 + i);
+        if (seed != 0)
+            fill(s, &prng, whole, (size_t)(s->rows * s->columns));
+        model->bytes[i] = (size_t)(last - first) * row;
+        model->data[i] = malloc(model->bytes[i] + 1);
+        memcpy(model->data[i], whole + (size_t)first * row, model->bytes[i]);
+        free(whole);
+        struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                         .name = s->name,
+                                         .dtype = s->dtype,
+                                         .ndim = 2,
+                                         .shape = dims,
+                                         .offsets = offsets,
+                                         .lengths = lengths,
+                                         .data = model->data[i]};
+        ASSERT_OK(sidestep_state_dict_add_tensor(model->state, &tensor, &err), err);
+    }
+    if (seed == 0) {
+        ASSERT_OK(sidestep_state_dict_add_value(model->state, "object", NULL, 0, NULL, &err), err);
+        return;
+    }
+    char *text = malloc(20001);
+    memset(text, 'x', 20000);
+    text[20000] = '\0';
+    value = sidestep_value_str(text);
+    assert_non_null(value);
+    ASSERT_OK(sidestep_state_dict_add_value(model->state, "object", NULL, 0, value, &err), err);
+    free(text);
+}
+
+static void model_free(struct model *model)
+{
+    sidestep_state_dict_free(&model->state);
+    for (size_t i = 0; i < TENSORS; i++)
+        free(model->data[i]);
+}
+
+static void assert_same(const struct model *a, const struct model *b)
+{
+    for (size_t i = 0; i < TENSORS; i++) {
+        assert_int_equal(a->bytes[i], b->bytes[i]);
+        if (memcmp(a->data[i], b->data[i], a->bytes[i]) != 0)
+            fail_msg("tensor '%s' is not what was saved", shapes[i].name);
+    }
+    const struct sidestep_value *object = sidestep_state_dict_value(b->state, "object");
+    assert_non_null(object);
+}
+
+static void assert_verifies(const char *path, bool expected)
+{
+    struct sidestep_verify_report report = {0};
+    struct sidestep_error err = {0};
+
+    ASSERT_OK(sidestep_verify(path, NULL, &report, &err), err);
+    for (size_t i = 0; i < report.problem_count && expected; i++)
+        print_message("# %s: %s\n", report.problems[i].name, report.problems[i].message);
+    assert_int_equal(report.ok, expected);
+    sidestep_verify_report_release(&report);
+}
+
+/* The transform of the first chunk, or NULL. */
+static const char *transform_of(struct sidestep_checkpoint *checkpoint, const char *name)
+{
+    const struct sidestep_entry *entry = sidestep_checkpoint_find(checkpoint, name);
+
+    assert_non_null(entry);
+    return entry->chunks[0].transform;
+}
+
+static void load_and_compare(struct sidestep_engine *engine, const char *path, int rank, int size,
+                             uint64_t seed)
+{
+    struct sidestep_error err = {0};
+    struct model expected, loaded;
+
+    model_make(&expected, rank, size, seed);
+    model_make(&loaded, rank, size, 0);
+    ASSERT_OK(sidestep_load(engine, path, loaded.state, NULL, NULL, &err), err);
+    assert_same(&expected, &loaded);
+    model_free(&expected);
+    model_free(&loaded);
+}
+
+static struct sidestep_engine *open_engine(uint64_t pool_bytes, const struct sidestep_comm *comm,
+                                           enum sidestep_io io)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+
+    options.pool_bytes = pool_bytes;
+    options.comm = comm;
+    options.io = io;
+    ASSERT_OK(sidestep_engine_open(&engine, &options, &err), err);
+    return engine;
+}
+
+static void close_engine(struct sidestep_engine *engine)
+{
+    struct sidestep_error err = {0};
+
+    ASSERT_OK(sidestep_engine_close(&engine, &err), err);
+}
+
+static void save(struct sidestep_engine *engine, const char *path, const struct model *model,
+                 enum sidestep_compress compress, bool async, struct sidestep_save_info *info)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_error err = {0};
+    struct sidestep_save *handle = NULL;
+
+    options.compress = compress;
+    *info = (struct sidestep_save_info)SIDESTEP_SAVE_INFO_INIT;
+    if (!async) {
+        ASSERT_OK(sidestep_save(engine, path, model->state, &options, info, &err), err);
+        return;
+    }
+    ASSERT_OK(sidestep_save_async(engine, path, model->state, &options, &handle, &err), err);
+    ASSERT_OK(sidestep_save_finish(&handle, info, &err), err);
+}
+
+static uint64_t size_of(const char *directory, const char *name)
+{
+    char path[512];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    assert_int_equal(stat(path, &st), 0);
+    return (uint64_t)st.st_size;
+}
+
+/* ---- the tests */
+
+static void check_transforms(const char *path, const char *transform)
+{
+    struct sidestep_checkpoint *checkpoint = NULL;
+    struct sidestep_error err = {0};
+
+    ASSERT_OK(sidestep_checkpoint_open(path, &checkpoint, &err), err);
+    assert_string_equal(transform_of(checkpoint, "weight"), transform);
+    assert_string_equal(transform_of(checkpoint, "large"), transform);
+    assert_string_equal(transform_of(checkpoint, "tokens"), transform);
+    assert_string_equal(transform_of(checkpoint, "object"), transform);
+    assert_null(transform_of(checkpoint, "noise"));
+    assert_null(transform_of(checkpoint, "bias"));
+    assert_null(transform_of(checkpoint, "empty"));
+    sidestep_checkpoint_close(&checkpoint);
+}
+
+static void what_was_compressed_is_loaded_bit_for_bit(void **state)
+{
+    static const struct {
+        enum sidestep_compress compress;
+        const char *transform;
+        double bf16; /* at least this part is gained */
+    } cases[] = {{SIDESTEP_COMPRESS_ZSTD, "stream.zstd/1", 0.15},
+                 {SIDESTEP_COMPRESS_PLANES, "sidestep.planes/1", 0.25}};
+    static const enum sidestep_io ios[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
+                                           SIDESTEP_IO_BUFFERED};
+    (void)state;
+    struct sidestep_save_info info;
+    struct model model;
+    char path[256];
+
+    model_make(&model, 0, 1, 7);
+    for (size_t i = 0; i < 6; i++) {
+        /* With a place for each window, and with two slots for all of them. */
+        struct sidestep_engine *engine =
+            open_engine(i % 2 != 0 ? (uint64_t)16 << 20 : 0, NULL, ios[i % 3]);
+        save(engine, at(path, "ckpt"), &model, cases[i / 3].compress, i != 0, &info);
+        assert_int_equal(info.state, SIDESTEP_SAVE_COMMITTED);
+        assert_int_equal(info.bytes_total, info.bytes_written);
+        assert_true(info.stored_bytes < info.raw_bytes && info.encode_ns != 0);
+        const struct sidestep_gain *gain = &info.gains[SIDESTEP_BFLOAT16];
+        assert_true((double)gain->stored_bytes < (double)gain->raw_bytes * (1 - cases[i / 3].bf16));
+        gain = &info.gains[SIDESTEP_UINT8];
+        assert_int_equal(gain->stored_bytes, gain->raw_bytes);
+        check_transforms(path, cases[i / 3].transform);
+        assert_verifies(path, true);
+        load_and_compare(engine, path, 0, 1, 7);
+        close_engine(engine);
+    }
+    model_free(&model);
+}
+
+static void nothing_to_gain_makes_the_same_file(void **state)
+{
+    (void)state;
+    struct sidestep_engine *engine = open_engine(0, NULL, SIDESTEP_IO_AUTO);
+    struct sidestep_state_dict *noise = NULL;
+    struct sidestep_save_info info;
+    struct sidestep_error err = {0};
+    size_t bytes = (size_t)5 << 20;
+    uint8_t *data = malloc(bytes);
+    char a[256], b[256];
+    struct prng prng;
+
+    prng = prng_new(3);
+    for (size_t i = 0; i < bytes / 8; i++) {
+        uint64_t word = prng_next(&prng);
+        memcpy(data + 8 * i, &word, 8);
+    }
+    ASSERT_OK(sidestep_state_dict_new(&noise, &err), err);
+    ASSERT_OK(sidestep_state_dict_add_tensor(
+                  noise,
+                  &(struct sidestep_tensor){.struct_size = sizeof(struct sidestep_tensor),
+                                            .name = "noise",
+                                            .dtype = SIDESTEP_UINT8,
+                                            .ndim = 1,
+                                            .shape = (int64_t[]){(int64_t)bytes},
+                                            .data = data},
+                  &err),
+              err);
+    struct model model = {.state = noise};
+    save(engine, at(a, "plain"), &model, SIDESTEP_COMPRESS_NONE, false, &info);
+    assert_int_equal(info.raw_bytes, 0);
+    save(engine, at(b, "pressed"), &model, SIDESTEP_COMPRESS_PLANES, false, &info);
+    assert_int_equal(size_of(a, "__0_0.distcp"), size_of(b, "__0_0.distcp"));
+    assert_int_equal(info.raw_bytes, info.stored_bytes);
+    assert_verifies(b, true);
+    sidestep_state_dict_free(&noise);
+    free(data);
+    close_engine(engine);
+}
+
+struct ranks {
+    const char *path;
+    enum sidestep_compress compress;
+};
+
+static int save_rank(struct sidestep_comm *comm, void *context)
+{
+    const struct ranks *ranks = context;
+    struct sidestep_engine *engine = open_engine(0, comm, SIDESTEP_IO_AUTO);
+    struct sidestep_save_info info;
+    struct model model;
+
+    model_make(&model, comm->rank, comm->size, 5);
+    save(engine, ranks->path, &model, ranks->compress, true, &info);
+    model_free(&model);
+    close_engine(engine);
+    return 0;
+}
+
+static int load_rank(struct sidestep_comm *comm, void *context)
+{
+    const struct ranks *ranks = context;
+    struct sidestep_engine *engine = open_engine(0, comm, SIDESTEP_IO_AUTO);
+
+    load_and_compare(engine, ranks->path, comm->rank, comm->size, 5);
+    close_engine(engine);
+    return 0;
+}
+
+static void ranks_load_what_others_compressed(void **state)
+{
+    (void)state;
+    char path[256];
+    struct ranks ranks = {.path = at(path, "ranks")};
+
+    for (int i = 0; i < 2; i++) {
+        ranks.compress = i == 0 ? SIDESTEP_COMPRESS_ZSTD : SIDESTEP_COMPRESS_PLANES;
+        assert_int_equal(comm_threads_run(3, save_rank, &ranks), 0);
+        assert_verifies(path, true);
+        assert_int_equal(comm_threads_run(2, load_rank, &ranks), 0);
+    }
+}
+
+/* A lost .metadata comes back with what is transformed. */
+static void rebuild_knows_transforms(void **state)
+{
+    (void)state;
+    struct sidestep_engine *engine = open_engine(0, NULL, SIDESTEP_IO_AUTO);
+    struct sidestep_save_info info;
+    struct sidestep_error err = {0};
+    struct model model;
+    char path[256], metadata[512];
+
+    model_make(&model, 0, 1, 9);
+    save(engine, at(path, "lost"), &model, SIDESTEP_COMPRESS_PLANES, false, &info);
+    snprintf(metadata, sizeof(metadata), "%s/.metadata", path);
+    assert_int_equal(unlink(metadata), 0);
+    ASSERT_OK(sidestep_rebuild(path, &err), err);
+    check_transforms(path, "sidestep.planes/1");
+    load_and_compare(engine, path, 0, 1, 9);
+    model_free(&model);
+    close_engine(engine);
+}
+
+static void flip(const char *directory, uint64_t offset)
+{
+    char path[512];
+    unsigned char byte;
+
+    snprintf(path, sizeof(path), "%s/__0_0.distcp", directory);
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, (long)offset, SEEK_SET), 0);
+    assert_int_equal(fread(&byte, 1, 1, file), 1);
+    byte ^= 4;
+    assert_int_equal(fseek(file, (long)offset, SEEK_SET), 0);
+    assert_int_equal(fwrite(&byte, 1, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_flipped_bit_is_found(void **state)
+{
+    (void)state;
+    struct sidestep_engine *engine = open_engine(0, NULL, SIDESTEP_IO_AUTO);
+    struct sidestep_checkpoint *checkpoint = NULL;
+    struct sidestep_save_info info;
+    struct sidestep_error err = {0};
+    struct model model, loaded;
+    char path[256];
+
+    model_make(&model, 0, 1, 11);
+    save(engine, at(path, "flipped"), &model, SIDESTEP_COMPRESS_PLANES, false, &info);
+    ASSERT_OK(sidestep_checkpoint_open(path, &checkpoint, &err), err);
+    const struct sidestep_chunk *chunk = &sidestep_checkpoint_find(checkpoint, "large")->chunks[0];
+    uint64_t offset = chunk->file_offset + chunk->file_bytes / 2;
+    sidestep_checkpoint_close(&checkpoint);
+    flip(path, offset);
+    assert_verifies(path, false);
+    model_make(&loaded, 0, 1, 0);
+    assert_int_equal(sidestep_load(engine, path, loaded.state, NULL, NULL, &err),
+                     SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "'large' in file '__0_0.distcp'"));
+    flip(path, offset);
+    assert_verifies(path, true);
+    model_free(&loaded);
+    model_free(&model);
+    close_engine(engine);
+}
+
+/* Every allocation, and every call of the storage, fails once: the save fails and leaves nothing,
+ * or it is whole. */
+static void every_failure_ends_the_save(void **state)
+{
+    static const char *const points[] = {"memory", "posix."};
+    (void)state;
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_error err = {0};
+    struct model model;
+    char path[256];
+    unsigned failed = 0;
+
+    model_make(&model, 0, 1, 13);
+    options.compress = SIDESTEP_COMPRESS_PLANES;
+    for (size_t p = 0; p < 2; p++) {
+        for (unsigned long n = 1; n < 400; n += 1 + n / 4) {
+            struct sidestep_engine *engine = open_engine(0, NULL, SIDESTEP_IO_THREADS);
+            at(path, "failing");
+            fault_arm(points[p], n, false, p == 0 ? ENOMEM : EIO);
+            enum sidestep_status status =
+                sidestep_save(engine, path, model.state, &options, NULL, &err);
+            bool fired = fault_fired() != NULL;
+            fault_arm("", 0, false, 0);
+            failed += status != SIDESTEP_OK;
+            if (status == SIDESTEP_OK)
+                assert_verifies(path, true);
+            else
+                assert_true(fired);
+            close_engine(engine);
+            if (!fired)
+                break;
+        }
+    }
+    assert_true(failed > 10);
+    model_free(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_compressed_is_loaded_bit_for_bit),
+        cmocka_unit_test(nothing_to_gain_makes_the_same_file),
+        cmocka_unit_test(ranks_load_what_others_compressed),
+        cmocka_unit_test(rebuild_knows_transforms),
+        cmocka_unit_test(a_flipped_bit_is_found),
+        cmocka_unit_test(every_failure_ends_the_save),
+    };
+
+    return cmocka_run_group_tests_name("compress", tests, setup, teardown);
+}
