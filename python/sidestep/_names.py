@@ -32,6 +32,7 @@ OURS = {
     "TrainState": "_train_state",
     "Writer": "_plugins",
     "async_save": "_save",
+    "environment": "_environment",
     "export": "_export",
     "latest": "_latest",
     "load": "_load",
