@@ -1,51 +1,41 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Train a small language model with FSDP2, checkpointing asynchronously, and resume on any number of ranks.
+"""Train a small language model with FSDP2, and go on where it stopped, on any number of ranks.
 
     torchrun --standalone --nproc-per-node 4 examples/train_fsdp.py --text FILE --root ckpt
-    torchrun --standalone --nproc-per-node 2 examples/train_fsdp.py --text FILE --root ckpt --resume
 
-All that is sidestep's is the import below and the lines that call `dcp`; with --dcp stock the same
-lines call torch.distributed.checkpoint.  Runs on CPUs with gloo.
+Run it again after whatever ended it: a kill, a signal, a crash, the end.  All that is sidestep's is in
+main(): a Checkpointer, resume, should_save and save.  Runs on CPUs with gloo.
 """
 
 import argparse
-import importlib
+import datetime
 import json
 import os
-import re
-import statistics
-import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_state_dict,
-    set_state_dict,
-)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+
+import sidestep
 
 VOCABULARY, CONTEXT, BATCH = 256, 64, 8  # bytes; tokens a sequence; sequences a step, of all ranks
 
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--text", required=True, help="what to learn: any file")
+    parser.add_argument("--text", required=True, type=Path, help="what to learn: any file")
     parser.add_argument("--root", required=True, type=Path, help="directory of the checkpoints")
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--save-every", type=int, default=8)
-    parser.add_argument("--resume", action="store_true", help="from the newest checkpoint")
+    parser.add_argument("--save-every", type=int, default=8, help="steps")
+    parser.add_argument("--save-minutes", type=float, help="instead: by time")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=320)
-    parser.add_argument("--dcp", choices=("sidestep", "stock"), default="sidestep")
-    parser.add_argument("--copy-loaded", type=Path, help="save what was loaded here, unchanged")
-    parser.add_argument("--report", type=Path, help="losses, times and memory, as JSON")
+    parser.add_argument("--log", type=Path, help="append each step's loss, as JSON")
     return parser.parse_args()
 
 
@@ -60,10 +50,15 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.feed = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x):
-        heads = [t.unflatten(-1, (4, -1)).transpose(1, 2) for t in self.qkv(self.norms[0](x)).chunk(3, -1)]
+        heads = [
+            t.unflatten(-1, (4, -1)).transpose(1, 2)
+            for t in self.qkv(self.norms[0](x)).chunk(3, -1)
+        ]
         attention = F.scaled_dot_product_attention(*heads, is_causal=True)
         x = x + self.out(attention.transpose(1, 2).flatten(2))
         return x + self.feed(self.norms[1](x))
@@ -97,100 +92,30 @@ def batch_of(text, step):
     return rows[:, :-1], rows[:, 1:]
 
 
-# ---------------------------------------------------------------- the state and its checkpoints
+def build(args):
+    """The model, sharded over all ranks, and its optimizer and learning rate."""
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = LanguageModel(args.layers, args.width)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
+    return model, optimizer, scheduler
 
 
-class Trainer:
-    """Model, optimizer and step.  A Stateful: DCP calls its state_dict() and load_state_dict()."""
-
-    def __init__(self, args):
-        torch.manual_seed(0)
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        self.model = LanguageModel(args.layers, args.width)
-        for block in self.model.blocks:
-            fully_shard(block, mesh=mesh)
-        fully_shard(self.model, mesh=mesh)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
-        self.step = 0
-
-    def state_dict(self):
-        model, optimizer = get_state_dict(self.model, self.optimizer)
-        return {"model": model, "optimizer": optimizer, "step": self.step}
-
-    def load_state_dict(self, state):
-        set_state_dict(
-            self.model,
-            self.optimizer,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-        )
-        self.step = state["step"]
-
-    def train(self, text):
-        """One step.  The mean loss over all ranks."""
-        self.step += 1
-        ids, targets = batch_of(text, self.step)
-        loss = F.cross_entropy(self.model(ids), targets.flatten())
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        mean = loss.detach()
-        dist.all_reduce(mean)
-        return (mean / dist.get_world_size()).item()
-
-
-def newest(dcp, root):
-    """The newest checkpoint under root.  Stock torch has no such function: its users look for `.metadata`."""
-    if hasattr(dcp, "latest"):
-        return dcp.latest(root)
-    found = [p.parent for p in root.glob("step-*/.metadata")]
-    return max(found, key=lambda path: int(re.sub(r"\D", "", path.name)), default=None)
-
-
-# ---------------------------------------------------------------- what it costs
-
-
-class Costs:
-    """Time of each step, time of each call, and the peak of memory, on this rank."""
-
-    def __init__(self):
-        self.steps, self.calls, self.saves = [], [], []
-        self.quiet_peak = self.peak = 0
-
-    def note_step(self, seconds, saving):
-        self.steps.append((seconds, saving))
-
-    def note_memory(self, saving):
-        peak = peak_memory()
-        if not saving:
-            self.quiet_peak = max(self.quiet_peak, peak)
-        self.peak = max(self.peak, peak)
-
-    def report(self, losses, resumed_from):
-        """Summed or taken at the slowest over the ranks; to be called on all of them."""
-        extra = torch.tensor(float(self.peak - self.quiet_peak))
-        dist.all_reduce(extra)
-        calls = torch.tensor(self.calls)
-        dist.all_reduce(calls, op=dist.ReduceOp.MAX)
-        quiet = [seconds for seconds, saving in self.steps[1:] if not saving]
-        slower = sum(s - statistics.median(quiet) for s, saving in self.steps if saving)
-        return {
-            "losses": {step: loss.hex() for step, loss in losses.items()},
-            "resumed_from": resumed_from,
-            "step_ms": 1e3 * statistics.median(quiet),
-            "calls_ms": [1e3 * c for c in calls.tolist()],
-            "slowdown_ms": 1e3 * slower / max(1, len(self.calls)),
-            "background_ms": [1e3 * s for s in self.saves],
-            "extra_bytes": int(extra),
-        }
-
-
-def peak_memory():
-    """Bytes that this process has held at most since the last call (Linux)."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        peak = int(re.search(r"VmHWM:\s*(\d+)", status.read())[1]) * 1024
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return peak
+def train(model, optimizer, scheduler, text, step):
+    """One step.  The mean loss over all ranks."""
+    ids, targets = batch_of(text, step)
+    loss = F.cross_entropy(model(ids), targets.flatten())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    scheduler.step()
+    mean = loss.detach()
+    dist.all_reduce(mean)
+    return (mean / dist.get_world_size()).item()
 
 
 # ---------------------------------------------------------------- the run
@@ -199,56 +124,28 @@ def peak_memory():
 def main():
     args = options()
     dist.init_process_group("gloo")
-    if args.dcp == "stock":
-        import torch.distributed.checkpoint as dcp
+    text = torch.frombuffer(bytearray(args.text.read_bytes()), dtype=torch.uint8)
+    model, optimizer, scheduler = build(args)
+    interval = args.save_every
+    if args.save_minutes is not None:
+        interval = datetime.timedelta(minutes=args.save_minutes)
 
-        # On the group of the training its background collectives meet those of the training.
-        extra = {"process_group": dist.new_group(backend="gloo")}
-    else:
-        dcp = importlib.import_module("sidestep")
-        extra = {}
-    text = torch.frombuffer(bytearray(Path(args.text).read_bytes()), dtype=torch.uint8)
-    trainer = Trainer(args)
-    state = {"trainer": trainer}
-    resumed_from = str(newest(dcp, args.root) or "") if args.resume else ""
-    if resumed_from:
-        dcp.load(state, checkpoint_id=resumed_from)
-        if args.copy_loaded:
-            dcp.save(state, checkpoint_id=args.copy_loaded)
-
-    costs, losses, pending = Costs(), {}, None
-    while trainer.step < args.steps:
-        saving = pending is not None and not pending.done()
-        start = time.perf_counter()
-        loss = trainer.train(text)
-        losses[trainer.step] = loss
-        costs.note_step(time.perf_counter() - start, saving)
-        costs.note_memory(pending is not None)
-        if trainer.step % args.save_every == 0:
-            if pending is not None:
-                pending.result()  # an error of the last save is raised here
-            start = time.perf_counter()
-            pending = dcp.async_save(
-                state, checkpoint_id=args.root / f"step-{trainer.step}", **extra
-            )
-            costs.calls.append(time.perf_counter() - start)
-            pending.add_done_callback(
-                lambda _, start=start: costs.saves.append(time.perf_counter() - start)
-            )
-    if pending is not None:
-        pending.result()
-    costs.note_memory(True)
-
-    report = costs.report(losses, resumed_from)
-    weights = get_model_state_dict(
-        trainer.model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-    )
+    state = sidestep.TrainState(model, optimizer, scheduler)
+    with sidestep.Checkpointer(args.root, interval=interval, keep_last_n=3) as checkpoints:
+        resumed = checkpoints.resume(state)
+        if resumed is not None and dist.get_rank() == 0:
+            print(f"resumed from {resumed.path}", flush=True)
+        while state.step < args.steps:
+            loss = train(model, optimizer, scheduler, text, state.step + 1)
+            state.step += 1
+            if args.log is not None and dist.get_rank() == 0:
+                with args.log.open("a") as log:
+                    log.write(json.dumps([state.step, loss.hex()]) + "\n")
+            last = state.step == args.steps
+            if checkpoints.should_save(state.step) or last:
+                checkpoints.save(state.step, state, metrics={"loss": loss}, final=last)
     if dist.get_rank() == 0:
-        torch.save(weights, args.root / "weights.pt")  # for other tools
-        if args.report:
-            args.report.write_text(json.dumps(report), encoding="utf-8")
-        else:
-            print(f"loss {losses[trainer.step]:.4f} at step {trainer.step}")
+        print(f"at step {state.step}", flush=True)
     dist.destroy_process_group()
 
 

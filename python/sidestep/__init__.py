@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ._abi import VERSION as __version__
     from ._abi import Status
     from ._checkpointer import Checkpointer, Loaded
+    from ._environment import environment
     from ._errors import Error
     from ._export import Final, export
     from ._extension import Planes, extension_registry
@@ -56,6 +57,7 @@ __all__ = [
     "Writer",
     "__version__",
     "async_save",
+    "environment",
     "export",
     "extension_registry",
     "latest",

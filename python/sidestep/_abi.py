@@ -25,10 +25,10 @@ from ctypes import c_void_p as Pointer
 from typing import Any, Optional, TypeVar
 
 from ._abi_numbers import *  # noqa: F403 -- they are names of this module
+from ._abi_numbers import GAINS
 from ._abi_reports import Difference as Difference
 from ._abi_reports import DiffOptions as DiffOptions
 from ._abi_reports import DiffReport as DiffReport
-from ._abi_numbers import GAINS
 from ._abi_reports import DoctorReport as DoctorReport
 from ._abi_reports import Finding as Finding
 from ._abi_reports import GcReport as GcReport

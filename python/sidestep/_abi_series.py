@@ -121,8 +121,8 @@ class Listed(Structure):
     metric_count: int
     tags: Any
     metrics: Any
-    layout: Optional[bytes]
-    reason: Optional[bytes]
+    layout: Optional[Bytes]
+    reason: Optional[Bytes]
     _fields_ = [
         ("name", String),
         ("path", String),

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from . import _abi
 from ._abi import Status
-from ._engine import engine_for
+from ._engine import end_within, engine_for
+from ._environment import GRACE_S, environment
 from ._errors import Error, make_error
 from ._flatten import flatten, is_stateful
 from ._handle import SaveHandle, in_background
@@ -68,7 +69,9 @@ class Checkpointer:
     max_lost        with it: the part of the time that saves and repeated work may take, 0.02 say
     busy            a save is due while the one before is under way: "wait" for it, or "skip" it
     signals         what announces the end of the job: one last save, and then `Preempted`
-    grace_s         how long after a signal the job is allowed to live
+    grace_s         how long after a signal the job is allowed to live; None: 30, as with torchrun
+                    and Slurm.  Never longer than until the scheduler ends the job, where it says
+                    when (`environment`).  When it is over, nothing is waited for any more
     at_signal       "save", or "finish": only what is under way
     exit_code       of `Preempted`; None: 128 and the number of the signal, as a shell would say
 
@@ -100,7 +103,7 @@ class Checkpointer:
         max_lost: float = 0.0,
         busy: Literal["wait", "skip"] = "wait",
         signals: Iterable[Union[str, int]] = ("SIGTERM",),
-        grace_s: float = 30.0,
+        grace_s: Optional[float] = None,
         at_signal: Literal["save", "finish"] = "save",
         exit_code: Optional[int] = None,
         keep_last_n: Optional[int] = None,
@@ -125,7 +128,9 @@ class Checkpointer:
         self.failures_in_a_row = 0
         self._final = final
         self._compress = compress
-        self._grace_s = grace_s
+        self._grace_s = GRACE_S if grace_s is None else grace_s
+        self._is_late = False
+        self.environment = environment()
         self._at_signal = at_signal
         self._exit_code = exit_code
         self._max_failures = max_failures
@@ -140,7 +145,7 @@ class Checkpointer:
             keep_every=keep_every,
             interval_steps=interval if isinstance(interval, int) else 0,
             interval_s=_seconds(interval),
-            check_s=min(5.0, grace_s / 4) if self._signals.numbers else 0.0,
+            check_s=min(5.0, self._grace_s / 4) if self._signals.numbers else 0.0,
             mtbf_s=mtbf.total_seconds() if mtbf is not None else 0.0,
             max_lost=max_lost,
             max_restarts=max_restarts,
@@ -155,6 +160,7 @@ class Checkpointer:
         self._prunes = config.keep_last is not None
         if self._engine.rank == 0:
             _make_parents(self.root)
+            self._tell_about_job()
         self._series = Series(self._engine, self.root, config)
         self._signals.install()
 
@@ -323,15 +329,30 @@ class Checkpointer:
 
     def __exit__(self, kind: Any, value: Optional[BaseException], trace: object) -> None:
         """As `close`.  Where the body raised, other ranks may not come here: nothing is agreed."""
-        if value is None or isinstance(value, Preempted):
+        if value is None or (isinstance(value, Preempted) and not self._is_late):
             self.close()
             return
         self._signals.remove()
+        if self._is_late:
+            return
         if self._last is not None:
             with contextlib.suppress(Exception):
                 self._last.wait(self._grace_s)
 
     # -- inside
+
+    def _tell_about_job(self) -> None:
+        """What looks wrong about how the job was launched, and what restarts there were."""
+        env = self.environment
+        if env.restarts:
+            log.info("this job was restarted %d times", env.restarts)
+        if self._engine.size == 1 and (env.world_size or 1) > 1 and env.launcher != "slurm":
+            log.warning(
+                "%s started %d processes, but torch.distributed is not initialized: each of them "
+                "takes itself for the only one",
+                env.launcher,
+                env.world_size,
+            )
 
     def _asked_to_stop(self) -> None:
         self._series.request(_abi.DUE_STOP)
@@ -392,10 +413,14 @@ class Checkpointer:
             )
 
     def _stop(self, handle: Optional[SaveHandle]) -> None:
-        """The end of the run: what is under way is committed, or the grace time is over."""
-        left = self._signals.left_s(self._grace_s)
-        if handle is not None and not handle.wait(left):
+        """The end of the run: what is under way is committed, or the grace time is over, and then
+        this process ends without waiting for it."""
+        left = min(self._signals.left_s(self._grace_s), self.environment.left_s())
+        is_late = handle is not None and not handle.wait(left)
+        if is_late and handle is not None:
             log.error("save '%s' was not committed within the grace time", handle.path)
+        self._is_late = self._engine.any_rank(is_late)
+        end_within(0.0 if self._is_late else max(0.0, self._signals.left_s(self._grace_s)))
         number = self._signals.received
         code = self._exit_code
         if code is None:

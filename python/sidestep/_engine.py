@@ -536,6 +536,7 @@ class _Exit:
         self.pid = 0
         self.drained = False
         self.given_up: set[int] = set()  # saves that are not waited for any more
+        self.until = float("inf")  # by the clock of time.monotonic()
 
 
 _exit = _Exit()
@@ -552,11 +553,17 @@ def _at_exit() -> None:
         util.Finalize(None, _drain, exitpriority=100)
 
 
+def end_within(seconds: float) -> None:
+    """When the interpreter ends, saves in flight are waited for no longer than so long from now."""
+    _exit.until = time.monotonic() + seconds
+
+
 def _drain() -> None:
-    """Wait for the saves in flight, as long as the deadline for silent ranks allows."""
+    """Wait for the saves in flight, as long as the deadline for silent ranks allows, or until the
+    job's grace time is over."""
     _exit.drained = True
     try:
-        until = time.monotonic() + timeout_s()
+        until = min(_exit.until, time.monotonic() + timeout_s())
     except Error:
         until = time.monotonic()
     pending = [handle for handle in in_flight() if id(handle) not in _exit.given_up]

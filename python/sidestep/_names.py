@@ -33,6 +33,7 @@ OURS = {
     "TrainState": "_train_state",
     "Writer": "_plugins",
     "async_save": "_save",
+    "environment": "_environment",
     "extension_registry": "_extension",
     "export": "_export",
     "latest": "_latest",

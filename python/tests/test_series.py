@@ -266,6 +266,46 @@ def test_a_signal_makes_a_last_checkpoint(scripts: Scripts, tmp_path: Path) -> N
         assert bool((sidestep.read(found, "w") == step).all())
 
 
+LATE = """
+import logging, os, sys, time, torch, sidestep
+from pathlib import Path
+logging.basicConfig(level=logging.INFO)
+state = {"w": torch.zeros(16 << 20)}
+with sidestep.Checkpointer(Path(sys.argv[1]) / "late", grace_s=0.5) as checkpoints:
+    step = 0
+    print("ready", flush=True)
+    while True:
+        step += 1
+        time.sleep(0.002)
+        if checkpoints.should_save(step):
+            checkpoints.save(step, state)
+"""
+
+
+def test_the_grace_time_is_the_end(scripts: Scripts, tmp_path: Path) -> None:
+    """A save that would take a minute is not waited for, neither by `close` nor at exit."""
+    script = scripts.start(
+        LATE, tmp_path, environment={"SIDESTEP_WRITE_BYTES_PER_SECOND": str(1 << 20)}
+    )
+    script.wait_for("ready")
+    script.signal(signal.SIGTERM)
+    assert script.wait(timeout=40) == 143, script.output()
+    errors = script.output()[1]
+    assert "was not committed within the grace time" in errors, errors
+    assert sidestep.latest(tmp_path / "late") is None
+
+
+def test_ranks_that_know_nothing_of_each_other_are_warned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "4"), ("TORCHELASTIC_RESTART_COUNT", "2")):
+        monkeypatch.setenv(name, value)
+    with caplog.at_level("INFO", logger="sidestep"), Checkpointer(tmp_path, no_dist=True) as made:
+        assert made.environment.world_size == 4
+    assert "torch.distributed is not initialized" in caplog.text
+    assert "restarted 2 times" in caplog.text
+
+
 def test_other_threads_do_not_handle_signals(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
 

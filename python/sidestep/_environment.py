@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What launched this process, as its environment says: torchrun, Slurm, or an MPI."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+GRACE_S = 30.0  # torchrun's, Slurm's KillWait and Kubernetes' default alike
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is not known is None.
+
+    launcher    "torchrun", "openmpi", "mpich", "slurm", or "env" (RANK and WORLD_SIZE alone)
+    rank, world_size, local_rank
+    master      "host:port", or the host
+    job         the scheduler's name of the job
+    restarts    how often the job was started again: by torchrun, and by Slurm (requeued)
+    ends_at     when the scheduler will end the job, in seconds since 1970
+    """
+
+    launcher: Optional[str] = None
+    rank: Optional[int] = None
+    world_size: Optional[int] = None
+    local_rank: Optional[int] = None
+    master: Optional[str] = None
+    job: Optional[str] = None
+    restarts: int = 0
+    ends_at: Optional[float] = None
+
+    def left_s(self) -> float:
+        """Seconds until the scheduler ends the job; infinity where it does not say."""
+        if self.ends_at is None:
+            return float("inf")
+        return max(0.0, self.ends_at - time.time())
+
+
+# How each is known, and its names for rank, size and local rank.  The first that fits: a torchrun
+# within a Slurm job has its own ranks.
+_LAUNCHERS = (
+    ("torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    (
+        "openmpi",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+    ("mpich", "PMI_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("slurm", "SLURM_PROCID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("env", "WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+)
+
+
+def environment(variables: Optional[Mapping[str, str]] = None) -> Environment:
+    """What launched this process; ``variables``: instead of its own."""
+    env = os.environ if variables is None else variables
+    launcher, rank, size, local = None, None, None, None
+    for name, sign, *places in _LAUNCHERS:
+        numbers = [_number(env, place) for place in places]
+        if sign in env and numbers[0] is not None and numbers[1] is not None:
+            launcher, (rank, size, local) = name, numbers
+            break
+    end = _number(env, "SLURM_JOB_END_TIME")
+    restarts = (
+        _number(env, name) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    )
+    return Environment(
+        launcher=launcher,
+        rank=rank,
+        world_size=size,
+        local_rank=local,
+        master=_master(env),
+        job=env.get("SLURM_JOB_ID") or env.get("TORCHELASTIC_RUN_ID") or None,
+        restarts=sum(number or 0 for number in restarts),
+        ends_at=float(end) if end is not None else None,
+    )
+
+
+def _number(env: Mapping[str, str], name: str) -> Optional[int]:
+    """A number that is not negative; None if there is none, or something else."""
+    text = env.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _master(env: Mapping[str, str]) -> Optional[str]:
+    host = env.get("MASTER_ADDR") or env.get("SLURM_LAUNCH_NODE_IPADDR")
+    port = env.get("MASTER_PORT")
+    return f"{host}:{port}" if host and port else host or None

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * history_test.c -- random lives of a series, over the real code and a disk that forgets: saves,
+ * kills in the middle of anything, power losses, resumes, going back, pins, damage, retention.
+ *
+ * After each of them: what was told committed and may not have been deleted is there; the newest
+ * that is valid and of the line is what a resume takes, and the next resume takes it again; its
+ * contents are those of its step.  SIDESTEP_LONG=1: a million histories; SIDESTEP_HISTORIES: so
+ * many; SIDESTEP_SEED: that one.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <malloc.h>
+#include <cmocka.h>
+
+#include "base/owned.h"
+#include "engine/engine.h"
+#include "engine/list.h"
+#include "engine/series.h"
+#include "support/prng.h"
+#include "support/store_sim.h"
+
+#define ROOT "/run"
+#define MAX_SAVES 64u
+#define MAX_ACTIONS 9u
+#define SHORT_ACTIONS 4u
+#define LONG_ONE_IN 16u /* histories, so that many are tried and some go far */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HISTORIES 500u
+#else
+#define HISTORIES 20000u
+#endif
+#define LONG_HISTORIES 1000000u
+#define PROCESSES 2u
+#define FLOATS 8
+
+/* What is known of a save from the outside. */
+struct told {
+    uint64_t step;
+    bool is_there; /* it was told committed, and nobody may have deleted it since */
+    bool is_open;  /* its saver was killed: it may be there, or not */
+    bool is_left;  /* a run went back behind it */
+    bool is_pinned;
+    bool is_damaged;
+    bool may_be_gone; /* retention may have deleted it */
+    bool
+        is_replaced; /* in place: its shard has another name, and the old one may still lie there */
+};
+
+struct history {
+    struct prng prng;
+    struct sim *sim;
+    struct sidestep_engine *engine;
+    struct sidestep_series *series;
+    struct sidestep_state_dict *state;
+    float values[FLOATS];
+    atomic_long ops_left; /* until the process dies; < 0: it does not */
+    uint32_t keep_last;
+    bool is_long;
+    uint64_t step; /* where the run is */
+    bool went_on;  /* it has resumed, or begun */
+    struct told told[MAX_SAVES];
+    size_t count;
+};
+
+/* What has happened at all: a rig in which nothing does finds nothing wrong. */
+static struct {
+    unsigned long saves, resumes, killed, set_aside, left, deleted;
+} seen;
+
+#define CHECK(condition) PRNG_ASSERT(&h->prng, condition)
+
+static void before_op(void *context, int client, const char *op, const char *name)
+{
+    struct history *h = context;
+
+    (void)op, (void)name;
+    if (atomic_load(&h->ops_left) > 0 && atomic_fetch_sub(&h->ops_left, 1) == 1)
+        sim_client_die(h->sim, client);
+}
+
+static bool is_dead(struct history *h)
+{
+    return atomic_load(&h->ops_left) == 0;
+}
+
+static struct told *find(struct history *h, uint64_t step)
+{
+    for (size_t i = 0; i < h->count; i++)
+        if (h->told[i].step == step)
+            return &h->told[i];
+    CHECK(h->count < MAX_SAVES);
+    h->told[h->count] = (struct told){.step = step};
+    return &h->told[h->count++];
+}
+
+/* ---- the process */
+
+/* One for all lives of this process: threads and pools cost more than what is tested here. */
+static void open_engine(struct history *h)
+{
+    static struct sidestep_engine *engine;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_error err = {0};
+
+    h->engine = engine;
+    if (engine != NULL) {
+        engine->store = sim_store(h->sim, 0);
+        return;
+    }
+
+    options.threads = 1;
+    options.io = SIDESTEP_IO_BUFFERED;
+    options.snapshot = SIDESTEP_SNAPSHOT_COPY;
+    options.flags = SIDESTEP_ENGINE_KEEP_PRIORITY;
+    CHECK(sidestep_engine_open(&h->engine, &options, &err) == SIDESTEP_OK);
+    h->engine->store = sim_store(h->sim, 0);
+    engine = h->engine;
+}
+
+static bool open_series(struct history *h)
+{
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = h->keep_last};
+    struct sidestep_error err = {0};
+
+    options.retention = h->keep_last != 0 ? &keep : NULL;
+    open_engine(h);
+    enum sidestep_status status = sidestep_series_open(h->engine, ROOT, &options, &h->series, &err);
+    if (status != SIDESTEP_OK && !is_dead(h))
+        fail_msg("%s, in the case with seed %llu", err.message, (unsigned long long)h->prng.seed);
+    return status == SIDESTEP_OK && !is_dead(h);
+}
+
+static void close_process(struct history *h)
+{
+    struct sidestep_error err = {0};
+
+    (void)sidestep_series_close(&h->series, &err);
+    if (h->engine != NULL && h->engine->last != NULL)
+        save_release(TAKE(h->engine->last)); /* it knows of a disk that may be gone */
+    h->engine = NULL;
+    h->went_on = false;
+}
+
+/* The machine loses power: of what was not synced, anything stays. */
+static void lose_power(struct history *h, bool all_stays)
+{
+    uint64_t ops = all_stays ? UINT64_MAX : prng_next(&h->prng);
+    uint64_t files = prng_next(&h->prng);
+
+    if (all_stays) /* a kill: nothing is lost */
+        files = 0xaaaaaaaaaaaaaaaa;
+    struct sim *after = sim_crash_bits(h->sim, ops, files);
+    CHECK(after != NULL);
+    sim_set_hook(h->sim, NULL, NULL);
+    sim_free(&h->sim);
+    h->sim = after;
+    atomic_store(&h->ops_left, -1);
+    sim_set_hook(h->sim, before_op, h);
+}
+
+/* ---- what is there, and what ought to be */
+
+static const struct sidestep_listed *listed(const struct sidestep_list *list, uint64_t step)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->entries[i].state == SIDESTEP_COMMITTED && list->entries[i].step == (int64_t)step)
+            return &list->entries[i];
+    return NULL;
+}
+
+/* The outcome of what was cut short is whatever is there. */
+static void settle_open(struct history *h, const struct sidestep_list *list)
+{
+    for (size_t i = 0; i < h->count; i++) {
+        struct told *told = &h->told[i];
+        const struct sidestep_listed *entry = listed(list, told->step);
+        if (!told->is_open)
+            continue;
+        told->is_open = false;
+        told->is_there = entry != NULL;
+        told->is_left = entry != NULL && entry->is_abandoned;
+        told->is_pinned = entry != NULL && entry->is_pinned;
+        told->is_damaged = false;
+    }
+}
+
+/* Returns the step that a resume has to take, or -1. */
+static int64_t look(struct history *h)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    int64_t newest = -1;
+
+    if (list_root(sim_store(h->sim, 0), ROOT, &list, NULL) != SIDESTEP_OK)
+        return -1;
+    settle_open(h, &list);
+    for (size_t i = 0; i < h->count; i++) {
+        struct told *told = &h->told[i];
+        const struct sidestep_listed *entry = listed(&list, told->step);
+        if (told->is_there && !told->may_be_gone && entry == NULL)
+            fail_msg("step %llu is lost, in the case with seed %llu",
+                     (unsigned long long)told->step, (unsigned long long)h->prng.seed);
+        seen.deleted += told->is_there && entry == NULL;
+        seen.left += entry != NULL && entry->is_abandoned;
+        told->is_there = entry != NULL;
+        if (entry == NULL)
+            continue;
+        if (!told->is_damaged &&
+            (entry->is_abandoned != told->is_left || entry->is_pinned != told->is_pinned))
+            fail_msg("step %llu: left %d, pinned %d, not as told, in the case with seed %llu",
+                     (unsigned long long)told->step, entry->is_abandoned, entry->is_pinned,
+                     (unsigned long long)h->prng.seed);
+        if (!told->is_left && !told->is_damaged && entry->step > newest)
+            newest = entry->step;
+    }
+    return newest;
+}
+
+/* ---- what happens */
+
+static bool resume(struct history *h, int64_t expected)
+{
+    struct sidestep_error err = {0};
+    uint64_t step = 0;
+
+    memset(h->values, 0, sizeof(h->values));
+    enum sidestep_status status =
+        sidestep_series_load(h->series, h->state, NULL, &step, NULL, NULL, &err);
+    if (is_dead(h))
+        return false;
+    if (expected < 0) {
+        CHECK(status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT ||
+              status == SIDESTEP_EMISMATCH);
+        step = 0;
+    } else {
+        if (status != SIDESTEP_OK || step != (uint64_t)expected)
+            fail_msg("resumed %llu, not %lld: %s, in the case with seed %llu",
+                     (unsigned long long)step, (long long)expected, err.message,
+                     (unsigned long long)h->prng.seed);
+        CHECK(h->values[0] == (float)step && h->values[FLOATS - 1] == (float)step);
+    }
+    h->step = step;
+    h->went_on = true;
+    seen.resumes += expected >= 0;
+    for (size_t i = 0; i < h->count; i++)
+        if (h->told[i].is_damaged && h->told[i].step > step && !h->told[i].is_left) {
+            h->told[i].is_there = h->told[i].is_damaged = false; /* set aside */
+            seen.set_aside++;
+        }
+    return true;
+}
+
+/* What retention may delete once ${newest} is committed. */
+static void let_go(struct history *h)
+{
+    uint32_t kept = 0;
+
+    if (h->keep_last == 0)
+        return;
+    for (size_t i = 0; i < h->count; i++)
+        if (h->told[i].is_left && !h->told[i].is_pinned)
+            h->told[i].may_be_gone = true;
+    for (uint64_t step = h->step + 1; step-- > 0;) {
+        struct told *told = NULL;
+        for (size_t i = 0; i < h->count; i++)
+            if (h->told[i].step == step)
+                told = &h->told[i];
+        if (told == NULL || !told->is_there || told->is_left || told->is_damaged)
+            continue;
+        if (kept >= h->keep_last && !told->is_pinned)
+            told->may_be_gone = true;
+        kept++;
+    }
+}
+
+static void save(struct history *h)
+{
+    struct sidestep_error err = {0};
+    uint64_t step = h->step + 1 + prng_below(&h->prng, 2);
+    struct told *told = find(h, step);
+    bool is_replaced = told->is_there || told->is_replaced || told->is_open;
+    bool may = !(told->is_there && (told->is_pinned || told->may_be_gone));
+
+    if (!may) { /* pinned is refused; and what may be gone may be on its way */
+        h->step = step;
+        return;
+    }
+    for (int i = 0; i < FLOATS; i++)
+        h->values[i] = (float)step;
+    enum sidestep_status status = sidestep_series_save(h->series, step, h->state, NULL, NULL, &err);
+    if (status == SIDESTEP_OK) {
+        *told = (struct told){.step = step, .is_there = true, .is_replaced = is_replaced};
+        h->step = step;
+        seen.saves++;
+        let_go(h);
+        return;
+    }
+    if (!is_dead(h))
+        fail_msg("%s, in the case with seed %llu", err.message, (unsigned long long)h->prng.seed);
+    told->is_open = told->is_replaced = true;
+    told->may_be_gone = true;
+}
+
+/* The thread that prunes may not have looked yet: let it, before what it would see changes. */
+static void settle_pruner(struct history *h)
+{
+    struct sidestep_gc_report report = {0};
+
+    let_go(h);
+    if (sidestep_series_prune(h->series, &report, NULL) == SIDESTEP_OK)
+        sidestep_gc_report_release(&report);
+}
+
+static void go_back(struct history *h)
+{
+    struct sidestep_error err = {0};
+    const struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
+
+    if (to == NULL || !to->is_there || to->is_left || to->is_damaged || to->may_be_gone ||
+        to->step > h->step)
+        return;
+    uint64_t step = to->step;
+    settle_pruner(h);
+    if (!to->is_there || to->may_be_gone || is_dead(h))
+        return;
+    enum sidestep_status status =
+        sidestep_series_load_step(h->series, to->step, h->state, NULL, NULL, &err);
+    if (status != SIDESTEP_OK && !is_dead(h))
+        fail_msg("%s, in the case with seed %llu", err.message, (unsigned long long)h->prng.seed);
+    for (size_t i = 0; i < h->count; i++)
+        if (h->told[i].step > step && h->told[i].is_there) {
+            h->told[i].is_left = true;
+            h->told[i].is_open |= is_dead(h); /* marked, or not */
+        }
+    h->step = step;
+    let_go(h);
+}
+
+static void pin(struct history *h)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
+    char name[32];
+
+    if (to == NULL || !to->is_there || to->may_be_gone || to->is_damaged)
+        return;
+    settle_pruner(h);
+    if (to->may_be_gone || is_dead(h) ||
+        list_root(h->engine->store, ROOT, &list, NULL) != SIDESTEP_OK)
+        return;
+    const struct sidestep_listed *entry = listed(&list, to->step);
+    if (is_dead(h)) /* what could not be read looks as if it were not there */
+        return;
+    CHECK(entry != NULL && entry->save_id != NULL);
+    snprintf(name, sizeof(name), "step-%llu", (unsigned long long)to->step);
+    if (to->is_pinned && marks_unset(h->series->lease.dir, MARKS_PIN, NULL, name, NULL) == 0)
+        to->is_pinned = false;
+    else if (!to->is_pinned && marks_set(h->series->lease.dir, MARKS_PIN, NULL, name,
+                                         entry->save_id, NULL, NULL) == 0)
+        to->is_pinned = true;
+    to->is_open |= is_dead(h); /* it is, or not */
+    let_go(h);                 /* the thread looks again when the series is closed */
+}
+
+/* The end of a shard, which says what is in it. */
+static void damage(struct history *h)
+{
+    OWNED_DIR *dir = NULL;
+    OWNED_FILE *file = NULL;
+    struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
+    struct store_stat stat;
+    char path[64];
+
+    if (to == NULL || !to->is_there || to->is_damaged || to->is_pinned || to->is_left ||
+        to->may_be_gone)
+        return;
+    snprintf(path, sizeof(path), ROOT "/step-%llu", (unsigned long long)to->step);
+    CHECK(store_dir_open(sim_store(h->sim, 0), NULL, path, &dir, NULL) == SIDESTEP_OK);
+    bool is_shard = !to->is_replaced && prng_below(&h->prng, 2) == 0 &&
+                    store_file_open(dir, "__0_0.distcp", STORE_WRITE, &file, NULL) == SIDESTEP_OK;
+    CHECK(is_shard ||
+          store_file_open(dir, NAMES_METADATA, STORE_WRITE, &file, NULL) == SIDESTEP_OK);
+    CHECK(store_file_stat(file, &stat, NULL) == SIDESTEP_OK);
+    CHECK(store_file_write_at(file, "damage", 6, stat.size - 20, NULL) == SIDESTEP_OK);
+    CHECK(store_file_sync(file, NULL) == SIDESTEP_OK);
+    to->is_damaged = to->may_be_gone = true; /* a resume sets it aside */
+}
+
+/* One life of a process: it begins, goes on, does things, and ends in one way or another. */
+static void live(struct history *h)
+{
+    uint64_t actions = 1 + prng_below(&h->prng, h->is_long ? MAX_ACTIONS : SHORT_ACTIONS);
+    bool is_killed = prng_below(&h->prng, 3) == 0;
+
+    int64_t expected = look(h);
+    if (is_killed)
+        atomic_store(&h->ops_left, (long)(1 + prng_below(&h->prng, 400)));
+    if (open_series(h) && resume(h, expected) && !is_killed && prng_below(&h->prng, 4) == 0 &&
+        !is_dead(h)) {
+        close_process(h); /* and again: the same answer */
+        CHECK(look(h) == expected && open_series(h));
+        (void)resume(h, expected);
+    }
+    for (uint64_t i = 0; i < actions && h->went_on && !is_dead(h); i++) {
+        uint64_t what = prng_below(&h->prng, 10);
+        if (what < 7 && h->count < MAX_SAVES - 2)
+            save(h);
+        else if (what == 7)
+            go_back(h);
+        else
+            pin(h);
+    }
+    close_process(h);
+    seen.killed += is_dead(h);
+    bool loses_power = is_dead(h) || prng_below(&h->prng, 2) == 0;
+    atomic_store(&h->ops_left, -1);
+    if (loses_power)
+        lose_power(h, prng_below(&h->prng, 2) == 0);
+    if (prng_below(&h->prng, 3) == 0) {
+        (void)look(h);
+        damage(h);
+    }
+}
+
+static void make_history(uint64_t seed)
+{
+    struct history *h = calloc(1, sizeof(*h));
+    const int64_t shape[] = {FLOATS};
+    struct sidestep_tensor tensor = SIDESTEP_TENSOR_INIT;
+    OWNED_DIR *top = NULL;
+
+    assert_non_null(h);
+    h->prng = prng_new(seed);
+    h->keep_last = (uint32_t)prng_below(&h->prng, 4);
+    h->sim = sim_new(prng_below(&h->prng, 8) == 0 ? SIM_NO_EXCHANGE : 0);
+    CHECK(h->sim != NULL);
+    atomic_store(&h->ops_left, -1);
+    sim_set_hook(h->sim, before_op, h);
+    tensor.name = "w";
+    tensor.dtype = SIDESTEP_FLOAT32;
+    tensor.ndim = 1;
+    tensor.shape = shape;
+    tensor.data = h->values;
+    CHECK(sidestep_state_dict_new(&h->state, NULL) == SIDESTEP_OK);
+    CHECK(sidestep_state_dict_add_tensor(h->state, &tensor, NULL) == SIDESTEP_OK);
+    h->is_long = prng_below(&h->prng, LONG_ONE_IN) == 0;
+    uint64_t lives = h->is_long ? 3 + prng_below(&h->prng, 4) : 1 + prng_below(&h->prng, 2);
+    for (uint64_t i = 0; i < lives; i++)
+        live(h);
+    int64_t expected = look(h);
+    CHECK(open_series(h) && resume(h, expected));
+    close_process(h);
+    sidestep_state_dict_free(&h->state);
+    sim_free(&h->sim);
+    free(h);
+}
+
+static void histories(void **state)
+{
+    const char *one = getenv("SIDESTEP_SEED"), *some = getenv("SIDESTEP_HISTORIES");
+    uint64_t count = getenv("SIDESTEP_LONG") != NULL ? LONG_HISTORIES : HISTORIES;
+
+    (void)state;
+    if (some != NULL)
+        count = strtoull(some, NULL, 10);
+    if (one != NULL) {
+        make_history(strtoull(one, NULL, 10));
+        return;
+    }
+    /* Memory that comes and goes with each thread would cost more than all else. */
+    (void)mallopt(M_ARENA_MAX, 1);
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    (void)mallopt(M_TOP_PAD, 16 << 20);
+    pid_t children[PROCESSES];
+    for (unsigned p = 0; p < PROCESSES; p++) {
+        children[p] = fork();
+        assert_true(children[p] >= 0);
+        if (children[p] != 0)
+            continue;
+        for (uint64_t seed = p; seed < count; seed += PROCESSES)
+            make_history(seed); /* a failed check ends this process with a message */
+        if (count >= HISTORIES &&
+            !(seen.saves > count && seen.resumes > count / 4 && seen.killed > count / 20 &&
+              seen.set_aside > 10 && seen.left > 10 && seen.deleted > 10))
+            fail_msg("%lu saves, %lu resumes, %lu kills, %lu set aside, %lu left, %lu deleted",
+                     seen.saves, seen.resumes, seen.killed, seen.set_aside, seen.left,
+                     seen.deleted);
+        _exit(0);
+    }
+    for (unsigned p = 0; p < PROCESSES; p++) {
+        int status;
+        assert_int_equal(waitpid(children[p], &status, 0), children[p]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(histories)};
+
+    return cmocka_run_group_tests_name("history", tests, NULL, NULL);
+}
