@@ -5,7 +5,7 @@
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
- * Parts: save, hold, load, reshard, plan.
+ * Parts: save, hold, load, reshard, compress, plan.
  */
 #include "bench.h"
 
@@ -43,6 +43,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_load(bench, bytes);
     else if (strcmp(part, "reshard") == 0)
         bench_reshard(bench, bytes);
+    else if (strcmp(part, "compress") == 0)
+        bench_compress(bench, bytes);
     else if (strcmp(part, "plan") == 0)
         bench_plan(bench);
     else
