@@ -5,7 +5,7 @@
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
- * Parts: save, hold, load, reshard, small, plan.
+ * Parts: save, hold, load, reshard, small, compress, plan.
  */
 #include "bench.h"
 
@@ -45,6 +45,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_reshard(bench, bytes);
     else if (strcmp(part, "small") == 0)
         bench_small(bench);
+    else if (strcmp(part, "compress") == 0)
+        bench_compress(bench, bytes);
     else if (strcmp(part, "plan") == 0)
         bench_plan(bench);
     else

@@ -111,11 +111,12 @@ void bench_state_free(struct bench_state *state);
 
 /* ---- the measurements ---- */
 
-void bench_save(const struct bench *bench, uint64_t bytes);    /* save.c */
-void bench_hold(const struct bench *bench, uint64_t bytes);    /* hold.c */
-void bench_load(const struct bench *bench, uint64_t bytes);    /* load.c */
-void bench_reshard(const struct bench *bench, uint64_t bytes); /* reshard.c */
-void bench_small(const struct bench *bench);                   /* small.c */
-void bench_plan(const struct bench *bench);                    /* plan.c */
+void bench_save(const struct bench *bench, uint64_t bytes);     /* save.c */
+void bench_hold(const struct bench *bench, uint64_t bytes);     /* hold.c */
+void bench_load(const struct bench *bench, uint64_t bytes);     /* load.c */
+void bench_reshard(const struct bench *bench, uint64_t bytes);  /* reshard.c */
+void bench_compress(const struct bench *bench, uint64_t bytes); /* compress.c */
+void bench_small(const struct bench *bench);                    /* small.c */
+void bench_plan(const struct bench *bench);                     /* plan.c */
 
 #endif

@@ -665,11 +665,16 @@ struct sidestep_save; /* one save in flight */
  * installed.  PLANES takes floating numbers apart into planes of bytes first: exponents shrink,
  * mantissas are left alone; smaller and faster than ZSTD, and read by sidestep, and by stock torch
  * with the extension that the Python package has.
+ *
+ * AUTO is PLANES where that makes saves faster: a tensor is compressed if a sample of it shows that
+ * this is done faster than the disk would write it as it is.  How fast the disk is, earlier saves
+ * of the engine have shown; the first one is written as it is.
  */
 enum sidestep_compress {
     SIDESTEP_COMPRESS_NONE,
     SIDESTEP_COMPRESS_ZSTD,
     SIDESTEP_COMPRESS_PLANES,
+    SIDESTEP_COMPRESS_AUTO,
 };
 
 struct sidestep_save_options {

@@ -119,6 +119,7 @@ class Compress(IntEnum):
     COMPRESS_NONE = 0
     COMPRESS_ZSTD = 1
     COMPRESS_PLANES = 2
+    COMPRESS_AUTO = 3
 
 
 class Snapshot(IntEnum):

@@ -52,6 +52,7 @@ COMPRESS = {
     "none": _abi.Compress.COMPRESS_NONE,
     "zstd": _abi.Compress.COMPRESS_ZSTD,
     "planes": _abi.Compress.COMPRESS_PLANES,
+    "auto": _abi.Compress.COMPRESS_AUTO,
 }
 
 _VERIFY = {

@@ -111,8 +111,9 @@ class Writer(StorageWriter):
     overwrite   False: refuse (EEXISTS) where there is a checkpoint.  Else it is replaced, at once
     step        the training step to record, for ``sidestep ls``; None: none
     timeout     seconds after which a silent rank fails the save
-    compress    "none", "zstd" (stock torch reads it) or "planes" (smaller and faster; see
-                `Planes`); None: what the environment says in SIDESTEP_COMPRESS
+    compress    "none", "zstd" (stock torch reads it), "planes" (smaller and faster; see
+                `Planes`) or "auto" (planes, where that is faster than the disk);
+                None: what the environment says in SIDESTEP_COMPRESS
     _extensions torch's, instead: ``[ZStandard()]`` and ``[Planes()]`` are those two.  With any
                 other `sidestep.save` and `async_save` leave the save to torch
 

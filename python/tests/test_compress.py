@@ -197,7 +197,7 @@ def test_gains_are_told(tmp_path: pathlib.Path) -> None:
 def test_words_that_are_none_are_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match="compress='gzip' is none of: none, zstd, planes"):
+    with pytest.raises(ValueError, match="compress='gzip' is none of: none, zstd, planes, auto"):
         dcp.Writer(tmp_path / "a", compress="gzip")
     monkeypatch.setenv("SIDESTEP_COMPRESS", "7z")
     with pytest.raises(dcp.Error, match="SIDESTEP_COMPRESS is '7z'"):

@@ -14,6 +14,7 @@
 #include "engine/events.h"
 #include "engine/hold.h"
 #include "engine/neighbour.h"
+#include "engine/pace.h"
 #include "engine/pipeline.h"
 #include "engine/press.h"
 #include "plan/save_plan.h"
@@ -53,6 +54,7 @@ struct sidestep_engine {
     struct pool pool;
     struct pool press_pool; /* of saves that encode */
     struct hold hold;
+    struct pace pace;
     uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */
     struct save_plan plan;
     struct image image;

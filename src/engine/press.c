@@ -22,6 +22,11 @@ enum sidestep_status press_new(const struct codec *codec, struct clock *clock, s
     return SIDESTEP_OK;
 }
 
+void press_set_pace(struct press *press, double ns_per_byte)
+{
+    press->ns_per_byte = ns_per_byte;
+}
+
 /* What only press_write() needs. */
 static void release_work(struct press *press)
 {

@@ -38,6 +38,8 @@ uint64_t press_memory_bytes(const struct store_queue_kind *kind, unsigned thread
 enum sidestep_status press_new(const struct codec *codec, struct clock *clock, struct press **out,
                                struct sidestep_error *err);
 void press_free(struct press **press);
+/* Before that: encode only what takes a thread no longer than this (0: whatever shrinks). */
+void press_set_pace(struct press *press, double ns_per_byte);
 /* As pipeline_write(); once.  ${memory}: for the blocks. */
 enum sidestep_status press_write(struct press *press, struct pipeline *p, struct pool *memory,
                                  struct store_file *file, const struct store_queue_kind *kind,

@@ -65,7 +65,8 @@ static void drop_encoded(struct pressed *window, struct press_part *part)
     part->encoded = false;
 }
 
-/* Of an item that goes on in other windows: does the first chunk that is here shrink? */
+/* Of an item that goes on in other windows: does the first chunk that is here shrink, and soon
+ * enough? */
 static enum sidestep_status try_sample(struct press *press, struct codec_encoder *encoder,
                                        struct pressed *window, const struct footer_item *f,
                                        const struct press_part *part, bool *worth,
@@ -75,11 +76,14 @@ static enum sidestep_status try_sample(struct press *press, struct codec_encoder
     struct press_part sample = *part;
 
     assert(skip < part->raw.length);
+    uint64_t from = clock_now(press->clock);
     sample.raw.bytes += skip;
     sample.raw.begin += skip;
     sample.raw.length = min_u64(CODEC_CHUNK_BYTES, part->raw.length - skip);
     TRY(encode_part(press, encoder, window, f, &sample, err));
-    *worth = gains(sample.length, sample.raw.length);
+    double took_ns = (double)(clock_now(press->clock) - from);
+    *worth = gains(sample.length, sample.raw.length) &&
+             (press->ns_per_byte <= 0 || took_ns <= press->ns_per_byte * (double)sample.raw.length);
     drop_encoded(window, &sample);
     return SIDESTEP_OK;
 }

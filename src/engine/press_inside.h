@@ -65,6 +65,7 @@ struct press {
     struct pipeline *p;
     const struct codec *codec;
     struct clock *clock;
+    double ns_per_byte; /* that encoding may take; 0: any time */
     struct arena arena;
     struct press_item *items;
     struct press_gain gains[SIDESTEP_DTYPE_END];

@@ -160,16 +160,22 @@ static enum sidestep_status choose_codec(struct starting *s, struct sidestep_err
         [SIDESTEP_COMPRESS_NONE] = NULL,
         [SIDESTEP_COMPRESS_ZSTD] = &codec_zstd,
         [SIDESTEP_COMPRESS_PLANES] = &codec_planes,
+        [SIDESTEP_COMPRESS_AUTO] = &codec_planes,
     };
     struct sidestep_save *save = s->save;
     unsigned wanted = save->options.compress;
+    double ns_per_byte = 0;
 
     if (wanted >= ARRAY_LENGTH(codecs) || save->options.reserved != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown compress %u", wanted);
-    if (codecs[wanted] == NULL)
+    unsigned threads = (unsigned)min_u64(workers_count(s->engine->writers) + 1, thread_cpu_count());
+    if (codecs[wanted] == NULL ||
+        (wanted == SIDESTEP_COMPRESS_AUTO && !pace_allows(&s->engine->pace, threads, &ns_per_byte)))
         return SIDESTEP_OK;
     save->transform = codecs[wanted]->descriptor;
-    return press_new(codecs[wanted], s->engine->clock, &save->press, err);
+    TRY(press_new(codecs[wanted], s->engine->clock, &save->press, err));
+    press_set_pace(save->press, ns_per_byte);
+    return SIDESTEP_OK;
 }
 
 /* All that this rank can do and find out alone. */

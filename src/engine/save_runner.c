@@ -232,6 +232,19 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
     pthread_mutex_unlock(&save->shared.lock);
 }
 
+/* The next save of the engine waits for this one, so nobody looks at its pace meanwhile. */
+static void learn_pace(struct sidestep_save *save)
+{
+    const struct sidestep_save_info *info = &save->shared.info;
+    struct sidestep_engine *engine = save->engine;
+    uint64_t limit = engine->neighbour.bytes_per_second;
+    bool held = info->held_ns != 0 && limit == 0; /* by a pause, or spread_ms */
+
+    if (!held && save->options.spread_ms == 0)
+        pace_learn(&engine->pace, save->pipeline.image->body_bytes, info->write_ns,
+                   info->stored_bytes != info->raw_bytes, limit);
+}
+
 static void run(struct sidestep_save *save)
 {
     struct sidestep_error why = {0};
@@ -243,6 +256,7 @@ static void run(struct sidestep_save *save)
         return;
     }
     set_time(save, &save->shared.info.write_ns, began);
+    learn_pace(save);
     save_advance(save, SIDESTEP_SAVE_WRITTEN, NULL);
     if (save->commit.rank != 0)
         return;

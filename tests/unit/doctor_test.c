@@ -12,6 +12,9 @@
 #include "base/fault.h"
 #include "base/priority.h"
 #include "sidestep/sidestep.h"
+#include "support/scratch.h"
+
+static struct scratch scratch;
 
 static const struct sidestep_finding *find(const struct sidestep_doctor_report *report,
                                            const char *name)
@@ -29,7 +32,7 @@ static void expect_no(const char *point, int sys_errno, const char *name, const 
     struct sidestep_error err = {0};
 
     fault_arm(point, 1, true, sys_errno);
-    assert_int_equal(sidestep_doctor("build", &report, &err), SIDESTEP_OK);
+    assert_int_equal(sidestep_doctor(scratch.path, &report, &err), SIDESTEP_OK);
     assert_non_null(fault_fired());
     fault_arm("", 0, false, 0);
     const struct sidestep_finding *finding = find(&report, name);
@@ -59,7 +62,7 @@ static void findings_are_complete(void **state)
     struct sidestep_doctor_report report = {0};
 
     (void)state;
-    assert_int_equal(sidestep_doctor("build", &report, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_doctor(scratch.path, &report, NULL), SIDESTEP_OK);
     assert_true(report.count >= 15);
     for (size_t i = 0; i < report.count; i++) {
         const struct sidestep_finding *f = &report.findings[i];
@@ -82,7 +85,7 @@ static void memory_may_be_short(void **state)
         struct sidestep_doctor_report report = {0};
         struct sidestep_error err = {0};
         fault_arm("memory", nth, false, ENOMEM);
-        enum sidestep_status status = sidestep_doctor("build", &report, &err);
+        enum sidestep_status status = sidestep_doctor(scratch.path, &report, &err);
         const char *fired = fault_fired();
         fault_arm("", 0, false, 0);
         if (fired == NULL) {
@@ -103,7 +106,7 @@ static void arguments_are_checked(void **state)
 
     (void)state;
     assert_int_equal(sidestep_doctor(NULL, &report, NULL), SIDESTEP_EINVAL);
-    assert_int_equal(sidestep_doctor("build", NULL, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_doctor(scratch.path, NULL, NULL), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_doctor("build/none", &report, NULL), SIDESTEP_ENOTFOUND);
 }
 
@@ -124,6 +127,19 @@ static void priorities_follow_rights(void **state)
     assert_memory_equal(&rights, &none, sizeof(none));
 }
 
+static int set_up(void **state)
+{
+    (void)state;
+    return scratch_make(&scratch, NULL) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    scratch_remove(&scratch);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,5 +148,5 @@ int main(void)
         cmocka_unit_test(priorities_follow_rights),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }
