@@ -29,6 +29,11 @@ bool cli_check_interrupted(void)
     return interrupted;
 }
 
+const volatile bool *cli_check_cancel(void)
+{
+    return &interrupted;
+}
+
 enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned long threads,
                                struct sidestep_verify_report *report, struct sidestep_error *err)
 {

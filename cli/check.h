@@ -12,6 +12,9 @@ void cli_check_watch_interrupts(void);
 /** cli_check_interrupted(): did one come? */
 bool cli_check_interrupted(void);
 
+/** cli_check_cancel(): that, as functions of the library want it. */
+const volatile bool *cli_check_cancel(void);
+
 /** cli_check(cli, path, threads, report, err): sidestep_verify(); SIDESTEP_ECANCELLED if it was
  * interrupted. */
 enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned long threads,

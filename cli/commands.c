@@ -93,7 +93,7 @@ const struct cli_command cli_commands[] = {
     {
         .name = "show",
         .summary = "show what is in a checkpoint",
-        .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}, {"GLOB", CLI_OPERAND_TEXT, true}},
+        .operands = {{"CKPT", CLI_OPERAND_PATH, false}, {"GLOB", CLI_OPERAND_TEXT, true}},
         .examples = {{"sidestep show runs/7b/step-100", "Tensors and objects."},
                      {"sidestep show runs/7b/step-100 'model.layers.0.*'", "Some of them."},
                      {"sidestep show --tree runs/7b/step-100", "Nested, with sums."},
@@ -184,7 +184,7 @@ const struct cli_command cli_commands[] = {
     {
         .name = "cat",
         .summary = "write a tensor or an object to standard output",
-        .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}, {"NAME", CLI_OPERAND_TEXT, false}},
+        .operands = {{"CKPT", CLI_OPERAND_PATH, false}, {"NAME", CLI_OPERAND_TEXT, false}},
         .examples = {{"sidestep cat --npy runs/7b/step-100 model.norm.weight > norm.npy",
                       "A tensor for NumPy."},
                      {"sidestep cat runs/7b/step-100 model.norm.weight | sha256sum",
@@ -216,6 +216,112 @@ const struct cli_command cli_commands[] = {
         .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
                  CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
         .run = cli_cat_run,
+    },
+    {
+        .name = "convert",
+        .summary = "write a checkpoint in another format, or another format as a checkpoint",
+        .operands = {{"SRC", CLI_OPERAND_PATH, false}, {"DST", CLI_OPERAND_PATH, false}},
+        .examples = {{"sidestep convert --model-only runs/7b/step-100 model",
+                      "The weights, as Hugging Face's libraries want them."},
+                     {"sidestep convert hub/model runs/7b/start", "And back: a checkpoint."},
+                     {"sidestep convert --model-only --dtype=bfloat16 runs/7b/step-100 7b.pt",
+                      "For torch.load(), in half the size."},
+                     {"sidestep convert --rename='s/^transformer[.]/model./' old.safetensors new",
+                      "With other names."}},
+        .description =
+            {"SRC is a checkpoint (ours or torch's), a file of safetensors, a directory of them "
+             "(with an index, as of Hugging Face, or without), or a file of torch.save(). What it "
+             "is, its content says; pickles are never executed. DST is what --to says, or else "
+             "what "
+             "its name says: .safetensors, .npz, .pt, .pth or .bin is a file; any other name is a "
+             "directory of safetensors if SRC is a checkpoint, and a checkpoint if not.",
+             "It goes in pieces, by several threads, in less than 256 MiB of memory. DST appears "
+             "when it is whole and durable, or not at all; what a killed conversion leaves is "
+             "removed by the next one, or by gc. SRC is not changed, and every byte of it that is "
+             "read is checked, as far as there are checksums.",
+             "Objects (all that is not a tensor) cannot be held by safetensors and npz, and by "
+             "torch.save() only if they are plain data. By default this is an error: see "
+             "--objects and --model-only.",
+             "--model-only takes the dict at the top of SRC that is called model, "
+             "model_state_dict, state_dict, module or app.model, without that name; where there is "
+             "none, all but the dicts that are called as those of optimizers, schedulers, data "
+             "loaders and random numbers are."},
+        .json = "{\"source\",\"destination\",\"from\",\"to\",\"dry_run\",\"tensors\","
+                "\"objects\",\"tensor_bytes\",\"bytes_read\",\"files\":[name],\"left_out\":"
+                "[name],\"aside\",\"overflows\":[\"name: count\"]}",
+        .options = {{.id = CLI_OPTION_TO,
+                     .name = "to",
+                     .argument = "FORMAT",
+                     .choices = {"dcp", "safetensors", "torch", "npz"},
+                     .text = "Format of DST: dcp, safetensors, torch or npz."},
+                    {.id = CLI_OPTION_MODEL_ONLY,
+                     .name = "model-only",
+                     .text = "Only the weights; no objects."},
+                    {.id = CLI_OPTION_INCLUDE,
+                     .many = true,
+                     .name = "include",
+                     .argument = "GLOB",
+                     .text = "Only names that match, with *, ? and [...] as in a shell. May be "
+                             "given several times."},
+                    {.id = CLI_OPTION_EXCLUDE,
+                     .many = true,
+                     .name = "exclude",
+                     .argument = "GLOB",
+                     .text = "No names that match. May be given several times."},
+                    {.id = CLI_OPTION_RENAME,
+                     .many = true,
+                     .name = "rename",
+                     .argument = "s/A/B/",
+                     .text = "Names in DST, as by sed: A is an extended regular expression, B may "
+                             "have & and \\1 to \\9; g behind it: each match. May be given several "
+                             "times."},
+                    {.id = CLI_OPTION_MAPPING,
+                     .name = "mapping",
+                     .argument = "FILE",
+                     .text = "The same from a JSON object of old and new names, after --rename."},
+                    {.id = CLI_OPTION_DTYPE,
+                     .name = "dtype",
+                     .argument = "DTYPE",
+                     .text =
+                         "Convert floating-point tensors to float64, float32, float16, "
+                         "bfloat16, float8_e4m3fn or float8_e5m2: to the nearest, ties to even. "
+                         "What overflows is counted."},
+                    {.id = CLI_OPTION_MAX_SHARD_SIZE,
+                     .name = "max-shard-size",
+                     .argument = "SIZE",
+                     .text = "Of a file in a directory of safetensors (5GB)."},
+                    {.id = CLI_OPTION_OBJECTS,
+                     .name = "objects",
+                     .argument = "WHAT",
+                     .choices = {"refuse", "skip", "aside"},
+                     .text =
+                         "What becomes of objects that the format cannot hold: refuse (the "
+                         "default), skip, or aside: into objects.pt in DST, or DST.objects.pt."},
+                    {.id = CLI_OPTION_RANKS,
+                     .name = "ranks",
+                     .argument = "N",
+                     .text = "Write a checkpoint as N ranks would (1)."},
+                    {.id = CLI_OPTION_COMPRESS,
+                     .name = "compress",
+                     .argument = "HOW",
+                     .text = "Compress the tensors of a checkpoint: none."},
+                    {.id = CLI_OPTION_THREADS,
+                     .letter = 'j',
+                     .name = "threads",
+                     .argument = "N",
+                     .text = "Use N threads; each takes 30 MiB of memory."},
+                    {.id = CLI_OPTION_FORCE,
+                     .letter = 'f',
+                     .name = "force",
+                     .text = "Replace DST, if it is what a conversion makes."},
+                    {.id = CLI_OPTION_DRY_RUN,
+                     .letter = 'n',
+                     .name = "dry-run",
+                     .text = "Only say what would be written."},
+                    END_OPTIONS},
+        .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
+                 CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE | CLI_EXIT_INTERRUPTED,
+        .run = cli_convert_run,
     },
     {
         .name = "gc",

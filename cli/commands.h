@@ -39,6 +39,18 @@ enum cli_option_id {
     CLI_OPTION_STATE,
     CLI_OPTION_RUNS,
     CLI_OPTION_MTBF,
+    CLI_OPTION_TO,
+    CLI_OPTION_INCLUDE,
+    CLI_OPTION_EXCLUDE,
+    CLI_OPTION_RENAME,
+    CLI_OPTION_MAPPING,
+    CLI_OPTION_DTYPE,
+    CLI_OPTION_MAX_SHARD_SIZE,
+    CLI_OPTION_MODEL_ONLY,
+    CLI_OPTION_OBJECTS,
+    CLI_OPTION_RANKS,
+    CLI_OPTION_COMPRESS,
+    CLI_OPTION_STATS,
     CLI_OPTION_COUNT
 };
 
@@ -46,12 +58,13 @@ enum cli_option_id {
 #define CLI_MAX_CHOICES 4
 #define CLI_MAX_EXAMPLES 4
 #define CLI_MAX_PARAGRAPHS 4
-#define CLI_MAX_COMMAND_OPTIONS 7
+#define CLI_MAX_COMMAND_OPTIONS 14
 
 struct cli_option {
     enum cli_option_id id;
     char letter;          /* "-a"; 0: none */
     bool hidden;          /* parsed, but told to nobody */
+    bool many;            /* may be given several times: see cli_many() */
     const char *name;     /* "all" for "--all"; NULL ends a list */
     const char *argument; /* "WHEN"; NULL: the option takes none */
     const char *choices[CLI_MAX_CHOICES];
@@ -61,6 +74,7 @@ struct cli_option {
 /** What a shell should offer for an operand. */
 enum cli_operand_kind {
     CLI_OPERAND_DIRECTORY,
+    CLI_OPERAND_PATH,
     CLI_OPERAND_TEXT,
     CLI_OPERAND_COMMAND,
     CLI_OPERAND_SHELL,
@@ -120,6 +134,7 @@ int cli_show_run(const struct cli *cli);
 int cli_latest_run(const struct cli *cli);
 int cli_verify_run(const struct cli *cli);
 int cli_cat_run(const struct cli *cli);
+int cli_convert_run(const struct cli *cli);
 int cli_gc_run(const struct cli *cli);
 int cli_prune_run(const struct cli *cli);
 int cli_pin_run(const struct cli *cli);

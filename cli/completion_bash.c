@@ -71,10 +71,12 @@ static void print_operand_case(FILE *out, const struct cli_command *command)
         if (command->operands[i].kind == CLI_OPERAND_TEXT)
             continue;
         fprintf(out, "    %s.%d) ", command->name, i);
-        if (command->operands[i].kind == CLI_OPERAND_DIRECTORY) {
-            fputs("compopt -o filenames 2>/dev/null\n"
-                  "        mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n",
-                  out);
+        if (command->operands[i].kind == CLI_OPERAND_DIRECTORY ||
+            command->operands[i].kind == CLI_OPERAND_PATH) {
+            fprintf(out,
+                    "compopt -o filenames 2>/dev/null\n"
+                    "        mapfile -t COMPREPLY < <(compgen -%c -- \"$cur\") ;;\n",
+                    command->operands[i].kind == CLI_OPERAND_PATH ? 'f' : 'd');
             continue;
         }
         fputs("COMPREPLY=($(compgen -W \"", out);

@@ -34,6 +34,8 @@ static void print_operands(FILE *out, const struct cli_command *command)
                 command->name);
         if (command->operands[i].kind == CLI_OPERAND_DIRECTORY)
             fputs("(__fish_complete_directories)", out);
+        else if (command->operands[i].kind == CLI_OPERAND_PATH)
+            fputs("(__fish_complete_path)", out);
         else if (command->operands[i].kind == CLI_OPERAND_SHELL)
             cli_completion_shells(out);
         else

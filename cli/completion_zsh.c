@@ -37,6 +37,9 @@ static void print_operands(FILE *out, const struct cli_command *command)
         case CLI_OPERAND_DIRECTORY:
             fputs("_directories", out);
             break;
+        case CLI_OPERAND_PATH:
+            fputs("_files", out);
+            break;
         case CLI_OPERAND_SHELL:
             fputs("(", out);
             cli_completion_shells(out);

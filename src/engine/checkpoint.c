@@ -10,6 +10,7 @@
 #include "base/owned.h"
 #include "base/thread.h"
 #include "base/workers.h"
+#include "commit/foreign.h"
 #include "commit/reader.h"
 #include "engine/fetch.h"
 #include "engine/verify.h"
@@ -101,7 +102,7 @@ enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_
     *out = NULL;
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
-    enum sidestep_status status = reader_open(store_posix(), path, 0, &c->reader, err);
+    enum sidestep_status status = reader_open(store_posix(), path, READER_FOREIGN, &c->reader, err);
     if (status == SIDESTEP_OK)
         status = fill_entries(c, err);
     if (status == SIDESTEP_OK)
@@ -133,7 +134,9 @@ enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *
     *info = (struct sidestep_checkpoint_info){
         .struct_size = sizeof(*info),
         .path = r->path,
-        .format = r->has_manifest ? "sidestep" : "dcp",
+        .format = r->foreign != NULL ? r->foreign->format
+                  : r->has_manifest  ? "sidestep"
+                                     : "dcp",
         .save_id = r->metadata.save_id != NULL ? r->metadata.save_id : "",
         .step = r->has_manifest ? r->manifest.step : -1,
         .world_size = r->has_manifest ? r->manifest.world_size : 0,

@@ -317,8 +317,8 @@ static void arm_on_thread(void *context)
 
     arm_parts(a);
     for (size_t i; (i = atomic_fetch_add(&a->next_window, 1)) < a->image->window_count;)
-        image_stage_data(a->image, i, a->cow->plan.held,
-                         a->cow->pool + a->image->windows[i].offset);
+        (void)image_stage_data(a->image, i, a->cow->plan.held, /* of memory: it cannot fail */
+                               a->cow->pool + a->image->windows[i].offset, NULL);
 }
 
 uint64_t cow_tensor_bytes(const struct image *image)

@@ -57,7 +57,10 @@ enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct work
     (void)madvise(aligned, bytes, MADV_DONTFORK);
     (void)madvise(aligned, bytes, MADV_DONTDUMP);
     struct touching t = {.bytes = aligned, .length = bytes};
-    workers_run(workers, touch, &t);
+    if (workers != NULL)
+        workers_run(workers, touch, &t);
+    else
+        touch(&t);
     pool->bytes = aligned;
     pool->length = bytes;
     return SIDESTEP_OK;

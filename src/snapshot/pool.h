@@ -14,7 +14,8 @@ struct pool {
     uint64_t length;
 };
 
-/* At least ${bytes}; contents are lost when it grows.  ${workers} touch the pages. */
+/* At least ${bytes}; contents are lost when it grows.  ${workers} (or, NULL,
+ * the caller) touch the pages. */
 enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct workers *workers,
                                   struct sidestep_error *err);
 void pool_release(struct pool *pool);

@@ -57,29 +57,37 @@ bool image_is_plain(const struct image *image, size_t i)
 {
     const struct image_item *item = &image->items[i];
 
-    return !item->footer.is_object && box_equal(&item->entry->box, &item->footer.box) &&
+    return !item->footer.is_object && item->entry->reader == NULL &&
+           box_equal(&item->entry->box, &item->footer.box) &&
            box_is_row_major(item->entry->ndim, item->entry->box.lengths, item->entry->strides);
 }
 
-static void stage_part(const struct image *image, size_t k, const struct part *part, uint8_t *to)
+static enum sidestep_status stage_part(const struct image *image, size_t k, const struct part *part,
+                                       uint8_t *to, struct sidestep_error *err)
 {
     const struct image_item *item = &image->items[k];
+    const struct state_reader *reader = item->entry->reader;
 
     if (part->begin >= part->end)
-        return;
+        return SIDESTEP_OK;
+    if (reader != NULL)
+        return reader->read(reader->context, item->entry->reader_tensor, &item->footer.box,
+                            part->begin, part->end - part->begin, to, err);
     if (image_is_plain(image, k)) {
         stream_copy(to, (const uint8_t *)item->entry->data + part->begin, part->end - part->begin);
-        return;
+        return SIDESTEP_OK;
     }
     struct box_memory memory = state_entry_memory(item->entry);
     uint64_t moved = box_transfer(&item->footer.box, part->begin, part->end - part->begin, to,
                                   &memory, BOX_GATHER);
     assert(moved == part->end - part->begin);
     (void)moved;
+    return SIDESTEP_OK;
 }
 
-void image_stage_data(const struct image *image, size_t i, const struct image_held *held,
-                      uint8_t *buffer)
+enum sidestep_status image_stage_data(const struct image *image, size_t i,
+                                      const struct image_held *held, uint8_t *buffer,
+                                      struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
 
@@ -91,10 +99,11 @@ void image_stage_data(const struct image *image, size_t i, const struct image_he
         if (held != NULL && held[k].begin < held[k].end) {
             before.end = min_u64(part.end, held[k].begin);
             after.begin = max_u64(part.begin, held[k].end);
-            stage_part(image, k, &after, buffer + part.at + (after.begin - part.begin));
+            TRY(stage_part(image, k, &after, buffer + part.at + (after.begin - part.begin), err));
         }
-        stage_part(image, k, &before, buffer + part.at);
+        TRY(stage_part(image, k, &before, buffer + part.at, err));
     }
+    return SIDESTEP_OK;
 }
 
 void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer)
@@ -117,10 +126,11 @@ void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer)
     zero(w, buffer, at, w->offset + w->bytes);
 }
 
-void image_stage(const struct image *image, size_t i, uint8_t *buffer)
+enum sidestep_status image_stage(const struct image *image, size_t i, uint8_t *buffer,
+                                 struct sidestep_error *err)
 {
     image_stage_frame(image, i, buffer);
-    image_stage_data(image, i, NULL, buffer);
+    return image_stage_data(image, i, NULL, buffer, err);
 }
 
 void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
