@@ -102,7 +102,7 @@ static enum sidestep_status open_bytes(struct convert *c, struct sidestep_error 
         return FAIL_NOMEM(err, c->reader->metadata.count);
     for (size_t i = 0; i < c->tensor_count; i++)
         wanted[c->tensors[i].entry] = true;
-    return tensor_bytes_open(c->reader, wanted, c->threads + 1, &c->bytes, err);
+    return tensor_bytes_open(c->reader, wanted, c->threads + 2, &c->bytes, err);
 }
 
 /* Names of files that conversions to a directory make. */
