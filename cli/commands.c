@@ -97,19 +97,24 @@ const struct cli_command cli_commands[] = {
         .examples = {{"sidestep show runs/7b/step-100", "Tensors and objects."},
                      {"sidestep show runs/7b/step-100 'model.layers.0.*'", "Some of them."},
                      {"sidestep show --tree runs/7b/step-100", "Nested, with sums."},
-                     {"sidestep show --json runs/7b/step-100 | jq '.tensors[].name'",
-                      "For a program."}},
+                     {"sidestep show --json --stats model.safetensors | jq '.tensors[] | "
+                      "select(.stats.nan > 0) | .name'",
+                      "Which tensors have a NaN?"}},
         .description =
-            {"Prints where the checkpoint comes from, then its tensors (name, dtype, shape, bytes, "
+            {"CKPT may also be a file of safetensors, a directory of them, or a file of "
+             "torch.save(). Prints where it comes from, then its tensors (name, dtype, shape, "
+             "bytes, "
              "stored chunks) and its objects (name, stored bytes, value). GLOB selects names, with "
              "*, ? and [...] as in a shell; quote it. Values are decoded without executing "
              "anything.",
              "Names are printed with control characters and invalid UTF-8 escaped."},
         .json = "{\"path\",\"format\",\"save_id\",\"step\",\"world_size\",\"bytes\",\"tensors\":"
                 "[{\"name\",\"dtype\",\"shape\",\"bytes\",\"chunks\":[{\"offsets\",\"lengths\","
-                "\"file\",\"file_offset\",\"file_bytes\"}]}],\"objects\":[{\"name\",\"bytes\","
+                "\"file\",\"file_offset\",\"file_bytes\"}],\"stats\":{\"elements\",\"min\",\"max\","
+                "\"mean\",\"nan\",\"inf\"}}],\"objects\":[{\"name\",\"bytes\","
                 "\"file\",\"file_offset\",\"file_bytes\",\"value\"}]}; value is null unless it "
-                "is plain data of at most 1 MiB; numbers that JSON lacks are the strings "
+                "is plain data of at most 1 MiB; stats is there with --stats; numbers that JSON "
+                "lacks are the strings "
                 "\"NaN\", \"Infinity\" and \"-Infinity\".",
         .options = {{.id = CLI_OPTION_TREE,
                      .letter = 't',
@@ -120,6 +125,13 @@ const struct cli_command cli_commands[] = {
                      .name = "chunks",
                      .text = "List the stored chunks of each tensor: offsets, lengths, file, place "
                              "in the file."},
+                    {.id = CLI_OPTION_STATS,
+                     .letter = 's',
+                     .name = "stats",
+                     .text =
+                         "Read the tensors, and show the least and the largest element (but for "
+                         "NaN), the mean of the finite ones, and how many are NaN and "
+                         "infinite."},
                     END_OPTIONS},
         .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
                  CLI_EXIT_PERMISSION,

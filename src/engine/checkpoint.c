@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects, verify.
  */
+#include "engine/checkpoint.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,23 +11,13 @@
 #include "base/options.h"
 #include "base/owned.h"
 #include "base/thread.h"
-#include "base/workers.h"
 #include "commit/foreign.h"
-#include "commit/reader.h"
 #include "engine/fetch.h"
 #include "engine/verify.h"
 #include "store/store_ring.h"
 
 #define CHECKPOINT_THREADS 8u
 #define CHECKPOINT_MIN_THREADS 4u /* reads in flight, also where there are fewer cores */
-
-struct sidestep_checkpoint {
-    struct reader *reader;
-    struct workers *workers;
-    struct arena arena;
-    struct sidestep_entry *entries; /* sorted by name */
-    size_t count;
-};
 
 static unsigned thread_count(void)
 {

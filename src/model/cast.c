@@ -178,6 +178,40 @@ static uint64_t float32_to_float16(const unsigned char *from, unsigned char *to,
     return overflows;
 }
 
+/* The exponent is moved by a multiplication, which makes small ones normal, too. */
+static uint64_t float16_to_float32(const unsigned char *from, unsigned char *to, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        float value, scale = 0x1p112f;
+
+        memcpy(&half, from + 2 * i, 2);
+        uint32_t rest = (uint32_t)(half & 0x7fff) << 13, sign = (uint32_t)(half & 0x8000) << 16;
+        memcpy(&value, &rest, 4);
+        value *= scale;
+        uint32_t bits;
+        memcpy(&bits, &value, 4);
+        bits = rest >= 0x0f800000 ? rest | 0x7f800000 : bits; /* infinite, or NaN */
+        bits |= sign;
+        memcpy(to + 4 * i, &bits, 4);
+    }
+    return 0;
+}
+
+/* There are only so many values of one byte. */
+static uint64_t byte_to_float32(const struct format *source, const unsigned char *from,
+                                unsigned char *to, size_t count)
+{
+    uint32_t values[256];
+    uint64_t overflows = 0;
+
+    for (unsigned i = 0; i < 256; i++)
+        values[i] = (uint32_t)narrow(&formats[SIDESTEP_FLOAT32], widen(source, i), &overflows);
+    for (size_t i = 0; i < count; i++)
+        memcpy(to + 4 * i, &values[from[i]], 4);
+    return 0;
+}
+
 uint64_t cast_elements(enum sidestep_dtype from_type, const void *from, enum sidestep_dtype to_type,
                        void *to, size_t count)
 {
@@ -194,6 +228,10 @@ uint64_t cast_elements(enum sidestep_dtype from_type, const void *from, enum sid
         return float32_to_bfloat16(from, to, count);
     if (from_type == SIDESTEP_BFLOAT16 && to_type == SIDESTEP_FLOAT32)
         return bfloat16_to_float32(from, to, count);
+    if (from_type == SIDESTEP_FLOAT16 && to_type == SIDESTEP_FLOAT32)
+        return float16_to_float32(from, to, count);
+    if (source->bytes == 1 && to_type == SIDESTEP_FLOAT32 && count >= 256)
+        return byte_to_float32(source, from, to, count);
     if (from_type == SIDESTEP_FLOAT32 && to_type == SIDESTEP_FLOAT16)
         return float32_to_float16(from, to, count);
     for (size_t i = 0; i < count; i++) {
