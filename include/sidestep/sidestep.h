@@ -1241,7 +1241,7 @@ struct sidestep_tensor_stats {
     uint64_t inf_count;
     uint32_t has_range; /* not 0: ${min} and ${max}, of all but NaN; there is one such element */
     uint32_t has_mean;  /* not 0: ${mean}, of those that are finite; there is one such element */
-    double min; /* neither: complex ones, and those that are bits and no numbers */
+    double min;         /* neither: complex ones, and those that are bits and no numbers */
     double max;
     double mean;
 };
@@ -1252,11 +1252,9 @@ struct sidestep_verify_options;
  * Read the tensors stats[i].name, and fill in all else.  Every byte is verified, as far as there
  * are checksums.  ${options}: threads, progress and cancel as of sidestep_verify(); may be NULL.
  */
-SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
-sidestep_checkpoint_stats(struct sidestep_checkpoint *checkpoint,
-                          struct sidestep_tensor_stats *stats, size_t count,
-                          const struct sidestep_verify_options *options,
-                          struct sidestep_error *err);
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_checkpoint_stats(
+    struct sidestep_checkpoint *checkpoint, struct sidestep_tensor_stats *stats, size_t count,
+    const struct sidestep_verify_options *options, struct sidestep_error *err);
 
 struct sidestep_problem {
     const char *file; /* relative to the checkpoint; may be NULL */

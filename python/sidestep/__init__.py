@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ._abi import VERSION as __version__
     from ._abi import Status
     from ._checkpointer import Checkpointer, Loaded
+    from ._convert import Converted, convert
     from ._errors import Error
     from ._export import Final, export
     from ._handle import SaveHandle
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checkpointer",
+    "Converted",
     "Error",
     "Final",
     "Loaded",
@@ -54,6 +56,7 @@ __all__ = [
     "Writer",
     "__version__",
     "async_save",
+    "convert",
     "export",
     "latest",
     "load",

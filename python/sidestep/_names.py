@@ -22,6 +22,7 @@ _TORCH = "torch.distributed.checkpoint"
 # Our names, and the module of this package that has each.
 OURS = {
     "Checkpointer": "_checkpointer",
+    "Converted": "_convert",
     "Error": "_errors",
     "Final": "_export",
     "Loaded": "_checkpointer",
@@ -32,6 +33,7 @@ OURS = {
     "TrainState": "_train_state",
     "Writer": "_plugins",
     "async_save": "_save",
+    "convert": "_convert",
     "export": "_export",
     "latest": "_latest",
     "load": "_load",
