@@ -93,6 +93,13 @@ static enum sidestep_status take_option(struct parser *parser, const struct cli_
                              command_prefix(parser->cli), option->name, argument, list);
     }
     parser->cli->options[option->id] = argument;
+    if (!option->many)
+        return SIDESTEP_OK;
+    if (parser->cli->many_count == CLI_MAX_MANY)
+        return cli_error_set(parser->err, SIDESTEP_EINVAL, "%s: --%s: more than %d of its kind",
+                             command_prefix(parser->cli), option->name, CLI_MAX_MANY);
+    parser->cli->many[parser->cli->many_count++] =
+        (struct cli_many_argument){.id = option->id, .text = argument};
     return SIDESTEP_OK;
 }
 

@@ -18,11 +18,21 @@
 #define CLI_EXIT_STATUS_FAILED 1
 #define CLI_EXIT_STATUS_USAGE 2
 
+/** Arguments of options that may be given several times, all together. */
+#define CLI_MAX_MANY 256
+
+struct cli_many_argument {
+    enum cli_option_id id;
+    const char *text;
+};
+
 /** One run of the command line.  Constant once parsing has filled it. */
 struct cli {
     const struct cli_command *command;     /* NULL: none was given */
     const char *options[CLI_OPTION_COUNT]; /* argument, or "" of one that takes none; NULL: not
                                               given */
+    struct cli_many_argument many[CLI_MAX_MANY];
+    size_t many_count;
     const char *operands[CLI_MAX_OPERANDS];
     size_t operand_count;
     FILE *out;  /* results; a write that fails ends the process with a message */
@@ -32,6 +42,19 @@ struct cli {
 static inline bool cli_has(const struct cli *cli, enum cli_option_id id)
 {
     return cli->options[id] != NULL;
+}
+
+/** cli_many(cli, id, texts): the arguments of an option that may be given several times, in order;
+ * returns how many, at most CLI_MAX_MANY. */
+static inline size_t cli_many(const struct cli *cli, enum cli_option_id id,
+                              const char *texts[CLI_MAX_MANY])
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < cli->many_count; i++)
+        if (cli->many[i].id == id)
+            texts[count++] = cli->many[i].text;
+    return count;
 }
 
 #endif

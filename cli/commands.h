@@ -11,6 +11,12 @@
 
 struct cli;
 
+/* Ends a table of options. */
+#define END_OPTIONS                                                                                \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
+
 enum cli_option_id {
     CLI_OPTION_JSON,
     CLI_OPTION_COLOR,
@@ -41,6 +47,18 @@ enum cli_option_id {
     CLI_OPTION_MTBF,
     CLI_OPTION_INTERVAL,
     CLI_OPTION_ONCE,
+    CLI_OPTION_TO,
+    CLI_OPTION_INCLUDE,
+    CLI_OPTION_EXCLUDE,
+    CLI_OPTION_RENAME,
+    CLI_OPTION_MAPPING,
+    CLI_OPTION_DTYPE,
+    CLI_OPTION_MAX_SHARD_SIZE,
+    CLI_OPTION_MODEL_ONLY,
+    CLI_OPTION_OBJECTS,
+    CLI_OPTION_RANKS,
+    CLI_OPTION_COMPRESS,
+    CLI_OPTION_STATS,
     CLI_OPTION_COUNT
 };
 
@@ -48,12 +66,13 @@ enum cli_option_id {
 #define CLI_MAX_CHOICES 4
 #define CLI_MAX_EXAMPLES 4
 #define CLI_MAX_PARAGRAPHS 4
-#define CLI_MAX_COMMAND_OPTIONS 7
+#define CLI_MAX_COMMAND_OPTIONS 14
 
 struct cli_option {
     enum cli_option_id id;
     char letter;          /* "-a"; 0: none */
     bool hidden;          /* parsed, but told to nobody */
+    bool many;            /* may be given several times: see cli_many() */
     const char *name;     /* "all" for "--all"; NULL ends a list */
     const char *argument; /* "WHEN"; NULL: the option takes none */
     const char *choices[CLI_MAX_CHOICES];
@@ -63,6 +82,7 @@ struct cli_option {
 /** What a shell should offer for an operand. */
 enum cli_operand_kind {
     CLI_OPERAND_DIRECTORY,
+    CLI_OPERAND_PATH,
     CLI_OPERAND_TEXT,
     CLI_OPERAND_COMMAND,
     CLI_OPERAND_SHELL,
@@ -108,7 +128,12 @@ struct cli_command {
     int (*run)(const struct cli *); /* the process's exit status */
 };
 
-extern const struct cli_command cli_commands[];
+extern const struct cli_command *const cli_commands[]; /* up to NULL */
+extern const struct cli_command cli_command_ls, cli_command_show, cli_command_latest,
+    cli_command_verify, cli_command_cat, cli_command_diff, cli_command_convert, cli_command_gc,
+    cli_command_prune, cli_command_watch, cli_command_pin, cli_command_unpin, cli_command_tag,
+    cli_command_rebuild, cli_command_doctor, cli_command_bench, cli_command_completion,
+    cli_command_help, cli_command_version;
 extern const struct cli_option cli_commands_global_options[];
 extern const struct cli_exit cli_commands_exits[];
 /** The shells for which there is completion; NULL ends the list. */
@@ -124,6 +149,7 @@ int cli_latest_run(const struct cli *cli);
 int cli_verify_run(const struct cli *cli);
 int cli_cat_run(const struct cli *cli);
 int cli_diff_run(const struct cli *cli);
+int cli_convert_run(const struct cli *cli);
 int cli_gc_run(const struct cli *cli);
 int cli_prune_run(const struct cli *cli);
 int cli_pin_run(const struct cli *cli);

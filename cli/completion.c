@@ -21,8 +21,9 @@ static const struct {
 
 void cli_completion_commands(FILE *out)
 {
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++)
-        fprintf(out, "%s%s", command == cli_commands ? "" : " ", command->name);
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++)
+        fprintf(out, "%s%s", at == cli_commands ? "" : " ", command->name);
 }
 
 void cli_completion_shells(FILE *out)

@@ -71,10 +71,12 @@ static void print_operand_case(FILE *out, const struct cli_command *command)
         if (command->operands[i].kind == CLI_OPERAND_TEXT)
             continue;
         fprintf(out, "    %s.%d) ", command->name, i);
-        if (command->operands[i].kind == CLI_OPERAND_DIRECTORY) {
-            fputs("compopt -o filenames 2>/dev/null\n"
-                  "        mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n",
-                  out);
+        if (command->operands[i].kind == CLI_OPERAND_DIRECTORY ||
+            command->operands[i].kind == CLI_OPERAND_PATH) {
+            fprintf(out,
+                    "compopt -o filenames 2>/dev/null\n"
+                    "        mapfile -t COMPREPLY < <(compgen -%c -- \"$cur\") ;;\n",
+                    command->operands[i].kind == CLI_OPERAND_PATH ? 'f' : 'd');
             continue;
         }
         fputs("COMPREPLY=($(compgen -W \"", out);
@@ -94,7 +96,8 @@ void cli_completion_bash(FILE *out)
     fputs("    case $prev in\n", out);
     print_argument_case(out, cli_commands_global_options);
     write_argument_pattern(pattern, sizeof(pattern), cli_commands_global_options);
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++) {
         print_argument_case(out, command->options);
         write_argument_pattern(pattern, sizeof(pattern), command->options);
     }
@@ -103,7 +106,8 @@ void cli_completion_bash(FILE *out)
     fputs("    if [[ $cur == -* ]]; then\n        local options=\"", out);
     print_option_words(out, cli_commands_global_options);
     fputs("\"\n        case $command in\n", out);
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++) {
         fprintf(out, "        %s) options+=\"", command->name);
         print_option_words(out, command->options);
         fputs("\" ;;\n", out);
@@ -114,7 +118,8 @@ void cli_completion_bash(FILE *out)
     fputs("    case $command.$operands in\n    .0) COMPREPLY=($(compgen -W \"", out);
     cli_completion_commands(out);
     fputs("\" -- \"$cur\")) ;;\n", out);
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++)
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++)
         print_operand_case(out, command);
     fputs(tail, out);
 }

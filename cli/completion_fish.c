@@ -34,6 +34,8 @@ static void print_operands(FILE *out, const struct cli_command *command)
                 command->name);
         if (command->operands[i].kind == CLI_OPERAND_DIRECTORY)
             fputs("(__fish_complete_directories)", out);
+        else if (command->operands[i].kind == CLI_OPERAND_PATH)
+            fputs("(__fish_complete_path)", out);
         else if (command->operands[i].kind == CLI_OPERAND_SHELL)
             cli_completion_shells(out);
         else
@@ -48,7 +50,8 @@ void cli_completion_fish(FILE *out)
           "complete -c sidestep -f\n",
           out);
     print_options(out, cli_commands_global_options, NULL);
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++) {
         fprintf(out, "complete -c sidestep -n __fish_use_subcommand -a %s -d '", command->name);
         cli_completion_brief(out, command->summary, "\\");
         fputs("'\n", out);

@@ -37,6 +37,9 @@ static void print_operands(FILE *out, const struct cli_command *command)
         case CLI_OPERAND_DIRECTORY:
             fputs("_directories", out);
             break;
+        case CLI_OPERAND_PATH:
+            fputs("_files", out);
+            break;
         case CLI_OPERAND_SHELL:
             fputs("(", out);
             cli_completion_shells(out);
@@ -64,7 +67,8 @@ void cli_completion_zsh(FILE *out)
           "    typeset -A opt_args\n"
           "    local -a commands=(\n",
           out);
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++) {
         fprintf(out, "        '%s:", command->name);
         cli_completion_brief(out, command->summary, ":\\");
         fputs("'\n", out);
@@ -80,7 +84,8 @@ void cli_completion_zsh(FILE *out)
           "    operands)\n"
           "        case $line[1] in\n",
           out);
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++) {
         fprintf(out, "        %s)\n            _arguments \\\n", command->name);
         print_options(out, cli_commands_global_options, "                ");
         print_options(out, command->options, "                ");

@@ -100,7 +100,8 @@ static void print_overview(struct cli_document *document)
     print_synopsis(document, NULL);
     cli_document_section(document, "EXAMPLES");
     /* The first example of each command is the one to start with. */
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++)
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++)
         if (command->exits != 0)
             cli_document_item(document, command->examples[0].command, command->examples[0].text);
     cli_document_section(document, "DESCRIPTION");
@@ -112,7 +113,8 @@ static void print_overview(struct cli_document *document)
                            "Results go to standard output, all else to standard error. Options may "
                            "stand before or after operands; -- ends them.");
     cli_document_section(document, "COMMANDS");
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++)
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++)
         cli_document_item(document, command->name, command->summary);
     print_options(document, "GLOBAL OPTIONS", cli_commands_global_options);
     cli_document_section(document, "ENVIRONMENT");
@@ -159,7 +161,8 @@ static void print_json(FILE *out, const struct cli_command *only)
 
     cli_json_open(&json, NULL, '{');
     cli_json_open(&json, "commands", '[');
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++) {
         if (only != NULL && command != only)
             continue;
         cli_json_open(&json, NULL, '{');
@@ -186,7 +189,8 @@ static int unknown_command(const struct cli *cli, const char *name)
     if (nearest != NULL)
         return cli_output_usage(cli, "help: unknown command '%s'; did you mean '%s'?", name,
                                 nearest);
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++) {
         size_t used = strlen(names);
 
         snprintf(names + used, sizeof(names) - used, "%s%s", used != 0 ? ", " : "", command->name);

@@ -51,7 +51,11 @@ static bool is_file_for_directory(const struct cli *cli, size_t i, int *status)
     struct stat st;
     size_t length;
 
-    if (operand->kind != CLI_OPERAND_DIRECTORY || stat(path, &st) != 0 || S_ISDIR(st.st_mode))
+    bool may_be_file = operand->kind == CLI_OPERAND_PATH;
+    if ((operand->kind != CLI_OPERAND_DIRECTORY && !may_be_file) || stat(path, &st) != 0 ||
+        S_ISDIR(st.st_mode))
+        return false;
+    if (may_be_file && !is_of_checkpoint(path, &length))
         return false;
     if (is_of_checkpoint(path, &length))
         *status =

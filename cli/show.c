@@ -92,7 +92,8 @@ static void json_place(struct cli_json *json, const struct sidestep_chunk *chunk
     cli_json_uint(json, "file_bytes", chunk->file_bytes);
 }
 
-static void json_tensor(struct cli_json *json, const struct sidestep_entry *entry)
+static void json_tensor(struct cli_json *json, const struct sidestep_entry *entry,
+                        const struct sidestep_tensor_stats *stats)
 {
     cli_json_open(json, NULL, '{');
     cli_json_text(json, "name", entry->name);
@@ -108,6 +109,8 @@ static void json_tensor(struct cli_json *json, const struct sidestep_entry *entr
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');
+    if (stats != NULL)
+        cli_show_json_stats(json, stats);
     cli_json_close(json, '}');
 }
 
@@ -153,7 +156,7 @@ void cli_show_json(const struct cli_show *show)
     cli_json_open(&json, "tensors", '[');
     for (size_t i = 0; i < show->entry_count; i++)
         if (!show->entries[i]->is_object)
-            json_tensor(&json, show->entries[i]);
+            json_tensor(&json, show->entries[i], show->stats != NULL ? &show->stats[i] : NULL);
     cli_json_close(&json, ']');
     cli_json_open(&json, "objects", '[');
     for (size_t i = 0; i < show->entry_count; i++)
@@ -254,7 +257,9 @@ void cli_show_tables(const struct cli_show *show)
         }
         return;
     }
-    if (count_kind(show, false) > 0)
+    if (count_kind(show, false) > 0 && show->stats != NULL)
+        cli_show_stats(show);
+    else if (count_kind(show, false) > 0)
         print_tensors(show);
     if (count_kind(show, true) > 0)
         print_objects(show);
@@ -285,6 +290,11 @@ static enum sidestep_status show_selected(struct cli_show *show, const char *glo
     if (show->entry_count == 0 && glob != NULL)
         return cli_error_set(err, SIDESTEP_ENOTFOUND, "show: nothing in '%s' is called '%s'",
                              show->cli->operands[0], glob);
+    if (cli_has(show->cli, CLI_OPTION_STATS)) {
+        status = cli_show_read_stats(show, err);
+        if (status != SIDESTEP_OK)
+            return status;
+    }
     if (cli_has(show->cli, CLI_OPTION_JSON)) {
         cli_show_json(show);
     } else if (cli_has(show->cli, CLI_OPTION_TREE)) {
@@ -303,9 +313,13 @@ int cli_show_run(const struct cli *cli)
     struct sidestep_error err = {0};
     enum sidestep_status status;
 
+    if (cli_has(cli, CLI_OPTION_STATS) &&
+        (cli_has(cli, CLI_OPTION_TREE) || cli_has(cli, CLI_OPTION_CHUNKS)))
+        return cli_output_usage(cli, "show: --stats excludes --tree and --chunks");
     status = sidestep_checkpoint_open(cli->operands[0], &show.checkpoint, &err);
     if (status == SIDESTEP_OK)
         status = show_selected(&show, glob, &err);
+    free(show.stats);
     free(show.entries);
     sidestep_checkpoint_close(&show.checkpoint);
     return status == SIDESTEP_OK ? 0 : cli_output_error(cli, &err);

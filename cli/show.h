@@ -4,6 +4,7 @@
 #define CLI_SHOW_H
 
 #include "cli.h"
+#include "json.h"
 
 /** One look at a checkpoint. */
 struct cli_show {
@@ -12,6 +13,7 @@ struct cli_show {
     struct sidestep_checkpoint_info info;
     const struct sidestep_entry **entries; /* that GLOB selects, sorted by name */
     size_t entry_count;
+    struct sidestep_tensor_stats *stats; /* of each entry, of objects zeros; NULL: not wanted */
 };
 
 /** cli_show_value_text(show, entry): an object for people, short and escaped; to be freed. */
@@ -21,6 +23,13 @@ char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim);
 /** cli_show_chunks(show, entry, indent): one line per stored chunk. */
 void cli_show_chunks(const struct cli_show *show, const struct sidestep_entry *entry,
                      size_t indent);
+
+/** cli_show_read_stats(show, err): fill ${stats} from the tensors' data, with progress. */
+enum sidestep_status cli_show_read_stats(struct cli_show *show, struct sidestep_error *err);
+/** cli_show_stats(show): the tensors with their stats, as a table. */
+void cli_show_stats(const struct cli_show *show);
+/** cli_show_json_stats(json, stats): the member "stats" of a tensor's object. */
+void cli_show_json_stats(struct cli_json *json, const struct sidestep_tensor_stats *stats);
 
 /** cli_show_json(show), cli_show_tables(show), cli_show_tree(show): the three ways to print. */
 void cli_show_json(const struct cli_show *show);

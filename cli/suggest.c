@@ -65,7 +65,8 @@ const char *cli_suggest_command(const char *typed)
     struct cli_suggest suggest;
 
     cli_suggest_init(&suggest, typed);
-    for (const struct cli_command *command = cli_commands; command->name != NULL; command++)
+    for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
+         at++)
         cli_suggest_offer(&suggest, command->name);
     return suggest.best;
 }

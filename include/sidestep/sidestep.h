@@ -24,7 +24,8 @@
  *              fprintf(stderr, "%s\n", err.message);
  *
  * How this header is ordered: status and errors; what a state is; the engine;
- * saving; loading; series; looking at checkpoints without an engine; what a machine allows.
+ * saving; loading; series; looking at checkpoints without an engine; other formats; what a machine
+ * allows.
  *
  * Conventions, true for every function unless its comment says otherwise:
  *
@@ -1148,7 +1149,8 @@ SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series *
 /* ---------------------------------------------------------------- looking at checkpoints */
 
 /* None of what follows needs an engine, and none but sidestep_gc(), sidestep_rebuild(),
- * sidestep_prune(), sidestep_pin(), sidestep_tag() and sidestep_doctor() writes to storage. */
+ * sidestep_prune(), sidestep_pin(), sidestep_tag(), sidestep_convert() and sidestep_doctor() writes
+ * to storage. */
 
 enum sidestep_presence {
     SIDESTEP_COMMITTED,  /* exists */
@@ -1265,7 +1267,8 @@ struct sidestep_checkpoint;
 struct sidestep_checkpoint_info {
     size_t struct_size;
     const char *path;
-    const char *format;  /* "dcp" (torch's) or "sidestep" (DCP with our footers and manifest) */
+    const char *format;  /* "dcp" (torch's), "sidestep" (DCP with our footers and manifest),
+                            "safetensors" or "torch": see enum sidestep_format */
     const char *save_id; /* may be "" */
     int64_t step;        /* -1: unknown */
     uint32_t world_size; /* ranks that wrote it; 0: unknown */
@@ -1302,7 +1305,8 @@ struct sidestep_entry {
     const struct sidestep_path_item *path;
 };
 
-/** sidestep_checkpoint_open(path, &checkpoint, err): of torch's or of ours. */
+/** sidestep_checkpoint_open(path, &checkpoint, err): of torch's or of ours, or another thing that
+    holds tensors: see enum sidestep_format. */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_open(const char *path, struct sidestep_checkpoint **checkpoint,
                          struct sidestep_error *err);
@@ -1350,6 +1354,29 @@ sidestep_decode(const char *transform, const void *stored, size_t length, uint64
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_read_value(struct sidestep_checkpoint *checkpoint, const char *name,
                                struct sidestep_value **value, struct sidestep_error *err);
+
+/** What the elements of a tensor are like. */
+struct sidestep_tensor_stats {
+    const char *name; /* the caller's */
+    uint64_t element_count;
+    uint64_t nan_count;
+    uint64_t inf_count;
+    uint32_t has_range; /* not 0: ${min} and ${max}, of all but NaN; there is one such element */
+    uint32_t has_mean;  /* not 0: ${mean}, of those that are finite; there is one such element */
+    double min;         /* neither: complex ones, and those that are bits and no numbers */
+    double max;
+    double mean;
+};
+
+struct sidestep_verify_options;
+/**
+ * sidestep_checkpoint_stats(checkpoint, stats, count, options, err):
+ * Read the tensors stats[i].name, and fill in all else.  Every byte is verified, as far as there
+ * are checksums.  ${options}: threads, progress and cancel as of sidestep_verify(); may be NULL.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_checkpoint_stats(
+    struct sidestep_checkpoint *checkpoint, struct sidestep_tensor_stats *stats, size_t count,
+    const struct sidestep_verify_options *options, struct sidestep_error *err);
 
 struct sidestep_problem {
     const char *file; /* relative to the checkpoint; may be NULL */
@@ -1485,6 +1512,127 @@ sidestep_tag(const char *path, const char *tag, bool on, struct sidestep_error *
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_rebuild(const char *path,
                                                                      struct sidestep_error *err);
+
+/* ---------------------------------------------------------------- other formats */
+
+/*
+ * Where a path is read (sidestep_load(), sidestep_checkpoint_open(), sidestep_convert()), it may be
+ * a checkpoint, and also: a file of safetensors; a directory of them, as Hugging Face's libraries
+ * write it; a file of torch.save() (the zip format, of dicts and lists, taken apart as a save of
+ * torch.distributed.checkpoint takes them apart).  What it is, its content says.  Nothing in a
+ * pickle is executed.  Safetensors have no checksums: of them only sizes and structure are checked.
+ */
+
+enum sidestep_format {
+    SIDESTEP_FORMAT_AUTO,        /* by the name of the destination, see sidestep_convert() */
+    SIDESTEP_FORMAT_DCP,         /* a checkpoint of ours */
+    SIDESTEP_FORMAT_SAFETENSORS, /* a directory; one file if its name ends in .safetensors */
+    SIDESTEP_FORMAT_TORCH,       /* a file of torch.save() */
+    SIDESTEP_FORMAT_NPZ,         /* a file of NumPy's savez() */
+};
+
+/** What becomes of objects that the format cannot hold: all of them in safetensors and npz; in
+ * torch.save(), those that are more than None, bool, int, float, str, bytes, list, tuple, dict. */
+enum sidestep_objects {
+    SIDESTEP_OBJECTS_REFUSE, /* fail, and name the first */
+    SIDESTEP_OBJECTS_SKIP,   /* leave them out; the report lists them */
+    SIDESTEP_OBJECTS_ASIDE,  /* into a file of torch.save(), a dict by name: "objects.pt" in a
+                                directory, DST.objects.pt beside a file.  What is more than data is
+                                kept there as bytes: the file that torch.save() made of it */
+};
+
+/** Replace what is at the destination, if it is what a conversion makes. */
+#define SIDESTEP_CONVERT_REPLACE 1u
+/** Only the weights: see sidestep_convert(). */
+#define SIDESTEP_CONVERT_MODEL_ONLY 2u
+/** Do everything up to the first byte of data; the report says what there would be. */
+#define SIDESTEP_CONVERT_DRY_RUN 4u
+
+struct sidestep_convert_options {
+    size_t struct_size;
+    enum sidestep_format to;
+    enum sidestep_objects objects;
+    uint32_t flags; /* SIDESTEP_CONVERT_* */
+    uint32_t ranks; /* DCP: shard files, as if so many ranks had saved, at most 64; 0: 1.  Beyond 4,
+                       each takes 16 MiB of memory */
+    uint32_t threads; /* 0: by the machine; at most 64.  Each takes about 30 MiB of memory */
+    enum sidestep_dtype dtype;  /* of all tensors of float64, float32, float16, bfloat16,
+                                   float8_e4m3fn and float8_e5m2: converted to it, rounded to
+                                   nearest,  ties to even; NONE: as they are */
+    uint64_t max_shard_bytes;   /* of tensors in a file of a directory of safetensors; 0: 5 GB.  One
+                                   that is larger is alone in its file */
+    const char *const *include; /* patterns as of fnmatch(3), of names in the source */
+    size_t include_count;       /* 0: all */
+    const char *const *exclude;
+    size_t exclude_count;
+    const char *const *rename; /* "s/PATTERN/REPLACEMENT/", a POSIX extended regular expression;
+                                  \1 to \9 and & in the replacement; g behind it: all matches.
+                                  One after the other, each to all names */
+    size_t rename_count;
+    const char *mapping;  /* a file: a JSON object of names and new names; after ${rename} */
+    const char *compress; /* DCP: "none"; NULL: none */
+    void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
+    const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
+};
+#define SIDESTEP_CONVERT_OPTIONS_INIT                                                              \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_convert_options)                                     \
+    }
+
+struct sidestep_convert_report {
+    const char *from; /* "sidestep", "dcp", "safetensors", "torch" */
+    const char *to;   /* "dcp", "safetensors", "torch", "npz" */
+    size_t tensor_count;
+    size_t object_count;   /* in the destination */
+    uint64_t tensor_bytes; /* in the destination */
+    uint64_t bytes_read;   /* from storage */
+    size_t file_count;     /* of the destination, relative to it; one that is a file: its name */
+    const char *const *files;
+    size_t left_out_count; /* names of objects that are not in the destination */
+    const char *const *left_out;
+    const char *aside;     /* path of what SIDESTEP_OBJECTS_ASIDE made; NULL: nothing */
+    size_t overflow_count; /* "NAME: COUNT": tensors of which elements became infinite or NaN by the
+                              conversion to ${dtype} */
+    const char *const *overflows;
+    void *owner;
+};
+
+/**
+ * sidestep_convert(source, destination, options, report, err):
+ * Write what is at ${source} to ${destination} in another format, or in the same with other names,
+ * types or files.  By this process alone, in pieces: memory stays below 256 MiB whatever the size,
+ * but for objects, compressed tensors and those that are not stored row-major, which are decoded
+ * one by one.  Every byte that is read is checked, as far as the source has checksums.  ${options}
+ * and ${report} may be NULL.
+ *
+ * The destination is there whole and durable when this returns, or not at all; its parent must
+ * exist.  It must not exist before, or be an empty directory, unless SIDESTEP_CONVERT_REPLACE.
+ * What a killed conversion leaves beside it, the next one to the same destination removes, or
+ * sidestep_gc().  ${source} is not touched.
+ *
+ * AUTO: a destination that ends in .safetensors, .npz, .pt, .pth or .bin is a file of that kind;
+ * any other is a directory: DCP, unless ${source} is a checkpoint: then safetensors.
+ *
+ * SIDESTEP_CONVERT_MODEL_ONLY: where the source has a dict called model, model_state_dict,
+ * state_dict, module or app.model at its top, that dict alone, its name taken off; else all but
+ * the dicts at its top that are called optim, optimizer, optimizers, optimizer_state_dict,
+ * optimizer_states, opt, lr_scheduler, lr_schedulers, lr_scheduler_state_dict, scheduler,
+ * dataloader, train_state, rng, rng_state and loops; and in both cases no objects.
+ *
+ * Tensors of a DCP or torch.save() destination are nested as they were, unless they were renamed:
+ * then, and where the source has names alone, they are at the top.  Two names of one tensor in
+ * torch.save() stay that in torch.save(), and become two tensors elsewhere.
+ *
+ * Errors: SIDESTEP_EEXISTS, SIDESTEP_EINVAL for an option, SIDESTEP_EUNSUPPORTED for what the
+ * format cannot hold, SIDESTEP_EMISMATCH if nothing is selected or two names become one, those of
+ * reading, SIDESTEP_ENOSPC, SIDESTEP_EIO, SIDESTEP_ECANCELLED.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_convert(const char *source, const char *destination,
+                 const struct sidestep_convert_options *options,
+                 struct sidestep_convert_report *report, struct sidestep_error *err);
+SIDESTEP_API void sidestep_convert_report_release(struct sidestep_convert_report *report);
 
 /* ---------------------------------------------------------------- what a machine allows */
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ._abi import VERSION as __version__
     from ._abi import Status
     from ._checkpointer import Checkpointer, Loaded
+    from ._convert import Converted, convert
     from ._environment import environment
     from ._errors import Error
     from ._export import Final, export
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checkpointer",
+    "Converted",
     "Error",
     "Final",
     "Loaded",
@@ -57,6 +59,7 @@ __all__ = [
     "Writer",
     "__version__",
     "async_save",
+    "convert",
     "environment",
     "export",
     "extension_registry",

@@ -26,15 +26,19 @@ from typing import Any, Optional, TypeVar
 
 from ._abi_numbers import *  # noqa: F403 -- they are names of this module
 from ._abi_numbers import GAINS
+from ._abi_reports import ConvertOptions as ConvertOptions
+from ._abi_reports import ConvertReport as ConvertReport
 from ._abi_reports import Difference as Difference
 from ._abi_reports import DiffOptions as DiffOptions
 from ._abi_reports import DiffReport as DiffReport
 from ._abi_reports import DoctorReport as DoctorReport
 from ._abi_reports import Finding as Finding
 from ._abi_reports import GcReport as GcReport
+from ._abi_reports import OnProgress as OnProgress
 from ._abi_reports import Problem as Problem
 from ._abi_reports import Saving as Saving
 from ._abi_reports import SavingList as SavingList
+from ._abi_reports import TensorStats as TensorStats
 from ._abi_reports import VerifyReport as VerifyReport
 from ._abi_reports import Writer as Writer
 from ._abi_series import DUE_INTERVAL as DUE_INTERVAL
@@ -68,7 +72,6 @@ Broadcast = CFUNCTYPE(Int, Pointer, Pointer, Size, Int32)
 Gather = CFUNCTYPE(Int, Pointer, Pointer, Size, Pointer, POINTER(Size))
 Scatter = CFUNCTYPE(Int, Pointer, Pointer, POINTER(Size), Pointer, Size)
 OnEvent = CFUNCTYPE(None, Pointer, String)
-OnProgress = CFUNCTYPE(None, Pointer, Uint64, Uint64)
 
 
 class ErrorInfo(Structure):

@@ -151,6 +151,24 @@ class Presence(IntEnum):
     INCOMPLETE = 7
 
 
+class Format(IntEnum):
+    """What holds tensors (``enum sidestep_format``)."""
+
+    FORMAT_AUTO = 0
+    FORMAT_DCP = 1
+    FORMAT_SAFETENSORS = 2
+    FORMAT_TORCH = 3
+    FORMAT_NPZ = 4
+
+
+class Objects(IntEnum):
+    """What becomes of objects that a format cannot hold (``enum sidestep_objects``)."""
+
+    OBJECTS_REFUSE = 0
+    OBJECTS_SKIP = 1
+    OBJECTS_ASIDE = 2
+
+
 MAX_NDIM = 64
 MAX_NAME = 4096
 MAX_PATH_ITEMS = 64
@@ -177,3 +195,6 @@ GAINS = 32
 LOAD_PARTIAL = 1
 LOAD_STRICT = 2
 GC_DRY_RUN = 1
+CONVERT_REPLACE = 1
+CONVERT_MODEL_ONLY = 2
+CONVERT_DRY_RUN = 4

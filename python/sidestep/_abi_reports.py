@@ -16,6 +16,7 @@ from ctypes import c_void_p as Pointer
 from typing import Any, Optional
 
 Strings = POINTER(String)
+OnProgress = CFUNCTYPE(None, Pointer, Uint64, Uint64)
 
 
 class Problem(Structure):
@@ -224,5 +225,109 @@ class DoctorReport(Structure):
     _fields_ = [
         ("count", Size),
         ("findings", POINTER(Finding)),
+        ("owner", Pointer),
+    ]
+
+
+class TensorStats(Structure):
+    """``struct sidestep_tensor_stats``."""
+
+    name: bytes
+    element_count: int
+    nan_count: int
+    inf_count: int
+    has_range: int
+    has_mean: int
+    min: float
+    max: float
+    mean: float
+    _fields_ = [
+        ("name", String),
+        ("element_count", Uint64),
+        ("nan_count", Uint64),
+        ("inf_count", Uint64),
+        ("has_range", Uint32),
+        ("has_mean", Uint32),
+        ("min", Double),
+        ("max", Double),
+        ("mean", Double),
+    ]
+
+
+class ConvertOptions(Structure):
+    """``struct sidestep_convert_options``."""
+
+    struct_size: int
+    to: int
+    objects: int
+    flags: int
+    ranks: int
+    threads: int
+    dtype: int
+    max_shard_bytes: int
+    include: Any
+    include_count: int
+    exclude: Any
+    exclude_count: int
+    rename: Any
+    rename_count: int
+    mapping: Optional[bytes]
+    compress: Optional[bytes]
+    on_progress: Any
+    context: Optional[int]
+    cancel: Any
+    _fields_ = [
+        ("struct_size", Size),
+        ("to", Int),
+        ("objects", Int),
+        ("flags", Uint32),
+        ("ranks", Uint32),
+        ("threads", Uint32),
+        ("dtype", Int),
+        ("max_shard_bytes", Uint64),
+        ("include", Strings),
+        ("include_count", Size),
+        ("exclude", Strings),
+        ("exclude_count", Size),
+        ("rename", Strings),
+        ("rename_count", Size),
+        ("mapping", String),
+        ("compress", String),
+        ("on_progress", OnProgress),
+        ("context", Pointer),
+        ("cancel", POINTER(Bool)),
+    ]
+
+
+class ConvertReport(Structure):
+    """``struct sidestep_convert_report``."""
+
+    to: bytes
+    tensor_count: int
+    object_count: int
+    tensor_bytes: int
+    bytes_read: int
+    file_count: int
+    files: Any
+    left_out_count: int
+    left_out: Any
+    aside: Optional[bytes]
+    overflow_count: int
+    overflows: Any
+    owner: Optional[int]
+    _fields_ = [
+        ("from", String),
+        ("to", String),
+        ("tensor_count", Size),
+        ("object_count", Size),
+        ("tensor_bytes", Uint64),
+        ("bytes_read", Uint64),
+        ("file_count", Size),
+        ("files", Strings),
+        ("left_out_count", Size),
+        ("left_out", Strings),
+        ("aside", String),
+        ("overflow_count", Size),
+        ("overflows", Strings),
         ("owner", Pointer),
     ]

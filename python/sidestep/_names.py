@@ -22,6 +22,7 @@ _TORCH = "torch.distributed.checkpoint"
 # Our names, and the module of this package that has each.
 OURS = {
     "Checkpointer": "_checkpointer",
+    "Converted": "_convert",
     "Error": "_errors",
     "Planes": "_extension",
     "Final": "_export",
@@ -35,6 +36,7 @@ OURS = {
     "async_save": "_save",
     "environment": "_environment",
     "extension_registry": "_extension",
+    "convert": "_convert",
     "export": "_export",
     "latest": "_latest",
     "load": "_load",

@@ -17,6 +17,8 @@ from typing import Any
 
 from ._abi import (
     CheckpointInfo,
+    ConvertOptions,
+    ConvertReport,
     DiffOptions,
     DiffReport,
     DoctorReport,
@@ -41,6 +43,7 @@ from ._abi import (
     SeriesStatus,
     Strings,
     Tensor,
+    TensorStats,
     VerifyOptions,
     VerifyReport,
 )
@@ -187,6 +190,16 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "sidestep_pin": (Int, [String, Bool, _Err]),
     "sidestep_tag": (Int, [String, String, Bool, _Err]),
     "sidestep_rebuild": (Int, [String, _Err]),
+    "sidestep_checkpoint_stats": (
+        Int,
+        [Pointer, POINTER(TensorStats), Size, POINTER(VerifyOptions), _Err],
+    ),
+    # other formats
+    "sidestep_convert": (
+        Int,
+        [String, String, POINTER(ConvertOptions), POINTER(ConvertReport), _Err],
+    ),
+    "sidestep_convert_report_release": (None, [POINTER(ConvertReport)]),
     # what a machine allows
     "sidestep_doctor": (Int, [String, POINTER(DoctorReport), _Err]),
     "sidestep_doctor_report_release": (None, [POINTER(DoctorReport)]),

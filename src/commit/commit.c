@@ -174,12 +174,9 @@ static void undo_begin(struct commit *commit)
     }
 }
 
-enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
-                                  struct sidestep_error *err)
+/* The form is chosen. */
+static enum sidestep_status begin_chosen(struct commit *commit, struct sidestep_error *err)
 {
-    assert(commit->rank == 0 && commit->parent != NULL);
-    commit_set_save_id(commit, save_id);
-    TRY(choose_form(commit, err));
     /* Before our mark is there, so that it is not taken for a leftover. */
     if (commit->in_place)
         sweep_in_place(commit->parent, commit->dir);
@@ -195,6 +192,24 @@ enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[S
         error_wrap(err, "begin in '%s'", commit->path);
     }
     return status;
+}
+
+enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
+                                  struct sidestep_error *err)
+{
+    assert(commit->rank == 0 && commit->parent != NULL);
+    commit_set_save_id(commit, save_id);
+    TRY(choose_form(commit, err));
+    return begin_chosen(commit, err);
+}
+
+enum sidestep_status commit_begin_aside(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
+                                        struct sidestep_error *err)
+{
+    assert(commit->rank == 0 && commit->parent != NULL);
+    commit_set_save_id(commit, save_id);
+    commit->in_place = false;
+    return begin_chosen(commit, err);
 }
 
 /* Once: has C's directory, or its mark in NAME, come into sight? */

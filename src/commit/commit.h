@@ -105,6 +105,9 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
  * failure nothing of ours is left behind. */
 enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
                                   struct sidestep_error *err);
+/* C: the same for what is no checkpoint (export.h): always a new directory. */
+enum sidestep_status commit_begin_aside(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
+                                        struct sidestep_error *err);
 /* R: open what C made; polls until the deadline.  ETIMEDOUT: "is ... shared between the hosts?" */
 enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *err);
 /* Take the save id in its binary form. */

@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/owned.h"
 #include "commit/commit.h"
+#include "commit/foreign.h"
 #include "commit/name_list.h"
 #include "format/dcp_metadata.h"
 
@@ -233,6 +234,23 @@ static enum sidestep_status reopen(const struct reader_file *file, struct store_
     return SIDESTEP_OK;
 }
 
+enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->file_count; i++) {
+        const struct reader_file *file = &r->files[i];
+        struct store_stat now;
+        OWNED_FILE *opened = NULL;
+
+        if (file->file == NULL)
+            TRY(reopen(file, &opened, err));
+        TRY(store_file_stat(opened != NULL ? opened : file->file, &now, err));
+        if (now.size != file->stat.size || now.modified != file->stat.modified)
+            return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' was changed while it was being read",
+                        file->name);
+    }
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status read_file_at(const struct source *source, void *to, size_t bytes,
                                          uint64_t offset, struct sidestep_error *err)
 {
@@ -244,22 +262,30 @@ static enum sidestep_status read_file_at(const struct source *source, void *to, 
     return store_file_read_at(opened != NULL ? opened : file->file, to, bytes, offset, err);
 }
 
+enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
+                                      struct store_dir *dir, uint32_t flags,
+                                      struct sidestep_error *err)
+{
+    TRY(store_file_open(dir, file->name, flags & ~READER_FLAGS, &file->file, err));
+    TRY(store_file_stat(file->file, &file->stat, err));
+    file->dir = dir;
+    file->source =
+        (struct source){.length = file->stat.size, .read_at = read_file_at, .context = file};
+    r->bytes += file->stat.size;
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flags,
                                        struct sidestep_error *err)
 {
     struct reader_file *file = &r->files[i];
-    enum sidestep_status status = store_file_open(r->dir, file->name, flags, &file->file, err);
+    enum sidestep_status status = reader_file_open(r, file, r->dir, flags, err);
 
     if (status == SIDESTEP_ENOTFOUND) {
         file->problem = "missing";
         return FAIL(err, SIDESTEP_ECORRUPT, "it is missing");
     }
     TRY(status);
-    TRY(store_file_stat(file->file, &file->stat, err));
-    file->dir = r->dir;
-    file->source =
-        (struct source){.length = file->stat.size, .read_at = read_file_at, .context = file};
-    r->bytes += file->stat.size;
     return r->has_manifest ? check_footer(r, file, &r->manifest.files[i], err)
                            : check_stock_file(file, err);
 }
@@ -269,7 +295,7 @@ static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags
 {
     struct reader_file *file = &r->files[i];
     struct sidestep_error why = {0};
-    enum sidestep_status status = check_file(r, i, flags & ~(READER_TOLERANT | READER_RING), &why);
+    enum sidestep_status status = check_file(r, i, flags, &why);
 
     if (i >= READER_MAX_OPEN)
         store_file_discard(TAKE(file->file));
@@ -378,7 +404,13 @@ static void take_lease(struct reader *r)
 
 static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct sidestep_error *err)
 {
+    bool foreign = false;
+
     r->queue = (struct store_queue_kind){.ring = (flags & READER_RING) != 0, .depth = READER_DEPTH};
+    if ((flags & READER_FOREIGN) != 0)
+        TRY(foreign_open(r, flags, &foreign, err));
+    if (foreign)
+        return SIDESTEP_OK;
     TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
     if ((flags & READER_LEASE) != 0)
         take_lease(r);
@@ -401,6 +433,7 @@ void reader_close(struct reader **reader)
         store_file_discard(r->files[i].file);
     store_file_discard(r->lease);
     store_dir_close(r->dir);
+    foreign_free(&r->foreign);
     table_release(&r->file_names);
     metadata_release(&r->metadata);
     arena_release(&r->arena);
@@ -453,6 +486,6 @@ enum sidestep_status reader_open(struct store *store, const char *path, uint32_t
         if (!again)
             break;
     }
-    error_wrap(err, "open checkpoint '%s'", path);
+    error_wrap(err, (flags & READER_FOREIGN) != 0 ? "open '%s'" : "open checkpoint '%s'", path);
     return status;
 }

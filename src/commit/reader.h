@@ -51,6 +51,7 @@ struct reader {
     struct reader_file *files;
     size_t file_count;
     struct table file_names;
+    struct foreign *foreign;       /* NULL: a checkpoint */
     struct store_queue_kind queue; /* for who reads much; its depth may be set */
     uint64_t bytes;                /* of data files */
     uint64_t record_bytes;         /* of .metadata and manifest */
@@ -64,14 +65,23 @@ struct reader {
 /* Nobody may delete it before reader_close(): .metadata carries a shared lock.  Where that cannot
  * be had, nothing is said: what is open can be read all the same, as long as descriptors last. */
 #define READER_LEASE 0x400u
+/* Also what is no checkpoint, but holds tensors: see foreign.h. */
+#define READER_FOREIGN 0x800u
+#define READER_FLAGS (READER_TOLERANT | READER_RING | READER_LEASE | READER_FOREIGN)
 #define READER_DEPTH 8u /* requests in flight, where nobody says */
 
-/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_RING, READER_LEASE. EUNCOMMITTED:
- * no .metadata there. ENOTFOUND: no directory.  ECORRUPT names the file.  Retries a few times if
- * the checkpoint is replaced meanwhile. */
+/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_RING, READER_LEASE,
+ * READER_FOREIGN.  EUNCOMMITTED: no .metadata there. ENOTFOUND: no directory.  ECORRUPT names the
+ * file.  Retries a few times if the checkpoint is replaced meanwhile. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);
+/* Open the data file file->name of ${dir}, which must outlive ${r}. */
+enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
+                                      struct store_dir *dir, uint32_t flags,
+                                      struct sidestep_error *err);
+/* Are the files, as far as their attributes tell, those that were opened?  ECORRUPT: one is not. */
+enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err);
 
 /* One stored item, ready to be read. */
 struct reader_item {
@@ -86,6 +96,8 @@ struct reader_item {
     const uint64_t *blocks; /* hashes of HASH_BLOCK_BYTES each; NULL: none */
     bool has_crc;
     uint32_t data_crc;
+    bool is_plain;                /* row-major bytes and nothing else: of safetensors */
+    const void *object;           /* of torch.save(): not stored as an item, see foreign.h */
     const char *transform;        /* decode the whole item first; NULL: none */
     uint64_t raw_limit;           /* more than this it cannot decode to */
     struct archive_tensor tensor; /* stock tensors without transform */

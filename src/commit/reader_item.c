@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/owned.h"
 #include "codec/zstd.h"
+#include "commit/foreign.h"
 #include "commit/reader.h"
 
 enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
@@ -39,15 +40,13 @@ struct reader_item reader_item_of(struct reader_file *file, const struct footer_
     };
 }
 
-static enum sidestep_status from_archive(const struct metadata_entry *entry, const struct box *box,
-                                         struct reader_item *out, struct sidestep_error *err)
+static void from_tensor(const struct metadata_entry *entry, const struct box *box,
+                        struct reader_item *out)
 {
-    struct archive_tensor *tensor = &out->tensor;
+    const struct archive_tensor *tensor = &out->tensor;
     uint64_t item_bytes = sidestep_dtype_size(entry->dtype);
     uint64_t bytes = box_volume(box) * item_bytes; /* box_check() saw to it that this fits */
 
-    TRY(archive_tensor_read(&out->file->source, out->offset, out->bytes, tensor, err));
-    TRY(reader_check_tensor(tensor, entry, box, err));
     /* A CRC covers the whole storage, so only a tensor that is its storage is read in ranges. */
     out->ranged = tensor->row_major && !tensor->swapped && !tensor->conjugate &&
                   !tensor->negative && tensor->storage_offset == 0 && tensor->data_bytes == bytes;
@@ -55,7 +54,34 @@ static enum sidestep_status from_archive(const struct metadata_entry *entry, con
     out->data_bytes = tensor->data_bytes;
     out->has_crc = tensor->has_crc;
     out->data_crc = tensor->data_crc;
+}
+
+static enum sidestep_status from_archive(const struct metadata_entry *entry, const struct box *box,
+                                         struct reader_item *out, struct sidestep_error *err)
+{
+    TRY(archive_tensor_read(&out->file->source, out->offset, out->bytes, &out->tensor, err));
+    TRY(reader_check_tensor(&out->tensor, entry, box, err));
+    from_tensor(entry, box, out);
     return SIDESTEP_OK;
+}
+
+/* What is no checkpoint has no archive around its data. */
+static void from_foreign(const struct reader *reader, const struct metadata_entry *entry,
+                         const struct box *box, struct reader_item *out)
+{
+    const struct foreign_entry *foreign =
+        &reader->foreign->entries[entry - reader->metadata.entries];
+
+    if (foreign->tensor != NULL) {
+        out->tensor = *foreign->tensor;
+        out->offset = 0;
+        from_tensor(entry, box, out);
+        return;
+    }
+    out->object = foreign->object;
+    out->is_plain = out->ranged = !entry->is_object;
+    out->data_offset = out->offset;
+    out->data_bytes = out->bytes;
 }
 
 const struct footer_item *reader_find_item(const struct reader_file *file, uint64_t offset)
@@ -98,7 +124,9 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
         out->footer = reader_find_item(out->file, out->offset);
     if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED, "dtype %s", entry->dtype_name);
-    if (status == SIDESTEP_OK && out->footer != NULL)
+    if (status == SIDESTEP_OK && reader->foreign != NULL)
+        from_foreign(reader, entry, box, out);
+    else if (status == SIDESTEP_OK && out->footer != NULL)
         *out = reader_item_of(out->file, out->footer);
     else if (status == SIDESTEP_OK && !entry->is_object && out->transform == NULL)
         status = from_archive(entry, box, out, err);
@@ -183,6 +211,8 @@ enum sidestep_status reader_item_bytes(const struct reader_item *item, void **by
     if (item->transform != NULL && item->bytes > most)
         return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu stored bytes, at most %llu can be right",
                     (unsigned long long)item->bytes, (unsigned long long)most);
+    if (item->object != NULL)
+        return foreign_object_bytes(item->object, bytes, length, err);
     TRY(reader_item_fits(item, item->bytes, err));
     OWNED uint8_t *stored = memory_new(item->bytes, 1);
     if (stored == NULL)

@@ -48,7 +48,16 @@ static bool goes_last(const char *name)
 {
     enum names_kind kind = names_parse(name).kind;
 
-    return kind == NAMES_MANIFEST || kind == NAMES_PENDING;
+    return kind == NAMES_MANIFEST || kind == NAMES_PENDING || kind == NAMES_EXPORT;
+}
+
+/* Was the directory made for what is no checkpoint (export.h)?  Then all files in it are ours. */
+static bool is_export(const struct name_list *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (names_parse(names->names[i]).kind == NAMES_EXPORT)
+            return true;
+    return false;
 }
 
 static void unlink_counted(struct store_dir *dir, const char *name, uint64_t *bytes)
@@ -73,9 +82,10 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     unlink_counted(dir, NAMES_METADATA, bytes);
     TRY(store_dir_sync(dir, err));
     TRY(name_list_read(dir, &names, err));
+    bool all = is_export(&names);
     for (int last = 0; last <= 1; last++)
         for (size_t i = 0; i < names.count; i++)
-            if (is_ours(names.names[i]) && goes_last(names.names[i]) == (last == 1))
+            if ((all || is_ours(names.names[i])) && goes_last(names.names[i]) == (last == 1))
                 unlink_counted(dir, names.names[i], bytes);
     status = store_dir_remove(parent, trash, err);
     return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
@@ -194,7 +204,7 @@ static uint64_t bytes_in(struct store_dir *dir)
     if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return 0;
     for (size_t i = 0; i < names.count; i++)
-        if (is_ours(names.names[i]) &&
+        if ((is_export(&names) || is_ours(names.names[i])) &&
             store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE)
             bytes += stat.size;
     return bytes;

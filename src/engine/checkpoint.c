@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects, verify.
  */
+#include "engine/checkpoint.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,22 +11,13 @@
 #include "base/options.h"
 #include "base/owned.h"
 #include "base/thread.h"
-#include "base/workers.h"
-#include "commit/reader.h"
+#include "commit/foreign.h"
 #include "engine/fetch.h"
 #include "engine/verify.h"
 #include "store/store_ring.h"
 
 #define CHECKPOINT_THREADS 8u
 #define CHECKPOINT_MIN_THREADS 4u /* reads in flight, also where there are fewer cores */
-
-struct sidestep_checkpoint {
-    struct reader *reader;
-    struct workers *workers;
-    struct arena arena;
-    struct sidestep_entry *entries; /* sorted by name */
-    size_t count;
-};
 
 static unsigned thread_count(void)
 {
@@ -101,7 +94,8 @@ enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_
     *out = NULL;
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
-    enum sidestep_status status = reader_open(store_posix(), path, READER_LEASE, &c->reader, err);
+    enum sidestep_status status =
+        reader_open(store_posix(), path, READER_LEASE | READER_FOREIGN, &c->reader, err);
     if (status == SIDESTEP_OK)
         status = fill_entries(c, err);
     if (status == SIDESTEP_OK)
@@ -133,7 +127,9 @@ enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *
     *info = (struct sidestep_checkpoint_info){
         .struct_size = sizeof(*info),
         .path = r->path,
-        .format = r->has_manifest ? "sidestep" : "dcp",
+        .format = r->foreign != NULL ? r->foreign->format
+                  : r->has_manifest  ? "sidestep"
+                                     : "dcp",
         .save_id = r->metadata.save_id != NULL ? r->metadata.save_id : "",
         .step = r->has_manifest ? r->manifest.step : -1,
         .world_size = r->has_manifest ? r->manifest.world_size : 0,

@@ -179,7 +179,8 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
         struct reader_item *item = &f->items[c];
 
         TRY(reader_item(f->reader, chunk->entry, chunk->storage, &chunk->box, item, err));
-        if (item->blocks != NULL && item->ranged && !chunk->entry->is_object) {
+        /* Of what has no hash at all, only what is wanted is read, too. */
+        if ((item->blocks != NULL || item->is_plain) && item->ranged && !chunk->entry->is_object) {
             TRY(add_blocks(f, c, err));
             continue;
         }
@@ -196,7 +197,8 @@ static enum sidestep_status place_piece(struct fetch *f, const struct piece *pie
     const struct reader_item *item = &f->items[piece->chunk];
     uint64_t length = piece->end - piece->begin;
 
-    TRY(reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes, length, err));
+    if (item->blocks != NULL)
+        TRY(reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes, length, err));
     uint8_t *plain = plain_target(chunk, piece);
     if (plain != NULL) {
         if (plain != bytes)

@@ -18,7 +18,7 @@ static enum sidestep_status fetch_object(const struct reader_item *item, struct 
     size_t length = 0;
 
     TRY(reader_item_bytes(item, &bytes, &length, err));
-    if (item->footer == NULL) {
+    if (item->footer == NULL && item->object == NULL) {
         struct source source = source_over_memory(bytes, length);
         TRY(archive_check(&source, 0, length, err));
     }

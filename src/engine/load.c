@@ -182,7 +182,8 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     if (status == SIDESTEP_OK)
         status = judge_plan(&plan, options->flags, err);
     TRY(comm_vote_all(&engine->comm, status, err));
-    if (options->verify == SIDESTEP_VERIFY_BEFORE)
+    /* What is no checkpoint has nothing that could be checked without reading it. */
+    if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)
         TRY(verify_before_all(engine, reader, err));
     status = fetch_run(reader, &plan, engine->stagers, is_alone(engine, reader, &plan), &bytes_read,
                        err);
@@ -235,5 +236,5 @@ enum sidestep_status sidestep_load(struct sidestep_engine *engine, const char *p
     if (status == SIDESTEP_OK && (path == NULL || state == NULL))
         status = FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
     TRY(comm_vote_all(&engine->comm, status, err));
-    return load_path_all(engine, path, state, &options, 0, report, err);
+    return load_path_all(engine, path, state, &options, READER_FOREIGN, report, err);
 }

@@ -94,11 +94,10 @@ static bool stage_window(struct pipeline *p, size_t i)
 {
     struct sidestep_error why = {0};
 
-    if (p->cow == NULL) {
-        image_stage(p->image, i, places_of(p->places, i));
-        return true;
-    }
-    if (cow_stage(p->cow, p->image, i, &why) == SIDESTEP_OK)
+    enum sidestep_status status = p->cow != NULL
+                                      ? cow_stage(p->cow, p->image, i, &why)
+                                      : image_stage(p->image, i, places_of(p->places, i), &why);
+    if (status == SIDESTEP_OK)
         return true;
     pipeline_fail(p, &why);
     return false;

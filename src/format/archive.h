@@ -13,6 +13,10 @@
 #define ARCHIVE_MAX_PICKLE_BYTES ((uint64_t)64 << 20) /* data.pkl of a tensor or object */
 #define ARCHIVE_MAX_RECORDS 1024u
 #define ARCHIVE_MAX_DIRECTORY_BYTES ((uint64_t)1 << 20)
+/* The same for a whole file of torch.save(). */
+#define ARCHIVE_LARGE_MAX_PICKLE_BYTES ((uint64_t)256 << 20)
+#define ARCHIVE_LARGE_MAX_RECORDS ((uint64_t)1 << 20)
+#define ARCHIVE_LARGE_MAX_DIRECTORY_BYTES ((uint64_t)256 << 20)
 
 /*
  * The archive of a row-major, contiguous tensor is head | data | tail.  All sizes and all bytes
@@ -70,6 +74,11 @@ enum sidestep_status archive_tensor_read(const struct source *source, uint64_t o
 /* Decode the object whose archive is ${bytes}.  What is not a builtin becomes OPAQUE. */
 enum sidestep_status archive_object_read(const void *bytes, size_t length,
                                          struct sidestep_value **out, struct sidestep_error *err);
+
+/* The same of plain data, which loses nothing by it; EUNSUPPORTED: it is more than that. */
+enum sidestep_status archive_object_read_plain(const void *bytes, size_t length,
+                                               struct sidestep_value **out,
+                                               struct sidestep_error *err);
 
 /* Check structure and all CRCs of an archive of any kind (objects of stock checkpoints). */
 enum sidestep_status archive_check(const struct source *source, uint64_t offset, uint64_t length,

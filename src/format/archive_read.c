@@ -13,7 +13,6 @@
 #include "format/archive_dtype.h"
 #include "format/archive_rebuild.h"
 #include "format/archive_zip.h"
-#include "format/pickle.h"
 
 #define VERSION_MAX 10u /* torch's kMaxSupportedFileFormatVersion */
 #define SMALL_BYTES 32u /* of a version or a byte order */
@@ -65,10 +64,16 @@ static enum sidestep_status read_byte_order(struct archive_zip *zip, bool *is_bi
     return SIDESTEP_OK;
 }
 
-/* Parse data.pkl into nodes of ${arena}. */
-static enum sidestep_status read_pickle(struct archive_zip *zip, uint64_t max_bytes,
-                                        struct arena *arena, struct pickle_node **root,
+enum sidestep_status archive_read_begin(struct archive_zip *zip, bool *is_big,
                                         struct sidestep_error *err)
+{
+    TRY(check_version(zip, err));
+    return read_byte_order(zip, is_big, err);
+}
+
+enum sidestep_status archive_read_pickle(struct archive_zip *zip, uint64_t max_bytes,
+                                         struct arena *arena, struct pickle_node **root,
+                                         struct sidestep_error *err)
 {
     const struct archive_member *member = archive_zip_find(zip, "data.pkl");
     const uint8_t *bytes = NULL;
@@ -120,9 +125,8 @@ enum sidestep_status archive_tensor_read(const struct source *source, uint64_t o
     bool is_big = false;
 
     TRY(archive_zip_open(&zip, source, offset, length, err));
-    TRY(check_version(&zip, err));
-    TRY(read_byte_order(&zip, &is_big, err));
-    TRY(read_pickle(&zip, TENSOR_PICKLE_BYTES, &nodes, &root, err));
+    TRY(archive_read_begin(&zip, &is_big, err));
+    TRY(archive_read_pickle(&zip, TENSOR_PICKLE_BYTES, &nodes, &root, err));
     TRY(archive_rebuild_tensor(root, &tensor, &storage, err));
     TRY(find_storage(&zip, &storage, &tensor, err));
     tensor.swapped = is_big && archive_dtype_of(tensor.dtype)->component_bytes > 1;
@@ -130,8 +134,11 @@ enum sidestep_status archive_tensor_read(const struct source *source, uint64_t o
     return SIDESTEP_OK;
 }
 
-enum sidestep_status archive_object_read(const void *bytes, size_t length,
-                                         struct sidestep_value **out, struct sidestep_error *err)
+static enum sidestep_status read_object(
+    const void *bytes, size_t length, struct sidestep_value **out,
+    enum sidestep_status (*convert)(const struct pickle_node *node, struct sidestep_value **out,
+                                    struct sidestep_error *err),
+    struct sidestep_error *err)
 {
     OWNED_ARCHIVE_ZIP zip = {0};
     OWNED_ARENA nodes = {0};
@@ -140,8 +147,21 @@ enum sidestep_status archive_object_read(const void *bytes, size_t length,
 
     TRY(archive_zip_open(&zip, &source, 0, length, err));
     TRY(check_version(&zip, err));
-    TRY(read_pickle(&zip, ARCHIVE_MAX_PICKLE_BYTES, &nodes, &root, err));
-    return pickle_to_value(root, out, err);
+    TRY(archive_read_pickle(&zip, ARCHIVE_MAX_PICKLE_BYTES, &nodes, &root, err));
+    return convert(root, out, err);
+}
+
+enum sidestep_status archive_object_read(const void *bytes, size_t length,
+                                         struct sidestep_value **out, struct sidestep_error *err)
+{
+    return read_object(bytes, length, out, pickle_to_value, err);
+}
+
+enum sidestep_status archive_object_read_plain(const void *bytes, size_t length,
+                                               struct sidestep_value **out,
+                                               struct sidestep_error *err)
+{
+    return read_object(bytes, length, out, pickle_to_plain_value, err);
 }
 
 enum sidestep_status archive_check(const struct source *source, uint64_t offset, uint64_t length,
@@ -151,8 +171,7 @@ enum sidestep_status archive_check(const struct source *source, uint64_t offset,
     bool is_big = false;
 
     TRY(archive_zip_open(&zip, source, offset, length, err));
-    TRY(check_version(&zip, err));
-    TRY(read_byte_order(&zip, &is_big, err));
+    TRY(archive_read_begin(&zip, &is_big, err));
     if (archive_zip_find(&zip, "data.pkl") == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "archive: it has no data.pkl");
     for (size_t i = 0; i < zip.count; i++)

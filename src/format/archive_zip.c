@@ -4,7 +4,6 @@
 #include "format/archive_zip.h"
 
 #include <stdlib.h>
-#include <strings.h>
 
 #include "base/checked.h"
 #include "base/cursor.h"
@@ -19,8 +18,17 @@
 #define EXTRA_ZIP64 1u
 #define SCRATCH_BYTES (2u * UINT16_MAX) /* a name and an extra */
 #define VERIFY_BYTES ((size_t)1 << 20)
-/* The directory, and what is loaded: two small members and one pickle. */
-#define ARENA_LIMIT ((size_t)(ARCHIVE_MAX_DIRECTORY_BYTES + ARCHIVE_MAX_PICKLE_BYTES + (1u << 20)))
+
+/* What a zip may ask for. */
+struct zip_limits {
+    uint64_t records;
+    uint64_t directory_bytes;
+    uint64_t pickle_bytes;
+};
+static const struct zip_limits zip_limits[] = {
+    {ARCHIVE_MAX_RECORDS, ARCHIVE_MAX_DIRECTORY_BYTES, ARCHIVE_MAX_PICKLE_BYTES},
+    {ARCHIVE_LARGE_MAX_RECORDS, ARCHIVE_LARGE_MAX_DIRECTORY_BYTES, ARCHIVE_LARGE_MAX_PICKLE_BYTES},
+};
 
 #define FLAG_ENCRYPTED 0x2041u /* plainly, strongly, and the directory */
 #define FLAG_DESCRIPTOR 0x0008u
@@ -167,7 +175,8 @@ static enum sidestep_status read_end(const struct archive_zip *zip, struct zip_e
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status check_end(const struct zip_end *end, struct sidestep_error *err)
+static enum sidestep_status check_end(const struct zip_end *end, const struct zip_limits *limits,
+                                      struct sidestep_error *err)
 {
     uint64_t directory_end;
 
@@ -177,13 +186,13 @@ static enum sidestep_status check_end(const struct zip_end *end, struct sidestep
                     U64(end->bytes), U64(end->offset), U64(end->end));
     if (end->count == 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "zip: it is empty");
-    if (end->count > ARCHIVE_MAX_RECORDS)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "zip: %llu members are more than %u",
-                    U64(end->count), ARCHIVE_MAX_RECORDS);
-    if (end->bytes > ARCHIVE_MAX_DIRECTORY_BYTES)
+    if (end->count > limits->records)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "zip: %llu members are more than %llu",
+                    U64(end->count), U64(limits->records));
+    if (end->bytes > limits->directory_bytes)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "zip: a directory of %llu bytes is larger than %llu", U64(end->bytes),
-                    U64(ARCHIVE_MAX_DIRECTORY_BYTES));
+                    U64(limits->directory_bytes));
     return SIDESTEP_OK;
 }
 
@@ -463,22 +472,6 @@ static enum sidestep_status cut_prefix(const struct zip_entry *entry, const char
     return SIDESTEP_OK;
 }
 
-/* torch finds members without regard to case, so names that differ only in case are the same.
- * Quadratic, but in ARCHIVE_MAX_RECORDS. */
-static enum sidestep_status check_unique(const struct archive_zip *zip, struct sidestep_error *err)
-{
-    for (size_t i = 1; i < zip->count; i++)
-        for (size_t j = 0; j < i; j++) {
-            const struct archive_member *a = &zip->members[i];
-            const struct archive_member *b = &zip->members[j];
-
-            if (a->name_length == b->name_length &&
-                strncasecmp(a->name, b->name, a->name_length) == 0)
-                return FAIL(err, SIDESTEP_ECORRUPT, "zip: '%.*s' is there twice", NAMED(a));
-        }
-    return SIDESTEP_OK;
-}
-
 static enum sidestep_status read_directory(struct archive_zip *zip, const struct zip_end *end,
                                            struct sidestep_error *err)
 {
@@ -504,7 +497,7 @@ static enum sidestep_status read_directory(struct archive_zip *zip, const struct
         return FAIL(err, SIDESTEP_ECORRUPT,
                     "zip: bytes in front of or inside the directory belong "
                     "to no member");
-    return check_unique(zip, err);
+    return archive_zip_check_unique(zip, err);
 }
 
 enum sidestep_status archive_zip_open(struct archive_zip *zip, const struct source *source,
@@ -516,13 +509,16 @@ enum sidestep_status archive_zip_open(struct archive_zip *zip, const struct sour
         return FAIL(err, SIDESTEP_ECORRUPT,
                     "zip: %llu bytes at offset %llu lie outside the file's %llu bytes", U64(length),
                     U64(offset), U64(source->length));
-    zip->arena.limit_bytes = ARENA_LIMIT;
+    const struct zip_limits *limits = &zip_limits[zip->is_large];
+    /* The directory, its members, and what is loaded: two small members and one pickle. */
+    zip->arena.limit_bytes = (size_t)(limits->directory_bytes + limits->pickle_bytes + (1u << 20) +
+                                      (zip->is_large ? limits->directory_bytes * 2 : 0));
     zip->source = source;
     zip->offset = offset;
     zip->length = length;
     TRY(read_ends(zip, err));
     TRY(read_end(zip, &end, err));
-    TRY(check_end(&end, err));
+    TRY(check_end(&end, &zip_limits[zip->is_large], err));
     return read_directory(zip, &end, err);
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "base/source.h"
+#include "format/pickle.h"
 
 #define ZIP_LOCAL_SIGNATURE 0x04034b50u
 #define ZIP_DESCRIPTOR_SIGNATURE 0x08074b50u
@@ -35,6 +36,7 @@ struct archive_member {
 #define ARCHIVE_ZIP_TAIL_BYTES 1024u
 
 struct archive_zip {
+    bool is_large;      /* may be set before it is opened: a file of torch.save(), not an item */
     struct arena arena; /* the directory, and what archive_zip_load() loads */
     const struct source *source;
     uint64_t offset; /* of the slice in the source */
@@ -69,5 +71,17 @@ enum sidestep_status archive_zip_load(struct archive_zip *zip, const struct arch
 enum sidestep_status archive_zip_verify(const struct archive_zip *zip,
                                         const struct archive_member *member,
                                         struct sidestep_error *err);
+
+/* archive_zip_unique.c: ECORRUPT if two members have one name.  Done when it is opened. */
+enum sidestep_status archive_zip_check_unique(const struct archive_zip *zip,
+                                              struct sidestep_error *err);
+
+/* archive_read.c: its version can be read, and its byte order is big or little.  And its data.pkl,
+ * of at most ${max_bytes}, as nodes in ${arena}, which gets a limit. */
+enum sidestep_status archive_read_begin(struct archive_zip *zip, bool *is_big,
+                                        struct sidestep_error *err);
+enum sidestep_status archive_read_pickle(struct archive_zip *zip, uint64_t max_bytes,
+                                         struct arena *arena, struct pickle_node **root,
+                                         struct sidestep_error *err);
 
 #endif

@@ -15,7 +15,7 @@ static const struct {
     const char *suffix;
 } hidden_suffixes[] = {
     {NAMES_SAVING, ".saving"},   {NAMES_TRASH, ".trash"},     {NAMES_BAD, ".bad"},
-    {NAMES_OUTCOME, ".outcome"}, {NAMES_PENDING, ".pending"},
+    {NAMES_OUTCOME, ".outcome"}, {NAMES_PENDING, ".pending"}, {NAMES_EXPORT, ".export"},
 };
 static const struct {
     enum names_kind kind;
@@ -118,7 +118,7 @@ void names_format(enum names_kind kind, const char *save_id, uint32_t rank, uint
     bool is_shard = kind == NAMES_SHARD || kind == NAMES_PART;
     const char *dot = *save_id != '\0' ? "." : "";
 
-    assert(kind > NAMES_NONE && kind <= NAMES_META_TMP);
+    assert(kind > NAMES_NONE && kind <= NAMES_EXPORT);
     assert((is_shard && *save_id == '\0') ||
            (is_save_id(save_id) && strlen(save_id) == SAVE_ID_HEX - 1));
     if (is_shard)

@@ -29,6 +29,7 @@ enum names_kind {
     NAMES_SHARD,    /* __<rank>_<n>.<id>.distcp or __<rank>_<n>.distcp (id "") */
     NAMES_PART,     /* the same with ".part" behind */
     NAMES_META_TMP, /* .metadata.<id> */
+    NAMES_EXPORT,   /* .sidestep.<id>.export    file */
 };
 struct names_parsed {
     enum names_kind kind;

@@ -109,7 +109,12 @@ bool pickle_is_text(const char *bytes, size_t length);
  * opcodes); EUNSUPPORTED for OPAQUE. */
 enum sidestep_status pickle_write_value(struct buffer *out, const struct sidestep_value *value,
                                         struct sidestep_error *err);
-/* The same as a protocol-3 pickle, which needs no symbol. */
+/* Append ${value}, or an int, as a part of a protocol-2 pickle, of which no part refers to another.
+ */
+enum sidestep_status pickle_write_part(struct buffer *out, const struct sidestep_value *value,
+                                       struct sidestep_error *err);
+void pickle_write_int(struct buffer *out, int64_t value);
+/* The pickle of ${value} with protocol 3, which needs no symbol. */
 enum sidestep_status pickle_write_plain_value(struct buffer *out,
                                               const struct sidestep_value *value,
                                               struct sidestep_error *err);

@@ -300,6 +300,21 @@ static enum sidestep_status write_value(struct buffer *out, const struct sideste
     return status;
 }
 
+enum sidestep_status pickle_write_part(struct buffer *out, const struct sidestep_value *value,
+                                       struct sidestep_error *err)
+{
+    struct writer w = {.out = out, .err = err, .encode_at = NOT_YET, .latin1_at = NOT_YET};
+
+    return put_value(&w, value);
+}
+
+void pickle_write_int(struct buffer *out, int64_t value)
+{
+    struct writer w = {.out = out};
+
+    put_int(&w, value);
+}
+
 enum sidestep_status pickle_write_value(struct buffer *out, const struct sidestep_value *value,
                                         struct sidestep_error *err)
 {

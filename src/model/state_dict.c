@@ -360,16 +360,14 @@ static enum sidestep_status append(struct sidestep_state_dict *state, struct sta
     return SIDESTEP_OK;
 }
 
-enum sidestep_status sidestep_state_dict_add_tensor(struct sidestep_state_dict *state,
-                                                    const struct sidestep_tensor *tensor,
-                                                    struct sidestep_error *err)
+static enum sidestep_status add_tensor(struct sidestep_state_dict *state,
+                                       const struct sidestep_tensor *tensor,
+                                       const struct state_reader *reader, size_t number,
+                                       struct sidestep_error *err)
 {
     struct sidestep_tensor ours;
-    struct state_entry entry = {0};
+    struct state_entry entry = {.reader = reader, .reader_tensor = number};
 
-    if (state == NULL || tensor == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "the %s is NULL",
-                    state == NULL ? "state dict" : "tensor");
     TRY(options_copy(&ours, sizeof(ours), tensor, "struct sidestep_tensor", err));
     TRY(check_header(&ours, err));
     TRY(reserve_entry(state, err));
@@ -380,13 +378,32 @@ enum sidestep_status sidestep_state_dict_add_tensor(struct sidestep_state_dict *
     entry.flags = ours.flags;
     TRY(copy_arrays(&state->arena, &ours, &entry, err));
     TRY(copy_names(&state->arena, ours.name, ours.path, ours.path_length, &entry, err));
-    TRY(state_entry_check_memory(&entry, entry.data, err));
+    if (reader == NULL)
+        TRY(state_entry_check_memory(&entry, entry.data, err));
     const struct state_entry *first = state_dict_find(state, entry.name);
     if (first != NULL) {
         entry.first_same_name = first->first_same_name;
         TRY(check_same_name(state, first, &entry, err));
     }
     return append(state, &entry, err);
+}
+
+enum sidestep_status sidestep_state_dict_add_tensor(struct sidestep_state_dict *state,
+                                                    const struct sidestep_tensor *tensor,
+                                                    struct sidestep_error *err)
+{
+    if (state == NULL || tensor == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "the %s is NULL",
+                    state == NULL ? "state dict" : "tensor");
+    return add_tensor(state, tensor, NULL, 0, err);
+}
+
+enum sidestep_status state_dict_add_read(struct sidestep_state_dict *state,
+                                         const struct sidestep_tensor *tensor,
+                                         const struct state_reader *reader, size_t number,
+                                         struct sidestep_error *err)
+{
+    return add_tensor(state, tensor, reader, number, err);
 }
 
 /* ---------------------------------------------------------------- objects */

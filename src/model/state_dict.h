@@ -10,6 +10,15 @@
 
 #define STATE_MAX_ENTRIES ((size_t)1 << 24)
 
+/* Where the bytes of a tensor come from that is not in memory: any thread of a save asks for a
+ * stretch of the row-major bytes of ${box}, a part of the entry's. */
+struct state_reader {
+    enum sidestep_status (*read)(void *context, size_t tensor, const struct box *box,
+                                 uint64_t begin, uint64_t bytes, uint8_t *to,
+                                 struct sidestep_error *err);
+    void *context;
+};
+
 struct state_entry {
     const char *name;
     bool is_object;
@@ -23,6 +32,8 @@ struct state_entry {
     struct box box;
     const int64_t *strides;
     void *data;
+    const struct state_reader *reader; /* instead of ${data}; saves only */
+    size_t reader_tensor;              /* for reader->read() */
     uint32_t flags;
     /* Objects: ${value} or ${bytes}; neither: wanted by a load; both: loaded. */
     struct sidestep_value *value; /* owned */
@@ -43,6 +54,12 @@ struct sidestep_state_dict {
     size_t box_count; /* tensor shards */
 };
 
+/* Add a tensor, all of it, whose bytes ${reader} has; tensor->data is not looked at.  For saves
+ * that copy: a blocking one under a pool_bytes. */
+enum sidestep_status state_dict_add_read(struct sidestep_state_dict *state,
+                                         const struct sidestep_tensor *tensor,
+                                         const struct state_reader *reader, size_t number,
+                                         struct sidestep_error *err);
 /* First entry of this name, or NULL. */
 struct state_entry *state_dict_find(const struct sidestep_state_dict *state, const char *name);
 /* Give a loaded object to an entry; takes both (either may be NULL), frees what was there. */

@@ -377,10 +377,11 @@ static void arm_on_thread(void *context)
 
     arm_parts(a);
     for (size_t i; (i = atomic_fetch_add(&a->next_window, 1)) < a->image->window_count;)
+        /* Of memory: it cannot fail. */
         if (plan->shared)
-            image_put_aside(a->image, i, plan->held, plan->aside_at, a->cow->aside);
+            (void)image_put_aside(a->image, i, plan->held, plan->aside_at, a->cow->aside, NULL);
         else
-            image_stage_data(a->image, i, plan->held, places_of(a->cow->places, i));
+            (void)image_stage_data(a->image, i, plan->held, places_of(a->cow->places, i), NULL);
 }
 
 uint64_t cow_tensor_bytes(const struct image *image)

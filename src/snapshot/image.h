@@ -75,17 +75,21 @@ uint64_t image_place(const struct footer_item *item, uint64_t at);
 /* Do the bytes of item ${i}, as the file will have them, lie in memory just so? */
 bool image_is_plain(const struct image *image, size_t i);
 
-/* Copy window ${i} into ${buffer} (zeroes first where tails and gaps are).  Any thread. */
-void image_stage(const struct image *image, size_t i, uint8_t *buffer);
+/* Copy window ${i} into ${buffer} (zeroes first where tails and gaps are).  Any thread.  Fails only
+ * for tensors that are read, not in memory. */
+enum sidestep_status image_stage(const struct image *image, size_t i, uint8_t *buffer,
+                                 struct sidestep_error *err);
 /* The same in two steps: first the tensors' data, but for what is held (one per item) ... */
-void image_stage_data(const struct image *image, size_t i, const struct image_held *held,
-                      uint8_t *buffer);
+enum sidestep_status image_stage_data(const struct image *image, size_t i,
+                                      const struct image_held *held, uint8_t *buffer,
+                                      struct sidestep_error *err);
 /* ... and all else, which needs nothing of the caller's. */
 void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer);
 /* The first of these steps by way of ${aside}, where what is not held of item k lies from at[k] on,
  * in one piece: into it ... */
-void image_put_aside(const struct image *image, size_t i, const struct image_held *held,
-                     const uint64_t *at, uint8_t *aside);
+enum sidestep_status image_put_aside(const struct image *image, size_t i,
+                                     const struct image_held *held, const uint64_t *at,
+                                     uint8_t *aside, struct sidestep_error *err);
 /* ... and from there, which needs nothing of the caller's either. */
 void image_stage_aside(const struct image *image, size_t i, const struct image_held *held,
                        const uint64_t *at, const uint8_t *aside, uint8_t *buffer);

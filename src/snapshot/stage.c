@@ -57,25 +57,32 @@ bool image_is_plain(const struct image *image, size_t i)
 {
     const struct image_item *item = &image->items[i];
 
-    return !item->footer.is_object && box_equal(&item->entry->box, &item->footer.box) &&
+    return !item->footer.is_object && item->entry->reader == NULL &&
+           box_equal(&item->entry->box, &item->footer.box) &&
            box_is_row_major(item->entry->ndim, item->entry->box.lengths, item->entry->strides);
 }
 
-static void stage_part(const struct image *image, size_t k, const struct part *part, uint8_t *to)
+static enum sidestep_status stage_part(const struct image *image, size_t k, const struct part *part,
+                                       uint8_t *to, struct sidestep_error *err)
 {
     const struct image_item *item = &image->items[k];
+    const struct state_reader *reader = item->entry->reader;
 
     if (part->begin >= part->end)
-        return;
+        return SIDESTEP_OK;
+    if (reader != NULL)
+        return reader->read(reader->context, item->entry->reader_tensor, &item->footer.box,
+                            part->begin, part->end - part->begin, to, err);
     if (image_is_plain(image, k)) {
         stream_copy(to, (const uint8_t *)item->entry->data + part->begin, part->end - part->begin);
-        return;
+        return SIDESTEP_OK;
     }
     struct box_memory memory = state_entry_memory(item->entry);
     uint64_t moved = box_transfer(&item->footer.box, part->begin, part->end - part->begin, to,
                                   &memory, BOX_GATHER);
     assert(moved == part->end - part->begin);
     (void)moved;
+    return SIDESTEP_OK;
 }
 
 /* What of item ${k}'s data in the window is not held: before what is, and after it.  Either may be
@@ -98,8 +105,9 @@ static void unheld_parts(const struct image *image, const struct image_window *w
         parts[1].at += parts[1].begin - all.begin;
 }
 
-void image_stage_data(const struct image *image, size_t i, const struct image_held *held,
-                      uint8_t *buffer)
+enum sidestep_status image_stage_data(const struct image *image, size_t i,
+                                      const struct image_held *held, uint8_t *buffer,
+                                      struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
 
@@ -108,8 +116,9 @@ void image_stage_data(const struct image *image, size_t i, const struct image_he
 
         unheld_parts(image, w, k, held, parts);
         for (int n = 0; n < 2; n++)
-            stage_part(image, k, &parts[n], buffer + parts[n].at);
+            TRY(stage_part(image, k, &parts[n], buffer + parts[n].at, err));
     }
+    return SIDESTEP_OK;
 }
 
 /* Of what is not held of an item, where byte ${byte} of its data lies: what comes before what is
@@ -119,8 +128,9 @@ static uint64_t place_aside(const struct image_held *held, uint64_t byte)
     return byte < held->end ? byte : byte - (held->end - held->begin);
 }
 
-void image_put_aside(const struct image *image, size_t i, const struct image_held *held,
-                     const uint64_t *at, uint8_t *aside)
+enum sidestep_status image_put_aside(const struct image *image, size_t i,
+                                     const struct image_held *held, const uint64_t *at,
+                                     uint8_t *aside, struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
 
@@ -129,8 +139,10 @@ void image_put_aside(const struct image *image, size_t i, const struct image_hel
 
         unheld_parts(image, w, k, held, parts);
         for (int n = 0; n < 2; n++)
-            stage_part(image, k, &parts[n], aside + at[k] + place_aside(&held[k], parts[n].begin));
+            TRY(stage_part(image, k, &parts[n],
+                           aside + at[k] + place_aside(&held[k], parts[n].begin), err));
     }
+    return SIDESTEP_OK;
 }
 
 void image_stage_aside(const struct image *image, size_t i, const struct image_held *held,
@@ -169,10 +181,11 @@ void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer)
     zero(w, buffer, at, w->offset + w->bytes);
 }
 
-void image_stage(const struct image *image, size_t i, uint8_t *buffer)
+enum sidestep_status image_stage(const struct image *image, size_t i, uint8_t *buffer,
+                                 struct sidestep_error *err)
 {
     image_stage_frame(image, i, buffer);
-    image_stage_data(image, i, NULL, buffer);
+    return image_stage_data(image, i, NULL, buffer, err);
 }
 
 void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* convert.c -- `sidestep convert`: options into those of sidestep_convert(), and what came of it.
+ */
+#include "arguments.h"
+#include "check.h"
+#include "escape.h"
+#include "json.h"
+#include "output.h"
+#include "progress.h"
+#include "quantity.h"
+#include "units.h"
+
+#include <string.h>
+
+#define MAX_THREADS 64
+#define MAX_RANKS 64
+
+static const char *const formats[] = {
+    [SIDESTEP_FORMAT_AUTO] = "",
+    [SIDESTEP_FORMAT_DCP] = "dcp",
+    [SIDESTEP_FORMAT_SAFETENSORS] = "safetensors",
+    [SIDESTEP_FORMAT_TORCH] = "torch",
+    [SIDESTEP_FORMAT_NPZ] = "npz",
+};
+
+/* The arguments that the options point into. */
+struct lists {
+    const char *include[CLI_MAX_MANY];
+    const char *exclude[CLI_MAX_MANY];
+    const char *rename[CLI_MAX_MANY];
+};
+
+static void take_words(const struct cli *cli, struct sidestep_convert_options *o)
+{
+    const char *to = cli->options[CLI_OPTION_TO], *objects = cli->options[CLI_OPTION_OBJECTS];
+
+    for (size_t i = 0; to != NULL && i < sizeof(formats) / sizeof(formats[0]); i++)
+        if (strcmp(formats[i], to) == 0)
+            o->to = (enum sidestep_format)i;
+    if (objects != NULL && strcmp(objects, "skip") == 0)
+        o->objects = SIDESTEP_OBJECTS_SKIP;
+    if (objects != NULL && strcmp(objects, "aside") == 0)
+        o->objects = SIDESTEP_OBJECTS_ASIDE;
+    o->mapping = cli->options[CLI_OPTION_MAPPING];
+    o->compress = cli->options[CLI_OPTION_COMPRESS];
+    o->flags = (cli_has(cli, CLI_OPTION_FORCE) ? SIDESTEP_CONVERT_REPLACE : 0) |
+               (cli_has(cli, CLI_OPTION_MODEL_ONLY) ? SIDESTEP_CONVERT_MODEL_ONLY : 0) |
+               (cli_has(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_CONVERT_DRY_RUN : 0);
+}
+
+/* NULL, or the option whose argument is wrong. */
+static const char *take_numbers(const struct cli *cli, struct sidestep_convert_options *o)
+{
+    unsigned long number = 0;
+
+    if (cli_has(cli, CLI_OPTION_THREADS)) {
+        if (!cli_arguments_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &number))
+            return "threads: not a number from 1 to 64";
+        o->threads = (uint32_t)number;
+    }
+    if (cli_has(cli, CLI_OPTION_RANKS)) {
+        if (!cli_arguments_number(cli->options[CLI_OPTION_RANKS], MAX_RANKS, &number))
+            return "ranks: not a number from 1 to 64";
+        o->ranks = (uint32_t)number;
+    }
+    if (cli_has(cli, CLI_OPTION_MAX_SHARD_SIZE) &&
+        !cli_quantity_size(cli->options[CLI_OPTION_MAX_SHARD_SIZE], &o->max_shard_bytes))
+        return "max-shard-size: not a size, as 5GB";
+    if (cli_has(cli, CLI_OPTION_DTYPE)) {
+        o->dtype = sidestep_dtype_from_name(cli->options[CLI_OPTION_DTYPE]);
+        if (o->dtype == SIDESTEP_DTYPE_NONE)
+            return "dtype: not the name of a dtype, as bfloat16";
+    }
+    return NULL;
+}
+
+static void json_list(struct cli_json *json, const char *key, const char *const *texts,
+                      size_t count)
+{
+    cli_json_open(json, key, '[');
+    for (size_t i = 0; i < count; i++)
+        cli_json_text(json, NULL, texts[i]);
+    cli_json_close(json, ']');
+}
+
+static void print_json(const struct cli *cli, const struct sidestep_convert_report *report)
+{
+    struct cli_json json = {.out = cli->out};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_text(&json, "source", cli->operands[0]);
+    cli_json_text(&json, "destination", cli->operands[1]);
+    cli_json_text(&json, "from", report->from);
+    cli_json_text(&json, "to", report->to);
+    cli_json_bool(&json, "dry_run", cli_has(cli, CLI_OPTION_DRY_RUN));
+    cli_json_uint(&json, "tensors", report->tensor_count);
+    cli_json_uint(&json, "objects", report->object_count);
+    cli_json_uint(&json, "tensor_bytes", report->tensor_bytes);
+    cli_json_uint(&json, "bytes_read", report->bytes_read);
+    json_list(&json, "files", report->files, report->file_count);
+    json_list(&json, "left_out", report->left_out, report->left_out_count);
+    cli_json_text(&json, "aside", report->aside);
+    json_list(&json, "overflows", report->overflows, report->overflow_count);
+    cli_json_close(&json, '}');
+    cli_json_end(&json);
+}
+
+static void print_text(const struct cli *cli, const struct sidestep_convert_report *report)
+{
+    char size[CLI_UNITS_ROOM];
+
+    cli_units_size(size, report->tensor_bytes);
+    fprintf(cli->out, "%s%s to %s: %zu tensors, %zu objects, %s\n",
+            cli_has(cli, CLI_OPTION_DRY_RUN) ? "would convert " : "", report->from, report->to,
+            report->tensor_count, report->object_count, size);
+    if (report->aside != NULL)
+        cli_output_note(cli, "%zu objects are in '%s'", report->left_out_count, report->aside);
+    for (size_t i = 0; report->aside == NULL && i < report->left_out_count; i++)
+        cli_output_note(cli, "left out: object '%s'", report->left_out[i]);
+    for (size_t i = 0; i < report->overflow_count; i++)
+        cli_output_note(cli, "overflowed: %s", report->overflows[i]);
+}
+
+int cli_convert_run(const struct cli *cli)
+{
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+    struct sidestep_convert_report report = {0};
+    struct sidestep_error err = {0};
+    struct cli_progress progress;
+    struct lists lists;
+    const char *wrong = take_numbers(cli, &options);
+
+    if (wrong != NULL)
+        return cli_output_usage(cli, "convert: --%s", wrong);
+    take_words(cli, &options);
+    options.include = lists.include;
+    options.include_count = cli_many(cli, CLI_OPTION_INCLUDE, lists.include);
+    options.exclude = lists.exclude;
+    options.exclude_count = cli_many(cli, CLI_OPTION_EXCLUDE, lists.exclude);
+    options.rename = lists.rename;
+    options.rename_count = cli_many(cli, CLI_OPTION_RENAME, lists.rename);
+    options.on_progress = cli_progress_show;
+    options.context = &progress;
+    options.cancel = cli_check_cancel();
+    cli_check_watch_interrupts();
+    cli_progress_begin(&progress, cli, cli->operands[1]);
+    enum sidestep_status status =
+        sidestep_convert(cli->operands[0], cli->operands[1], &options, &report, &err);
+    cli_progress_end(&progress);
+    if (status != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
+    if (cli_has(cli, CLI_OPTION_JSON))
+        print_json(cli, &report);
+    else
+        print_text(cli, &report);
+    sidestep_convert_report_release(&report);
+    return 0;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* show_stats.c -- `sidestep show --stats`: what the elements of the tensors are like. */
+#include "show.h"
+
+#include "check.h"
+#include "memory.h"
+#include "progress.h"
+#include "table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBER_ROOM 32
+
+enum sidestep_status cli_show_read_stats(struct cli_show *show, struct sidestep_error *err)
+{
+    struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
+    struct sidestep_tensor_stats *tensors;
+    struct cli_progress progress;
+    enum sidestep_status status;
+    size_t count = 0;
+
+    show->stats = cli_memory_get(show->entry_count * sizeof(*show->stats));
+    memset(show->stats, 0, show->entry_count * sizeof(*show->stats));
+    tensors = cli_memory_get(show->entry_count * sizeof(*tensors));
+    for (size_t i = 0; i < show->entry_count; i++)
+        if (!show->entries[i]->is_object)
+            tensors[count++] = (struct sidestep_tensor_stats){.name = show->entries[i]->name};
+    options.on_progress = cli_progress_show;
+    options.context = &progress;
+    options.cancel = cli_check_cancel();
+    cli_check_watch_interrupts();
+    cli_progress_begin(&progress, show->cli, show->cli->operands[0]);
+    status = sidestep_checkpoint_stats(show->checkpoint, tensors, count, &options, err);
+    cli_progress_end(&progress);
+    for (size_t i = 0, k = 0; i < show->entry_count; i++)
+        if (!show->entries[i]->is_object)
+            show->stats[i] = tensors[k++];
+    free(tensors);
+    return status;
+}
+
+static void add_number(struct cli_table *table, bool known, double number)
+{
+    char text[NUMBER_ROOM];
+
+    snprintf(text, sizeof(text), "%.6g", number);
+    cli_table_add(table, NULL, known ? text : "-");
+}
+
+void cli_show_stats(const struct cli_show *show)
+{
+    static const struct cli_column columns[] = {
+        {"TENSOR", false}, {"DTYPE", false}, {"SHAPE", false}, {"MIN", true},
+        {"MAX", true},     {"MEAN", true},   {"NAN", true},    {"INF", true}};
+    struct cli_table table;
+
+    cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < show->entry_count; i++) {
+        const struct sidestep_entry *entry = show->entries[i];
+        const struct sidestep_tensor_stats *stats = &show->stats[i];
+        char *shape;
+
+        if (entry->is_object)
+            continue;
+        shape = cli_show_shape_text(entry->shape, entry->ndim);
+        cli_table_add(&table, NULL, entry->name);
+        cli_table_add(&table, NULL, entry->dtype_name);
+        cli_table_add(&table, NULL, shape);
+        add_number(&table, stats->has_range != 0, stats->min);
+        add_number(&table, stats->has_range != 0, stats->max);
+        add_number(&table, stats->has_mean != 0, stats->mean);
+        cli_table_add_count(&table, stats->nan_count);
+        cli_table_add_count(&table, stats->inf_count);
+        free(shape);
+    }
+    fputc('\n', show->cli->out);
+    cli_table_print(&table, show->cli->out, show->cli->color);
+}
+
+/* JSON has no infinities. */
+static void json_number(struct cli_json *json, const char *key, bool known, double number)
+{
+    if (!known)
+        cli_json_null(json, key);
+    else if (isinf(number))
+        cli_json_text(json, key, number < 0 ? "-Infinity" : "Infinity");
+    else
+        cli_json_real(json, key, number);
+}
+
+void cli_show_json_stats(struct cli_json *json, const struct sidestep_tensor_stats *stats)
+{
+    cli_json_open(json, "stats", '{');
+    cli_json_uint(json, "elements", stats->element_count);
+    json_number(json, "min", stats->has_range != 0, stats->min);
+    json_number(json, "max", stats->has_range != 0, stats->max);
+    json_number(json, "mean", stats->has_mean != 0, stats->mean);
+    cli_json_uint(json, "nan", stats->nan_count);
+    cli_json_uint(json, "inf", stats->inf_count);
+    cli_json_close(json, '}');
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* export.c -- see export.h. */
+#include "commit/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "base/random.h"
+#include "commit/name_list.h"
+#include "commit/sweep.h"
+
+static void format(const struct export *e, enum names_kind kind, char name[NAMES_MAX])
+{
+    names_format(kind, e->commit.save_id, 0, 0, name);
+}
+
+/* A directory whose files are all of the kind that would be there again. */
+static enum sidestep_status check_directory(struct export *e, bool (*is_known)(const char *name),
+                                            struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+
+    TRY(store_dir_open(e->commit.store, e->commit.parent, e->commit.name, &dir, err));
+    TRY(name_list_read(dir, &names, err));
+    if (names.count != 0 && !e->replace)
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists and is not empty", e->commit.path);
+    for (size_t i = 0; i < names.count; i++)
+        if (!is_known(names.names[i]) && names_parse(names.names[i]).kind != NAMES_EXPORT &&
+            names_parse(names.names[i]).kind != NAMES_PENDING)
+            return FAIL(err, SIDESTEP_EEXISTS,
+                        "'%s' is not replaced: it holds '%s', which no conversion makes",
+                        e->commit.path, names.names[i]);
+    e->exists = names.count != 0;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_destination(struct export *e, bool (*is_known)(const char *name),
+                                              struct sidestep_error *err)
+{
+    struct store_stat stat;
+    enum sidestep_status status = store_stat(e->commit.parent, e->commit.name, &stat, err);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    TRY(status);
+    if (stat.kind != (e->is_file ? STORE_FILE : STORE_DIRECTORY))
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists, and is no %s", e->commit.path,
+                    e->is_file ? "file" : "directory");
+    if (!e->is_file)
+        return check_directory(e, is_known, err);
+    if (!e->replace)
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists", e->commit.path);
+    e->exists = true;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status make_marker(struct export *e, struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+
+    format(e, NAMES_EXPORT, name);
+    return commit_write_file(e->commit.dir, name, "", 0, err);
+}
+
+enum sidestep_status export_begin(struct export *e, struct store *store, struct clock *clock,
+                                  const char *path, bool is_file, bool replace,
+                                  bool (*is_known)(const char *name), struct sidestep_error *err)
+{
+    uint8_t id[SAVE_ID_BYTES];
+
+    *e = (struct export){.is_file = is_file, .replace = replace};
+    e->commit = (struct commit){.store = store, .clock = clock, .world_size = 1, .step = -1};
+    TRY(commit_open(&e->commit, path, err));
+    TRY(check_destination(e, is_known, err));
+    TRY(random_bytes(id, sizeof(id), err));
+    TRY(commit_begin_aside(&e->commit, id, err));
+    return make_marker(e, err);
+}
+
+enum sidestep_status export_create(struct export *e, const char *name, uint32_t flags,
+                                   struct store_file **file, struct sidestep_error *err)
+{
+    return store_file_create(e->commit.dir, name, flags, file, err);
+}
+
+/* From the hidden directory into the parent. */
+static enum sidestep_status put_file(struct export *e, const char *name, struct sidestep_error *err)
+{
+    enum store_rename_mode mode = e->replace ? STORE_REPLACE : STORE_NOREPLACE;
+    enum sidestep_status status =
+        store_rename(e->commit.dir, name, e->commit.parent, name, mode, err);
+
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(e->commit.dir, name, e->commit.parent, name, STORE_REPLACE, err);
+    return status;
+}
+
+/* The hidden directory becomes the destination; what was there takes its name, to be removed. */
+static enum sidestep_status put_directory(struct export *e, struct sidestep_error *err)
+{
+    char saving[NAMES_MAX];
+
+    format(e, NAMES_SAVING, saving);
+    if (!e->exists) /* or empty: then the rename replaces it */
+        return store_rename(e->commit.parent, saving, e->commit.parent, e->commit.name,
+                            STORE_REPLACE, err);
+    enum sidestep_status status = store_rename(e->commit.parent, saving, e->commit.parent,
+                                               e->commit.name, STORE_EXCHANGE, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "this storage cannot exchange two directories: remove '%s' first",
+                    e->commit.path);
+    return status;
+}
+
+/* What the exchange took out: all of it is known. */
+static void remove_old(struct export *e)
+{
+    char saving[NAMES_MAX], marker[NAMES_MAX];
+    OWNED_DIR *old = NULL;
+
+    format(e, NAMES_SAVING, saving);
+    format(e, NAMES_EXPORT, marker);
+    if (store_dir_open(e->commit.store, e->commit.parent, saving, &old, NULL) == SIDESTEP_OK &&
+        commit_write_file(old, marker, "", 0, NULL) == SIDESTEP_OK)
+        (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
+}
+
+/* The marks have done their duty. */
+static void remove_marks(struct export *e)
+{
+    char name[NAMES_MAX];
+
+    format(e, NAMES_EXPORT, name);
+    (void)store_unlink(e->commit.dir, name, NULL);
+    format(e, NAMES_PENDING, name);
+    (void)store_unlink(e->commit.dir, name, NULL);
+}
+
+enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
+{
+    char saving[NAMES_MAX];
+
+    format(e, NAMES_SAVING, saving);
+    TRY(store_dir_sync(e->commit.dir, err));
+    if (e->is_file) {
+        if (e->side != NULL)
+            TRY(put_file(e, e->side, err));
+        TRY(put_file(e, e->commit.name, err));
+        TRY(store_dir_sync(e->commit.parent, err));
+        return SIDESTEP_OK; /* export_end() removes the rest */
+    }
+    TRY(put_directory(e, err));
+    enum sidestep_status status = store_dir_sync(e->commit.parent, err);
+    remove_marks(e);
+    if (e->exists)
+        remove_old(e);
+    store_dir_close(TAKE(e->commit.dir)); /* it is the user's now */
+    return status;
+}
+
+void export_end(struct export *e)
+{
+    char saving[NAMES_MAX];
+
+    if (e->commit.dir != NULL) {
+        format(e, NAMES_SAVING, saving);
+        (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
+    }
+    commit_close(&e->commit);
+}

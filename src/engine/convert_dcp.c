@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * convert_dcp.c -- to a checkpoint of ours: a save like any other, of a state whose tensors are
+ * read while they are saved, through a small pool.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "comm/local.h"
+#include "engine/convert.h"
+#include "model/state_dict.h"
+
+#define POOL_BYTES ((uint64_t)64 << 20) /* of all ranks, unless they need more */
+#define MIN_POOL_BYTES ((uint64_t)16 << 20)
+
+static enum sidestep_status read_tensor(void *context, size_t tensor, const struct box *box,
+                                        uint64_t begin, uint64_t bytes, uint8_t *to,
+                                        struct sidestep_error *err)
+{
+    struct convert *c = context;
+
+    bool is_last = false;
+
+    TRY(convert_read(c, tensor, box, begin, bytes, to, err));
+    TRY(convert_progress(c, bytes, &is_last, err));
+    /* Whatever is wrong with what was read must be known before the save commits. */
+    return is_last ? tensor_bytes_finish(c->bytes, err) : SIDESTEP_OK;
+}
+
+static enum sidestep_status add_object(struct convert *c, const struct convert_object *o,
+                                       struct sidestep_state_dict *state,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_error why = {0};
+    OWNED void *bytes = NULL;
+    size_t length = 0;
+    enum sidestep_status status = convert_object_bytes(c, o, &bytes, &length, &why);
+
+    if (status == SIDESTEP_OK)
+        return sidestep_state_dict_add_bytes(state, o->name, o->path, o->path_length, bytes, length,
+                                             err);
+    /* Only of torch.save(), where an object has no bytes of its own that could be kept. */
+    if (status == SIDESTEP_EUNSUPPORTED && c->options.objects == SIDESTEP_OBJECTS_SKIP)
+        return convert_leave_out(c, o, err);
+    if (err != NULL)
+        *err = why;
+    return status;
+}
+
+static enum sidestep_status add_objects(struct convert *c, struct sidestep_state_dict *state,
+                                        struct sidestep_error *err)
+{
+    for (size_t i = 0; i < c->object_count; i++)
+        TRY(add_object(c, &c->objects[i], state, err));
+    c->object_count -= c->left_out_count;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status fill_state(struct convert *c, const struct state_reader *reader,
+                                       struct sidestep_state_dict *state,
+                                       struct sidestep_error *err)
+{
+    /* All ranks have all; the save divides it among them. */
+    uint32_t replicated = c->options.ranks > 1 ? SIDESTEP_TENSOR_REPLICATED : 0;
+
+    for (size_t i = 0; i < c->tensor_count; i++) {
+        const struct convert_tensor *t = &c->tensors[i];
+        uint32_t grad = t->from->requires_grad ? SIDESTEP_TENSOR_REQUIRES_GRAD : 0;
+        struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                         .name = t->name,
+                                         .dtype = t->dtype,
+                                         .ndim = t->from->ndim,
+                                         .shape = t->from->shape,
+                                         .flags = grad | replicated,
+                                         .path = t->path,
+                                         .path_length = t->path_length};
+        TRY(state_dict_add_read(state, &tensor, reader, i, err));
+    }
+    return add_objects(c, state, err);
+}
+
+/* What the ranks save together. */
+struct saving {
+    struct convert *c;
+    const struct sidestep_state_dict *state;
+};
+
+/* On each rank. */
+static enum sidestep_status save(const struct sidestep_comm *comm, void *context,
+                                 struct sidestep_error *err)
+{
+    const struct saving *s = context;
+    const struct convert *c = s->c;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
+    unsigned ranks = comm != NULL ? (unsigned)comm->size : 1;
+
+    options.comm = comm;
+    options.threads = (uint32_t)max_u64(1, c->threads / ranks);
+    options.pool_bytes = max_u64(POOL_BYTES / ranks, MIN_POOL_BYTES);
+    how.flags = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0 ? 0 : SIDESTEP_SAVE_NO_REPLACE;
+    how.has_step = c->reader->has_manifest && c->reader->manifest.step >= 0;
+    how.step = how.has_step != 0 ? (uint64_t)c->reader->manifest.step : 0;
+    TRY(sidestep_engine_open(&engine, &options, err));
+    enum sidestep_status status = sidestep_save(engine, c->destination, s->state, &how, NULL, err);
+    enum sidestep_status closed =
+        sidestep_engine_close(&engine, status == SIDESTEP_OK ? err : NULL);
+    return status != SIDESTEP_OK ? status : closed;
+}
+
+static enum sidestep_status save_all(struct convert *c, const struct sidestep_state_dict *state,
+                                     struct sidestep_error *err)
+{
+    struct saving saving = {.c = c, .state = state};
+
+    if (c->options.ranks <= 1)
+        return save(NULL, &saving, err);
+    return local_run((int32_t)c->options.ranks, save, &saving, err);
+}
+
+enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err)
+{
+    const struct state_reader reader = {.read = read_tensor, .context = c};
+    struct sidestep_state_dict *state = NULL;
+
+    TRY(sidestep_state_dict_new(&state, err));
+    enum sidestep_status status = fill_state(c, &reader, state, err);
+    if (status == SIDESTEP_OK && (c->options.flags & SIDESTEP_CONVERT_DRY_RUN) == 0)
+        status = save_all(c, state, err);
+    sidestep_state_dict_free(&state);
+    return status;
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* torch_file.c -- see torch_file.h. */
+#include "format/torch_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "base/table.h"
+#include "base/utf8.h"
+#include "format/archive_dtype.h"
+#include "format/archive_rebuild.h"
+#include "format/archive_zip.h"
+#include "format/pickle.h"
+#include "model/path.h"
+#include "model/shown.h"
+
+struct walk {
+    struct arena *arena;
+    const struct archive_zip *zip;
+    struct table members; /* index of a member by its name */
+    bool is_big;          /* byte order */
+    struct torch_file_entry *entries;
+    size_t count, room;
+    struct sidestep_path_item path[SIDESTEP_MAX_PATH_ITEMS];
+    uint32_t depth;
+    struct sidestep_error *err;
+};
+
+/* ---------------------------------------------------------------- what a node is */
+
+/* The dict that a node is or makes; NULL: it is none. */
+static const struct pickle_node *mapping_of(const struct pickle_node *node)
+{
+    static const struct pickle_node empty = {.kind = PICKLE_DICT};
+
+    if (node->kind == PICKLE_DICT)
+        return node;
+    if (node->kind != PICKLE_REDUCE ||
+        (!pickle_is_global(node->as.call.callable, "collections OrderedDict") &&
+         !pickle_is_global(node->as.call.callable, "collections defaultdict")))
+        return NULL;
+    const struct pickle_node *items = node->as.call.items;
+    if (items == NULL)
+        return &empty;
+    return items->kind == PICKLE_DICT ? items : NULL;
+}
+
+/* The call that makes the tensor; NULL: it is none. */
+static const struct pickle_node *tensor_of(const struct pickle_node *node, bool *requires_grad)
+{
+    *requires_grad = false;
+    if (node->kind != PICKLE_REDUCE || node->as.call.callable->kind != PICKLE_GLOBAL)
+        return NULL;
+    if (pickle_is_global(node->as.call.callable, "torch._utils _rebuild_parameter") ||
+        pickle_is_global(node->as.call.callable, "torch._utils _rebuild_parameter_with_state")) {
+        const struct pickle_node *args = node->as.call.args;
+        if (args == NULL || args->kind != PICKLE_TUPLE || args->as.seq.count < 3)
+            return NULL;
+        *requires_grad =
+            args->as.seq.items[1]->kind == PICKLE_BOOL && args->as.seq.items[1]->as.boolean;
+        node = args->as.seq.items[0];
+        if (node->kind != PICKLE_REDUCE || node->as.call.callable->kind != PICKLE_GLOBAL)
+            return NULL;
+    }
+    const char *callable = node->as.call.callable->as.text.bytes;
+    return strncmp(callable, "torch._utils _rebuild_", 22) == 0 ? node : NULL;
+}
+
+/* Recursion: no deeper than the pickle's own limit. */
+static bool is_taken_apart(const struct pickle_node *node)
+{
+    bool requires_grad;
+
+    if (mapping_of(node) != NULL)
+        return true;
+    if (node->kind != PICKLE_LIST)
+        return false;
+    for (size_t i = 0; i < node->as.seq.count; i++) {
+        const struct pickle_node *item = node->as.seq.items[i];
+        if (tensor_of(item, &requires_grad) != NULL || is_taken_apart(item))
+            return true;
+    }
+    return false;
+}
+
+static bool is_text_key(const struct pickle_node *key)
+{
+    return key->kind == PICKLE_STR && utf8_is_valid(key->as.text.bytes, key->as.text.length);
+}
+
+/* Can all keys be steps of a path? */
+static bool has_names(const struct pickle_node *mapping)
+{
+    for (size_t i = 0; i < mapping->as.seq.count; i += 2)
+        if (!is_text_key(mapping->as.seq.items[i]) && mapping->as.seq.items[i]->kind != PICKLE_INT)
+            return false;
+    return true;
+}
+
+/* ---------------------------------------------------------------- entries */
+
+/* The name that the path spells, and a copy of it. */
+static enum sidestep_status name_entry(struct walk *w, struct torch_file_entry *entry)
+{
+    OWNED_BUFFER name = {0};
+    char decimal[PATH_DECIMAL_BYTES];
+
+    for (uint32_t i = 0; i < w->depth; i++) {
+        if (i != 0)
+            buffer_put_u8(&name, '.');
+        buffer_put_text(&name, path_text(&w->path[i], decimal));
+    }
+    buffer_put_u8(&name, '\0');
+    TRY(buffer_check(&name, w->err));
+    if (name.length == 1 || name.length > SIDESTEP_MAX_NAME)
+        return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
+                    "torch.save: a value has a name of %zu bytes; 1 to %d can be read",
+                    name.length - 1, SIDESTEP_MAX_NAME);
+    entry->path_length = w->depth;
+    entry->path = arena_copy(w->arena, w->path, w->depth * sizeof(*w->path));
+    entry->name = arena_copy(w->arena, name.bytes, name.length);
+    return entry->path != NULL && entry->name != NULL ? SIDESTEP_OK
+                                                      : FAIL_NOMEM(w->err, name.length);
+}
+
+static enum sidestep_status new_entry(struct walk *w, struct torch_file_entry **out)
+{
+    if (w->count == TORCH_FILE_MAX_ENTRIES)
+        return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "torch.save: it has more than %u values",
+                    TORCH_FILE_MAX_ENTRIES);
+    if (w->count == w->room) {
+        size_t room = w->room != 0 ? w->room * 2 : 64;
+        struct torch_file_entry *entries = memory_resize(w->entries, room, sizeof(*entries));
+        if (entries == NULL)
+            return FAIL_NOMEM(w->err, room * sizeof(*entries));
+        w->entries = entries;
+        w->room = room;
+    }
+    *out = &w->entries[w->count];
+    **out = (struct torch_file_entry){0};
+    return name_entry(w, *out);
+}
+
+static enum sidestep_status find_storage(struct walk *w, const struct archive_storage *storage,
+                                         struct archive_tensor *tensor)
+{
+    char name[64];
+    int length = snprintf(name, sizeof(name), "data/%s", storage->key);
+    size_t i =
+        length > 0 && (size_t)length < sizeof(name) ? table_find(&w->members, name) : SIZE_MAX;
+
+    if (i == SIZE_MAX)
+        return FAIL(w->err, SIDESTEP_ECORRUPT, "it has no 'data/%s'",
+                    shown_name(storage->key).text);
+    const struct archive_member *member = &w->zip->members[i];
+    if (member->size != storage->bytes)
+        return FAIL(w->err, SIDESTEP_ECORRUPT, "%s has %llu bytes, data.pkl wants %llu", name,
+                    (unsigned long long)member->size, (unsigned long long)storage->bytes);
+    tensor->data_offset = member->data_offset;
+    tensor->data_bytes = member->size;
+    tensor->data_crc = member->crc;
+    tensor->has_crc = member->has_crc;
+    tensor->swapped = w->is_big && archive_dtype_of(tensor->dtype)->component_bytes > 1;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_tensor(struct walk *w, const struct pickle_node *call,
+                                       bool requires_grad)
+{
+    struct archive_tensor *tensor = arena_new(w->arena, 1, sizeof(*tensor));
+    struct archive_storage storage = {0};
+    struct torch_file_entry *entry;
+
+    if (tensor == NULL)
+        return FAIL_NOMEM(w->err, sizeof(*tensor));
+    TRY(new_entry(w, &entry));
+    enum sidestep_status status = archive_rebuild_tensor(call, tensor, &storage, w->err);
+    if (status == SIDESTEP_OK)
+        status = find_storage(w, &storage, tensor);
+    if (status != SIDESTEP_OK) {
+        error_wrap(w->err, "'%s'", shown_name(entry->name).text);
+        return status;
+    }
+    entry->tensor = tensor;
+    entry->requires_grad = requires_grad;
+    w->count++;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_object(struct walk *w, const struct pickle_node *node)
+{
+    struct torch_file_entry *entry;
+
+    TRY(new_entry(w, &entry));
+    entry->object = node;
+    w->count++;
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- the walk */
+
+/* Recursion: no deeper than SIDESTEP_MAX_PATH_ITEMS. */
+static enum sidestep_status walk_value(struct walk *w, const struct pickle_node *node);
+
+static enum sidestep_status walk_step(struct walk *w, const struct sidestep_path_item *step,
+                                      const struct pickle_node *node)
+{
+    if (w->depth == SIDESTEP_MAX_PATH_ITEMS)
+        return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
+                    "torch.save: its dicts and lists are more than %d deep",
+                    SIDESTEP_MAX_PATH_ITEMS);
+    w->path[w->depth++] = *step;
+    TRY(walk_value(w, node));
+    w->depth--;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status walk_mapping(struct walk *w, const struct pickle_node *mapping)
+{
+    for (size_t i = 0; i < mapping->as.seq.count; i += 2) {
+        const struct pickle_node *key = mapping->as.seq.items[i];
+        struct sidestep_path_item step = {0};
+
+        if (key->kind == PICKLE_INT) {
+            step.index = key->as.integer;
+            step.flags = SIDESTEP_PATH_INT_KEY;
+        } else {
+            step.key = key->as.text.bytes;
+        }
+        TRY(walk_step(w, &step, mapping->as.seq.items[i + 1]));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status walk_list(struct walk *w, const struct pickle_node *list)
+{
+    for (size_t i = 0; i < list->as.seq.count; i++) {
+        struct sidestep_path_item step = {.index = (int64_t)i};
+
+        TRY(walk_step(w, &step, list->as.seq.items[i]));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status walk_value(struct walk *w, const struct pickle_node *node)
+{
+    const struct pickle_node *mapping = mapping_of(node);
+    bool requires_grad;
+    const struct pickle_node *tensor = tensor_of(node, &requires_grad);
+
+    if (tensor != NULL)
+        return add_tensor(w, tensor, requires_grad);
+    if (mapping != NULL && (mapping->as.seq.count != 0 || w->depth == 0) && has_names(mapping))
+        return walk_mapping(w, mapping);
+    if (mapping == NULL && node->kind == PICKLE_LIST && is_taken_apart(node))
+        return walk_list(w, node);
+    return add_object(w, node);
+}
+
+static enum sidestep_status walk_root(struct walk *w, const struct pickle_node *root)
+{
+    struct sidestep_path_item only = {.key = "tensor"};
+    bool requires_grad;
+
+    if (tensor_of(root, &requires_grad) != NULL)
+        return walk_step(w, &only, root);
+    if (!is_taken_apart(root) || (mapping_of(root) != NULL && !has_names(mapping_of(root)))) {
+        const struct pickle_node *class = root->kind == PICKLE_REDUCE || root->kind == PICKLE_OBJECT
+                                              ? root->as.call.callable
+                                              : NULL;
+        return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
+                    "torch.save: it holds %s%s, not a dict or list of tensors; save the "
+                    "state_dict() of a module",
+                    class != NULL && class->kind == PICKLE_GLOBAL ? "an object of class " : "",
+                    class != NULL && class->kind == PICKLE_GLOBAL
+                        ? shown_name(class->as.text.bytes).text
+                        : "something else");
+    }
+    return walk_value(w, root);
+}
+
+/* ---------------------------------------------------------------- the file */
+
+static enum sidestep_status index_members(struct walk *w)
+{
+    size_t existing;
+
+    for (size_t i = 0; i < w->zip->count; i++) {
+        const struct archive_member *member = &w->zip->members[i];
+        char *name = arena_strndup(w->arena, member->name, member->name_length);
+
+        if (name == NULL)
+            return FAIL_NOMEM(w->err, member->name_length);
+        TRY(table_insert(&w->members, name, i, &existing, w->err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_names(const struct walk *w)
+{
+    OWNED_TABLE names = {0};
+    size_t existing;
+
+    for (size_t i = 0; i < w->count; i++) {
+        TRY(table_insert(&names, w->entries[i].name, i, &existing, w->err));
+        if (existing != SIZE_MAX)
+            return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
+                        "torch.save: two of its values are called '%s', as names are their keys "
+                        "joined by dots",
+                        shown_name(w->entries[i].name).text);
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_with(struct walk *w, struct archive_zip *zip,
+                                      struct torch_file *out)
+{
+    struct pickle_node *root = NULL;
+
+    TRY(archive_read_begin(zip, &w->is_big, w->err));
+    TRY(archive_read_pickle(zip, ARCHIVE_LARGE_MAX_PICKLE_BYTES, w->arena, &root, w->err));
+    w->arena->limit_bytes = 0; /* what follows is bounded by what was read */
+    TRY(index_members(w));
+    TRY(walk_root(w, root));
+    TRY(check_names(w));
+    out->entries = arena_copy(w->arena, w->entries, w->count * sizeof(*w->entries));
+    out->count = w->count;
+    return out->entries != NULL ? SIDESTEP_OK : FAIL_NOMEM(w->err, w->count * sizeof(*w->entries));
+}
+
+enum sidestep_status torch_file_read(const struct source *source, struct arena *arena,
+                                     struct torch_file *out, struct sidestep_error *err)
+{
+    OWNED_ARCHIVE_ZIP zip = {.is_large = true};
+    struct walk w = {.arena = arena, .zip = &zip, .err = err};
+
+    *out = (struct torch_file){0};
+    TRY(archive_zip_open(&zip, source, 0, source->length, err));
+    enum sidestep_status status = read_with(&w, &zip, out);
+    table_release(&w.members);
+    free(w.entries);
+    return status;
+}
+
+static void free_value(struct sidestep_value **value)
+{
+    sidestep_value_free(value);
+}
+
+enum sidestep_status torch_file_object(const void *object, struct buffer *out,
+                                       struct sidestep_error *err)
+{
+    OWNED_BY(free_value) struct sidestep_value *value = NULL;
+
+    TRY(pickle_to_plain_value(object, &value, err));
+    return archive_object_write(value, out, err);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * torch_file.h -- a file of torch.save(): the zip of a pickle, which has the nesting, and of the
+ * storages of its tensors.  Nothing in it is executed: dicts, lists and tensors are recognised, and
+ * all else is data, or left alone.
+ */
+#ifndef FORMAT_TORCH_FILE_H
+#define FORMAT_TORCH_FILE_H
+
+#include "base/memory.h"
+#include "format/archive.h"
+
+#define TORCH_FILE_MAX_ENTRIES 1000000u
+
+struct torch_file_entry {
+    const char *name; /* its path, joined by dots */
+    const struct sidestep_path_item *path;
+    uint32_t path_length;
+    bool requires_grad;
+    const struct archive_tensor *tensor; /* its places are in the file; NULL: an object */
+    const void *object;                  /* for torch_file_object() */
+};
+
+struct torch_file {
+    struct torch_file_entry *entries; /* in the order of the pickle */
+    size_t count;
+};
+
+/* Takes a state dict apart by the rules of torch.distributed.checkpoint: dicts always, lists if
+ * there are tensors or dicts in them; empty ones, tuples and everything else are objects.  All
+ * lives in ${arena}.  Reads the directory and the pickle.  EUNSUPPORTED: the file does not hold
+ * dicts or lists of tensors, or a part of it has no name. */
+enum sidestep_status torch_file_read(const struct source *source, struct arena *arena,
+                                     struct torch_file *out, struct sidestep_error *err);
+
+/* Append an object as an archive of its own.  EUNSUPPORTED: there is something in it that is not
+ * data. */
+enum sidestep_status torch_file_object(const void *object, struct buffer *out,
+                                       struct sidestep_error *err);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* box_range_test.c -- stretches of a box and of a chunk, against counting. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/box_range.h"
+#include "support/prng.h"
+
+#define DIMS 3u
+#define ITEM 3u /* bytes of an element: so that a stretch may cut one */
+
+static bool contains(const struct box *box, const int64_t at[DIMS])
+{
+    for (uint32_t d = 0; d < DIMS; d++)
+        if (at[d] < box->offsets[d] || at[d] >= box->offsets[d] + box->lengths[d])
+            return false;
+    return true;
+}
+
+/* Where an element stands in a box that has it. */
+static uint64_t place(const struct box *box, const int64_t at[DIMS])
+{
+    uint64_t n = 0;
+
+    for (uint32_t d = 0; d < DIMS; d++)
+        n = n * (uint64_t)box->lengths[d] + (uint64_t)(at[d] - box->offsets[d]);
+    return n;
+}
+
+/* The same by looking at every byte. */
+static bool count_range(const struct box *box, uint64_t begin, uint64_t end,
+                        const struct box *chunk, uint64_t *first, uint64_t *last)
+{
+    bool found = false;
+
+    for (uint64_t n = begin; n < end; n++) {
+        int64_t at[DIMS];
+        uint64_t rest = n / ITEM;
+
+        for (uint32_t d = DIMS; d-- > 0;) {
+            at[d] = box->offsets[d] + (int64_t)(rest % (uint64_t)box->lengths[d]);
+            rest /= (uint64_t)box->lengths[d];
+        }
+        if (!contains(chunk, at))
+            continue;
+        uint64_t byte = place(chunk, at) * ITEM + n % ITEM;
+        if (!found)
+            *first = byte;
+        assert_true(!found || byte >= *last); /* the order is the same */
+        *last = byte + 1;
+        found = true;
+    }
+    return found;
+}
+
+static void random_box(struct prng *random, int64_t offsets[DIMS], int64_t lengths[DIMS])
+{
+    for (uint32_t d = 0; d < DIMS; d++) {
+        offsets[d] = (int64_t)prng_below(random, 4);
+        lengths[d] = (int64_t)prng_below(random, 4) + (prng_below(random, 8) != 0);
+    }
+}
+
+static void agrees_with_counting(void **test)
+{
+    struct prng random = prng_new(7);
+    unsigned found = 0;
+
+    (void)test;
+    for (unsigned i = 0; i < 20000; i++) {
+        int64_t numbers[4][DIMS];
+        random_box(&random, numbers[0], numbers[1]);
+        random_box(&random, numbers[2], numbers[3]);
+        struct box box = {DIMS, numbers[0], numbers[1]}, chunk = {DIMS, numbers[2], numbers[3]};
+        uint64_t bytes = box_volume(&box) * ITEM;
+        uint64_t begin = bytes != 0 ? prng_below(&random, bytes) : 0;
+        uint64_t end = begin + (bytes != 0 ? prng_below(&random, bytes - begin + 1) : 0);
+        uint64_t first = 0, last = 0, wanted_first = 0, wanted_last = 0;
+
+        bool wanted = count_range(&box, begin, end, &chunk, &wanted_first, &wanted_last);
+        assert_int_equal(box_range(&box, begin, end, ITEM, &chunk, &first, &last), wanted);
+        if (!wanted)
+            continue;
+        assert_int_equal(first, wanted_first);
+        assert_int_equal(last, wanted_last);
+        found++;
+    }
+    assert_true(found > 2000);
+}
+
+static void scalars_are_themselves(void **test)
+{
+    const struct box scalar = {0};
+    uint64_t first, last;
+
+    (void)test;
+    assert_true(box_range(&scalar, 1, 3, 4, &scalar, &first, &last));
+    assert_int_equal(first, 1);
+    assert_int_equal(last, 3);
+    assert_false(box_range(&scalar, 2, 2, 4, &scalar, &first, &last));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_counting),
+        cmocka_unit_test(scalars_are_themselves),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

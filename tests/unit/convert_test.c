@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * convert_test.c -- conversions of a training state, there and back, compared bit for bit; loads of
+ * what is no checkpoint; and every call failing once: then nothing is at the destination, and the
+ * source is what it was.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "sidestep/sidestep.h"
+#include "support/scratch.h"
+#include "support/world.h"
+
+#define SEED 5u
+
+static struct scratch scratch;
+static char source[128];
+
+static const char *in_scratch(const char *name)
+{
+    static char paths[4][128];
+    static unsigned next;
+    char *path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", scratch.path, name);
+    return path;
+}
+
+static int set_up(void **test)
+{
+    struct sidestep_engine *engine = NULL;
+    struct world world;
+
+    (void)test;
+    if (!scratch_make(&scratch, NULL))
+        return -1;
+    snprintf(source, sizeof(source), "%s/source", scratch.path);
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    world_fill(&world, SEED);
+    assert_int_equal(sidestep_engine_open(&engine, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_save(engine, source, world.state, NULL, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_engine_close(&engine, NULL), SIDESTEP_OK);
+    world_free(&world);
+    return 0;
+}
+
+static int tear_down(void **test)
+{
+    (void)test;
+    scratch_remove(&scratch);
+    return 0;
+}
+
+/* Is the whole state at ${path}? */
+static void expect_state(const char *path)
+{
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, true);
+    assert_int_equal(sidestep_engine_open(&engine, NULL, NULL), SIDESTEP_OK);
+    if (sidestep_load(engine, path, world.state, NULL, NULL, &err) != SIDESTEP_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(world_check(&world, SEED), 0);
+    assert_int_equal(sidestep_engine_close(&engine, NULL), SIDESTEP_OK);
+    world_free(&world);
+}
+
+static enum sidestep_status convert(const char *from, const char *to,
+                                    const struct sidestep_convert_options *options,
+                                    struct sidestep_error *err)
+{
+    struct sidestep_convert_report report;
+    enum sidestep_status status = sidestep_convert(from, to, options, &report, err);
+
+    sidestep_convert_report_release(&report);
+    return status;
+}
+
+static void expect_convert(const char *from, const char *to,
+                           const struct sidestep_convert_options *options)
+{
+    struct sidestep_error err = {0};
+
+    if (convert(from, to, options, &err) != SIDESTEP_OK)
+        fail_msg("%s", err.message);
+}
+
+static unsigned entries_of(const char *path)
+{
+    DIR *dir = opendir(path);
+    unsigned count = 0;
+
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    if (dir != NULL)
+        closedir(dir);
+    return count;
+}
+
+static void there_and_back_by_torch(void **test)
+{
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+
+    (void)test;
+    expect_convert(source, in_scratch("a.pt"), NULL);
+    expect_state(in_scratch("a.pt")); /* a load of what is no checkpoint */
+    expect_convert(in_scratch("a.pt"), in_scratch("back"), NULL);
+    expect_state(in_scratch("back"));
+    options.ranks = 3;
+    options.to = SIDESTEP_FORMAT_DCP;
+    expect_convert(source, in_scratch("three"), &options);
+    expect_state(in_scratch("three"));
+    options.ranks = 1;
+    expect_convert(in_scratch("three"), in_scratch("one"), &options);
+    expect_state(in_scratch("one"));
+}
+
+static void destinations_are_not_replaced(void **test)
+{
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+
+    (void)test;
+    expect_convert(source, in_scratch("b.pt"), NULL);
+    assert_int_equal(convert(source, in_scratch("b.pt"), NULL, NULL), SIDESTEP_EEXISTS);
+    options.flags = SIDESTEP_CONVERT_REPLACE;
+    expect_convert(source, in_scratch("b.pt"), &options);
+    options.to = SIDESTEP_FORMAT_SAFETENSORS;
+    assert_int_equal(convert(source, source, &options, NULL), SIDESTEP_EUNSUPPORTED);
+    options.objects = SIDESTEP_OBJECTS_SKIP;
+    options.include = (const char *[]){"*"};
+    options.include_count = 1;
+    options.dtype = SIDESTEP_FLOAT32;
+    assert_int_not_equal(convert(source, source, &options, NULL), SIDESTEP_OK);
+    expect_state(source);
+}
+
+static void options_are_checked(void **test)
+{
+    static const char *const bad[] = {"", "s", "s/a", "s/a/b", "s/(/b/", "x/a/b/", "s/a/b/q"};
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+
+    (void)test;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        options.rename = &bad[i];
+        options.rename_count = 1;
+        assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EINVAL);
+    }
+    options = (struct sidestep_convert_options)SIDESTEP_CONVERT_OPTIONS_INIT;
+    options.flags = 1u << 20;
+    assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EUNSUPPORTED);
+    options.flags = 0, options.ranks = 65;
+    assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EINVAL);
+    options.ranks = 2;
+    assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EINVAL);
+    options.ranks = 0, options.compress = "magic";
+    assert_int_equal(convert(source, in_scratch("c"), &options, NULL), SIDESTEP_EUNSUPPORTED);
+    options.compress = NULL, options.dtype = SIDESTEP_INT8;
+    assert_int_equal(convert(source, in_scratch("c"), &options, NULL), SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(convert(NULL, in_scratch("c"), NULL, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(convert(in_scratch("none"), in_scratch("c"), NULL, NULL), SIDESTEP_ENOTFOUND);
+    assert_int_equal(access(in_scratch("c.pt"), F_OK), -1);
+}
+
+static void names_are_chosen_and_changed(void **test)
+{
+    static const char *const include[] = {"*"}, *const rename[] = {"s/^(.)/new.\\1/", "s/a/A/g"};
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+    struct sidestep_checkpoint *before = NULL, *after = NULL;
+
+    (void)test;
+    options.include = include, options.include_count = 1;
+    options.rename = rename, options.rename_count = 2;
+    expect_convert(source, in_scratch("named.pt"), &options);
+    assert_int_equal(sidestep_checkpoint_open(source, &before, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_checkpoint_open(in_scratch("named.pt"), &after, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_checkpoint_count(before), sidestep_checkpoint_count(after));
+    for (size_t i = 0; i < sidestep_checkpoint_count(before); i++) {
+        char name[256];
+
+        snprintf(name, sizeof(name), "new.%s", sidestep_checkpoint_entry(before, i)->name);
+        for (char *c = name; *c != '\0'; c++)
+            *c = *c == 'a' ? 'A' : *c;
+        assert_non_null(sidestep_checkpoint_find(after, name));
+    }
+    sidestep_checkpoint_close(&before);
+    sidestep_checkpoint_close(&after);
+    options.rename = (const char *[]){"s/.*/same/"}, options.rename_count = 1;
+    assert_int_equal(convert(source, in_scratch("d.pt"), &options, NULL), SIDESTEP_EMISMATCH);
+    options.include = (const char *[]){"nobody"};
+    assert_int_equal(convert(source, in_scratch("d.pt"), &options, NULL), SIDESTEP_EMISMATCH);
+}
+
+static bool cancelled;
+
+static void cancel_it(void *context, uint64_t done, uint64_t total)
+{
+    (void)context;
+    assert_true(done <= total);
+    cancelled = true;
+}
+
+static void it_can_be_cancelled(void **test)
+{
+    static const char *const names[] = {"cancelled.pt", "cancelled"};
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+    unsigned before = entries_of(scratch.path);
+
+    (void)test;
+    for (unsigned i = 0; i < 2; i++) {
+        cancelled = true;
+        options.cancel = &cancelled;
+        options.on_progress = cancel_it;
+        options.to = i == 0 ? SIDESTEP_FORMAT_TORCH : SIDESTEP_FORMAT_DCP;
+        assert_int_equal(convert(source, in_scratch(names[i]), &options, NULL),
+                         SIDESTEP_ECANCELLED);
+    }
+    assert_int_equal(entries_of(scratch.path), before);
+}
+
+/* Each call fails once.  Where that is not fatal, the result is right. */
+static void fail_each(const char *from, const char *name, enum sidestep_format to)
+{
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+    struct sidestep_gc_report report;
+    unsigned long nth = 1, failures = 0;
+    unsigned step = 1;
+
+    options.to = to;
+    options.threads = 1;
+    for (bool fired = true; fired; nth += step) {
+        const char *path = in_scratch(name);
+
+        fault_arm("", nth, false, ENOSPC);
+        enum sidestep_status status = convert(from, path, &options, NULL);
+        fired = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        if (status == SIDESTEP_OK) {
+            expect_state(path);
+            struct scratch made;
+            snprintf(made.path, sizeof(made.path), "%s", path);
+            scratch_remove(&made);
+        } else {
+            assert_true(fired);
+            assert_int_equal(access(path, F_OK), -1);
+            failures++;
+        }
+        step = nth < 400 ? 1 : 37; /* all of the beginning, and enough of the rest */
+    }
+    assert_true(failures > 100);
+    assert_int_equal(sidestep_gc(scratch.path, 0, &report, NULL), SIDESTEP_OK);
+    sidestep_gc_report_release(&report);
+    expect_state(from);
+}
+
+static void every_call_may_fail(void **test)
+{
+    unsigned before;
+
+    (void)test;
+    expect_convert(source, in_scratch("f.pt"), NULL);
+    before = entries_of(scratch.path);
+    fail_each(source, "made.pt", SIDESTEP_FORMAT_TORCH);
+    fail_each(in_scratch("f.pt"), "made", SIDESTEP_FORMAT_DCP);
+    assert_int_equal(entries_of(scratch.path), before);
+}
+
+static void numbers_of_tensors(void **test)
+{
+    static const float values[] = {1, -3, 0.5f, __builtin_nanf(""), __builtin_inff(), 2.5f};
+    struct sidestep_tensor_stats stats[2] = {{.name = "w"}, {.name = "none"}};
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_state_dict *state = NULL;
+    struct sidestep_checkpoint *checkpoint = NULL;
+    struct sidestep_tensor t = SIDESTEP_TENSOR_INIT;
+
+    (void)test;
+    assert_int_equal(sidestep_engine_open(&engine, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_state_dict_new(&state, NULL), SIDESTEP_OK);
+    t.name = "w", t.dtype = SIDESTEP_FLOAT32, t.ndim = 1, t.shape = (int64_t[]){6};
+    t.data = (void *)(uintptr_t)values;
+    assert_int_equal(sidestep_state_dict_add_tensor(state, &t, NULL), SIDESTEP_OK);
+    t.name = "none", t.shape = (int64_t[]){0};
+    assert_int_equal(sidestep_state_dict_add_tensor(state, &t, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_save(engine, in_scratch("stats"), state, NULL, NULL, NULL),
+                     SIDESTEP_OK);
+    sidestep_state_dict_free(&state);
+    assert_int_equal(sidestep_engine_close(&engine, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_checkpoint_open(in_scratch("stats"), &checkpoint, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_checkpoint_stats(checkpoint, stats, 2, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(stats[0].element_count, 6);
+    assert_int_equal(stats[0].nan_count, 1);
+    assert_int_equal(stats[0].inf_count, 1);
+    assert_true(stats[0].has_range && stats[0].has_mean);
+    assert_true(stats[0].min == -3 && stats[0].max == __builtin_inf() && stats[0].mean == 0.25);
+    assert_int_equal(stats[1].element_count, 0);
+    assert_false(stats[1].has_range || stats[1].has_mean);
+    stats[0].name = "nobody";
+    assert_int_equal(sidestep_checkpoint_stats(checkpoint, stats, 1, NULL, NULL),
+                     SIDESTEP_ENOTFOUND);
+    sidestep_checkpoint_close(&checkpoint);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(there_and_back_by_torch),
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(destinations_are_not_replaced),
+        cmocka_unit_test(names_are_chosen_and_changed),
+        cmocka_unit_test(it_can_be_cancelled),
+        cmocka_unit_test(numbers_of_tensors),
+        cmocka_unit_test(every_call_may_fail),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* safetensors_test.c -- headers and indexes, sound and hostile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "format/safetensors.h"
+
+/* A file: the header, and so many bytes of data. */
+static void make_file(struct buffer *file, const char *header, size_t data_bytes)
+{
+    buffer_put_u64le(file, strlen(header));
+    buffer_put_text(file, header);
+    for (size_t i = 0; i < data_bytes; i++)
+        buffer_put_u8(file, (uint8_t)i);
+    assert_false(file->failed);
+}
+
+static enum sidestep_status read_file(const struct buffer *file, struct arena *arena,
+                                      struct safetensors *out, struct sidestep_error *err)
+{
+    struct source source = source_over_memory(file->bytes, file->length);
+
+    return safetensors_read(&source, arena, out, err);
+}
+
+static void what_is_written_is_read(void **test)
+{
+    static const int64_t shape[] = {2, 3}, empty[] = {0, 5};
+    const struct safetensors_tensor tensors[] = {
+        {.name = "a.\"quoted\"\n\\name", .dtype = SIDESTEP_FLOAT32, .ndim = 2, .shape = shape},
+        {.name = "scalar", .dtype = SIDESTEP_BFLOAT16},
+        {.name = "empty", .dtype = SIDESTEP_INT64, .ndim = 2, .shape = empty},
+        {.name = "f4", .dtype = SIDESTEP_FLOAT4_E2M1FN_X2, .ndim = 2, .shape = shape},
+        {.name = "\xc3\xa4", .dtype = SIDESTEP_BOOL, .ndim = 1, .shape = shape},
+    };
+    static const uint64_t bytes[] = {24, 2, 0, 6, 2};
+    OWNED_BUFFER file = {0};
+    OWNED_ARENA arena = {0};
+    struct safetensors found;
+    uint64_t at;
+
+    (void)test;
+    assert_int_equal(safetensors_write(tensors, 5, &file, NULL), SIDESTEP_OK);
+    assert_int_equal(file.length % 8, 0);
+    at = file.length;
+    for (int i = 0; i < 34; i++)
+        buffer_put_u8(&file, 1);
+    assert_int_equal(read_file(&file, &arena, &found, NULL), SIDESTEP_OK);
+    assert_int_equal(found.count, 5);
+    for (size_t i = 0; i < 5; i++) {
+        assert_string_equal(found.tensors[i].name, tensors[i].name);
+        assert_int_equal(found.tensors[i].dtype, tensors[i].dtype);
+        assert_int_equal(found.tensors[i].ndim, tensors[i].ndim);
+        for (uint32_t d = 0; d < tensors[i].ndim; d++)
+            assert_int_equal(found.tensors[i].shape[d], tensors[i].shape[d]);
+        assert_int_equal(found.tensors[i].bytes, bytes[i]);
+        assert_int_equal(found.tensors[i].offset, at);
+        at += bytes[i];
+    }
+}
+
+static void what_it_lacks_is_not_written(void **test)
+{
+    OWNED_BUFFER file = {0};
+    const struct safetensors_tensor strange = {.name = "x", .dtype = SIDESTEP_COMPLEX128};
+    const struct safetensors_tensor named = {.name = "__metadata__", .dtype = SIDESTEP_BOOL};
+
+    (void)test;
+    assert_int_equal(safetensors_write(&strange, 1, &file, NULL), SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(safetensors_write(&named, 1, &file, NULL), SIDESTEP_EUNSUPPORTED);
+}
+
+#define T(name, offsets)                                                                           \
+    "\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" offsets "}"
+
+static void hostile_headers_are_refused(void **test)
+{
+    static const struct {
+        const char *header;
+        size_t data_bytes;
+        enum sidestep_status status;
+        const char *says;
+    } cases[] = {
+        {"{}", 0, SIDESTEP_OK, ""},
+        {"{" T("a", "[0,4]") "}", 4, SIDESTEP_OK, ""},
+        {"{" T("a", "[4,8]") "," T("b", "[0,4]") "}   ", 8, SIDESTEP_OK, ""},
+        {"{\"__metadata__\":{\"a\":\"b\"}," T("a", "[0,4]") "}", 4, SIDESTEP_OK, ""},
+        {"{" T("a", "[0,4]") "}", 5, SIDESTEP_ECORRUPT, "but 5 follow"},
+        {"{" T("a", "[0,4]") "}", 3, SIDESTEP_ECORRUPT, "of which there are 3"},
+        {"{" T("a", "[0,4]") "," T("a", "[4,8]") "}", 8, SIDESTEP_ECORRUPT, "twice"},
+        {"{" T("a", "[0,4]") "," T("b", "[2,6]") "}", 6, SIDESTEP_ECORRUPT, "others reach"},
+        {"{" T("a", "[0,4]") "," T("b", "[5,9]") "}", 9, SIDESTEP_ECORRUPT, "others end"},
+        {"{" T("a", "[0,5]") "}", 5, SIDESTEP_ECORRUPT, "make 4 bytes"},
+        {"{" T("a", "[4,0]") "}", 4, SIDESTEP_ECORRUPT, "no sound"},
+        {"{" T("a", "[-4,0]") "}", 4, SIDESTEP_ECORRUPT, "no sound"},
+        {"{" T("a", "[0,4,8]") "}", 4, SIDESTEP_ECORRUPT, "no sound"},
+        {"{" T("a", "[0,4.5]") "}", 4, SIDESTEP_ECORRUPT, "header"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4]}}", 4, SIDESTEP_ECORRUPT, "no sound"},
+        {"{\"a\":{\"dtype\":\"Q8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4,
+         SIDESTEP_EUNSUPPORTED, "Q8"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[-4],\"data_offsets\":[0,4]}}", 4, SIDESTEP_ECORRUPT,
+         "'a'"},
+        {"{\"a\":{\"dtype\":\"F64\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}", 0,
+         SIDESTEP_ECORRUPT, "'a'"},
+        {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1,
+         SIDESTEP_EUNSUPPORTED, "4 bits"},
+        {"{\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, SIDESTEP_EUNSUPPORTED,
+         "a name of 0"},
+        {"{\"a\":[[[[[[[[[]]]]]]]]]}", 0, SIDESTEP_ECORRUPT, "header"},
+        {"{\"__metadata__\":[[[[[[[[[]]]]]]]]]}", 0, SIDESTEP_ECORRUPT, "each other"},
+        {"{" T("a", "[0,4]") "} x", 4, SIDESTEP_ECORRUPT, "header"},
+        {"{" T("a", "[0,4]"), 4, SIDESTEP_ECORRUPT, "header"},
+        {"[]", 0, SIDESTEP_ECORRUPT, "does not begin"},
+    };
+
+    (void)test;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        OWNED_BUFFER file = {0};
+        OWNED_ARENA arena = {0};
+        struct sidestep_error err = {0};
+        struct safetensors found;
+
+        make_file(&file, cases[i].header, cases[i].data_bytes);
+        enum sidestep_status status = read_file(&file, &arena, &found, &err);
+        if (status != cases[i].status || strstr(err.message, cases[i].says) == NULL)
+            fail_msg("%s: %d, '%s'", cases[i].header, (int)status, err.message);
+    }
+}
+
+static void lengths_of_headers_are_checked(void **test)
+{
+    static const uint64_t lengths[] = {UINT64_MAX, 1u << 20, SAFETENSORS_MAX_HEADER_BYTES + 1, 3};
+
+    (void)test;
+    for (size_t i = 0; i < 4; i++) {
+        OWNED_BUFFER file = {0};
+        OWNED_ARENA arena = {0};
+        struct safetensors found;
+
+        buffer_put_u64le(&file, lengths[i]);
+        buffer_put_text(&file, "{}");
+        assert_int_equal(read_file(&file, &arena, &found, NULL), SIDESTEP_ECORRUPT);
+    }
+}
+
+static void an_index_is_read_and_written(void **test)
+{
+    const struct safetensors_place places[] = {{"a", "x.safetensors"}, {"b.\"c\"", "y"}};
+    OWNED_BUFFER text = {0};
+    OWNED_ARENA arena = {0};
+    struct safetensors_place *found = NULL;
+    size_t count = 0;
+
+    (void)test;
+    safetensors_index_write(places, 2, 12345, &text);
+    buffer_put_u8(&text, '\0');
+    assert_non_null(strstr((char *)text.bytes, "\"total_size\": 12345"));
+    assert_int_equal(safetensors_index_read((char *)text.bytes, &arena, &found, &count, NULL),
+                     SIDESTEP_OK);
+    assert_int_equal(count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_string_equal(found[i].name, places[i].name);
+        assert_string_equal(found[i].file, places[i].file);
+    }
+}
+
+static void hostile_indexes_are_refused(void **test)
+{
+    static const struct {
+        const char *text;
+        enum sidestep_status status;
+    } cases[] = {
+        {"{\"weight_map\":{}}", SIDESTEP_OK},
+        {"{}", SIDESTEP_ECORRUPT},
+        {"{\"weight_map\":[]}", SIDESTEP_ECORRUPT},
+        {"{\"weight_map\":{\"a\":1}}", SIDESTEP_ECORRUPT},
+        {"{\"weight_map\":{},\"weight_map\":{}}", SIDESTEP_ECORRUPT},
+        {"{\"weight_map\":{\"a\":\"../x\"}}", SIDESTEP_EUNSAFE},
+        {"{\"weight_map\":{\"a\":\"/etc/x\"}}", SIDESTEP_EUNSAFE},
+        {"{\"weight_map\":{\"a\":\"x/y\"}}", SIDESTEP_EUNSAFE},
+        {"{\"weight_map\":{\"a\":\"..\"}}", SIDESTEP_EUNSAFE},
+        {"{\"weight_map\":{\"a\":\"\"}}", SIDESTEP_EUNSAFE},
+        {"{\"weight_map\":{\"a\":\"x\\ny\"}}", SIDESTEP_EUNSAFE},
+    };
+
+    (void)test;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[128];
+        OWNED_ARENA arena = {0};
+        struct safetensors_place *found;
+        size_t count;
+
+        snprintf(text, sizeof(text), "%s", cases[i].text);
+        if (safetensors_index_read(text, &arena, &found, &count, NULL) != cases[i].status)
+            fail_msg("%s", cases[i].text);
+    }
+}
+
+static void short_memory_is_no_damage(void **test)
+{
+    (void)test;
+    for (unsigned long nth = 1;; nth++) {
+        OWNED_BUFFER file = {0};
+        OWNED_ARENA arena = {0};
+        struct safetensors found;
+
+        make_file(&file, "{" T("a", "[0,4]") "," T("b", "[4,8]") "}", 8);
+        fault_arm("memory", nth, false, ENOMEM);
+        enum sidestep_status status = read_file(&file, &arena, &found, NULL);
+        bool fired = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        assert_int_equal(status, fired ? SIDESTEP_ENOMEM : SIDESTEP_OK);
+        if (!fired)
+            return;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(what_it_lacks_is_not_written),
+        cmocka_unit_test(hostile_headers_are_refused),
+        cmocka_unit_test(lengths_of_headers_are_checked),
+        cmocka_unit_test(an_index_is_read_and_written),
+        cmocka_unit_test(hostile_indexes_are_refused),
+        cmocka_unit_test(short_memory_is_no_damage),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
