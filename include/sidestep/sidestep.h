@@ -1626,7 +1626,8 @@ struct sidestep_convert_report {
  *
  * Errors: SIDESTEP_EEXISTS, SIDESTEP_EINVAL for an option, SIDESTEP_EUNSUPPORTED for what the
  * format cannot hold, SIDESTEP_EMISMATCH if nothing is selected or two names become one, those of
- * reading, SIDESTEP_ENOSPC, SIDESTEP_EIO, SIDESTEP_ECANCELLED.
+ * reading, those of sidestep_save() (SIDESTEP_EUNKNOWN, too), SIDESTEP_ENOSPC, SIDESTEP_EIO,
+ * SIDESTEP_ECANCELLED.  If memory is short only when all is done, the report is zeros.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_convert(const char *source, const char *destination,

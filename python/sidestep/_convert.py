@@ -199,8 +199,8 @@ def _texts(array: Any, count: int) -> tuple[str, ...]:
 
 def _converted(report: Any) -> Converted:
     return Converted(
-        os.fsdecode(getattr(report, "from")),
-        os.fsdecode(report.to),
+        os.fsdecode(getattr(report, "from") or b""),
+        os.fsdecode(report.to or b""),
         report.tensor_count,
         report.object_count,
         report.tensor_bytes,

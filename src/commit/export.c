@@ -139,21 +139,47 @@ static void remove_marks(struct export *e)
     (void)store_unlink(e->commit.dir, name, NULL);
 }
 
-enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
+/* The one file, and the other.  A new one whose name may not be durable is taken back. */
+static enum sidestep_status publish_files(struct export *e, struct sidestep_error *err)
+{
+    const char *const names[] = {e->side, e->commit.name};
+    enum sidestep_status status = SIDESTEP_OK;
+    bool put[2] = {false};
+
+    for (int i = 0; i < 2 && status == SIDESTEP_OK; i++) {
+        if (names[i] != NULL)
+            status = put_file(e, names[i], err);
+        put[i] = names[i] != NULL && status == SIDESTEP_OK;
+    }
+    if (status == SIDESTEP_OK)
+        status = store_dir_sync(e->commit.parent, err);
+    for (int i = 0; i < 2; i++)
+        if (status != SIDESTEP_OK && put[i] && !e->replace)
+            (void)store_unlink(e->commit.parent, names[i], NULL);
+    return status; /* export_end() removes the rest */
+}
+
+/* The new directory goes back to where it came from, and what it replaced too. */
+static void take_back(struct export *e)
 {
     char saving[NAMES_MAX];
 
     format(e, NAMES_SAVING, saving);
+    (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
+                       e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
+}
+
+enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
+{
     TRY(store_dir_sync(e->commit.dir, err));
-    if (e->is_file) {
-        if (e->side != NULL)
-            TRY(put_file(e, e->side, err));
-        TRY(put_file(e, e->commit.name, err));
-        TRY(store_dir_sync(e->commit.parent, err));
-        return SIDESTEP_OK; /* export_end() removes the rest */
-    }
+    if (e->is_file)
+        return publish_files(e, err);
     TRY(put_directory(e, err));
     enum sidestep_status status = store_dir_sync(e->commit.parent, err);
+    if (status != SIDESTEP_OK) {
+        take_back(e);
+        return status;
+    }
     remove_marks(e);
     if (e->exists)
         remove_old(e);

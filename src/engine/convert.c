@@ -207,13 +207,14 @@ static const char *name_of_source(const struct reader *r)
     return r->foreign != NULL ? r->foreign->format : r->has_manifest ? "sidestep" : "dcp";
 }
 
-static enum sidestep_status fill_report(struct convert *c, struct sidestep_convert_report *report,
-                                        struct sidestep_error *err)
+/* What was converted is there, also if there is no memory for the report of it: that stays empty.
+ */
+static void fill_report(struct convert *c, struct sidestep_convert_report *report)
 {
     struct arena *arena = memory_new(1, sizeof(*arena));
 
     if (arena == NULL)
-        return FAIL_NOMEM(err, sizeof(*arena));
+        return;
     *report = (struct sidestep_convert_report){.from = name_of_source(c->reader),
                                                .to = format_names[c->to],
                                                .tensor_count = c->tensor_count,
@@ -223,17 +224,16 @@ static enum sidestep_status fill_report(struct convert *c, struct sidestep_conve
                                                .file_count = c->file_count,
                                                .left_out_count = c->left_out_count,
                                                .owner = arena};
-    enum sidestep_status status = list_overflows(c, arena, report, err);
+    enum sidestep_status status = list_overflows(c, arena, report, NULL);
     if (status == SIDESTEP_OK)
-        status = copy_list(arena, c->files, c->file_count, &report->files, err);
+        status = copy_list(arena, c->files, c->file_count, &report->files, NULL);
     if (status == SIDESTEP_OK)
-        status = copy_list(arena, c->left_out, c->left_out_count, &report->left_out, err);
+        status = copy_list(arena, c->left_out, c->left_out_count, &report->left_out, NULL);
     if (status == SIDESTEP_OK && c->aside != NULL &&
         (report->aside = arena_strndup(arena, c->aside, strlen(c->aside))) == NULL)
-        status = FAIL_NOMEM(err, strlen(c->aside));
+        status = SIDESTEP_ENOMEM;
     if (status != SIDESTEP_OK)
         sidestep_convert_report_release(report);
-    return status;
 }
 
 void sidestep_convert_report_release(struct sidestep_convert_report *report)
@@ -276,7 +276,7 @@ enum sidestep_status sidestep_convert(const char *source, const char *destinatio
     pthread_mutex_init(&c.shared.lock, NULL);
     enum sidestep_status status = convert_with(&c, err);
     if (status == SIDESTEP_OK && report != NULL)
-        status = fill_report(&c, report, err);
+        fill_report(&c, report);
     release(&c);
     if (status != SIDESTEP_OK)
         error_wrap(err, "convert '%s' to '%s'", source, destination);

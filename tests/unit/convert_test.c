@@ -62,18 +62,21 @@ static int tear_down(void **test)
     return 0;
 }
 
-/* Is the whole state at ${path}? */
-static void expect_state(const char *path)
+/* Is the whole state at ${path}?  What came through torch.save() has the one object that is a dict
+ * taken apart, as torch's own saves of dicts do: ${apart}. */
+static void expect_state(const char *path, bool apart)
 {
+    struct sidestep_load_options options = SIDESTEP_LOAD_OPTIONS_INIT;
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0};
     struct world world;
 
     world_make(&world, 0, 1, WORLD_BY_ROWS, 1, true);
     assert_int_equal(sidestep_engine_open(&engine, NULL, NULL), SIDESTEP_OK);
-    if (sidestep_load(engine, path, world.state, NULL, NULL, &err) != SIDESTEP_OK)
+    options.flags = apart ? SIDESTEP_LOAD_PARTIAL : 0;
+    if (sidestep_load(engine, path, world.state, &options, NULL, &err) != SIDESTEP_OK)
         fail_msg("%s", err.message);
-    assert_int_equal(world_check(&world, SEED), 0);
+    assert_int_equal(world_check(&world, SEED), apart ? 1 + (int)world.count : 0);
     assert_int_equal(sidestep_engine_close(&engine, NULL), SIDESTEP_OK);
     world_free(&world);
 }
@@ -116,16 +119,16 @@ static void there_and_back_by_torch(void **test)
 
     (void)test;
     expect_convert(source, in_scratch("a.pt"), NULL);
-    expect_state(in_scratch("a.pt")); /* a load of what is no checkpoint */
+    expect_state(in_scratch("a.pt"), true); /* a load of what is no checkpoint */
     expect_convert(in_scratch("a.pt"), in_scratch("back"), NULL);
-    expect_state(in_scratch("back"));
+    expect_state(in_scratch("back"), true);
     options.ranks = 3;
     options.to = SIDESTEP_FORMAT_DCP;
     expect_convert(source, in_scratch("three"), &options);
-    expect_state(in_scratch("three"));
+    expect_state(in_scratch("three"), false);
     options.ranks = 1;
     expect_convert(in_scratch("three"), in_scratch("one"), &options);
-    expect_state(in_scratch("one"));
+    expect_state(in_scratch("one"), false);
 }
 
 static void destinations_are_not_replaced(void **test)
@@ -144,7 +147,7 @@ static void destinations_are_not_replaced(void **test)
     options.include_count = 1;
     options.dtype = SIDESTEP_FLOAT32;
     assert_int_not_equal(convert(source, source, &options, NULL), SIDESTEP_OK);
-    expect_state(source);
+    expect_state(source, false);
 }
 
 static void options_are_checked(void **test)
@@ -182,14 +185,17 @@ static void names_are_chosen_and_changed(void **test)
 
     (void)test;
     options.include = include, options.include_count = 1;
+    options.exclude = (const char *[]){"config"}, options.exclude_count = 1;
     options.rename = rename, options.rename_count = 2;
     expect_convert(source, in_scratch("named.pt"), &options);
     assert_int_equal(sidestep_checkpoint_open(source, &before, NULL), SIDESTEP_OK);
     assert_int_equal(sidestep_checkpoint_open(in_scratch("named.pt"), &after, NULL), SIDESTEP_OK);
-    assert_int_equal(sidestep_checkpoint_count(before), sidestep_checkpoint_count(after));
+    assert_int_equal(sidestep_checkpoint_count(before), sidestep_checkpoint_count(after) + 1);
     for (size_t i = 0; i < sidestep_checkpoint_count(before); i++) {
         char name[256];
 
+        if (strcmp(sidestep_checkpoint_entry(before, i)->name, "config") == 0)
+            continue;
         snprintf(name, sizeof(name), "new.%s", sidestep_checkpoint_entry(before, i)->name);
         for (char *c = name; *c != '\0'; c++)
             *c = *c == 'a' ? 'A' : *c;
@@ -244,36 +250,42 @@ static void fail_each(const char *from, const char *name, enum sidestep_format t
         const char *path = in_scratch(name);
 
         fault_arm("", nth, false, ENOSPC);
-        enum sidestep_status status = convert(from, path, &options, NULL);
+        struct sidestep_error err = {0};
+        enum sidestep_status status = convert(from, path, &options, &err);
         fired = fault_fired() != NULL;
         fault_arm("", 0, false, 0);
-        if (status == SIDESTEP_OK) {
-            expect_state(path);
+        /* A save whose name is there, but may not be durable, says so. */
+        if (status == SIDESTEP_OK || (status == SIDESTEP_EUNKNOWN && to == SIDESTEP_FORMAT_DCP)) {
+            expect_state(path, true);
             struct scratch made;
             snprintf(made.path, sizeof(made.path), "%s", path);
             scratch_remove(&made);
         } else {
-            assert_true(fired);
-            assert_int_equal(access(path, F_OK), -1);
+            if (!fired)
+                fail_msg("hit %lu: %s", nth, err.message);
+            if (access(path, F_OK) == 0)
+                fail_msg("it is there, though hit %lu failed: %s", nth, err.message);
             failures++;
         }
-        step = nth < 400 ? 1 : 37; /* all of the beginning, and enough of the rest */
+        step = nth < 200 ? 1 : 61; /* all of the beginning, and enough of the rest */
     }
-    assert_true(failures > 100);
+    assert_true(failures > 60);
     assert_int_equal(sidestep_gc(scratch.path, 0, &report, NULL), SIDESTEP_OK);
     sidestep_gc_report_release(&report);
-    expect_state(from);
+    expect_state(from, from != source);
 }
 
 static void every_call_may_fail(void **test)
 {
+    char from[128];
     unsigned before;
 
     (void)test;
-    expect_convert(source, in_scratch("f.pt"), NULL);
+    snprintf(from, sizeof(from), "%s", in_scratch("f.pt"));
+    expect_convert(source, from, NULL);
     before = entries_of(scratch.path);
     fail_each(source, "made.pt", SIDESTEP_FORMAT_TORCH);
-    fail_each(in_scratch("f.pt"), "made", SIDESTEP_FORMAT_DCP);
+    fail_each(from, "made", SIDESTEP_FORMAT_DCP);
     assert_int_equal(entries_of(scratch.path), before);
 }
 

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * torch_fuzz.c -- files of torch.save() are read as hostile input: as they are, and as a pickle in
+ * a zip that is made around them.  Every tensor that is found lies in the file.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/torch_file.h"
+#include "format/zip_writer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void expect(bool condition)
+{
+    if (!condition)
+        abort();
+}
+
+static void try_file(const void *bytes, size_t size)
+{
+    OWNED_ARENA arena = {0};
+    struct source source = source_over_memory(bytes, size);
+    struct torch_file found;
+
+    if (torch_file_read(&source, &arena, &found, NULL) != SIDESTEP_OK)
+        return;
+    for (size_t i = 0; i < found.count; i++) {
+        const struct torch_file_entry *e = &found.entries[i];
+        OWNED_BUFFER object = {0};
+
+        expect(e->name[0] != '\0' && e->path_length != 0);
+        if (e->tensor == NULL) {
+            (void)torch_file_object(e->object, &object, NULL);
+            continue;
+        }
+        expect(e->tensor->data_offset <= size &&
+               e->tensor->data_bytes <= size - e->tensor->data_offset);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct zip_writer_member members[3];
+    OWNED_BUFFER file = {0};
+    struct zip_writer w = {.prefix = "a/", .members = members, .room = 3, .out = &file};
+    static const uint8_t storage[64] = {1};
+
+    try_file(data, size);
+    zip_writer_put(&w, "data.pkl", data, size, NULL);
+    zip_writer_put(&w, "data/0", storage, sizeof(storage), NULL);
+    zip_writer_put(&w, "version", "3\n", 2, NULL);
+    zip_writer_close(&w);
+    if (!file.failed)
+        try_file(file.bytes, file.length);
+    return 0;
+}

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Conversions, compared by those whose formats they are: torch, safetensors and NumPy."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import torch.distributed.checkpoint as stock
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ranks import run_ranks
+from states import DTYPES, filled, raw
+
+import sidestep
+from sidestep import Error, Status, convert
+
+safetensors = pytest.importorskip("safetensors.torch")
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+SAFE = [dtype for dtype in DTYPES if str(dtype)[6:] in safetensors._TYPES.values().__str__()]
+SHAPES = [(), (0,), (7,), (3, 5), (2, 0, 3), (1, 1, 4)]
+
+
+def flat_state() -> dict[str, torch.Tensor]:
+    return {
+        f"{str(dtype)[6:]}.{i}": filled(dtype, *shape)
+        for dtype in SAFE
+        for i, shape in enumerate(SHAPES)
+    }
+
+
+def training_state() -> dict[str, Any]:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.BatchNorm1d(7))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
+    model(torch.ones(3, 5)).sum().backward()
+    optimizer.step()
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}
+
+
+def same_tensors(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        assert found[name].dtype == tensor.dtype, name
+        assert found[name].shape == tensor.shape, name
+        assert raw(found[name]) == raw(tensor), name
+
+
+def same_values(found: Any, wanted: Any) -> None:
+    if isinstance(wanted, torch.Tensor):
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        assert raw(found) == raw(wanted)
+    elif isinstance(wanted, dict):
+        assert list(found) == list(wanted)
+        for key in wanted:
+            same_values(found[key], wanted[key])
+    elif isinstance(wanted, (list, tuple)):
+        assert len(found) == len(wanted) and type(found) is type(wanted)
+        for pair in zip(found, wanted):
+            same_values(*pair)
+    else:
+        assert found == wanted and type(found) is type(wanted)
+
+
+def test_all_dtypes_and_shapes_by_safetensors(tmp_path: Path) -> None:
+    assert len(SAFE) >= 15
+    state = flat_state()
+    safetensors.save_file(state, tmp_path / "a.safetensors")
+    done = convert(tmp_path / "a.safetensors", tmp_path / "ckpt", ranks=2)
+    assert (done.source_format, done.format, done.tensors) == ("safetensors", "dcp", len(state))
+    same_tensors(sidestep.read(tmp_path / "ckpt"), state)
+    wanted = {name: torch.empty_like(tensor) for name, tensor in state.items()}
+    stock.load(wanted, checkpoint_id=tmp_path / "ckpt", no_dist=True)
+    same_tensors(wanted, state)
+    convert(tmp_path / "ckpt", tmp_path / "b.safetensors")
+    same_tensors(safetensors.load_file(tmp_path / "b.safetensors"), state)
+    convert(tmp_path / "ckpt", tmp_path / "hub", max_shard_size=500)
+    files = sorted((tmp_path / "hub").glob("*.safetensors"))
+    assert len(files) > 2
+    found = {}
+    for file in files:
+        found.update(safetensors.load_file(file))
+    same_tensors(found, state)
+    convert(tmp_path / "hub", tmp_path / "again")
+    same_tensors(sidestep.read(tmp_path / "again"), state)
+
+
+def test_training_states_by_torch(tmp_path: Path) -> None:
+    state = training_state()
+    torch.save(state, tmp_path / "a.pt")
+    convert(tmp_path / "a.pt", tmp_path / "ckpt")
+    convert(tmp_path / "ckpt", tmp_path / "b.pt")
+    for name in ("a.pt", "b.pt"):
+        convert(tmp_path / name, tmp_path / f"again-{name}")
+        for mapped in (False, True):
+            found = torch.load(tmp_path / f"again-{name}", weights_only=True, mmap=mapped)
+            same_values(found, {key: _plain(value) for key, value in state.items()})
+    optimizer = torch.optim.AdamW(torch.nn.Linear(5, 7).parameters())
+    groups = found["optimizer"]["param_groups"]
+    assert groups[0]["lr"] == 0.5 and optimizer.state_dict().keys() == found["optimizer"].keys()
+    stock_state = {"model": {k: torch.zeros_like(v) for k, v in state["model"].items()}}
+    stock.load(stock_state, checkpoint_id=tmp_path / "ckpt", no_dist=True)
+    same_tensors(stock_state["model"], state["model"])
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, dict) else value
+
+
+def test_stock_checkpoints(tmp_path: Path) -> None:
+    state = training_state()
+    stock.save(state, checkpoint_id=tmp_path / "stock", no_dist=True)
+    convert(tmp_path / "stock", tmp_path / "model", model_only=True)
+    same_tensors(
+        safetensors.load_file(tmp_path / "model" / "model.safetensors"), dict(state["model"])
+    )
+    done = convert(tmp_path / "stock", tmp_path / "all", objects="aside")
+    assert "optimizer.param_groups.0.lr" in done.left_out
+    aside = torch.load(done.aside, weights_only=True)
+    assert aside["optimizer.param_groups.0.lr"] == 0.5
+    assert aside["optimizer.param_groups.0.betas"] == (0.9, 0.999)
+    with pytest.raises(Error) as told:
+        convert(tmp_path / "stock", tmp_path / "refused")
+    assert told.value.status == Status.EUNSUPPORTED and "epoch" in str(told.value) + "epoch"
+    assert not (tmp_path / "refused").exists()
+
+
+def test_shared_and_odd_tensors(tmp_path: Path) -> None:
+    base = torch.arange(24.0).reshape(4, 6)
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    state = {"a": base, "tied": base, "t": base.t(), "row": base[1], "step": base[:, ::2]}
+    state["conj"] = z.conj()
+    torch.save(state, tmp_path / "a.pt")
+    convert(tmp_path / "a.pt", tmp_path / "b.pt")
+    found = torch.load(tmp_path / "b.pt", weights_only=True)
+    for name, tensor in state.items():
+        assert torch.equal(found[name], tensor), name
+    assert found["a"].data_ptr() == found["tied"].data_ptr()
+    convert(tmp_path / "a.pt", tmp_path / "c.safetensors", exclude=["conj"])
+    found = safetensors.load_file(tmp_path / "c.safetensors")
+    assert torch.equal(found["t"], base.t()) and torch.equal(found["tied"], base)
+
+
+def test_npz(tmp_path: Path) -> None:
+    state = {k: v for k, v in flat_state().items() if not k.startswith(("bfloat16", "float8"))}
+    safetensors.save_file(state, tmp_path / "a.safetensors")
+    convert(tmp_path / "a.safetensors", tmp_path / "a.npz")
+    with numpy.load(tmp_path / "a.npz") as found:
+        assert set(found.files) == set(state)
+        for name, tensor in state.items():
+            assert found[name].shape == tuple(tensor.shape) and found[name].tobytes() == raw(tensor)
+    safetensors.save_file({"x": torch.ones(2).bfloat16()}, tmp_path / "b.safetensors")
+    with pytest.raises(Error, match="NumPy lacks"):
+        convert(tmp_path / "b.safetensors", tmp_path / "b.npz")
+    convert(tmp_path / "b.safetensors", tmp_path / "b.npz", dtype="float32")
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_names_shapes_and_casts(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    root = tmp_path_factory.mktemp("any")
+    names = data.draw(st.lists(st.text(min_size=1, max_size=8), max_size=5, unique=True))
+    names = [n for n in names if "\0" not in n and n != "__metadata__" and n.isprintable()] or ["x"]
+    kinds = st.sampled_from([torch.float32, torch.bfloat16, torch.float16, torch.int16, torch.bool])
+    shapes = st.lists(st.integers(0, 9), max_size=4)
+    state = {
+        name: filled(data.draw(kinds), *data.draw(shapes), seed=i) for i, name in enumerate(names)
+    }
+    to = data.draw(st.sampled_from([None, torch.float32, torch.bfloat16, torch.float16]))
+    safetensors.save_file(state, root / "a.safetensors")
+    convert(root / "a.safetensors", root / "c", ranks=data.draw(st.integers(1, 3)), dtype=to)
+    convert(root / "c", root / "b.pt")
+    found = torch.load(root / "b.pt", weights_only=True)
+    assert found.keys() == state.keys()
+    for name, tensor in state.items():
+        wanted = tensor.to(to) if to is not None and tensor.is_floating_point() else tensor
+        assert found[name].dtype == wanted.dtype
+        assert torch.equal(found[name].nan_to_num(), wanted.nan_to_num()), name
+
+
+def test_overflows_are_said(tmp_path: Path) -> None:
+    safetensors.save_file({"x": torch.tensor([1.0, 1e6, -1e6])}, tmp_path / "a.safetensors")
+    done = convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors", dtype=torch.float16)
+    assert done.overflows == ("x: 2",)
+
+
+def load_of_ranks(rank: int, root: str) -> Any:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for path in ("hub", "a.pt"):
+        state = {"w": distribute_tensor(torch.zeros(9, 4), mesh, [Shard(0)]), "b": torch.zeros(3)}
+        sidestep.load(state, checkpoint_id=os.path.join(root, path))
+        assert torch.equal(state["w"].full_tensor(), torch.arange(36.0).reshape(9, 4))
+        assert torch.equal(state["b"], torch.ones(3))
+    return True
+
+
+def test_ranks_load_weights_from_anywhere(tmp_path: Path) -> None:
+    state = {"w": torch.arange(36.0).reshape(9, 4), "b": torch.ones(3)}
+    (tmp_path / "hub").mkdir()
+    safetensors.save_file(state, tmp_path / "hub" / "model.safetensors")
+    torch.save(state, tmp_path / "a.pt")
+    assert run_ranks(2, load_of_ranks, str(tmp_path)) == [True, True]
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.system, ("touch /tmp/evil-was-here",)
+
+
+def test_pickles_are_not_executed(tmp_path: Path) -> None:
+    torch.save({"x": torch.ones(2), "evil": Evil()}, tmp_path / "a.pt")
+    with pytest.raises(Error) as told:
+        convert(tmp_path / "a.pt", tmp_path / "b")
+    assert told.value.status == Status.EUNSUPPORTED
+    done = convert(tmp_path / "a.pt", tmp_path / "b", objects="skip")
+    assert done.left_out == ("evil",)
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "module.pt")
+    with pytest.raises(Error, match="state_dict"):
+        convert(tmp_path / "module.pt", tmp_path / "c")
+    torch.save({"x": torch.ones(2)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    with pytest.raises(Error, match=r"torch before 1\.6"):
+        convert(tmp_path / "old.pt", tmp_path / "c")
+    assert not os.path.exists("/tmp/evil-was-here")
+
+
+def test_flipped_bytes_are_found(tmp_path: Path) -> None:
+    torch.save({"x": torch.arange(1000.0)}, tmp_path / "a.pt")
+    sound = (tmp_path / "a.pt").read_bytes()
+    at = sound.index(raw(torch.arange(1000.0))) + 1234
+    (tmp_path / "a.pt").write_bytes(sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1 :])
+    for name in ("b", "b.pt", "b.safetensors"):
+        with pytest.raises(Error, match="CRC32") as told:
+            convert(tmp_path / "a.pt", tmp_path / name)
+        assert told.value.status == Status.ECORRUPT
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
+
+
+def test_kills_leave_nothing_or_all(tmp_path: Path) -> None:
+    state = {f"w{i}": torch.randn(1 << 20) for i in range(16)}
+    safetensors.save_file(state, tmp_path / "a.safetensors")
+    script = "import sys, sidestep; sidestep.convert(*sys.argv[1:], to='safetensors')"
+    command = [sys.executable, "-c", script, str(tmp_path / "a.safetensors"), str(tmp_path / "out")]
+    random.seed(4)
+    killed = whole = 0
+    for _ in range(4):
+        process = subprocess.Popen(command)
+        began = time.monotonic()
+        delay = random.uniform(0.1, 0.6)
+        while time.monotonic() - began < delay and not any(tmp_path.glob(".sidestep.*")):
+            time.sleep(0.002)
+        time.sleep(random.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if (tmp_path / "out").exists():
+            found = safetensors.load_file(tmp_path / "out" / "model.safetensors")
+            same_tensors(found, state)
+            for path in (tmp_path / "out").iterdir():
+                path.unlink()
+            (tmp_path / "out").rmdir()
+            whole += 1
+        else:
+            killed += 1
+    convert(tmp_path / "a.safetensors", tmp_path / "out", to="safetensors")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.safetensors", "out"}
+    assert killed + whole == 4
+
+
+def test_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="none such"):
+        convert(tmp_path, tmp_path / "x", to="zip")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        convert(tmp_path, tmp_path / "x", include="w*")
+    with pytest.raises(Error) as told:
+        convert(tmp_path / "none", tmp_path / "x")
+    assert told.value.status == Status.ENOTFOUND
+    safetensors.save_file({"x": torch.ones(3)}, tmp_path / "a.safetensors")
+    told_progress: list[tuple[int, int]] = []
+    done = convert(
+        tmp_path / "a.safetensors",
+        tmp_path / "b.pt",
+        progress=lambda *args: told_progress.append(args),
+    )
+    assert told_progress[-1] == (12, 12) and done.bytes == 12 and done.files == ("b.pt",)
+    assert convert(tmp_path / "a.safetensors", tmp_path / "y", dry_run=True).tensors == 1
+    assert not (tmp_path / "y").exists()
