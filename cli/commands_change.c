@@ -4,7 +4,7 @@
 
 const struct cli_command cli_command_convert = {
     .name = "convert",
-    .summary = "write a checkpoint in another format, or another format as a checkpoint",
+    .summary = "convert to and from safetensors, torch.save() and others",
     .operands = {{"SRC", CLI_OPERAND_PATH, false}, {"DST", CLI_OPERAND_PATH, false}},
     .examples = {{"sidestep convert --model-only runs/7b/step-100 model",
                   "The weights, as Hugging Face's libraries want them."},

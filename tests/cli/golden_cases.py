@@ -299,8 +299,8 @@ def test_not_a_directory(sidestep):
         sidestep.expect(command, path, status=2, stderr=f"sidestep: {command}: '{path}' is a file, "
                         f"{operand} is a directory; did you mean '{NESTED}'?\n"
                         f"Try 'sidestep help {command}'.\n")
-    sidestep.expect("show", "README.md", status=2, stderr="sidestep: show: 'README.md' is a file, "
-                    "CKPT is a directory\nTry 'sidestep help show'.\n")
+    sidestep.expect("verify", "README.md", status=2, stderr="sidestep: verify: 'README.md' is a "
+                    "file, PATH is a directory\nTry 'sidestep help verify'.\n")
     assert sidestep.json_error("verify", path, status=2)["status"] == "EINVAL"
 
 
