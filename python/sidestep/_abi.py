@@ -176,6 +176,7 @@ class EngineOptions(Structure):
     io: int
     io_depth: int
     snapshot: int
+    copy_ahead: int
     write_bytes_per_second: int
     background_cpus: Optional[Bytes]
     _fields_ = [
@@ -191,7 +192,7 @@ class EngineOptions(Structure):
         ("io", Int),
         ("io_depth", Uint32),
         ("snapshot", Int),
-        ("reserved", Uint32),
+        ("copy_ahead", Int),
         ("write_bytes_per_second", Uint64),
         ("background_cpus", String),
     ]
@@ -264,7 +265,7 @@ class SaveInfo(Structure):
     fault_ns: int
     fault_max_ns: int
     copy_reason: Bytes
-    faults_full: int
+    faults_disk: int
     pool_bytes: int
     ahead_bytes: int
     live_bytes: int
@@ -295,7 +296,7 @@ class SaveInfo(Structure):
         ("fault_ns", Uint64),
         ("fault_max_ns", Uint64),
         ("copy_reason", ctypes.c_char * 128),
-        ("faults_full", Uint64),
+        ("faults_disk", Uint64),
         ("pool_bytes", Uint64),
         ("ahead_bytes", Uint64),
         ("live_bytes", Uint64),

@@ -5,7 +5,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/fault.h"
 #include "base/memory.h"
+
+/* Windows that are hashed where they lie, before it is their turn to be written. */
+#define PIPELINE_LIVE_AHEAD 4u
 
 enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN };
 
@@ -19,11 +23,12 @@ enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, stru
 {
     *p = (struct pipeline){.image = image, .pool = pool};
     TRY(places_new(&p->places, image, err));
-    p->shared.states = memory_new(image->window_count, 1);
+    p->shared.states = memory_new(image->window_count, 2);
     if (p->shared.states == NULL) {
         places_free(&p->places);
-        return FAIL_NOMEM(err, image->window_count);
+        return FAIL_NOMEM(err, 2 * image->window_count);
     }
+    p->shared.live = p->shared.states + image->window_count;
     p->streamed = pool->length < pipeline_wanted_bytes(image);
     assert(!p->streamed || pool->length >= PIPELINE_MIN_POOL_BYTES);
     pthread_mutex_init(&p->shared.lock, NULL);
@@ -206,17 +211,89 @@ struct writer {
     struct store_request *free; /* a list */
 };
 
+/* Locked. */
+static void count_hashed(struct pipeline *p, size_t i)
+{
+    p->shared.states[i] = WINDOW_HASHED;
+    while (p->shared.hashed < p->image->window_count &&
+           p->shared.states[p->shared.hashed] == WINDOW_HASHED)
+        p->shared.hashed++;
+    pthread_cond_broadcast(&p->shared.changed);
+}
+
 /* Locked: hash window ${i}, which is taken; the lock is released meanwhile. */
 static void hash_window(struct pipeline *p, size_t i)
 {
     pthread_mutex_unlock(&p->shared.lock);
     image_hash(p->image, i, places_of(p->places, i));
     pthread_mutex_lock(&p->shared.lock);
-    p->shared.states[i] = WINDOW_HASHED;
-    while (p->shared.hashed < p->image->window_count &&
-           p->shared.states[p->shared.hashed] == WINDOW_HASHED)
-        p->shared.hashed++;
-    pthread_cond_broadcast(&p->shared.changed);
+    count_hashed(p, i);
+}
+
+/* May ${file} take ${bytes} from ${memory}, without a copy by the store's own threads? */
+static bool takes_from(struct store_file *file, const void *memory, const struct image_window *w)
+{
+    const struct store_ops *ops = file->store->ops;
+
+    if (store_file_alignment(file) == 0)
+        return true; /* it is copied by the kernel in any case */
+    return ops->file_async_fd != NULL &&
+           ops->file_async_fd(file, memory, w->bytes, w->offset, true) >= 0;
+}
+
+/* Locked: is window ${i} to be hashed and written where it lies?  Not once copiers run: they are
+ * faster than those who write. */
+static bool is_live(const struct writer *writer, size_t i)
+{
+    const struct pipeline *p = writer->p;
+    size_t k;
+
+    return p->writers_stage && !atomic_load(&p->copiers_run) && i < p->image->window_count &&
+           cow_holds_window(p->cow, p->image, i) &&
+           takes_from(writer->file, image_inner(p->image, i, &k), &p->image->windows[i]);
+}
+
+/* Locked: is it time for the next one of them?  No more than can soon be written: who writes to the
+ * tensor waits for that. */
+static bool next_is_live(const struct writer *writer)
+{
+    const struct pipeline *p = writer->p;
+    size_t i = p->shared.hash_next;
+
+    return i == p->shared.stage_next && i - p->shared.write_next < PIPELINE_LIVE_AHEAD &&
+           is_live(writer, i);
+}
+
+/* Locked: take window ${i} for that; the lock is released meanwhile. */
+static void hash_live(struct writer *writer, size_t i)
+{
+    struct pipeline *p = writer->p;
+    struct sidestep_error why = {0};
+    bool live, hashed;
+
+    pthread_mutex_unlock(&p->shared.lock);
+    hashed = cow_take_live(p->cow, p->image, i, &live, &why) == SIDESTEP_OK;
+    if (!hashed) {
+        pipeline_fail(p, &why);
+    } else if (!live && (hashed = stage_taken(p, i))) {
+        image_hash(p->image, i, places_of(p->places, i));
+    } else if (live && fault_hit("pipeline.early")) {
+        cow_end_live(p->cow, p->image, i); /* wrong: tests must see that */
+    }
+    pthread_mutex_lock(&p->shared.lock);
+    p->shared.live[i] = live;
+    if (hashed)
+        count_hashed(p, i);
+}
+
+/* Where window ${i} is written from.  Who writes only reads it, but for the tails of items, which
+ * no inner window has. */
+static uint8_t *window_memory(struct pipeline *p, size_t i)
+{
+    size_t k;
+
+    return p->shared.live[i] ? (uint8_t *)(uintptr_t)image_inner(p->image, i, &k)
+                             : places_of(p->places, i);
 }
 
 /* Locked: finish window ${i}, which is taken, and start to write it; the lock is released
@@ -228,9 +305,9 @@ static void start_window(struct writer *writer, size_t i)
     struct store_request *request = writer->free;
     struct sidestep_error why = {0};
     uint64_t held_ns = 0;
+    uint8_t *place = window_memory(p, i);
 
     pthread_mutex_unlock(&p->shared.lock);
-    uint8_t *place = places_of(p->places, i);
     if (p->neighbour != NULL)
         held_ns = neighbour_take(p->neighbour, w->bytes, p->bytes_per_second,
                                  p->cow != NULL ? cow_is_full(p->cow) : NULL, &p->stop);
@@ -250,11 +327,25 @@ static void start_window(struct writer *writer, size_t i)
     p->shared.held_ns += held_ns;
 }
 
+/* Locked: live window ${i} is written: that was all of its staging, too; the lock is released
+ * meanwhile. */
+static void end_live(struct pipeline *p, size_t i)
+{
+    pthread_mutex_unlock(&p->shared.lock);
+    cow_end_live(p->cow, p->image, i);
+    if (count_staged(p, i) && p->released != NULL)
+        p->released(p->context);
+    pthread_mutex_lock(&p->shared.lock);
+    p->shared.live_bytes += p->image->windows[i].bytes;
+}
+
 /* Locked: the window of ${request} is written, or the write has failed. */
 static void end_window(struct writer *writer, struct store_request *request)
 {
     struct pipeline *p = writer->p;
 
+    if (request->status == SIDESTEP_OK && p->shared.live[request->tag])
+        end_live(p, request->tag);
     if (request->status != SIDESTEP_OK) {
         fail_locked(p, &request->err);
     } else {
@@ -283,9 +374,11 @@ static void wait_for_window(struct writer *writer)
 }
 
 /* Locked: stage a window, if this is the writers' business; the lock is released meanwhile. */
-static bool stage_one(struct pipeline *p)
+static bool stage_one(const struct writer *writer)
 {
-    if (!p->writers_stage || !may_stage(p))
+    struct pipeline *p = writer->p;
+
+    if (!p->writers_stage || is_live(writer, p->shared.stage_next) || !may_stage(p))
         return false;
     size_t i = p->shared.stage_next++;
     pthread_mutex_unlock(&p->shared.lock);
@@ -300,19 +393,23 @@ static void write_step(struct writer *writer)
     struct pipeline *p = writer->p;
     struct store_request *done = store_queue_poll(&writer->queue);
 
-    if (done != NULL)
+    if (done != NULL) {
         end_window(writer, done);
-    else if (p->shared.write_next < p->shared.hashed && store_queue_has_room(&writer->queue))
+    } else if (p->shared.write_next < p->shared.hashed && store_queue_has_room(&writer->queue)) {
         start_window(writer, p->shared.write_next++);
-    else if (p->shared.hash_next < p->image->window_count &&
-             p->shared.states[p->shared.hash_next] == WINDOW_STAGED)
+    } else if (p->shared.hash_next < p->image->window_count &&
+               p->shared.states[p->shared.hash_next] == WINDOW_STAGED) {
         hash_window(p, p->shared.hash_next++);
-    else if (stage_one(p))
+    } else if (next_is_live(writer)) {
+        p->shared.stage_next++;
+        hash_live(writer, p->shared.hash_next++);
+    } else if (stage_one(writer)) {
         return;
-    else if (writer->queue.in_flight != 0)
+    } else if (writer->queue.in_flight != 0) {
         wait_for_window(writer);
-    else
+    } else {
         pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+    }
 }
 
 /* The calling thread begins to write: behind the trainer's back, unless it waits. */
@@ -371,4 +468,10 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
     if (err != NULL)
         *err = p->shared.err;
     return (enum sidestep_status)p->shared.err.status;
+}
+
+void pipeline_trim(struct pipeline *p)
+{
+    if (p->cow != NULL && p->patience != 0)
+        pool_trim(p->pool, places_unused(p->places));
 }
