@@ -21,13 +21,13 @@ struct hold {
     bool opened; /* or refused */
     struct cow *cow;
     struct sidestep_error refused;
-    bool learnt;           /* from the last save by cow, or there was none */
-    unsigned copies;       /* saves to be made by copy before cow is tried again */
-    unsigned patience;     /* how many it were the last time */
-    unsigned lost_percent; /* of the state, copied while the trainer waited */
-    bool tried;            /* a save by cow was made: what follows means something */
-    bool ahead;            /* the copiers of the last one did not wait */
-    unsigned aheads;       /* saves whose copiers will not wait before that is tried again */
+    bool learnt;             /* from the last save by cow, or there was none */
+    unsigned copies;         /* saves to be made by copy before cow is tried again */
+    unsigned patience;       /* how many it were the last time */
+    unsigned lost_percent;   /* of the state, copied while the trainer waited */
+    bool tried;              /* a save by cow was made: what follows means something */
+    bool ahead;              /* the copiers of the last one did not wait */
+    unsigned aheads;         /* saves whose copiers will not wait before that is tried again */
     unsigned ahead_patience; /* how many it were the last time */
 };
 
