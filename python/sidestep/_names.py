@@ -33,6 +33,7 @@ OURS = {
     "Writer": "_plugins",
     "async_save": "_save",
     "export": "_export",
+    "huge_pages": "_huge_pages",
     "latest": "_latest",
     "load": "_load",
     "load_metadata": "_read",
