@@ -2,7 +2,8 @@
 /*
  * hold.c -- see bench.h: what an asynchronous save costs the trainer, by write protection and by
  * copy: the call alone, and all the time that is lost to it: the call, and the step after it (which
- * rewrites the whole state) against the same step without a save.
+ * rewrites the whole state) against the same step without a save.  And what it takes of memory and
+ * of processors, beside a trainer that waits until all is written; and the time lost under a cap.
  */
 #include "bench.h"
 
@@ -21,6 +22,7 @@ struct holding {
     const struct bench *bench;
     struct bench_state state;
     struct sidestep_engine *engines[2]; /* cow, copy */
+    uint64_t resident;                  /* before there was an engine */
     char checkpoint[4096];
 };
 
@@ -47,10 +49,22 @@ static void compute(enum trainer trainer, struct sidestep_save *save)
         bench_check(sidestep_save_wait(save, SIDESTEP_SAVE_WRITTEN, -1, &err), &err);
 }
 
+#define CAP_BYTES ((uint64_t)256 << 20)
+
 struct cost {
     double call;
     double lost;
+    double processor; /* seconds, from the call until the trainer goes on */
+    double memory;    /* bytes, beyond what was resident: the peak */
 };
+
+static double processor_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
 
 static struct cost save_once(struct holding *h, struct sidestep_engine *engine,
                              enum trainer trainer)
@@ -62,22 +76,32 @@ static struct cost save_once(struct holding *h, struct sidestep_engine *engine,
     bench_warm_free(h->state.bytes / 4);
     step(h);
     double plain = timed_step(h);
-    double began = bench_now();
+    bench_peak_reset();
+    double began = bench_now(), processor = processor_now();
     bench_check(sidestep_save_async(engine, h->checkpoint, h->state.dict, NULL, &save, &err), &err);
     double call = bench_now() - began;
     compute(trainer, save);
+    processor = processor_now() - processor;
     double lost = call + timed_step(h) - plain;
     bench_check(sidestep_save_finish(&save, &info, &err), &err);
     bench_remove(h->checkpoint);
-    return (struct cost){.call = call, .lost = lost};
+    uint64_t peak = bench_peak_bytes();
+    return (struct cost){.call = call,
+                         .lost = lost,
+                         .processor = processor,
+                         .memory = peak > h->resident ? (double)(peak - h->resident) : 0};
 }
 
 static void measure(struct holding *h, enum trainer trainer, const char *pages)
 {
-    char call_name[96], lost_name[96];
+    char call_name[96], lost_name[96], processor_name[96];
     struct bench_row call = {.what = call_name, .reference = "by copy", .kind = BENCH_STALL};
     struct bench_row lost = {.what = lost_name, .reference = "by copy", .kind = BENCH_STALL};
 
+    struct bench_row processor = {
+        .what = processor_name, .reference = "by copy", .kind = BENCH_STALL};
+
+    snprintf(processor_name, sizeof(processor_name), "cow, processor time, %s", pages);
     snprintf(call_name, sizeof(call_name), "cow call, %s", pages);
     snprintf(lost_name, sizeof(lost_name), "cow, time lost, %s, %s", pages, trainer_names[trainer]);
     for (unsigned i = 0; i < h->bench->runs; i++) {
@@ -87,21 +111,45 @@ static void measure(struct holding *h, enum trainer trainer, const char *pages)
         bench_add(&call.theirs, copy.call);
         bench_add(&lost.ours, cow.lost);
         bench_add(&lost.theirs, copy.lost);
+        bench_add(&processor.ours, cow.processor);
+        bench_add(&processor.theirs, copy.processor);
     }
-    if (trainer == AFTER_THE_WRITE)
+    if (trainer == AFTER_THE_WRITE) {
         bench_report(&call);
+        bench_report(&processor);
+    }
     bench_report(&lost);
 }
 
-static void open_engine(struct holding *h, unsigned i, enum sidestep_snapshot snapshot)
+static void open_engine(struct holding *h, unsigned i, enum sidestep_snapshot snapshot,
+                        uint64_t pool_bytes)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_error err = {0};
 
     options.snapshot = snapshot;
+    options.pool_bytes = pool_bytes;
     bench_check(sidestep_engine_open(&h->engines[i], &options, &err), &err);
     bench_check(sidestep_engine_prepare(h->engines[i], h->state.dict, &err), &err);
     (void)save_once(h, h->engines[i], AFTER_THE_WRITE); /* plans */
+}
+
+/* Of a process that has but this engine.  The first save copies ahead, and the second has the
+ * memory given back that it did not need. */
+static void measure_memory(struct holding *h, uint64_t pool_bytes)
+{
+    struct sidestep_error err = {0};
+    struct bench_row memory = {.what = pool_bytes == 0 ? "cow, extra memory"
+                                                       : "cow, extra memory, pool of 256 MiB",
+                               .kind = BENCH_MEMORY,
+                               .goal = (double)CAP_BYTES};
+
+    open_engine(h, 0, SIDESTEP_SNAPSHOT_COW, pool_bytes);
+    (void)save_once(h, h->engines[0], AFTER_THE_WRITE);
+    for (unsigned i = 0; i < h->bench->runs; i++)
+        bench_add(&memory.ours, save_once(h, h->engines[0], AFTER_THE_WRITE).memory);
+    bench_report(&memory);
+    bench_check(sidestep_engine_close(&h->engines[0], &err), &err);
 }
 
 void bench_hold(const struct bench *bench, uint64_t bytes)
@@ -115,15 +163,26 @@ void bench_hold(const struct bench *bench, uint64_t bytes)
     bench_state_make(&h.state, bytes, BENCH_WHOLE, 1, 0);
     bench_state_fill(&h.state, 1);
     snprintf(h.checkpoint, sizeof(h.checkpoint), "%s/checkpoint", bench->dir);
-    open_engine(&h, 0, SIDESTEP_SNAPSHOT_COW);
-    open_engine(&h, 1, SIDESTEP_SNAPSHOT_COPY);
-    for (enum trainer t = AT_ONCE; t < TRAINERS; t++)
-        measure(&h, t, "4 KiB pages");
+    h.resident = bench_resident_bytes();
+    measure_memory(&h, 0);
+    open_engine(&h, 0, SIDESTEP_SNAPSHOT_COW, 0);
+    open_engine(&h, 1, SIDESTEP_SNAPSHOT_COPY, 0);
+    /* The calm ones first: saves learn from the last ones. */
+    for (unsigned t = TRAINERS; t-- != 0;)
+        measure(&h, (enum trainer)t, "4 KiB pages");
     bench_check(sidestep_state_dict_huge_pages(h.state.dict, &report, &err), &err);
     bench_add(&collapse.ours, (double)report.took_ns / 1e9);
     bench_report(&collapse);
-    for (enum trainer t = AT_ONCE; t < TRAINERS; t++)
-        measure(&h, t, "huge pages");
+    bench_check(sidestep_engine_close(&h.engines[0], &err), &err);
+    open_engine(&h, 0, SIDESTEP_SNAPSHOT_COW, 0);
+    for (unsigned t = TRAINERS; t-- != 0;)
+        measure(&h, (enum trainer)t, "huge pages");
+    bench_check(sidestep_engine_close(&h.engines[0], &err), &err);
+    h.resident = bench_resident_bytes();
+    measure_memory(&h, CAP_BYTES); /* one engine at a time protects a state */
+    open_engine(&h, 0, SIDESTEP_SNAPSHOT_COW, CAP_BYTES);
+    for (unsigned t = TRAINERS; t-- != 0;)
+        measure(&h, (enum trainer)t, "huge pages, pool of 256 MiB");
     for (unsigned i = 0; i < 2; i++)
         bench_check(sidestep_engine_close(&h.engines[i], &err), &err);
     bench_state_free(&h.state);

@@ -506,7 +506,8 @@ struct sidestep_engine;
  * vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or access to /dev/userfaultfd), and where
  * pool_bytes is too small even for what cannot be protected.  struct sidestep_save_info says how
  * much, and why. Under a pool_bytes that is smaller than the state, who writes to it early may also
- * have to wait for the disk, which makes room: ${faults_full}.
+ * have to wait for the disk, which makes room; so may who writes to what is just being written from
+ * where it lies (${faults_disk}).
  */
 enum sidestep_snapshot {
     SIDESTEP_SNAPSHOT_AUTO, /* COW, and COPY where the last saves showed that COW gains nothing:
@@ -522,6 +523,20 @@ enum sidestep_io {
     SIDESTEP_IO_URING,    /* sidestep_engine_open() fails where it does not */
     SIDESTEP_IO_THREADS,  /* O_DIRECT, by threads that wait */
     SIDESTEP_IO_BUFFERED, /* through the page cache */
+};
+
+/**
+ * Under write protection, when copies are made in the background.  Ahead of the disk: a trainer
+ * that soon writes to the state again finds it copied already, and waits for nothing; it takes
+ * memory for what the disk has not written yet, up to pool_bytes.  Or only when the disk is ready
+ * for them, or the trainer writes: that takes 64 MiB, whatever the size, and large tensors are
+ * written straight from their memory, where their addresses allow it.
+ */
+enum sidestep_copy_ahead {
+    SIDESTEP_COPY_AHEAD_AUTO, /* from the start if the last saves showed that the trainer writes
+                                 before the disk is done; else once it does */
+    SIDESTEP_COPY_AHEAD_ALWAYS,
+    SIDESTEP_COPY_AHEAD_NEVER,
 };
 
 struct sidestep_engine_options {
@@ -541,7 +556,7 @@ struct sidestep_engine_options {
     uint32_t io_depth; /* requests in flight, at most 64; 0: 8 with io_uring, else 4.  `sidestep
                           bench` measures what serves a disk best */
     enum sidestep_snapshot snapshot;
-    uint32_t reserved;               /* zero */
+    enum sidestep_copy_ahead copy_ahead;
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
     const char *background_cpus;     /* where background threads run, as "0-3,8"; NULL: anywhere */
 };
@@ -756,8 +771,7 @@ struct sidestep_save_info {
     uint64_t fault_ns;      /* that they waited, all threads together */
     uint64_t fault_max_ns;  /* the longest */
     char copy_reason[128];  /* why what is large enough to be protected was copied, or "" */
-    uint64_t faults_full;   /* of faults: that had to wait for room in the pool (pool_bytes of
-                               struct sidestep_engine_options) */
+    uint64_t faults_disk;   /* of faults: that had to wait for the disk (enum sidestep_snapshot) */
     uint64_t pool_bytes;    /* of the pool, that were needed at once; known from WRITTEN on */
     uint64_t ahead_bytes;   /* copied in the background, ahead of the disk */
     uint64_t live_bytes;    /* written straight from the tensors, without a copy */

@@ -11,6 +11,7 @@ other public name of torch's package and of its modules is found here too.  What
 - `load_metadata`, `read`: look into a checkpoint without a template;
 - `Checkpointer`: the checkpoints of a run, which look after themselves; `TrainState`: all that a
   run has to remember; `Preempted`: its end, when a signal announced it; `pin`, `tag`: by hand;
+- `huge_pages`: memory that can be held still in no time;
 - `export`, `Final`: a checkpoint as safetensors or one file of `torch.save`;
 - `Writer`, `Reader`: the same storage under torch's own ``save`` and ``load``;
 - `Error`: what goes wrong.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ._export import Final, export
     from ._extension import Planes, extension_registry
     from ._handle import SaveHandle
+    from ._huge_pages import huge_pages
     from ._latest import latest
     from ._load import load
     from ._marks import pin, tag
@@ -63,6 +65,7 @@ __all__ = [
     "environment",
     "export",
     "extension_registry",
+    "huge_pages",
     "latest",
     "load",
     "load_metadata",

@@ -186,6 +186,7 @@ class EngineOptions(Structure):
     io: int
     io_depth: int
     snapshot: int
+    copy_ahead: int
     write_bytes_per_second: int
     background_cpus: Optional[Bytes]
     _fields_ = [
@@ -201,7 +202,7 @@ class EngineOptions(Structure):
         ("io", Int),
         ("io_depth", Uint32),
         ("snapshot", Int),
-        ("reserved", Uint32),
+        ("copy_ahead", Int),
         ("write_bytes_per_second", Uint64),
         ("background_cpus", String),
     ]
@@ -290,7 +291,7 @@ class SaveInfo(Structure):
     fault_ns: int
     fault_max_ns: int
     copy_reason: Bytes
-    faults_full: int
+    faults_disk: int
     pool_bytes: int
     ahead_bytes: int
     live_bytes: int
@@ -325,7 +326,7 @@ class SaveInfo(Structure):
         ("fault_ns", Uint64),
         ("fault_max_ns", Uint64),
         ("copy_reason", ctypes.c_char * 128),
-        ("faults_full", Uint64),
+        ("faults_disk", Uint64),
         ("pool_bytes", Uint64),
         ("ahead_bytes", Uint64),
         ("live_bytes", Uint64),

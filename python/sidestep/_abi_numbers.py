@@ -122,6 +122,14 @@ class Compress(IntEnum):
     COMPRESS_AUTO = 3
 
 
+class CopyAhead(IntEnum):
+    """``enum sidestep_copy_ahead``."""
+
+    COPY_AHEAD_AUTO = 0
+    COPY_AHEAD_ALWAYS = 1
+    COPY_AHEAD_NEVER = 2
+
+
 class Snapshot(IntEnum):
     """How a save holds the state still (``enum sidestep_snapshot``)."""
 

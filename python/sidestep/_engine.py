@@ -55,6 +55,12 @@ COMPRESS = {
     "auto": _abi.Compress.COMPRESS_AUTO,
 }
 
+_COPY_AHEAD = {
+    "auto": _abi.CopyAhead.COPY_AHEAD_AUTO,
+    "always": _abi.CopyAhead.COPY_AHEAD_ALWAYS,
+    "never": _abi.CopyAhead.COPY_AHEAD_NEVER,
+}
+
 _VERIFY = {
     "read": _abi.VerifyMode.VERIFY_READ,
     "before": _abi.VerifyMode.VERIFY_BEFORE,
@@ -119,6 +125,7 @@ class Engine:
         options.io = _choice("SIDESTEP_IO", _IO)
         options.io_depth = _number("SIDESTEP_IO_DEPTH")
         options.snapshot = _choice("SIDESTEP_SNAPSHOT", _SNAPSHOT)
+        options.copy_ahead = _choice("SIDESTEP_COPY_AHEAD", _COPY_AHEAD)
         options.write_bytes_per_second = _number("SIDESTEP_WRITE_BYTES_PER_SECOND")
         cpus = os.environ.get("SIDESTEP_BACKGROUND_CPUS")
         options.background_cpus = cpus.encode() if cpus else None

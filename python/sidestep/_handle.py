@@ -55,7 +55,7 @@ class Progress:
     fault_bytes    copied because of them
     fault_s        how long they waited, all threads together
     fault_max_s    the longest of them
-    faults_full    faults that had to wait for room in the staging memory
+    faults_disk    faults that had to wait for room in the staging memory
     pool_bytes     of staging memory, that were needed at once (known once written)
     ahead_bytes    copied in the background, ahead of the disk
     live_bytes     written straight from the tensors, without a copy
@@ -91,7 +91,7 @@ class Progress:
     fault_bytes: int
     fault_s: float
     fault_max_s: float
-    faults_full: int
+    faults_disk: int
     pool_bytes: int
     ahead_bytes: int
     live_bytes: int
@@ -141,7 +141,7 @@ def _progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
         fault_bytes=info.fault_bytes,
         fault_s=info.fault_ns / 1e9,
         fault_max_s=info.fault_max_ns / 1e9,
-        faults_full=info.faults_full,
+        faults_disk=info.faults_disk,
         pool_bytes=info.pool_bytes,
         ahead_bytes=info.ahead_bytes,
         live_bytes=info.live_bytes,

@@ -38,6 +38,7 @@ OURS = {
     "extension_registry": "_extension",
     "convert": "_convert",
     "export": "_export",
+    "huge_pages": "_huge_pages",
     "latest": "_latest",
     "load": "_load",
     "load_metadata": "_read",

@@ -89,6 +89,7 @@ def test_own_failure_is_raised_as_it_is(tmp_path: Path) -> None:
         ("SIDESTEP_POOL_BYTES", "1GB", "SIDESTEP_POOL_BYTES is '1GB', not a number"),
         ("SIDESTEP_POOL_BYTES", "7", "pool_bytes must be at least"),
         ("SIDESTEP_SNAPSHOT", "fork", "SIDESTEP_SNAPSHOT is 'fork', none of: auto, copy, cow"),
+        ("SIDESTEP_COPY_AHEAD", "now", "is 'now', none of: auto, always, never"),
         ("SIDESTEP_TIMEOUT", "x", "SIDESTEP_TIMEOUT is 'x', not a number of seconds"),
         ("SIDESTEP_IO", "fast", "SIDESTEP_IO is 'fast', none of: auto, uring, threads, buffered"),
         ("SIDESTEP_WRITE_BYTES_PER_SECOND", "1G", "is '1G', not a number"),

@@ -126,12 +126,16 @@ static enum sidestep_status apply_options(struct sidestep_engine *engine,
     if (options->pool_bytes != 0 && options->pool_bytes < PIPELINE_MIN_POOL_BYTES)
         return FAIL(err, SIDESTEP_EINVAL, "engine options: pool_bytes must be at least %llu",
                     (unsigned long long)PIPELINE_MIN_POOL_BYTES);
-    if (options->snapshot > SIDESTEP_SNAPSHOT_COW || options->reserved != 0)
+    if (options->snapshot > SIDESTEP_SNAPSHOT_COW)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown snapshot %u",
                     (unsigned)options->snapshot);
+    if (options->copy_ahead > SIDESTEP_COPY_AHEAD_NEVER)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown copy_ahead %u",
+                    (unsigned)options->copy_ahead);
     engine->flags = options->flags;
     TRY(choose_io(engine, (uint32_t)options->io, options->io_depth, err));
     engine->hold.wanted = options->snapshot;
+    engine->hold.copy_ahead = options->copy_ahead;
     engine->hold.user_mode_only = (options->flags & SIDESTEP_ENGINE_USER_MODE_FAULTS) != 0;
     engine->pool_cap = options->pool_bytes;
     engine->timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : ENGINE_DEFAULT_TIMEOUT_MS;

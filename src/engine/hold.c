@@ -13,6 +13,8 @@
 /* A trainer may change its ways: after so many saves by copy cow is tried again. */
 #define FIRST_PATIENCE 8u
 #define LAST_PATIENCE 64u
+/* So many writes of the trainer before the disk is done mean that it rewrites its state. */
+#define SOON_FAULTS 4u
 
 void hold_open(struct hold *hold)
 {
@@ -29,6 +31,22 @@ void hold_close(struct hold *hold)
     cow_close(&hold->cow);
 }
 
+/* Twice as many saves as the last time. */
+static unsigned more_patience(unsigned patience)
+{
+    return patience == 0 ? FIRST_PATIENCE : (unsigned)min_u64(2 * patience, LAST_PATIENCE);
+}
+
+/* When copies are made shows only in saves whose copiers wait: of what was copied in time nobody
+ * knows who would have written to it. */
+static void learn_ahead(struct hold *hold, const struct cow_stats *stats)
+{
+    if (hold->ahead || !hold->tried)
+        return;
+    hold->ahead_patience = stats->faults < SOON_FAULTS ? 0 : more_patience(hold->ahead_patience);
+    hold->aheads = hold->ahead_patience;
+}
+
 /* From the last save by cow. */
 static void learn(struct hold *hold)
 {
@@ -38,13 +56,13 @@ static void learn(struct hold *hold)
         return;
     hold->learnt = true;
     cow_get_stats(hold->cow, &stats);
+    learn_ahead(hold, &stats);
     hold->lost_percent = (unsigned)(stats.fault_bytes * 100 / max_u64(stats.held_bytes, 1));
     if (hold->lost_percent <= WORTH_PERCENT) {
         hold->patience = 0;
         return;
     }
-    hold->patience =
-        hold->patience == 0 ? FIRST_PATIENCE : (unsigned)min_u64(2 * hold->patience, LAST_PATIENCE);
+    hold->patience = more_patience(hold->patience);
     hold->copies = hold->patience;
 }
 
@@ -62,10 +80,15 @@ void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES])
              "pool_bytes allows");
 }
 
-uint64_t hold_patience(const struct hold *hold)
+uint64_t hold_patience(struct hold *hold)
 {
-    (void)hold;
-    return 0;
+    if (hold->copy_ahead != SIDESTEP_COPY_AHEAD_AUTO)
+        return hold->copy_ahead == SIDESTEP_COPY_AHEAD_ALWAYS ? 0 : UINT64_MAX;
+    hold->ahead = !hold->tried || hold->aheads != 0;
+    hold->tried = true;
+    if (hold->aheads != 0)
+        hold->aheads--;
+    return hold->ahead ? 0 : SOON_FAULTS;
 }
 
 struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t pool_bytes,
@@ -108,7 +131,7 @@ void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info)
     info->copy_bytes = stats->copied_bytes;
     info->faults = stats->faults;
     info->faults_waited = stats->faults_waited;
-    info->faults_full = stats->faults_full;
+    info->faults_disk = stats->faults_disk;
     info->fault_bytes = stats->fault_bytes;
     info->fault_ns = stats->fault_ns;
     info->fault_max_ns = stats->fault_max_ns;
@@ -116,16 +139,22 @@ void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info)
 
 void hold_event(const struct sidestep_save_info *info, json_t *fields)
 {
-    json_t *more = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "snapshot",
-        info->snapshot == SIDESTEP_SNAPSHOT_COW ? "cow" : "copy", "cow_bytes",
-        (json_int_t)info->cow_bytes, "copy_bytes", (json_int_t)info->copy_bytes, "release_ns",
-        (json_int_t)info->release_ns, "faults", (json_int_t)info->faults, "faults_waited",
-        (json_int_t)info->faults_waited, "faults_full", (json_int_t)info->faults_full,
-        "fault_bytes", (json_int_t)info->fault_bytes, "fault_ns", (json_int_t)info->fault_ns,
-        "fault_max_ns", (json_int_t)info->fault_max_ns, "copy_reason", info->copy_reason);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {
+        {"cow_bytes", info->cow_bytes},         {"copy_bytes", info->copy_bytes},
+        {"release_ns", info->release_ns},       {"faults", info->faults},
+        {"faults_waited", info->faults_waited}, {"faults_disk", info->faults_disk},
+        {"fault_bytes", info->fault_bytes},     {"fault_ns", info->fault_ns},
+        {"fault_max_ns", info->fault_max_ns},   {"pool_bytes", info->pool_bytes},
+        {"ahead_bytes", info->ahead_bytes},     {"live_bytes", info->live_bytes},
+    };
+    bool by_cow = info->snapshot == SIDESTEP_SNAPSHOT_COW;
 
-    if (more != NULL)
-        (void)json_object_update(fields, more);
-    json_decref(more);
+    (void)json_object_set_new(fields, "snapshot", json_string(by_cow ? "cow" : "copy"));
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        (void)json_object_set_new(fields, numbers[i].name,
+                                  json_integer((json_int_t)numbers[i].value));
+    (void)json_object_set_new(fields, "copy_reason", json_string(info->copy_reason));
 }

@@ -15,15 +15,20 @@
 struct hold {
     /* Constant. */
     enum sidestep_snapshot wanted;
+    enum sidestep_copy_ahead copy_ahead;
     bool user_mode_only;
     /* Of the thread that calls collective functions. */
     bool opened; /* or refused */
     struct cow *cow;
     struct sidestep_error refused;
-    bool learnt;           /* from the last save by cow, or there was none */
-    unsigned copies;       /* saves to be made by copy before cow is tried again */
-    unsigned patience;     /* how many it were the last time */
-    unsigned lost_percent; /* of the state, copied while the trainer waited */
+    bool learnt;             /* from the last save by cow, or there was none */
+    unsigned copies;         /* saves to be made by copy before cow is tried again */
+    unsigned patience;       /* how many it were the last time */
+    unsigned lost_percent;   /* of the state, copied while the trainer waited */
+    bool tried;              /* a save by cow was made: what follows means something */
+    bool ahead;              /* the copiers of the last one did not wait */
+    unsigned aheads;         /* saves whose copiers will not wait before that is tried again */
+    unsigned ahead_patience; /* how many it were the last time */
 };
 
 /* Open what cow needs, if it is wanted.  What fails is remembered as the reason. */
@@ -37,8 +42,8 @@ struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t p
                         char reason[HOLD_REASON_BYTES]);
 /* That save could not be held after all: why. */
 void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES]);
-/* After how many faults of the save that was chosen last the copiers begin. */
-uint64_t hold_patience(const struct hold *hold);
+/* After how many faults the copiers of the save begin that hold_choose() was called for. */
+uint64_t hold_patience(struct hold *hold);
 void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info);
 /* What an event says of it, into ${fields}; nothing if memory is short. */
 void hold_event(const struct sidestep_save_info *info, json_t *fields);

@@ -5,7 +5,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/fault.h"
 #include "base/memory.h"
+
+/* Windows that are hashed where they lie, before it is their turn to be written. */
+#define PIPELINE_LIVE_AHEAD 4u
 
 uint64_t pipeline_wanted_bytes(const struct image *image)
 {
@@ -17,11 +21,12 @@ enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, stru
 {
     *p = (struct pipeline){.image = image, .pool = pool};
     TRY(places_new(&p->places, image, err));
-    p->shared.states = memory_new(image->window_count, 1);
+    p->shared.states = memory_new(image->window_count, 2);
     if (p->shared.states == NULL) {
         places_free(&p->places);
-        return FAIL_NOMEM(err, image->window_count);
+        return FAIL_NOMEM(err, 2 * image->window_count);
     }
+    p->shared.live = p->shared.states + image->window_count;
     p->streamed = pool->length < pipeline_wanted_bytes(image);
     assert(!p->streamed || pool->length >= PIPELINE_MIN_POOL_BYTES);
     pthread_mutex_init(&p->shared.lock, NULL);
@@ -203,6 +208,16 @@ struct writer {
     struct store_request *free; /* a list */
 };
 
+/* Locked. */
+static void count_hashed(struct pipeline *p, size_t i)
+{
+    p->shared.states[i] = WINDOW_HASHED;
+    while (p->shared.hashed < p->image->window_count &&
+           p->shared.states[p->shared.hashed] == WINDOW_HASHED)
+        p->shared.hashed++;
+    pthread_cond_broadcast(&p->shared.changed);
+}
+
 bool pipeline_may_hash(const struct pipeline *p)
 {
     return p->shared.hash_next < p->image->window_count &&
@@ -216,11 +231,73 @@ void pipeline_hash_next(struct pipeline *p)
     pthread_mutex_unlock(&p->shared.lock);
     image_hash(p->image, i, places_of(p->places, i));
     pthread_mutex_lock(&p->shared.lock);
-    p->shared.states[i] = WINDOW_HASHED;
-    while (p->shared.hashed < p->image->window_count &&
-           p->shared.states[p->shared.hashed] == WINDOW_HASHED)
-        p->shared.hashed++;
-    pthread_cond_broadcast(&p->shared.changed);
+    count_hashed(p, i);
+}
+
+/* May ${file} take ${bytes} from ${memory}, without a copy by the store's own threads? */
+static bool takes_from(struct store_file *file, const void *memory, const struct image_window *w)
+{
+    const struct store_ops *ops = file->store->ops;
+
+    if (store_file_alignment(file) == 0)
+        return true; /* it is copied by the kernel in any case */
+    return ops->file_async_fd != NULL &&
+           ops->file_async_fd(file, memory, w->bytes, w->offset, true) >= 0;
+}
+
+/* Locked: is window ${i} to be hashed and written where it lies?  Not once copiers run: they are
+ * faster than those who write. */
+static bool is_live(const struct writer *writer, size_t i)
+{
+    const struct pipeline *p = writer->p;
+    size_t k;
+
+    return p->writers_stage && !atomic_load(&p->copiers_run) && i < p->image->window_count &&
+           cow_holds_window(p->cow, p->image, i) &&
+           takes_from(writer->file, image_inner(p->image, i, &k), &p->image->windows[i]);
+}
+
+/* Locked: is it time for the next one of them?  No more than can soon be written: who writes to the
+ * tensor waits for that. */
+static bool next_is_live(const struct writer *writer)
+{
+    const struct pipeline *p = writer->p;
+    size_t i = p->shared.hash_next;
+
+    return i == p->shared.stage_next && i - p->shared.write_next < PIPELINE_LIVE_AHEAD &&
+           is_live(writer, i);
+}
+
+/* Locked: take window ${i} for that; the lock is released meanwhile. */
+static void hash_live(struct writer *writer, size_t i)
+{
+    struct pipeline *p = writer->p;
+    struct sidestep_error why = {0};
+    bool live, hashed;
+
+    pthread_mutex_unlock(&p->shared.lock);
+    hashed = cow_take_live(p->cow, p->image, i, &live, &why) == SIDESTEP_OK;
+    if (!hashed) {
+        pipeline_fail(p, &why);
+    } else if (!live && (hashed = stage_taken(p, i))) {
+        image_hash(p->image, i, places_of(p->places, i));
+    } else if (live && fault_hit("pipeline.early")) {
+        cow_end_live(p->cow, p->image, i); /* wrong: tests must see that */
+    }
+    pthread_mutex_lock(&p->shared.lock);
+    p->shared.live[i] = live;
+    if (hashed)
+        count_hashed(p, i);
+}
+
+/* Where window ${i} is written from.  Who writes only reads it, but for the tails of items, which
+ * no inner window has. */
+static uint8_t *window_memory(struct pipeline *p, size_t i)
+{
+    size_t k;
+
+    return p->shared.live[i] ? (uint8_t *)(uintptr_t)image_inner(p->image, i, &k)
+                             : places_of(p->places, i);
 }
 
 uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes)
@@ -239,9 +316,9 @@ static void start_window(struct writer *writer, size_t i)
     const struct image_window *w = &p->image->windows[i];
     struct store_request *request = writer->free;
     struct sidestep_error why = {0};
+    uint8_t *place = window_memory(p, i);
 
     pthread_mutex_unlock(&p->shared.lock);
-    uint8_t *place = places_of(p->places, i);
     uint64_t held_ns = pipeline_give_way(p, w->bytes);
     if (image_finish(p->image, i, place, &why) != SIDESTEP_OK) {
         pipeline_fail(p, &why);
@@ -270,11 +347,25 @@ void pipeline_window_done(struct pipeline *p, size_t i)
     pthread_cond_broadcast(&p->shared.changed);
 }
 
+/* Locked: live window ${i} is written: that was all of its staging, too; the lock is released
+ * meanwhile. */
+static void end_live(struct pipeline *p, size_t i)
+{
+    pthread_mutex_unlock(&p->shared.lock);
+    cow_end_live(p->cow, p->image, i);
+    if (count_staged(p, i) && p->released != NULL)
+        p->released(p->context);
+    pthread_mutex_lock(&p->shared.lock);
+    p->shared.live_bytes += p->image->windows[i].bytes;
+}
+
 /* Locked: the window of ${request} is written, or the write has failed. */
 static void end_window(struct writer *writer, struct store_request *request)
 {
     struct pipeline *p = writer->p;
 
+    if (request->status == SIDESTEP_OK && p->shared.live[request->tag])
+        end_live(p, request->tag);
     if (request->status != SIDESTEP_OK) {
         pipeline_fail_locked(p, &request->err);
     } else {
@@ -313,18 +404,22 @@ static void write_step(struct writer *writer)
     struct pipeline *p = writer->p;
     struct store_request *done = store_queue_poll(&writer->queue);
 
-    if (done != NULL)
+    if (done != NULL) {
         end_window(writer, done);
-    else if (p->shared.write_next < p->shared.hashed && store_queue_has_room(&writer->queue))
+    } else if (p->shared.write_next < p->shared.hashed && store_queue_has_room(&writer->queue)) {
         start_window(writer, p->shared.write_next++);
-    else if (pipeline_may_hash(p))
+    } else if (pipeline_may_hash(p)) {
         pipeline_hash_next(p);
-    else if (pipeline_stage_one(p))
+    } else if (next_is_live(writer)) {
+        p->shared.stage_next++;
+        hash_live(writer, p->shared.hash_next++);
+    } else if (!is_live(writer, p->shared.stage_next) && pipeline_stage_one(p)) {
         return;
-    else if (writer->queue.in_flight != 0)
+    } else if (writer->queue.in_flight != 0) {
         wait_for_window(writer);
-    else
+    } else {
         pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+    }
 }
 
 void pipeline_join(struct pipeline *p)
@@ -392,4 +487,10 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
 
     workers_run(workers, write_windows, &writing);
     return pipeline_end(p, err);
+}
+
+void pipeline_trim(struct pipeline *p)
+{
+    if (p->cow != NULL && p->patience != 0)
+        pool_trim(p->pool, places_unused(p->places));
 }

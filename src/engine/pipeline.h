@@ -11,7 +11,8 @@
  * Staging is done in the call, or (pipeline_hold()) the tensors' memory is write-protected in the
  * call, and windows are staged behind the trainer's back: by copiers, who run as far ahead of the
  * writers as there is room; or, as long as the trainer lets the state be, by the writers
- * themselves, who take no more of the pool than they need to keep the disk busy.
+ * themselves, who take no more of the pool than they need to keep the disk busy, and none for
+ * windows that the file can take from where they lie in memory.
  */
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
@@ -54,6 +55,7 @@ struct pipeline {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         uint8_t *states; /* per window: enum window_state */
+        uint8_t *live;   /* per window: it is written from where it lies */
         size_t stage_next;
         size_t staged;
         size_t hash_next;
@@ -62,6 +64,7 @@ struct pipeline {
         size_t written;
         uint64_t staged_bytes;
         uint64_t written_bytes;
+        uint64_t live_bytes;
         uint64_t held_ns; /* of all writers, by the neighbour */
         bool used_ring;   /* a window went through io_uring */
         bool failed;
@@ -92,6 +95,9 @@ void pipeline_settle(struct pipeline *p);
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
                                     const struct store_queue_kind *kind, struct workers *workers,
                                     struct sidestep_error *err);
+/* Once that is done: if the copiers had to wait, the memory of the pool that was not needed goes
+ * back to the system. */
+void pipeline_trim(struct pipeline *p);
 /* Make both of the above return soon, because of ${why}. */
 void pipeline_fail(struct pipeline *p, const struct sidestep_error *why);
 void pipeline_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *written_bytes);

@@ -130,14 +130,17 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
 {
     struct sidestep_engine *engine = s->engine;
 
+    bool held = !s->blocking && hold_expects(&engine->hold);
+
+    /* What is encoded is not written from where it lies. */
+    engine->image.cut_at_data = held && s->save->press == NULL;
     TRY(image_bind(&engine->image, &engine->plan, s->state, err));
     uint64_t wanted = pipeline_wanted_bytes(&engine->image);
     if (engine->pool_cap != 0 && wanted > engine->pool_cap)
         wanted = engine->pool_cap;
     uint64_t from = clock_now(engine->clock);
     /* What is held needs the pool only by and by, and maybe little of it. */
-    bool at_once = s->blocking || !hold_expects(&engine->hold);
-    TRY(pool_reserve(&engine->pool, wanted, at_once ? engine->stagers : NULL, err));
+    TRY(pool_reserve(&engine->pool, wanted, held ? NULL : engine->stagers, err));
     s->info->pool_ns += since(s, from);
     pipeline_release(&s->save->pipeline);
     return pipeline_init(&s->save->pipeline, &engine->image, &engine->pool, err);

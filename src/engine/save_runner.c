@@ -93,6 +93,7 @@ static void note_io(struct sidestep_save *save, struct store_file *file)
     save->shared.info.flags |= flags;
     save->shared.info.held_ns = save->pipeline.shared.held_ns;
     save->shared.info.pool_bytes = places_used_bytes(save->pipeline.places);
+    save->shared.info.live_bytes = save->pipeline.shared.live_bytes;
     save->shared.info.ahead_bytes = atomic_load(&save->pipeline.ahead_bytes);
     pthread_mutex_unlock(&save->shared.lock);
 }
@@ -168,6 +169,7 @@ static enum sidestep_status write_shard(struct sidestep_save *save, struct sides
             max_u64(1, (uint64_t)((double)total * 1000 / (double)save->options.spread_ms));
     TRY(write_body(save, file, err));
     note_io(save, file);
+    pipeline_trim(&save->pipeline);
     TRY(write_footer(save, items, file, err));
     TRY(commit_check_aborted(&save->commit, err));
     return commit_shard_seal(&save->commit, 0, TAKE(file), err);

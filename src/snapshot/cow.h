@@ -13,9 +13,15 @@
  * waits, but no handler does: the granule stays protected until its window is staged in its turn,
  * or cow_poke() has handlers look again.
  *
+ * Where nobody writes, nothing needs to be copied: a window that is all memory of one tensor may be
+ * hashed, and written, where it lies (cow_take_live()).  Its pieces are done when the write has
+ * ended, and not before: only then does nobody read them any more.  Who writes to them meanwhile
+ * waits for that.
+ *
  * Rules:
- *  1. A granule is given back only after its bytes are in the pool, so what is written to storage
- * is the state at the time of cow_arm(), whoever writes to it when.
+ *  1. A granule is given back only after its bytes are in the pool, or written, so what is written
+ *     to storage is the state at the time of cow_arm(), whoever writes to it when; and what is
+ *     hashed is what is written.
  *  2. Handlers, and who holds the lock, write to nothing but their stacks, the pool and mappings
  *     of our own: any other page may be a protected one (see cow_plan.h), and they would wait for
  *     themselves.  They allocate nothing, and wait for no other lock and no storage.
@@ -53,7 +59,7 @@ struct cow_stats {
     uint64_t copied_bytes;  /* at once, because they could not be */
     uint64_t faults;        /* writes of the trainer that had to wait */
     uint64_t faults_waited; /* ... for a copy that was under way */
-    uint64_t faults_full;   /* ... for room in the pool */
+    uint64_t faults_disk;   /* ... for room in the pool, or a write from where it lies */
     uint64_t fault_bytes;   /* copied because of them */
     uint64_t fault_ns;      /* that they waited, all together */
     uint64_t fault_max_ns;  /* the longest */
@@ -80,6 +86,15 @@ bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
  * once.  Fails if its memory is gone. */
 enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_t i,
                                struct sidestep_error *err);
+/* Window ${i} is about to be written from where it lies, in memory of a tensor that is held; *live
+ * == false: some of it was copied, and it has a place.  It must be an inner one (image.h), all of
+ * it held.  Its blocks are hashed then.  Any thread, instead of cow_stage(). */
+enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t i, bool *live,
+                                   struct sidestep_error *err);
+/* Is it all held? */
+bool cow_holds_window(const struct cow *cow, const struct image *image, size_t i);
+/* It is written: nobody will read it there any more. */
+void cow_end_live(struct cow *cow, const struct image *image, size_t i);
 /* Places have become free: whom may they serve? */
 void cow_poke(struct cow *cow);
 /* The calling thread begins, and ends, to do what writers may have to wait for, at a priority that

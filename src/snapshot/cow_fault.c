@@ -186,8 +186,7 @@ static void place_bytes(struct cow *cow, size_t g, const uint8_t *from, uint64_t
     }
 }
 
-/* 0 or an errno. */
-static int read_self(void *to, uint64_t from, size_t bytes)
+int cow_read(void *to, uint64_t from, size_t bytes)
 {
     struct iovec local = {to, bytes}, remote = {(void *)(uintptr_t)from, bytes};
 
@@ -220,9 +219,9 @@ static int copy_claimed(struct cow *cow, size_t g, uint8_t *bounce)
     uint64_t begin, end;
 
     span_claimed(cow, g, &begin, &end);
-    for (uint64_t at = begin; at < end; at += COW_BOUNCE_BYTES) {
-        uint64_t next = min_u64(at + COW_BOUNCE_BYTES, end);
-        int failed = read_self(bounce, at, next - at);
+    for (uint64_t at = begin; at < end; at += COW_COPY_BYTES) {
+        uint64_t next = min_u64(at + COW_COPY_BYTES, end);
+        int failed = cow_read(bounce, at, next - at);
         if (failed != 0)
             return failed;
         place_bytes(cow, g, bounce, at, next);
@@ -230,7 +229,7 @@ static int copy_claimed(struct cow *cow, size_t g, uint8_t *bounce)
     return 0;
 }
 
-static unsigned claim_bounce(struct cow *cow)
+unsigned cow_claim_bounce(struct cow *cow)
 {
     unsigned bounce = 0;
 
@@ -242,6 +241,11 @@ static unsigned claim_bounce(struct cow *cow)
     cow->shared.free_bounces[bounce / 64] &= ~((uint64_t)1 << bounce % 64);
     pthread_mutex_unlock(&cow->shared.lock);
     return bounce;
+}
+
+void cow_free_bounce(struct cow *cow, unsigned bounce)
+{
+    cow->shared.free_bounces[bounce / 64] |= (uint64_t)1 << bounce % 64;
 }
 
 /* Locked: somebody has waited since ${since_ns}. */
@@ -322,26 +326,30 @@ static void poke(struct cow *cow)
         return;
 }
 
-void cow_take(struct cow *cow, size_t g)
+void cow_give_back(struct cow *cow, size_t g)
 {
     const struct cow_granule *granule = &cow->plan.granules[g];
+
+    pthread_mutex_unlock(&cow->shared.lock);
+    cow_lift(cow, granule->begin, granule->end);
+    (void)fault_hit("cow.lifted");
+    pthread_mutex_lock(&cow->shared.lock);
+    cow_end_waiting(cow, g);
+    cow->shared.cells[g].state = COW_GIVEN_BACK;
+    cow->shared.left--;
+}
+
+void cow_take(struct cow *cow, size_t g)
+{
     struct cow_cell *cell = &cow->shared.cells[g];
-    unsigned bounce = claim_bounce(cow);
+    unsigned bounce = cow_claim_bounce(cow);
 
     int failed = copy_claimed(cow, g, cow->bounces + bounce * COW_BOUNCE_BYTES);
     (void)fault_hit("cow.copied");
     pthread_mutex_lock(&cow->shared.lock);
-    cow->shared.free_bounces[bounce / 64] |= (uint64_t)1 << bounce % 64;
-    bool whole = end_copy(cow, g, failed);
-    pthread_mutex_unlock(&cow->shared.lock);
-    if (whole)
-        cow_lift(cow, granule->begin, granule->end);
-    (void)fault_hit("cow.lifted");
-    pthread_mutex_lock(&cow->shared.lock);
-    if (whole) {
-        cow_end_waiting(cow, g);
-        cell->state = COW_GIVEN_BACK;
-        cow->shared.left--;
+    cow_free_bounce(cow, bounce);
+    if (end_copy(cow, g, failed)) {
+        cow_give_back(cow, g);
     } else {
         cell->state = COW_PROTECTED;
         if (cell->waited_ns != 0) /* since it was taken: a handler may have places for the rest */
@@ -404,7 +412,7 @@ static void serve_fault(struct cow *cow, size_t g, uint64_t since_ns)
     if (state == COW_PROTECTED) {
         serve_granule(cow, g);
         if (cell->state == COW_PROTECTED && cell->waited_ns != 0) {
-            cow->shared.stats.faults_full++;
+            cow->shared.stats.faults_disk++;
             atomic_store(&cow->full, true);
         }
     }

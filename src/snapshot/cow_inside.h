@@ -13,10 +13,11 @@
 #define COW_MAX_HANDLERS 8u
 #define COW_MAX_HELPERS 64u /* threads of an engine that write */
 #define COW_BOUNCES 96u     /* more than there are threads that take granules */
-#define COW_BOUNCE_BYTES ((size_t)256 << 10)
+#define COW_BOUNCE_BYTES ((size_t)HASH_BLOCK_BYTES)
+#define COW_COPY_BYTES ((size_t)256 << 10) /* of a bounce, for copies: what caches hold */
 
 enum cow_state { COW_GIVEN_BACK, COW_PROTECTED, COW_TAKEN };
-enum cow_piece_state { COW_UNTOUCHED, COW_COPYING, COW_DONE };
+enum cow_piece_state { COW_UNTOUCHED, COW_COPYING, COW_LIVE, COW_DONE };
 
 /* Of a granule. */
 struct cow_cell {
@@ -75,6 +76,15 @@ void *cow_map(size_t bytes);
 /* Locked: take what of granule ${g}, which is protected, can be copied because its window has a
  * place, or, with ${open}, gets one.  The bytes of it; 0: it is not taken. */
 uint64_t cow_claim(struct cow *cow, size_t g, bool open);
+/* A bounce of nobody else's, of COW_BOUNCE_BYTES; by its number. */
+unsigned cow_claim_bounce(struct cow *cow);
+/* Locked. */
+void cow_free_bounce(struct cow *cow, unsigned bounce);
+/* Memory of this process, which may be gone; 0 or an errno. */
+int cow_read(void *to, uint64_t from, size_t bytes);
+/* Locked: all of granule ${g} is done, and who calls has taken it.  The lock is released meanwhile.
+ */
+void cow_give_back(struct cow *cow, size_t g);
 /* Copy what was claimed, and give the granule back if that was the last of it. */
 void cow_take(struct cow *cow, size_t g);
 /* Locked: who waited to write to granule ${g} need not any more. */

@@ -182,14 +182,41 @@ static void cut_blocks(struct cutter *c, const struct footer_item *f, size_t i)
     }
 }
 
+/* How many windows there are at most. */
+static size_t most_windows(const struct image *image)
+{
+    uint64_t bytes = 0, large = 0;
+
+    for (size_t i = 0; i < image->count; i++) {
+        bytes += image->items[i].footer.bytes + IMAGE_ALIGN;
+        large += image->items[i].footer.data_bytes >= IMAGE_LARGE_BYTES;
+    }
+    return bytes / IMAGE_WINDOW_BYTES + 2 + (image->cut_at_data ? 2 * large : 0);
+}
+
+/* The windows of a large item. */
+static void cut_large(struct cutter *c, const struct footer_item *f, size_t i)
+{
+    uint64_t data = f->offset + f->data_offset;
+    bool at_data = c->image->cut_at_data && !f->is_object;
+
+    if (at_data)
+        cut(c, data, i);
+    cut_blocks(c, f, i);
+    if (!at_data)
+        return;
+    uint64_t whole = f->data_bytes % IMAGE_ALIGN == 0 ? f->data_bytes
+                                                      : round_down(f->data_bytes, HASH_BLOCK_BYTES);
+    if (data + whole > c->begin)
+        cut(c, data + whole, i);
+}
+
 static enum sidestep_status place_items(struct image *image, struct sidestep_error *err)
 {
     struct cutter c = {.image = image};
-    uint64_t most = 0, at = 0;
+    uint64_t at = 0;
+    size_t most = most_windows(image);
 
-    for (size_t i = 0; i < image->count; i++)
-        most += image->items[i].footer.bytes + IMAGE_ALIGN;
-    most = most / IMAGE_WINDOW_BYTES + 2;
     image->windows = arena_new(&image->objects, most, sizeof(*image->windows));
     if (image->windows == NULL)
         return image_memory(err);
@@ -201,7 +228,7 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
         }
         f->offset = image_place(f, at);
         if (f->data_bytes >= IMAGE_LARGE_BYTES)
-            cut_blocks(&c, f, i);
+            cut_large(&c, f, i);
         at = f->offset + f->bytes;
     }
     image->body_bytes = round_up(at, IMAGE_ALIGN);

@@ -5,8 +5,8 @@
  *
  * A window is a stretch of the file that starts and ends at a multiple of 4096 and is written with
  * one request.  Windows are cut only where an item starts, or between two hash blocks of a large
- * item, so every block lies in one window, and an item's tail lies in the window of its last
- * block.  Gaps are zero.
+ * item, so every block lies in one window, or (cut_at_data) where the data of a large item begins,
+ * or ends with a page.  Gaps are zero.
  */
 #ifndef SNAPSHOT_IMAGE_H
 #define SNAPSHOT_IMAGE_H
@@ -50,6 +50,9 @@ struct image {
     struct image_window *windows;
     size_t window_count;
     uint64_t body_bytes; /* where the footer starts: a multiple of IMAGE_ALIGN */
+    /* Set before image_bind(): windows are also cut where large tensors' data begins and ends, so
+     * that most of them are inner ones. */
+    bool cut_at_data;
 };
 
 /* Lay out the tensors of ${plan}: once per layout. */
@@ -98,6 +101,13 @@ void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_
                           uint64_t *end);
 /* Has item ${k}, or a later one, bytes in window ${i}? */
 bool image_reaches(const struct image *image, size_t i, size_t k);
+/* If all of window ${i} is data of one tensor, as it lies in memory: which tensor, and where. NULL:
+ * it is not such an inner window. */
+const uint8_t *image_inner(const struct image *image, size_t i, size_t *k);
+/* Hash block ${block}, counted from 0, of inner window ${i}, a copy of which is at ${bytes}. */
+void image_hash_inner(struct image *image, size_t i, uint64_t block, const uint8_t *bytes);
+/* The bytes of that block; 0: there is none. */
+uint64_t image_inner_block_bytes(const struct image *image, size_t i, uint64_t block);
 /* Hash the blocks of window ${i}.  Any thread, once per window. */
 void image_hash(struct image *image, size_t i, const uint8_t *buffer);
 /* Put the tails of the items that end in window ${i} into ${buffer}.  All windows up to ${i} have

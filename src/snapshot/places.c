@@ -213,3 +213,12 @@ uint64_t places_used_bytes(struct places *places)
     pthread_mutex_unlock(&places->shared.lock);
     return used;
 }
+
+uint8_t *places_unused(struct places *places)
+{
+    pthread_mutex_lock(&places->shared.lock);
+    const struct region *rest = &places->shared.rest;
+    uint64_t end = rest->high != rest->begin ? rest->high : places->shared.reserve.high;
+    pthread_mutex_unlock(&places->shared.lock);
+    return places->pool + end;
+}

@@ -50,7 +50,8 @@ uint8_t *places_of(struct places *places, size_t i);
 /* The same, after giving it one if it has none and there is room. */
 uint8_t *places_take(struct places *places, size_t i, enum places_who who);
 void places_give_back(struct places *places, size_t i);
-/* How much of the pool was ever used in this save. */
+/* How much of the pool was ever used in this save; and from where on nothing was. */
 uint64_t places_used_bytes(struct places *places);
+uint8_t *places_unused(struct places *places);
 
 #endif

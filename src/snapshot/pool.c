@@ -64,6 +64,14 @@ enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct work
     return SIDESTEP_OK;
 }
 
+void pool_trim(const struct pool *pool, const unsigned char *begin)
+{
+    uint64_t kept = round_up((uint64_t)(begin - pool->bytes), POOL_HUGE_BYTES);
+
+    if (kept < pool->length)
+        (void)madvise(pool->bytes + kept, pool->length - kept, MADV_DONTNEED);
+}
+
 void pool_release(struct pool *pool)
 {
     if (pool->bytes != NULL)

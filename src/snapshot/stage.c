@@ -202,6 +202,45 @@ bool image_reaches(const struct image *image, size_t i, size_t k)
     return reaches(image, &image->windows[i], k);
 }
 
+const uint8_t *image_inner(const struct image *image, size_t i, size_t *k)
+{
+    const struct image_window *w = &image->windows[i];
+    struct part part = data_part(w, &image->items[w->first_item].footer);
+
+    if (part.end - part.begin != w->bytes || !image_is_plain(image, w->first_item))
+        return NULL;
+    *k = w->first_item;
+    return (const uint8_t *)image->items[*k].entry->data + part.begin;
+}
+
+uint64_t image_inner_block_bytes(const struct image *image, size_t i, uint64_t block)
+{
+    uint64_t begin = block * HASH_BLOCK_BYTES, bytes = image->windows[i].bytes;
+
+    return begin < bytes ? min_u64(HASH_BLOCK_BYTES, bytes - begin) : 0;
+}
+
+/* Bytes [at, at + length) of an item's data, a block, are at ${bytes}. */
+static void hash_one(struct image_item *item, uint64_t at, const uint8_t *bytes, uint64_t length)
+{
+    uint64_t block = at / HASH_BLOCK_BYTES;
+
+    if (at == 0)
+        memcpy(item->first_bytes, bytes, min_u64(sizeof(item->first_bytes), length));
+    item->blocks[block] = hash_block(bytes, length);
+    if (!item->footer.is_object)
+        item->crcs[block] = hash_crc32(0, bytes, length);
+}
+
+void image_hash_inner(struct image *image, size_t i, uint64_t block, const uint8_t *bytes)
+{
+    const struct image_window *w = &image->windows[i];
+    struct image_item *item = &image->items[w->first_item];
+
+    hash_one(item, data_part(w, &item->footer).begin + block * HASH_BLOCK_BYTES, bytes,
+             image_inner_block_bytes(image, i, block));
+}
+
 void image_hash(struct image *image, size_t i, const uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
@@ -211,17 +250,9 @@ void image_hash(struct image *image, size_t i, const uint8_t *buffer)
         struct part part = data_part(w, &item->footer);
 
         assert(part.begin % HASH_BLOCK_BYTES == 0);
-        if (part.begin == 0 && part.end != 0)
-            memcpy(item->first_bytes, buffer + part.at,
-                   min_u64(sizeof(item->first_bytes), part.end));
-        for (uint64_t at = part.begin; at < part.end; at += HASH_BLOCK_BYTES) {
-            const uint8_t *bytes = buffer + part.at + (at - part.begin);
-            uint64_t length = min_u64(HASH_BLOCK_BYTES, part.end - at);
-            uint64_t block = at / HASH_BLOCK_BYTES;
-            item->blocks[block] = hash_block(bytes, length);
-            if (!item->footer.is_object)
-                item->crcs[block] = hash_crc32(0, bytes, length);
-        }
+        for (uint64_t at = part.begin; at < part.end; at += HASH_BLOCK_BYTES)
+            hash_one(item, at, buffer + part.at + (at - part.begin),
+                     min_u64(HASH_BLOCK_BYTES, part.end - at));
     }
 }
 

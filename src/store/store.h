@@ -116,7 +116,8 @@ struct store_ops {
     enum sidestep_status (*file_stat)(struct store_file *file, struct store_stat *out,
                                       struct sidestep_error *err);
     /* 0: buffered.  Else O_DIRECT is on: requests whose address, length and offset are multiples
-       of this go past the cache; others are done buffered by the backend itself. */
+       of this go past the cache; others are done buffered by the backend itself, but for addresses
+       that the device takes anyway. */
     size_t (*file_alignment)(struct store_file *file);
     /* Lock that dies with its holder (OFD).  Never waits.  ELOCKED: somebody has it.
        EUNSUPPORTED: no locks on this storage.  Exclusive needs STORE_WRITE or file_create(). */

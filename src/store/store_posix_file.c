@@ -5,8 +5,8 @@
  * With STORE_DIRECT a file has two descriptors, one buffered and one with O_DIRECT.  Aligned
  * requests take the second, the rest the first.  The kernel keeps the two coherent by page: it
  * writes back before and drops after a direct request the cached pages that this touches.  So a
- * page must never be written in both ways at once, and the alignment is a page at least, though
- * the device may allow 512 bytes.
+ * page must never be written in both ways at once, and the alignment in the file is a page at
+ * least, though the device may allow 512 bytes.  In memory it is what the device wants.
  */
 #include "store/store_posix.h"
 
@@ -39,11 +39,12 @@
 struct posix_file {
     struct store_file base;
     int fd;
-    int direct_fd;         /* -1: none */
-    size_t alignment;      /* of direct requests; constant */
-    atomic_bool direct;    /* false once the kernel has refused one */
-    bool locked;           /* its descriptor is on the list of store_posix_lock.c */
-    atomic_int sync_errno; /* of the first file_sync() that failed: the file is garbage */
+    int direct_fd;           /* -1: none */
+    size_t alignment;        /* of direct requests, in the file; constant ... */
+    size_t memory_alignment; /* ... and in memory */
+    atomic_bool direct;      /* false once the kernel has refused one */
+    bool locked;             /* its descriptor is on the list of store_posix_lock.c */
+    atomic_int sync_errno;   /* of the first file_sync() that failed: the file is garbage */
     char name[];
 };
 
@@ -107,9 +108,11 @@ static struct posix_file *file_new(struct store *store, const char *name,
 }
 
 /* What direct requests to ${fd} must be aligned to; 0: the file takes none. */
-static size_t direct_alignment(int fd)
+static size_t direct_alignment(int fd, size_t *memory_alignment)
 {
     size_t alignment = DEFAULT_ALIGNMENT;
+
+    *memory_alignment = max_u64(alignment, (size_t)sysconf(_SC_PAGESIZE));
 #ifdef STATX_DIOALIGN
     struct statx stx;
 
@@ -117,7 +120,8 @@ static size_t direct_alignment(int fd)
         (stx.stx_mask & STATX_DIOALIGN) != 0) {
         if (stx.stx_dio_offset_align == 0)
             return 0;
-        alignment = max_u64(stx.stx_dio_mem_align, stx.stx_dio_offset_align);
+        alignment = stx.stx_dio_offset_align;
+        *memory_alignment = stx.stx_dio_mem_align;
     }
 #else
     (void)fd;
@@ -146,8 +150,8 @@ static void open_direct(struct posix_file *file, int at_fd, int access)
         fd = store_posix_beneath_open(at_fd, file->name, access | O_DIRECT | O_NONBLOCK);
     if (fd < 0)
         return;
-    file->alignment = direct_alignment(fd);
-    if (file->alignment == 0 || !same_inode(fd, file->fd)) {
+    file->alignment = direct_alignment(fd, &file->memory_alignment);
+    if (file->alignment == 0 || file->memory_alignment == 0 || !same_inode(fd, file->fd)) {
         (void)close(fd);
         return;
     }
@@ -221,7 +225,9 @@ static int choose_fd(struct posix_file *file, const void *memory, size_t bytes, 
 {
     if (file->direct_fd < 0 || !atomic_load_explicit(&file->direct, memory_order_relaxed))
         return file->fd;
-    return ((uintptr_t)memory | bytes | offset) % file->alignment == 0 ? file->direct_fd : file->fd;
+    bool fits =
+        (bytes | offset) % file->alignment == 0 && (uintptr_t)memory % file->memory_alignment == 0;
+    return fits ? file->direct_fd : file->fd;
 }
 
 /* After a failed call: true to try again.  A kernel that refuses a direct request, for an

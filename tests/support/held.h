@@ -29,6 +29,7 @@ static bool allowed; /* this machine lets us protect */
 /* Of the engines that begin() opens. */
 static uint64_t held_pool_bytes; /* cap; 0: none */
 static enum sidestep_io held_io;
+static enum sidestep_copy_ahead held_ahead;
 
 static struct job {
     struct sidestep_engine *engine;
@@ -61,6 +62,7 @@ static inline void begin(enum sidestep_snapshot snapshot)
     options.snapshot = snapshot;
     options.pool_bytes = held_pool_bytes;
     options.io = held_io;
+    options.copy_ahead = held_ahead;
     snprintf(job.path, sizeof(job.path), "%s/it", scratch.path);
     assert_int_equal(sidestep_engine_open(&job.engine, &options, &job.err), SIDESTEP_OK);
 }

@@ -278,5 +278,7 @@ int main(void)
 
     int failed = cmocka_run_group_tests(tests, setup, teardown);
     held_pool_bytes = 16 * MIB;
-    return failed + cmocka_run_group_tests(under_a_cap, setup, teardown);
+    failed += cmocka_run_group_tests_name("under a cap", under_a_cap, setup, teardown);
+    held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    return failed + cmocka_run_group_tests_name("live", under_a_cap, setup, teardown);
 }

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_live.c -- see cow.h: windows that are hashed and written where they lie, without a copy. */
+#include "base/checked.h"
+#include "base/fault.h"
+#include "snapshot/cow_inside.h"
+
+/* Granules of an inner window: [first, last]. */
+struct span {
+    size_t first;
+    size_t last;
+};
+
+static struct span granules_of(const struct cow *cow, const struct image *image, size_t i)
+{
+    size_t k = 0;
+    uint64_t address = (uint64_t)(uintptr_t)image_inner(image, i, &k);
+
+    return (struct span){
+        .first = cow_plan_find(&cow->plan, address),
+        .last = cow_plan_find(&cow->plan, address + image->windows[i].bytes - 1),
+    };
+}
+
+bool cow_holds_window(const struct cow *cow, const struct image *image, size_t i)
+{
+    uint64_t begin, end;
+    size_t k = 0;
+
+    if (image_inner(image, i, &k) == NULL)
+        return false;
+    image_data_in_window(image, i, k, &begin, &end);
+    return cow->plan.held[k].begin <= begin && end <= cow->plan.held[k].end;
+}
+
+/* Locked: the pieces of window ${i} in granule ${g} that are ${from} become ${to}; how many. */
+static uint32_t turn_pieces(struct cow *cow, size_t g, size_t i, enum cow_piece_state from,
+                            enum cow_piece_state to)
+{
+    const struct cow_plan *plan = &cow->plan;
+    uint32_t turned = 0;
+
+    for (size_t n = plan->granules[g].first_piece; n < plan->granules[g + 1].first_piece; n++)
+        if (plan->pieces[n].window == i && cow->shared.pieces[n] == from) {
+            cow->shared.pieces[n] = (uint8_t)to;
+            turned++;
+        }
+    return turned;
+}
+
+/* Locked: who has taken a granule looks at all of its pieces without the lock. */
+static bool any_is_taken(const struct cow *cow, struct span span)
+{
+    for (size_t g = span.first; g <= span.last; g++)
+        if (cow->shared.cells[g].state == COW_TAKEN)
+            return true;
+    return false;
+}
+
+/* Locked.  A piece is copied only once its window has a place; handlers give it one under the
+ * lock. */
+static bool take_pieces(struct cow *cow, struct span span, size_t i)
+{
+    while (places_of(cow->places, i) == NULL && any_is_taken(cow, span))
+        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+    if (places_of(cow->places, i) != NULL)
+        return false;
+    for (size_t g = span.first; g <= span.last; g++)
+        (void)turn_pieces(cow, g, i, COW_UNTOUCHED, COW_LIVE);
+    return true;
+}
+
+static enum sidestep_status hash_live(struct cow *cow, struct image *image, size_t i,
+                                      struct sidestep_error *err)
+{
+    unsigned number = cow_claim_bounce(cow);
+    uint8_t *bounce = cow->bounces + number * COW_BOUNCE_BYTES;
+    enum sidestep_status status = SIDESTEP_OK;
+    uint64_t bytes, block = 0;
+    size_t k = 0;
+
+    for (uint64_t at = (uint64_t)(uintptr_t)image_inner(image, i, &k);
+         status == SIDESTEP_OK && (bytes = image_inner_block_bytes(image, i, block)) != 0;
+         at += bytes) {
+        int failed = cow_read(bounce, at, bytes);
+        if (failed != 0)
+            status = error_set(err, SIDESTEP_EIO, failed, HERE,
+                               "read memory at 0x%llx of '%s', which must stay until the save has "
+                               "RELEASED it",
+                               (unsigned long long)at, image->items[k].footer.name);
+        else
+            image_hash_inner(image, i, block++, bounce);
+    }
+    pthread_mutex_lock(&cow->shared.lock);
+    cow_free_bounce(cow, number);
+    pthread_mutex_unlock(&cow->shared.lock);
+    return status;
+}
+
+enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t i, bool *live,
+                                   struct sidestep_error *err)
+{
+    struct span span = granules_of(cow, image, i);
+    enum sidestep_status status = SIDESTEP_OK;
+
+    *live = false;
+    (void)fault_hit("cow.live");
+    pthread_mutex_lock(&cow->shared.lock);
+    if (cow->shared.failed) {
+        status = (enum sidestep_status)cow->shared.err.status;
+        if (err != NULL)
+            *err = cow->shared.err;
+    } else {
+        *live = take_pieces(cow, span, i);
+    }
+    pthread_mutex_unlock(&cow->shared.lock);
+    if (*live)
+        status = hash_live(cow, image, i, err);
+    return status;
+}
+
+void cow_end_live(struct cow *cow, const struct image *image, size_t i)
+{
+    struct span span = granules_of(cow, image, i);
+
+    (void)fault_hit("cow.written");
+    pthread_mutex_lock(&cow->shared.lock);
+    for (size_t g = span.first; g <= span.last; g++) {
+        struct cow_cell *cell = &cow->shared.cells[g];
+        while (cell->state == COW_TAKEN)
+            pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+        cell->missing -= turn_pieces(cow, g, i, COW_LIVE, COW_DONE);
+        if (cell->missing != 0 || cell->state != COW_PROTECTED)
+            continue;
+        cell->state = COW_TAKEN;
+        cow_give_back(cow, g);
+    }
+    pthread_cond_broadcast(&cow->shared.changed);
+    pthread_mutex_unlock(&cow->shared.lock);
+}

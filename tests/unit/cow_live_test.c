@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_live_test.c -- holding still without a copy: what is written from where it lies, when copies
+ * are made, and how much memory that takes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "support/held.h"
+
+/* ---- what is written from where it lies */
+
+static void calm_save(void)
+{
+    fill(1);
+    expect_ok(start());
+    expect_ok(finish());
+}
+
+static void large_tensors_are_not_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(64 * MIB);
+    held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 20 * MIB, 1, 0);
+    add(memory + 20 * MIB, 10 * MIB + 64, 1, 0); /* its last, partial block is copied */
+    add(memory + 31 * MIB, MIB / 2, 1, 0);       /* no window of its own */
+    add(memory + 32 * MIB, 32 * MIB, 1, 0);
+    for (int i = 0; i < 2; i++) {
+        calm_save();
+        expect_cow(62 * MIB, "");
+        assert_int_equal(job.info.live_bytes, 62 * MIB);
+        assert_int_equal(job.info.ahead_bytes, 0);
+        assert_int_equal(job.info.faults, 0);
+        assert_true(job.info.pool_bytes <= 2 * MIB);
+        assert_true(job.info.release_ns != 0);
+        assert_int_equal(job.info.bytes_staged, job.info.bytes_total - job.info.bytes_total % 4096);
+        expect_epoch(1);
+    }
+    save_and_overwrite();
+    end();
+    munmap(memory, 64 * MIB);
+}
+
+/* What the device cannot take from there is copied, by and by; the page cache takes all. */
+static void addresses_decide(void **state)
+{
+    static const enum sidestep_io ios[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
+                                           SIDESTEP_IO_BUFFERED};
+
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(256 * MIB);
+    held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    for (size_t i = 0; i < 3; i++) {
+        held_io = ios[i];
+        begin(SIDESTEP_SNAPSHOT_COW);
+        add(memory + 8, 240 * MIB, 1, 0);
+        calm_save();
+        bool direct = (job.info.flags & SIDESTEP_SAVE_DIRECT_IO) != 0;
+        assert_int_equal(direct && ios[i] == SIDESTEP_IO_BUFFERED, false);
+        /* All but the window with the page that is not the tensor's alone, and the last. */
+        assert_true(direct ? job.info.live_bytes == 0 : job.info.live_bytes >= 228 * MIB);
+        assert_true(job.info.pool_bytes <= 64 * MIB);
+        expect_epoch(1);
+        end();
+    }
+    held_io = SIDESTEP_IO_AUTO;
+    munmap(memory, 256 * MIB);
+}
+
+/* ---- what goes wrong */
+
+static void failed_writes_give_all_back(void **state)
+{
+    static const struct {
+        enum sidestep_io io;
+        const char *point;
+        int sys_errno;
+        enum sidestep_status status;
+    } failures[] = {{SIDESTEP_IO_BUFFERED, "posix.pwrite", ENOSPC, SIDESTEP_ENOSPC},
+                    {SIDESTEP_IO_BUFFERED, "posix.pwrite", EIO, SIDESTEP_EIO},
+                    {SIDESTEP_IO_AUTO, "ring.result", EIO, SIDESTEP_EIO},
+                    {SIDESTEP_IO_AUTO, "ring.result", ENOSPC, SIDESTEP_ENOSPC},
+                    {SIDESTEP_IO_AUTO, "cow.read", EFAULT, SIDESTEP_EIO}};
+
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(48 * MIB);
+    held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++)
+        for (unsigned long nth = 1; nth < 8; nth += 2) {
+            held_io = failures[i].io;
+            begin(SIDESTEP_SNAPSHOT_COW);
+            add(memory, 48 * MIB, 1, 0);
+            calm_save(); /* plans; and tells whether there is a ring */
+            if (strncmp(failures[i].point, "ring", 4) == 0 &&
+                (job.info.flags & SIDESTEP_SAVE_URING) == 0) {
+                end();
+                continue;
+            }
+            fault_slow("cow.live", 3000);
+            expect_ok(start());
+            fault_arm(failures[i].point, nth, true, failures[i].sys_errno);
+            fill(2); /* nobody hangs */
+            assert_int_equal(finish(), failures[i].status);
+            assert_non_null(fault_fired());
+            fault_arm("", 0, false, 0);
+            fault_slow("", 0);
+            save_and_overwrite();
+            expect_cow(48 * MIB, "");
+            end();
+        }
+    held_io = SIDESTEP_IO_AUTO;
+    munmap(memory, 48 * MIB);
+}
+
+/* A part of a request, or none: the rest is written from where it lies, too. */
+static void short_writes_are_finished(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(48 * MIB);
+    held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 48 * MIB, 1, 0);
+    fault_arm("ring.short", 1, true, 0);
+    save_and_overwrite();
+    fault_arm("ring.result", 1, true, EAGAIN);
+    save_and_overwrite();
+    fault_arm("", 0, false, 0);
+    end();
+    munmap(memory, 48 * MIB);
+}
+
+static void memory_may_go_when_it_is_written(void **state)
+{
+    (void)state;
+    need_cow();
+    held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    held_io = SIDESTEP_IO_BUFFERED;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    for (int i = 0; i < 4; i++) {
+        job.count = 0;
+        add(map(24 * MIB), 24 * MIB, 1, 0);
+        fill(1);
+        fault_slow("posix.pwrite", 20000);
+        expect_ok(start());
+        if (i % 2 == 0) {
+            expect_ok(sidestep_save_wait(job.save, SIDESTEP_SAVE_RELEASED, -1, &job.err));
+            munmap(job.tensors[0].words, 24 * MIB);
+            expect_ok(finish());
+            assert_int_equal(job.info.live_bytes, 24 * MIB);
+            expect_epoch(1);
+        } else { /* too early */
+            munmap(job.tensors[0].words, 24 * MIB);
+            enum sidestep_status status = finish();
+            assert_true(status == SIDESTEP_EINVAL || status == SIDESTEP_EIO);
+        }
+        fault_slow("", 0);
+    }
+    end();
+    held_io = SIDESTEP_IO_AUTO;
+}
+
+/* ---- when copies are made, and what that takes */
+
+static void trainers_are_learnt_from(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(64 * MIB);
+    held_ahead = SIDESTEP_COPY_AHEAD_AUTO;
+    held_io = SIDESTEP_IO_BUFFERED;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 64 * MIB, 1, 0);
+    calm_save();
+    assert_true(job.info.ahead_bytes != 0 && job.info.live_bytes == 0); /* nobody knows yet */
+    for (int i = 0; i < 3; i++) {
+        calm_save();
+        assert_true(job.info.ahead_bytes == 0 && job.info.live_bytes == 64 * MIB);
+    }
+    fault_slow("posix.pwrite", 100000);
+    save_and_overwrite(); /* seen in the middle of it */
+    fault_slow("", 0);
+    assert_true(job.info.faults >= 4);
+    for (int i = 0; i < 8; i++) {
+        calm_save();
+        assert_true(job.info.ahead_bytes != 0 && job.info.live_bytes == 0);
+    }
+    calm_save(); /* tried again */
+    assert_true(job.info.ahead_bytes == 0 && job.info.live_bytes == 64 * MIB);
+    end();
+    held_ahead = SIDESTEP_COPY_AHEAD_ALWAYS;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 64 * MIB, 1, 0);
+    for (int i = 0; i < 3; i++) {
+        calm_save();
+        assert_true(job.info.ahead_bytes != 0 && job.info.live_bytes == 0);
+    }
+    end();
+    held_io = SIDESTEP_IO_AUTO;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    options.copy_ahead = SIDESTEP_COPY_AHEAD_NEVER + 1;
+    assert_int_equal(sidestep_engine_open(&job.engine, &options, &job.err), SIDESTEP_EUNSUPPORTED);
+    munmap(memory, 64 * MIB);
+}
+
+/* Of "VmHWM" or "VmRSS". */
+static size_t memory_of(const char *field)
+{
+    char line[128];
+    unsigned long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        if (strncmp(line, field, strlen(field)) == 0)
+            (void)sscanf(line + strlen(field), ": %lu", &kib);
+    fclose(file);
+    return kib << 10;
+}
+
+static bool reset_peak(void)
+{
+    int fd = open("/proc/self/clear_refs", O_WRONLY);
+    bool done = fd >= 0 && write(fd, "5", 1) == 1;
+
+    if (fd >= 0)
+        close(fd);
+    return done;
+}
+
+/* The peak of memory that a save takes beside the state. */
+static size_t extra_memory(size_t before)
+{
+    assert_true(reset_peak());
+    calm_save();
+    size_t peak = memory_of("VmHWM");
+    return peak > before ? peak - before : 0;
+}
+
+static void calm_trainers_need_little_memory(void **state)
+{
+    (void)state;
+    need_cow();
+    size_t bytes = 384 * MIB;
+    unsigned char *memory = map(bytes + MIB);
+    for (int misaligned = 0; misaligned < 2; misaligned++) {
+        held_ahead = SIDESTEP_COPY_AHEAD_AUTO;
+        begin(SIDESTEP_SNAPSHOT_AUTO);
+        add(memory + 8 * misaligned, bytes, 1, 0);
+        fill(1);
+        size_t before = memory_of("VmRSS");
+        struct sidestep_state_dict *tensors = new_state(NULL);
+        expect_ok(sidestep_engine_prepare(job.engine, tensors, &job.err));
+        sidestep_state_dict_free(&tensors);
+        /* The control: at first it takes as much as the state. */
+        assert_true(memory_of("VmRSS") - before >= bytes);
+        calm_save();
+        calm_save();
+        assert_true(extra_memory(before) <= 72 * MIB);
+        assert_true(job.info.pool_bytes <= 64 * MIB);
+        end();
+    }
+    munmap(memory, bytes + MIB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_tensors_are_not_copied),
+        cmocka_unit_test(addresses_decide),
+        cmocka_unit_test(failed_writes_give_all_back),
+        cmocka_unit_test(short_writes_are_finished),
+        cmocka_unit_test(memory_may_go_when_it_is_written),
+        cmocka_unit_test(trainers_are_learnt_from),
+        cmocka_unit_test(calm_trainers_need_little_memory),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
