@@ -295,8 +295,10 @@ def test_not_a_directory(sidestep):
         sidestep.expect(command, path, status=2, stderr=f"sidestep: {command}: '{path}' is a file, "
                         f"{operand} is a directory; did you mean '{NESTED}'?\n"
                         f"Try 'sidestep help {command}'.\n")
-    sidestep.expect("show", "README.md", status=2, stderr="sidestep: show: 'README.md' is a file, "
-                    "CKPT is a directory\nTry 'sidestep help show'.\n")
+    sidestep.expect("ls", "README.md", status=2, stderr="sidestep: ls: 'README.md' is a file, "
+                    "ROOT is a directory\nTry 'sidestep help ls'.\n")
+    sidestep.expect("show", "README.md", status=5, stderr="sidestep: open 'README.md': it is "
+                    "neither safetensors nor a file of torch.save()\n")
     assert sidestep.json_error("verify", path, status=2)["status"] == "EINVAL"
 
 

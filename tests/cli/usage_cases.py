@@ -6,8 +6,8 @@ import subprocess
 
 from harness import Skip
 
-COMMANDS = ("ls show latest verify cat gc prune pin unpin tag rebuild doctor bench completion help "
-            "version").split()
+COMMANDS = ("ls show latest verify cat convert gc prune pin unpin tag rebuild doctor bench "
+            "completion help version").split()
 
 
 def refused(sidestep, arguments, message, topic=None):
