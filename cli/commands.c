@@ -231,7 +231,7 @@ const struct cli_command cli_commands[] = {
     },
     {
         .name = "convert",
-        .summary = "write a checkpoint in another format, or another format as a checkpoint",
+        .summary = "turn a checkpoint into another format, or back",
         .operands = {{"SRC", CLI_OPERAND_PATH, false}, {"DST", CLI_OPERAND_PATH, false}},
         .examples = {{"sidestep convert --model-only runs/7b/step-100 model",
                       "The weights, as Hugging Face's libraries want them."},
