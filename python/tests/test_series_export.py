@@ -117,7 +117,10 @@ def test_dtypes_are_converted(tmp_path: Path) -> None:
     for name, tensor in model().items():
         wanted = tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
         assert found[name][0] == ("BF16" if tensor.is_floating_point() else "I64")
-        assert found[name][2] == raw(wanted)
+        body = torch.frombuffer(bytearray(found[name][2] or b"\0\0"), dtype=wanted.dtype)
+        body = body[: wanted.numel()].reshape(wanted.shape)
+        # torch has several NaN, one for each way to convert
+        assert torch.equal(body.nan_to_num(7), wanted.nan_to_num(7)), name
 
 
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
