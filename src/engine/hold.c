@@ -15,6 +15,8 @@
 #define LAST_PATIENCE 64u
 /* So many writes of the trainer before the disk is done mean that it rewrites its state. */
 #define SOON_FAULTS 4u
+/* After so many saves that needed no copiers their memory is given back: it is slow to come by. */
+#define CALM_SAVES 3u
 
 void hold_open(struct hold *hold)
 {
@@ -45,6 +47,7 @@ static void learn_ahead(struct hold *hold, const struct cow_stats *stats)
         return;
     hold->ahead_patience = stats->faults < SOON_FAULTS ? 0 : more_patience(hold->ahead_patience);
     hold->aheads = hold->ahead_patience;
+    hold->calm = hold->aheads == 0 ? hold->calm + 1 : 0;
 }
 
 /* From the last save by cow. */
@@ -78,6 +81,11 @@ void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES])
     snprintf(reason, HOLD_REASON_BYTES,
              "its memory could not be protected, nor copied into what "
              "pool_bytes allows");
+}
+
+bool hold_is_calm(const struct hold *hold)
+{
+    return hold->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER || hold->calm >= CALM_SAVES;
 }
 
 uint64_t hold_patience(struct hold *hold)

@@ -29,6 +29,7 @@ struct hold {
     bool ahead;              /* the copiers of the last one did not wait */
     unsigned aheads;         /* saves whose copiers will not wait before that is tried again */
     unsigned ahead_patience; /* how many it were the last time */
+    unsigned calm;           /* so many saves in a row whose copiers were not needed */
 };
 
 /* Open what cow needs, if it is wanted.  What fails is remembered as the reason. */
@@ -42,6 +43,8 @@ struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t p
                         char reason[HOLD_REASON_BYTES]);
 /* That save could not be held after all: why. */
 void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES]);
+/* Have the last saves shown that the trainer needs no memory for copies? */
+bool hold_is_calm(const struct hold *hold);
 /* After how many faults the copiers of the save begin that hold_choose() was called for. */
 uint64_t hold_patience(struct hold *hold);
 void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info);

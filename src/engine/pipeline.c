@@ -491,6 +491,6 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
 
 void pipeline_trim(struct pipeline *p)
 {
-    if (p->cow != NULL && p->patience != 0)
+    if (p->cow != NULL && p->trims)
         pool_trim(p->pool, places_unused(p->places));
 }

@@ -41,6 +41,7 @@ struct pipeline {
     struct workers *stagers;    /* ... and these stage, ... */
     struct workers_job staging; /* ... until pipeline_settle() */
     uint64_t patience;          /* copiers begin after so many faults */
+    bool trims;                 /* gives back what is not needed of the pool: see pipeline_trim() */
     bool writers_stage;         /* where copiers wait, or there are none */
     atomic_bool copiers_run;
     _Atomic uint64_t ahead_bytes; /* they have staged */
@@ -95,8 +96,7 @@ void pipeline_settle(struct pipeline *p);
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
                                     const struct store_queue_kind *kind, struct workers *workers,
                                     struct sidestep_error *err);
-/* Once that is done: if the copiers had to wait, the memory of the pool that was not needed goes
- * back to the system. */
+/* Once that is done: what was not needed of the pool goes back to the system, if it was set to. */
 void pipeline_trim(struct pipeline *p);
 /* Make both of the above return soon, because of ${why}. */
 void pipeline_fail(struct pipeline *p, const struct sidestep_error *why);

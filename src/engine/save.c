@@ -376,6 +376,7 @@ static bool hold(struct starting *s, struct cow *cow)
     hold_report(&stats, s->info);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(s, from);
+    save->pipeline.trims = hold_is_calm(&s->engine->hold);
     pipeline_start_staging(&save->pipeline, hold_patience(&s->engine->hold));
     save_release_runner(save, false);
     return true;

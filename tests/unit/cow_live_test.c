@@ -259,8 +259,8 @@ static void calm_trainers_need_little_memory(void **state)
         sidestep_state_dict_free(&tensors);
         /* The control: at first it takes as much as the state. */
         assert_true(memory_of("VmRSS") - before >= bytes);
-        calm_save();
-        calm_save();
+        for (int i = 0; i < 5; i++)
+            calm_save();
         assert_true(extra_memory(before) <= 72 * MIB);
         assert_true(job.info.pool_bytes <= 64 * MIB);
         end();
