@@ -115,7 +115,7 @@ static void write_shard(struct planning *p, struct commit *commit, struct image 
     bench_check(pipeline_init(&pipeline, image, &pool, &err), &err);
     pipeline_stage(&pipeline, none);
     bench_check(commit_shard_create(commit, 0, 0, &file, &err), &err);
-    bench_check(pipeline_write(&pipeline, file, &one_at_a_time, none, &err), &err);
+    bench_check(pipeline_write(&pipeline, file, &one_at_a_time, none, 1, &err), &err);
     for (size_t i = 0; i < image->count; i++)
         items[i] = image->items[i].footer;
     struct footer footer = {.rank = commit->rank,

@@ -138,11 +138,17 @@ void workers_wait(struct workers *w, struct workers_job *job)
     pthread_mutex_unlock(&w->shared.lock);
 }
 
-void workers_run(struct workers *w, void (*run)(void *context), void *context)
+void workers_run_some(struct workers *w, unsigned width, void (*run)(void *context), void *context)
 {
     struct workers_job job = {.run = run, .context = context};
 
-    workers_start(w, &job, w->count);
+    assert(width != 0);
+    workers_start(w, &job, width - 1);
     run(context);
     workers_wait(w, &job);
+}
+
+void workers_run(struct workers *w, void (*run)(void *context), void *context)
+{
+    workers_run_some(w, w->count + 1, run, context);
 }

@@ -72,7 +72,7 @@ static void engine_shut(struct sidestep_engine *engine)
     image_release(&engine->image);
     save_plan_release(&engine->plan);
     pool_release(&engine->pool);
-    pool_release(&engine->press_pool);
+    press_room_release(&engine->press_room);
     events_close(&engine->events);
     engine_release(engine);
 }
@@ -88,7 +88,9 @@ static enum sidestep_status start_threads(struct sidestep_engine *engine, uint32
 
     /* The thread that waits for them works along. */
     TRY(workers_new(stagers - 1, "sidestep-stage", &engine->stagers, err));
-    return workers_new(writers - 1, "sidestep-write", &engine->writers, err);
+    engine->write_threads = writers;
+    return workers_new((unsigned)max_u64(writers, stagers) - 1, "sidestep-write", &engine->writers,
+                       err);
 }
 
 /* What this process may use, and what it was told to. */

@@ -46,13 +46,14 @@ struct sidestep_engine {
     uint64_t pool_cap; /* 0: as large as needed */
     uint64_t timeout_ms;
     struct workers *stagers;
-    struct workers *writers;
+    struct workers *writers; /* as many as encode ... */
+    unsigned write_threads;  /* ... of whom, with the caller, so many write what is not encoded */
     struct events events;
 
     /* Touched only by the thread that calls collective functions, and, while a save is being
      * written, read by its runner. */
     struct pool pool;
-    struct pool press_pool; /* of saves that encode */
+    struct press_room press_room; /* of saves that encode */
     struct hold hold;
     struct pace pace;
     uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */

@@ -11,6 +11,7 @@
 
 #define NS_PER_S 1000000000u
 #define SLICE_NS (NS_PER_S / 20) /* how soon a failed save is seen */
+#define LATE_NS (NS_PER_S / 100)
 
 /* "0-3,8" */
 static bool parse_cpus(const char *text, cpu_set_t *cpus)
@@ -169,8 +170,21 @@ static uint64_t hold(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_sec
         return 0;
     if (n->shared.next_ns > now)
         return n->shared.next_ns - now;
-    n->shared.next_ns = now + (uint64_t)((double)bytes * NS_PER_S / (double)rate);
+    /* Who comes a little late, because threads do not wake up in time, does not lose that. */
+    uint64_t from = now - n->shared.next_ns < LATE_NS ? n->shared.next_ns : now;
+    n->shared.next_ns = from + (uint64_t)((double)bytes * NS_PER_S / (double)rate);
     return 0;
+}
+
+bool neighbour_try(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
+                   const atomic_bool *hurry)
+{
+    uint64_t now = clock_now(clock_system());
+
+    pthread_mutex_lock(&n->shared.lock);
+    uint64_t left = hold(n, bytes, bytes_per_second, hurry != NULL && atomic_load(hurry), now);
+    pthread_mutex_unlock(&n->shared.lock);
+    return left == 0;
 }
 
 uint64_t neighbour_take(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,

@@ -52,5 +52,8 @@ void neighbour_calm(struct neighbour *n);
  * NULL.  Returns soon once ${*stop}.  How long it took. */
 uint64_t neighbour_take(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
                         const atomic_bool *hurry, const atomic_bool *stop);
+/* The same without waiting: false if they may not be written now. */
+bool neighbour_try(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
+                   const atomic_bool *hurry);
 
 #endif

@@ -308,6 +308,12 @@ uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes)
                           p->cow != NULL ? cow_is_full(p->cow) : NULL, &p->stop);
 }
 
+bool pipeline_may_write(struct pipeline *p, uint64_t bytes)
+{
+    return p->neighbour == NULL || neighbour_try(p->neighbour, bytes, p->bytes_per_second,
+                                                 p->cow != NULL ? cow_is_full(p->cow) : NULL);
+}
+
 /* Locked: finish window ${i}, which is taken, and start to write it; the lock is released
  * meanwhile. */
 static void start_window(struct writer *writer, size_t i)
@@ -480,12 +486,11 @@ enum sidestep_status pipeline_end(struct pipeline *p, struct sidestep_error *err
 
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
                                     const struct store_queue_kind *kind, struct workers *workers,
-                                    struct sidestep_error *err)
+                                    unsigned threads, struct sidestep_error *err)
 {
-    struct writing writing = {
-        .p = p, .file = file, .kind = kind, .threads = workers_count(workers) + 1};
+    struct writing writing = {.p = p, .file = file, .kind = kind, .threads = threads};
 
-    workers_run(workers, write_windows, &writing);
+    workers_run_some(workers, threads, write_windows, &writing);
     return pipeline_end(p, err);
 }
 

@@ -92,10 +92,11 @@ void pipeline_start_staging(struct pipeline *p, uint64_t patience);
 /* End what pipeline_hold() began: all is staged, or the write has failed.  Before the pool or the
  * image is used again, and before the caller is told the end.  Else a no-op. */
 void pipeline_settle(struct pipeline *p);
-/* Hash and write all windows to ${file}, on the caller and ${workers}, as they are staged. */
+/* Hash and write all windows to ${file}, on the caller and ${workers}, ${threads} of them at most
+ * and together, as they are staged. */
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
                                     const struct store_queue_kind *kind, struct workers *workers,
-                                    struct sidestep_error *err);
+                                    unsigned threads, struct sidestep_error *err);
 /* Once that is done: what was not needed of the pool goes back to the system, if it was set to. */
 void pipeline_trim(struct pipeline *p);
 /* Make both of the above return soon, because of ${why}. */

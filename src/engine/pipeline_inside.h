@@ -13,6 +13,8 @@ void pipeline_join(struct pipeline *p);
 void pipeline_leave(struct pipeline *p);
 /* Before a write of so many bytes: wait for whom the writers give way to; nanoseconds. */
 uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes);
+/* The same without waiting; false: not now. */
+bool pipeline_may_write(struct pipeline *p, uint64_t bytes);
 /* After the writers: all is staged, or the first failure is returned. */
 enum sidestep_status pipeline_end(struct pipeline *p, struct sidestep_error *err);
 /* Those below: p->shared.lock is held. */

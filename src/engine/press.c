@@ -27,15 +27,21 @@ void press_set_pace(struct press *press, double ns_per_byte)
     press->ns_per_byte = ns_per_byte;
 }
 
+void press_room_release(struct press_room *room)
+{
+    for (size_t i = 0; i < room->window_count; i++) {
+        buffer_release(&room->windows[i].out);
+        buffer_release(&room->windows[i].index);
+        free(room->windows[i].parts);
+    }
+    free(room->windows);
+    pool_release(&room->blocks);
+    *room = (struct press_room){0};
+}
+
 /* What only press_write() needs. */
 static void release_work(struct press *press)
 {
-    for (size_t i = 0; i < press->window_count; i++) {
-        buffer_release(&press->windows[i].out);
-        buffer_release(&press->windows[i].index);
-        free(press->windows[i].parts);
-    }
-    press->window_count = 0;
     hash_stream_free(press->tail.hash);
     press->tail.hash = NULL;
     buffer_release(&press->tail.index);
@@ -77,33 +83,47 @@ static size_t count_blocks(const struct store_queue_kind *kind, unsigned threads
     return PRESS_WINDOW_BLOCKS + max_u64(kind->depth, threads) + 1;
 }
 
-uint64_t press_memory_bytes(const struct store_queue_kind *kind, unsigned threads)
+/* The same for each save of an engine: its threads do not change.  What a save that failed has left
+ * in a window is of no use to this one. */
+static enum sidestep_status room_prepare(struct press_room *room, size_t windows, size_t blocks,
+                                         struct workers *workers, struct sidestep_error *err)
 {
-    return count_windows(threads) * IMAGE_WINDOW_MAX_BYTES +
-           count_blocks(kind, threads) * PRESS_BLOCK_BYTES;
+    TRY(pool_reserve(&room->blocks, blocks * PRESS_BLOCK_BYTES, workers, err));
+    if (room->windows == NULL) {
+        room->windows = memory_new(windows, sizeof(*room->windows));
+        if (room->windows == NULL)
+            return FAIL_NOMEM(err, windows * sizeof(*room->windows));
+        room->window_count = windows;
+    }
+    assert(room->window_count == windows);
+    for (size_t i = 0; i < windows; i++) {
+        room->windows[i].ready = false;
+        room->windows[i].out.failed = false;
+        room->windows[i].index.failed = false;
+    }
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status press_prepare(struct press *press, struct pipeline *p,
-                                          struct pool *memory, const struct store_queue_kind *kind,
+                                          struct press_room *room,
+                                          const struct store_queue_kind *kind,
                                           struct workers *workers, struct sidestep_error *err)
 {
     unsigned threads = workers_count(workers) + 1;
-    size_t windows = count_windows(threads), blocks = count_blocks(kind, threads);
+    size_t blocks = count_blocks(kind, threads);
 
     press->p = p;
-    TRY(pool_reserve(memory, blocks * PRESS_BLOCK_BYTES, workers, err));
+    press->room = room;
+    TRY(room_prepare(room, count_windows(threads), blocks, workers, err));
     press->items = arena_new(&press->arena, p->image->count, sizeof(*press->items));
-    press->windows = arena_new(&press->arena, windows, sizeof(*press->windows));
     press->blocks = arena_new(&press->arena, blocks, sizeof(*press->blocks));
     press->tail.hash = hash_stream_new();
-    if (press->items == NULL || press->windows == NULL || press->blocks == NULL ||
-        press->tail.hash == NULL)
+    if (press->items == NULL || press->blocks == NULL || press->tail.hash == NULL)
         return FAIL_NOMEM(err, p->image->count * sizeof(*press->items));
-    press->window_count = windows;
     for (size_t i = 0; i < p->image->count; i++)
         press->items[i].footer = p->image->items[i].footer;
     for (size_t i = 0; i < blocks; i++) {
-        press->blocks[i].bytes = memory->bytes + i * PRESS_BLOCK_BYTES;
+        press->blocks[i].bytes = room->blocks.bytes + i * PRESS_BLOCK_BYTES;
         press->blocks[i].next = press->shared.free;
         press->shared.free = &press->blocks[i];
     }
@@ -123,7 +143,20 @@ struct presser {
 
 /* The functions below: the pipeline's lock is held; what takes time is done without it. */
 
-static void start_block(struct presser *presser)
+/* It is to be written next. */
+static void give_back_full(struct press *press, struct press_block *block)
+{
+    block->next = press->shared.full;
+    press->shared.full = block;
+    if (block->next == NULL)
+        press->shared.full_end = &block->next;
+    press->shared.writing--;
+    pthread_cond_broadcast(&press->p->shared.changed);
+}
+
+/* Take a block and begin to write it.  Where a limit forbids that now: wait (${patient}), or false,
+ * for there may be windows to encode meanwhile. */
+static bool start_block(struct presser *presser, bool patient)
 {
     struct press *press = presser->press;
     struct pipeline *p = press->p;
@@ -135,7 +168,12 @@ static void start_block(struct presser *presser)
         press->shared.full_end = &press->shared.full;
     press->shared.writing++;
     pthread_mutex_unlock(&p->shared.lock);
-    uint64_t held_ns = pipeline_give_way(p, block->length);
+    uint64_t held_ns = patient ? pipeline_give_way(p, block->length) : 0;
+    if (!patient && !pipeline_may_write(p, block->length)) {
+        pthread_mutex_lock(&p->shared.lock);
+        give_back_full(press, block);
+        return false;
+    }
     presser->free = request->next;
     *request = (struct store_request){.file = presser->file,
                                       .memory = block->bytes,
@@ -146,6 +184,7 @@ static void start_block(struct presser *presser)
     store_queue_start(&presser->queue, request);
     pthread_mutex_lock(&p->shared.lock);
     p->shared.held_ns += held_ns;
+    return true;
 }
 
 static void end_block(struct presser *presser, struct store_request *request)
@@ -176,10 +215,15 @@ static void wait_for_block(struct presser *presser)
     end_block(presser, request);
 }
 
+static struct pressed *window_at(const struct press *press, size_t i)
+{
+    return &press->room->windows[i % press->room->window_count];
+}
+
 static bool may_encode(const struct press *press)
 {
     return press->shared.encode_next < press->p->shared.hashed &&
-           press->shared.encode_next < press->shared.append_next + press->window_count;
+           press->shared.encode_next < press->shared.append_next + press->room->window_count;
 }
 
 static void encode_next(struct presser *presser)
@@ -194,7 +238,7 @@ static void encode_next(struct presser *presser)
     pthread_mutex_lock(&p->shared.lock);
     if (status != SIDESTEP_OK)
         pipeline_fail_locked(p, &why);
-    press->windows[i % press->window_count].ready = true;
+    window_at(press, i)->ready = true;
     pthread_cond_broadcast(&p->shared.changed);
 }
 
@@ -203,8 +247,7 @@ static bool may_append(const struct press *press)
     size_t i = press->shared.append_next;
 
     return !press->shared.appending && i < press->p->image->window_count &&
-           press->windows[i % press->window_count].ready &&
-           press->shared.free_count >= PRESS_WINDOW_BLOCKS;
+           window_at(press, i)->ready && press->shared.free_count >= PRESS_WINDOW_BLOCKS;
 }
 
 static void append_next(struct press *press)
@@ -220,7 +263,7 @@ static void append_next(struct press *press)
     if (status != SIDESTEP_OK)
         pipeline_fail_locked(p, &why);
     press->shared.appending = false;
-    press->windows[i % press->window_count].ready = false;
+    window_at(press, i)->ready = false;
     press->shared.append_next++;
     pipeline_window_done(p, i);
 }
@@ -229,6 +272,11 @@ static bool is_done(const struct press *press)
 {
     return press->shared.append_next == press->p->image->window_count &&
            press->shared.full == NULL && press->shared.writing == 0;
+}
+
+static bool may_start(struct presser *presser)
+{
+    return presser->press->shared.full != NULL && store_queue_has_room(&presser->queue);
 }
 
 /* One step towards the end; what keeps the disk busy comes first. */
@@ -240,8 +288,8 @@ static void step(struct presser *presser)
 
     if (done != NULL)
         end_block(presser, done);
-    else if (press->shared.full != NULL && store_queue_has_room(&presser->queue))
-        start_block(presser);
+    else if (may_start(presser) && start_block(presser, false))
+        return;
     else if (may_append(press))
         append_next(press);
     else if (may_encode(press))
@@ -250,6 +298,8 @@ static void step(struct presser *presser)
         pipeline_hash_next(p);
     else if (pipeline_stage_one(p))
         return;
+    else if (may_start(presser))
+        (void)start_block(presser, true);
     else if (presser->queue.in_flight != 0)
         wait_for_block(presser);
     else
@@ -291,7 +341,7 @@ static void press_windows(void *context)
     pipeline_leave(p);
 }
 
-enum sidestep_status press_write(struct press *press, struct pipeline *p, struct pool *memory,
+enum sidestep_status press_write(struct press *press, struct pipeline *p, struct press_room *room,
                                  struct store_file *file, const struct store_queue_kind *kind,
                                  struct workers *workers, struct sidestep_error *err)
 {
@@ -299,7 +349,7 @@ enum sidestep_status press_write(struct press *press, struct pipeline *p, struct
         .press = press, .file = file, .kind = kind, .threads = workers_count(workers) + 1};
     struct sidestep_error why = {0};
 
-    if (press_prepare(press, p, memory, kind, workers, &why) == SIDESTEP_OK)
+    if (press_prepare(press, p, room, kind, workers, &why) == SIDESTEP_OK)
         workers_run(workers, press_windows, &pressing);
     else
         pipeline_fail(p, &why);

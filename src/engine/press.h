@@ -31,17 +31,24 @@ struct press_gain {
 };
 
 struct press;
+struct pressed;
 
-/* Bytes of memory that encoded windows and blocks may take, beside the pool of staged ones. */
-uint64_t press_memory_bytes(const struct store_queue_kind *kind, unsigned threads);
+/* Memory of encoded windows and of blocks, beside the pool of staged ones: kept between saves, for
+ * the kernel clears what is new, which takes as long as a part of the encoding.  Zeroed: none. */
+struct press_room {
+    struct pool blocks;
+    struct pressed *windows; /* a ring: that of window i is i % window_count */
+    size_t window_count;
+};
+void press_room_release(struct press_room *room);
 
 enum sidestep_status press_new(const struct codec *codec, struct clock *clock, struct press **out,
                                struct sidestep_error *err);
 void press_free(struct press **press);
 /* Before that: encode only what takes a thread no longer than this (0: whatever shrinks). */
 void press_set_pace(struct press *press, double ns_per_byte);
-/* As pipeline_write(); once.  ${memory}: for the blocks. */
-enum sidestep_status press_write(struct press *press, struct pipeline *p, struct pool *memory,
+/* As pipeline_write(), with all of ${workers}; once. */
+enum sidestep_status press_write(struct press *press, struct pipeline *p, struct press_room *room,
                                  struct store_file *file, const struct store_queue_kind *kind,
                                  struct workers *workers, struct sidestep_error *err);
 

@@ -143,7 +143,7 @@ static enum sidestep_status append_part(struct press *press, const struct presse
 
 enum sidestep_status press_append(struct press *press, size_t i, struct sidestep_error *err)
 {
-    const struct pressed *window = &press->windows[i % press->window_count];
+    const struct pressed *window = &press->room->windows[i % press->room->window_count];
     struct press_tail *tail = &press->tail;
 
     for (size_t k = 0; k < window->part_count; k++)

@@ -140,7 +140,7 @@ enum sidestep_status press_encode(struct press *press, struct codec_encoder *enc
 {
     struct image *image = press->p->image;
     const struct image_window *w = &image->windows[i];
-    struct pressed *window = &press->windows[i % press->window_count];
+    struct pressed *window = &press->room->windows[i % press->room->window_count];
     uint8_t *bytes = places_of(press->p->places, i);
 
     window->out.length = 0;

@@ -69,10 +69,8 @@ struct press {
     struct arena arena;
     struct press_item *items;
     struct press_gain gains[SIDESTEP_DTYPE_END];
-    struct pressed *windows; /* a ring: that of window i is i % window_count */
-    size_t window_count;
+    struct press_room *room;
     struct press_block *blocks;
-    size_t block_count;
     struct press_tail tail;
     struct { /* the pipeline's lock */
         size_t encode_next;

@@ -122,8 +122,9 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
     struct sidestep_engine *engine = save->engine;
 
     if (save->press == NULL)
-        return pipeline_write(&save->pipeline, file, &engine->io, engine->writers, err);
-    TRY(press_write(save->press, &save->pipeline, &engine->press_pool, file, &engine->io,
+        return pipeline_write(&save->pipeline, file, &engine->io, engine->writers,
+                              engine->write_threads, err);
+    TRY(press_write(save->press, &save->pipeline, &engine->press_room, file, &engine->io,
                     engine->writers, err));
     note_gains(save);
     return SIDESTEP_OK;
