@@ -250,11 +250,11 @@ static bool takes_from(struct store_file *file, const void *memory, const struct
 static bool is_live(const struct writer *writer, size_t i)
 {
     const struct pipeline *p = writer->p;
-    size_t k;
 
-    return p->writers_stage && !atomic_load(&p->copiers_run) && i < p->image->window_count &&
-           cow_holds_window(p->cow, p->image, i) &&
-           takes_from(writer->file, image_inner(p->image, i, &k), &p->image->windows[i]);
+    if (!p->writers_stage || atomic_load(&p->copiers_run) || i >= p->image->window_count)
+        return false;
+    const uint8_t *memory = cow_live_memory(p->cow, p->image, i);
+    return memory != NULL && takes_from(writer->file, memory, &p->image->windows[i]);
 }
 
 /* Locked: is it time for the next one of them?  No more than can soon be written: who writes to the
@@ -294,10 +294,7 @@ static void hash_live(struct writer *writer, size_t i)
  * no inner window has. */
 static uint8_t *window_memory(struct pipeline *p, size_t i)
 {
-    size_t k;
-
-    return p->shared.live[i] ? (uint8_t *)(uintptr_t)image_inner(p->image, i, &k)
-                             : places_of(p->places, i);
+    return p->shared.live[i] ? cow_live_memory(p->cow, p->image, i) : places_of(p->places, i);
 }
 
 uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes)

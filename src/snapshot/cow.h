@@ -91,8 +91,8 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
  * it held.  Its blocks are hashed then.  Any thread, instead of cow_stage(). */
 enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t i, bool *live,
                                    struct sidestep_error *err);
-/* Is it all held? */
-bool cow_holds_window(const struct cow *cow, const struct image *image, size_t i);
+/* Where it lies; NULL: it is no inner window, or not all held. */
+uint8_t *cow_live_memory(const struct cow *cow, const struct image *image, size_t i);
 /* It is written: nobody will read it there any more. */
 void cow_end_live(struct cow *cow, const struct image *image, size_t i);
 /* Places have become free: whom may they serve? */

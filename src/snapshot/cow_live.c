@@ -10,26 +10,28 @@ struct span {
     size_t last;
 };
 
+uint8_t *cow_live_memory(const struct cow *cow, const struct image *image, size_t i)
+{
+    const struct cow_plan *plan = &cow->plan;
+    uint64_t begin, end;
+    size_t k;
+
+    if (!image_is_inner(image, i, &k, &begin))
+        return NULL;
+    end = begin + image->windows[i].bytes;
+    if (begin < plan->held[k].begin || end > plan->held[k].end)
+        return NULL;
+    return (uint8_t *)(uintptr_t)(plan->places[k].address + begin);
+}
+
 static struct span granules_of(const struct cow *cow, const struct image *image, size_t i)
 {
-    size_t k = 0;
-    uint64_t address = (uint64_t)(uintptr_t)image_inner(image, i, &k);
+    uint64_t address = (uint64_t)(uintptr_t)cow_live_memory(cow, image, i);
 
     return (struct span){
         .first = cow_plan_find(&cow->plan, address),
         .last = cow_plan_find(&cow->plan, address + image->windows[i].bytes - 1),
     };
-}
-
-bool cow_holds_window(const struct cow *cow, const struct image *image, size_t i)
-{
-    uint64_t begin, end;
-    size_t k = 0;
-
-    if (image_inner(image, i, &k) == NULL)
-        return false;
-    image_data_in_window(image, i, k, &begin, &end);
-    return cow->plan.held[k].begin <= begin && end <= cow->plan.held[k].end;
 }
 
 /* Locked: the pieces of window ${i} in granule ${g} that are ${from} become ${to}; how many. */
@@ -75,10 +77,10 @@ static enum sidestep_status hash_live(struct cow *cow, struct image *image, size
     unsigned number = cow_claim_bounce(cow);
     uint8_t *bounce = cow->bounces + number * COW_BOUNCE_BYTES;
     enum sidestep_status status = SIDESTEP_OK;
+    const char *name = image->items[image->windows[i].first_item].footer.name;
     uint64_t bytes, block = 0;
-    size_t k = 0;
 
-    for (uint64_t at = (uint64_t)(uintptr_t)image_inner(image, i, &k);
+    for (uint64_t at = (uint64_t)(uintptr_t)cow_live_memory(cow, image, i);
          status == SIDESTEP_OK && (bytes = image_inner_block_bytes(image, i, block)) != 0;
          at += bytes) {
         int failed = cow_read(bounce, at, bytes);
@@ -86,7 +88,7 @@ static enum sidestep_status hash_live(struct cow *cow, struct image *image, size
             status = error_set(err, SIDESTEP_EIO, failed, HERE,
                                "read memory at 0x%llx of '%s', which must stay until the save has "
                                "RELEASED it",
-                               (unsigned long long)at, image->items[k].footer.name);
+                               (unsigned long long)at, name);
         else
             image_hash_inner(image, i, block++, bounce);
     }

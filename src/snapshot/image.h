@@ -101,9 +101,10 @@ void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_
                           uint64_t *end);
 /* Has item ${k}, or a later one, bytes in window ${i}? */
 bool image_reaches(const struct image *image, size_t i, size_t k);
-/* If all of window ${i} is data of one tensor, as it lies in memory: which tensor, and where. NULL:
- * it is not such an inner window. */
-const uint8_t *image_inner(const struct image *image, size_t i, size_t *k);
+/* Is all of window ${i} data of one tensor: an inner window?  Of item ${*k}, from byte ${*begin} of
+ * its data on.  As all that happens in the background, it does not look at ${entry}, which the
+ * caller may have freed. */
+bool image_is_inner(const struct image *image, size_t i, size_t *k, uint64_t *begin);
 /* Hash block ${block}, counted from 0, of inner window ${i}, a copy of which is at ${bytes}. */
 void image_hash_inner(struct image *image, size_t i, uint64_t block, const uint8_t *bytes);
 /* The bytes of that block; 0: there is none. */

@@ -202,15 +202,15 @@ bool image_reaches(const struct image *image, size_t i, size_t k)
     return reaches(image, &image->windows[i], k);
 }
 
-const uint8_t *image_inner(const struct image *image, size_t i, size_t *k)
+bool image_is_inner(const struct image *image, size_t i, size_t *k, uint64_t *begin)
 {
     const struct image_window *w = &image->windows[i];
-    struct part part = data_part(w, &image->items[w->first_item].footer);
+    const struct footer_item *f = &image->items[w->first_item].footer;
+    struct part part = data_part(w, f);
 
-    if (part.end - part.begin != w->bytes || !image_is_plain(image, w->first_item))
-        return NULL;
     *k = w->first_item;
-    return (const uint8_t *)image->items[*k].entry->data + part.begin;
+    *begin = part.begin;
+    return !f->is_object && part.end - part.begin == w->bytes;
 }
 
 uint64_t image_inner_block_bytes(const struct image *image, size_t i, uint64_t block)
