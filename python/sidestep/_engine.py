@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _abi
+from ._choices import COMPRESS, COPY_AHEAD, IO, SNAPSHOT, VERIFY
 from ._comm import comm_of
 from ._comm_base import Comm, timeout_s
 from ._errors import Error, check, error_info, make_error
@@ -34,39 +35,6 @@ if TYPE_CHECKING:
     from ._state import StateCache, StateDict
 
 log = logging.getLogger("sidestep")
-
-_IO: dict[str, int] = {
-    "auto": _abi.Io.IO_AUTO,
-    "uring": _abi.Io.IO_URING,
-    "threads": _abi.Io.IO_THREADS,
-    "buffered": _abi.Io.IO_BUFFERED,
-}
-
-_SNAPSHOT = {
-    "auto": _abi.Snapshot.SNAPSHOT_AUTO,
-    "copy": _abi.Snapshot.SNAPSHOT_COPY,
-    "cow": _abi.Snapshot.SNAPSHOT_COW,
-}
-
-COMPRESS = {
-    "none": _abi.Compress.COMPRESS_NONE,
-    "zstd": _abi.Compress.COMPRESS_ZSTD,
-    "planes": _abi.Compress.COMPRESS_PLANES,
-    "auto": _abi.Compress.COMPRESS_AUTO,
-}
-
-_COPY_AHEAD = {
-    "auto": _abi.CopyAhead.COPY_AHEAD_AUTO,
-    "always": _abi.CopyAhead.COPY_AHEAD_ALWAYS,
-    "never": _abi.CopyAhead.COPY_AHEAD_NEVER,
-}
-
-_VERIFY = {
-    "read": _abi.VerifyMode.VERIFY_READ,
-    "before": _abi.VerifyMode.VERIFY_BEFORE,
-    "structure": _abi.VerifyMode.VERIFY_STRUCTURE,
-}
-
 
 LoadCall = Callable[[Any, Any, Any], int]  # options, report, error: a status
 
@@ -122,10 +90,10 @@ class Engine:
         options.comm = ctypes.pointer(self.comm.struct)
         options.threads = _number("SIDESTEP_THREADS")
         options.pool_bytes = _number("SIDESTEP_POOL_BYTES") or self._pool_bytes
-        options.io = _choice("SIDESTEP_IO", _IO)
+        options.io = _choice("SIDESTEP_IO", IO)
         options.io_depth = _number("SIDESTEP_IO_DEPTH")
-        options.snapshot = _choice("SIDESTEP_SNAPSHOT", _SNAPSHOT)
-        options.copy_ahead = _choice("SIDESTEP_COPY_AHEAD", _COPY_AHEAD)
+        options.snapshot = _choice("SIDESTEP_SNAPSHOT", SNAPSHOT)
+        options.copy_ahead = _choice("SIDESTEP_COPY_AHEAD", COPY_AHEAD)
         options.write_bytes_per_second = _number("SIDESTEP_WRITE_BYTES_PER_SECOND")
         cpus = os.environ.get("SIDESTEP_BACKGROUND_CPUS")
         options.background_cpus = cpus.encode() if cpus else None
@@ -228,8 +196,8 @@ class Engine:
         """
         with self.turn(f"load '{os.fspath(path)}'"):
             failure = failure or self._sticky()
-            if failure is None and verify not in _VERIFY:
-                failure = ValueError(f"verify={verify!r} is none of {', '.join(_VERIFY)}")
+            if failure is None and verify not in VERIFY:
+                failure = ValueError(f"verify={verify!r} is none of {', '.join(VERIFY)}")
             if failure is not None and self.size == 1:
                 raise failure
             options = _abi.sized(_abi.LoadOptions)
@@ -239,7 +207,7 @@ class Engine:
             if failure is not None:
                 options.failure = ctypes.pointer(error_info(failure))
             else:
-                options.verify = int(_VERIFY[verify])
+                options.verify = int(VERIFY[verify])
             return self._load(path, state, options, failure, call)
 
     def any_rank(self, mine: bool) -> bool:

@@ -36,8 +36,9 @@ from torch.futures import Future
 from . import _objects
 from ._abi import Status
 from ._checkpoint import Checkpoint
+from ._choices import COMPRESS
 from ._comm import Comm, StoreComm
-from ._engine import COMPRESS, Engine, engine_alone, engine_of
+from ._engine import Engine, engine_alone, engine_of
 from ._errors import Error
 from ._extension import compress_of
 from ._flatten import Index, Leaf
