@@ -524,6 +524,8 @@ enum sidestep_io {
     SIDESTEP_IO_BUFFERED, /* through the page cache */
 };
 
+struct sidestep_store; /* sidestep_extend.h */
+
 struct sidestep_engine_options {
     size_t struct_size;
     const struct sidestep_comm *comm; /* copied; NULL: a single process */
@@ -544,6 +546,9 @@ struct sidestep_engine_options {
     uint32_t reserved;               /* zero */
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
     const char *background_cpus;     /* where background threads run, as "0-3,8"; NULL: anywhere */
+    const struct sidestep_store *store; /* where paths of this engine's saves, loads and series lie
+                                           (sidestep_extend.h); copied, its context must stay as
+                                           long as the engine and its handles; NULL: file systems */
 };
 #define SIDESTEP_ENGINE_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -690,6 +695,9 @@ struct sidestep_save_options {
                            the next save, say, with the least disturbance; 0: as fast as it goes */
     enum sidestep_compress compress; /* of this rank; ranks may differ */
     uint32_t reserved;               /* zero */
+    const char *codec; /* instead of ${compress}: the descriptor of a codec that the program has
+                          registered (sidestep_extend.h), or of one of ours; NULL: none.  AUTO: what
+                          it encodes faster than the disk would write */
 };
 #define SIDESTEP_SAVE_OPTIONS_INIT                                                                 \
     {                                                                                              \
@@ -1570,7 +1578,8 @@ struct sidestep_convert_options {
                                   One after the other, each to all names */
     size_t rename_count;
     const char *mapping;  /* a file: a JSON object of names and new names; after ${rename} */
-    const char *compress; /* DCP: "none"; NULL: none */
+    const char *compress; /* DCP: "none", "zstd", "planes", or "auto", which here is planes: no
+                             training waits for it; NULL: none */
     void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
     void *context;
     const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */

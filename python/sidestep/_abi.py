@@ -188,6 +188,7 @@ class EngineOptions(Structure):
     snapshot: int
     write_bytes_per_second: int
     background_cpus: Optional[Bytes]
+    store: Optional[int]
     _fields_ = [
         ("struct_size", Size),
         ("comm", POINTER(Comm)),
@@ -204,6 +205,7 @@ class EngineOptions(Structure):
         ("reserved", Uint32),
         ("write_bytes_per_second", Uint64),
         ("background_cpus", String),
+        ("store", Pointer),
     ]
 
 
@@ -236,6 +238,7 @@ class SaveOptions(Structure):
     failure: Any
     spread_ms: int
     compress: int
+    codec: Optional[bytes]
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
@@ -246,6 +249,7 @@ class SaveOptions(Structure):
         ("spread_ms", Uint64),
         ("compress", Int),
         ("reserved", Uint32),
+        ("codec", String),
     ]
 
 
