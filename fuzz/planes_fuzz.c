@@ -32,7 +32,7 @@ static void decode(const struct codec *codec, const uint8_t *data, size_t size)
     struct sidestep_error err = {0};
 
     codec_memory_input_init(&in, data, size);
-    enum sidestep_status status = codec->decode(&in.input, MAX_BYTES, &counting.sink, &err);
+    enum sidestep_status status = codec->decode(codec, &in.input, MAX_BYTES, &counting.sink, &err);
     assert(status == SIDESTEP_OK || status == SIDESTEP_ECORRUPT ||
            status == SIDESTEP_EUNSUPPORTED || status == SIDESTEP_ENOMEM);
     assert(counting.bytes <= MAX_BYTES);

@@ -539,6 +539,8 @@ enum sidestep_copy_ahead {
     SIDESTEP_COPY_AHEAD_NEVER,
 };
 
+struct sidestep_store; /* sidestep_extend.h */
+
 struct sidestep_engine_options {
     size_t struct_size;
     const struct sidestep_comm *comm; /* copied; NULL: a single process */
@@ -559,6 +561,9 @@ struct sidestep_engine_options {
     enum sidestep_copy_ahead copy_ahead;
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
     const char *background_cpus;     /* where background threads run, as "0-3,8"; NULL: anywhere */
+    const struct sidestep_store *store; /* where paths of this engine's saves, loads and series lie
+                                           (sidestep_extend.h); copied, its context must stay as
+                                           long as the engine and its handles; NULL: file systems */
 };
 #define SIDESTEP_ENGINE_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -705,6 +710,9 @@ struct sidestep_save_options {
                            the next save, say, with the least disturbance; 0: as fast as it goes */
     enum sidestep_compress compress; /* of this rank; ranks may differ */
     uint32_t reserved;               /* zero */
+    const char *codec; /* instead of ${compress}: the descriptor of a codec that the program has
+                          registered (sidestep_extend.h), or of one of ours; NULL: none.  AUTO: what
+                          it encodes faster than the disk would write */
 };
 #define SIDESTEP_SAVE_OPTIONS_INIT                                                                 \
     {                                                                                              \
@@ -1584,7 +1592,8 @@ struct sidestep_convert_options {
                                   One after the other, each to all names */
     size_t rename_count;
     const char *mapping;  /* a file: a JSON object of names and new names; after ${rename} */
-    const char *compress; /* DCP: "none"; NULL: none */
+    const char *compress; /* DCP: "none", "zstd", "planes", or "auto", which here is planes: no
+                             training waits for it; NULL: none */
     void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
     void *context;
     const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */

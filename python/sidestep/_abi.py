@@ -189,6 +189,7 @@ class EngineOptions(Structure):
     copy_ahead: int
     write_bytes_per_second: int
     background_cpus: Optional[Bytes]
+    store: Optional[int]
     _fields_ = [
         ("struct_size", Size),
         ("comm", POINTER(Comm)),
@@ -205,6 +206,7 @@ class EngineOptions(Structure):
         ("copy_ahead", Int),
         ("write_bytes_per_second", Uint64),
         ("background_cpus", String),
+        ("store", Pointer),
     ]
 
 
@@ -237,6 +239,7 @@ class SaveOptions(Structure):
     failure: Any
     spread_ms: int
     compress: int
+    codec: Optional[bytes]
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
@@ -247,6 +250,7 @@ class SaveOptions(Structure):
         ("spread_ms", Uint64),
         ("compress", Int),
         ("reserved", Uint32),
+        ("codec", String),
     ]
 
 

@@ -100,7 +100,7 @@ def convert(
                     objects.pt in the directory, or DESTINATION.objects.pt
     max_shard_size  of a file in a directory of safetensors
     ranks           of a checkpoint: as if so many had saved it
-    compress        of a checkpoint: None or "none"
+    compress        of a checkpoint: None, "none", "zstd", "planes" or "auto", which is planes here
     replace         what is at ``destination``, if it is what a conversion makes
     dry_run         only say what there would be
     progress        called with bytes that are done, and all; from any thread, one at a time

@@ -103,3 +103,17 @@ enum sidestep_status error_from_errno(int sys_errno)
         return SIDESTEP_EIO;
     }
 }
+
+enum sidestep_status error_theirs(const char *what, const char *name, const char *function,
+                                  enum sidestep_status status, struct sidestep_error *why,
+                                  struct sidestep_error *err)
+{
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    why->message[sizeof(why->message) - 1] = '\0';
+    if ((int)status < 0 || status > SIDESTEP_ECANCELLED)
+        return FAIL(err, SIDESTEP_EINVAL, "%s '%s': %s() returns %d, which is no status", what,
+                    name, function, (int)status);
+    return error_set(err, status, why->sys_errno, HERE, "%s '%s': %s()%s%s", what, name, function,
+                     why->message[0] != '\0' ? ": " : " fails", why->message);
+}

@@ -40,4 +40,10 @@ enum sidestep_status error_from_errno(int sys_errno);
             return try_status_;                                                                    \
     } while (0)
 
+/* What a function that a program gave us has returned and said, as an error of ours: ${what} is
+ * "the codec", ${name} its name. */
+enum sidestep_status error_theirs(const char *what, const char *name, const char *function,
+                                  enum sidestep_status status, struct sidestep_error *why,
+                                  struct sidestep_error *err);
+
 #endif

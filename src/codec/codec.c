@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/owned.h"
+#include "codec/custom.h"
 
 static const struct codec *const codecs[] = {&codec_zstd, &codec_planes};
 
@@ -13,7 +14,7 @@ const struct codec *codec_find(const char *descriptor)
     for (size_t i = 0; i < ARRAY_LENGTH(codecs); i++)
         if (strcmp(codecs[i]->descriptor, descriptor) == 0)
             return codecs[i];
-    return NULL;
+    return codec_custom_find(descriptor);
 }
 
 enum sidestep_status codec_input_read(struct codec_input *input, void *to, size_t bytes,

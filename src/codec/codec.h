@@ -63,7 +63,8 @@ struct codec_encoder; /* of one thread, for any number of items */
 
 struct codec {
     const char *descriptor; /* in `.metadata` and footers: "stream.zstd/1" */
-    enum sidestep_status (*encoder_new)(struct codec_encoder **out, struct sidestep_error *err);
+    enum sidestep_status (*encoder_new)(const struct codec *self, struct codec_encoder **out,
+                                        struct sidestep_error *err);
     void (*encoder_free)(struct codec_encoder *encoder);
     /* Append ${part}, encoded, to ${out}, and to ${index} what is to stand behind the last part:
      * the indices of all parts, one behind the other. */
@@ -72,14 +73,15 @@ struct codec {
                                    struct buffer *index, struct sidestep_error *err);
     /* Decode one item of at most ${most} bytes.  ECORRUPT: it is not one that encode() makes, or
      * larger.  All of the input is read. */
-    enum sidestep_status (*decode)(struct codec_input *input, uint64_t most,
-                                   struct codec_sink *sink, struct sidestep_error *err);
+    enum sidestep_status (*decode)(const struct codec *self, struct codec_input *input,
+                                   uint64_t most, struct codec_sink *sink,
+                                   struct sidestep_error *err);
 };
 
 extern const struct codec codec_zstd;   /* torch's own "stream.zstd": one frame */
 extern const struct codec codec_planes; /* planes.h */
 
-/* By the descriptor of stored items; NULL: none of ours. */
+/* By the descriptor of stored items; NULL: neither one of ours nor one that was registered. */
 const struct codec *codec_find(const char *descriptor);
 
 #endif

@@ -28,10 +28,12 @@ static void encoder_free(struct codec_encoder *encoder)
     free(encoder);
 }
 
-static enum sidestep_status encoder_new(struct codec_encoder **out, struct sidestep_error *err)
+static enum sidestep_status encoder_new(const struct codec *self, struct codec_encoder **out,
+                                        struct sidestep_error *err)
 {
     struct codec_encoder *encoder = memory_new(1, sizeof(*encoder));
 
+    (void)self;
     if (encoder == NULL)
         return FAIL_NOMEM(err, sizeof(*encoder));
     enum sidestep_status status = zstd_coder_new(&encoder->coder, err);

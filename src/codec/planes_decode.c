@@ -204,13 +204,15 @@ static enum sidestep_status decode_chunks(struct codec_input *input,
     return buffer_check(index, err);
 }
 
-enum sidestep_status planes_decode(struct codec_input *input, uint64_t most,
-                                   struct codec_sink *sink, struct sidestep_error *err)
+enum sidestep_status planes_decode(const struct codec *self, struct codec_input *input,
+                                   uint64_t most, struct codec_sink *sink,
+                                   struct sidestep_error *err)
 {
     uint8_t bytes[PLANES_HEADER_BYTES];
     struct planes_header header;
     OWNED_BUFFER index = {0};
 
+    (void)self;
     TRY(codec_input_read(input, bytes, sizeof(bytes), err));
     TRY(planes_header_read(bytes, most, &header, err));
     OWNED_BY(free_chunks) struct chunks *chunks = memory_new(1, sizeof(*chunks));

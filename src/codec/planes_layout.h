@@ -25,7 +25,8 @@ void planes_join(const uint8_t *const planes[], size_t bytes, unsigned width, bo
                  uint8_t *to);
 
 /* codec_planes.decode */
-enum sidestep_status planes_decode(struct codec_input *input, uint64_t most,
-                                   struct codec_sink *sink, struct sidestep_error *err);
+enum sidestep_status planes_decode(const struct codec *self, struct codec_input *input,
+                                   uint64_t most, struct codec_sink *sink,
+                                   struct sidestep_error *err);
 
 #endif

@@ -180,8 +180,10 @@ static enum sidestep_status encode(struct codec_encoder *encoder, const struct c
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status encoder_new(struct codec_encoder **out, struct sidestep_error *err)
+static enum sidestep_status encoder_new(const struct codec *self, struct codec_encoder **out,
+                                        struct sidestep_error *err)
 {
+    (void)self;
     return zstd_coder_new((ZSTD_CCtx **)out, err);
 }
 
@@ -190,8 +192,16 @@ static void encoder_free(struct codec_encoder *encoder)
     ZSTD_freeCCtx((ZSTD_CCtx *)encoder); /* accepts NULL */
 }
 
+static enum sidestep_status decode(const struct codec *self, struct codec_input *input,
+                                   uint64_t most, struct codec_sink *sink,
+                                   struct sidestep_error *err)
+{
+    (void)self;
+    return zstd_decode_stream(input, most, sink, err);
+}
+
 const struct codec codec_zstd = {.descriptor = "stream.zstd/1",
                                  .encoder_new = encoder_new,
                                  .encoder_free = encoder_free,
                                  .encode = encode,
-                                 .decode = zstd_decode_stream};
+                                 .decode = decode};

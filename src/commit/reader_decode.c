@@ -157,7 +157,8 @@ enum sidestep_status reader_item_decode(const struct reader_item *item,
 
     if (codec == NULL)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "it is stored with the transform '%s', which is not one of this library",
+                    "it is stored with the codec '%s', which this program does not have"
+                    " (see sidestep_codec_register())",
                     item->transform);
     OWNED uint8_t *block = memory_new(block_bytes, 1);
     out.block = memory_new(min_u64(HASH_BLOCK_BYTES, f->raw_bytes), 1);
@@ -167,6 +168,6 @@ enum sidestep_status reader_item_decode(const struct reader_item *item,
         .input = {.left = item->bytes, .take = take_stored}, .item = item, .block = block};
     /* A tensor's limit is the item with the largest tail that there may be; an object has none. */
     uint64_t most = f->data_offset + f->raw_bytes + (f->is_object ? 0 : FOOTER_MAX_ENVELOPE_BYTES);
-    TRY(codec->decode(&in.input, most, &out.sink, err));
+    TRY(codec->decode(codec, &in.input, most, &out.sink, err));
     return check_decoded(&out, err);
 }

@@ -151,6 +151,8 @@ enum sidestep_status convert_to_safetensors(struct convert *c, struct export *ex
                                             struct sidestep_error *err);
 enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
                                     struct sidestep_error *err);
+/* What ${compress} of the options means, as an enum sidestep_compress; negative: nothing. */
+int convert_compress(const char *name);
 enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err);
 
 #endif

@@ -87,6 +87,24 @@ struct saving {
     const struct sidestep_state_dict *state;
 };
 
+/* The first save of an engine knows nothing of its disk, so AUTO would never compress here; and
+ * there is no training to keep from waiting. */
+int convert_compress(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum sidestep_compress compress;
+    } known[] = {{"none", SIDESTEP_COMPRESS_NONE},
+                 {"zstd", SIDESTEP_COMPRESS_ZSTD},
+                 {"planes", SIDESTEP_COMPRESS_PLANES},
+                 {"auto", SIDESTEP_COMPRESS_PLANES}};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(known); i++)
+        if (strcmp(known[i].name, name) == 0)
+            return (int)known[i].compress;
+    return -1;
+}
+
 /* On each rank. */
 static enum sidestep_status save(const struct sidestep_comm *comm, void *context,
                                  struct sidestep_error *err)
@@ -102,6 +120,8 @@ static enum sidestep_status save(const struct sidestep_comm *comm, void *context
     options.threads = (uint32_t)max_u64(1, c->threads / ranks);
     options.pool_bytes = max_u64(POOL_BYTES / ranks, MIN_POOL_BYTES);
     how.flags = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0 ? 0 : SIDESTEP_SAVE_NO_REPLACE;
+    if (c->options.compress != NULL)
+        how.compress = (enum sidestep_compress)convert_compress(c->options.compress);
     how.has_step = c->reader->has_manifest && c->reader->manifest.step >= 0;
     how.step = how.has_step != 0 ? (uint64_t)c->reader->manifest.step : 0;
     TRY(sidestep_engine_open(&engine, &options, err));

@@ -37,7 +37,7 @@ enum sidestep_status sidestep_decode(const char *transform, const void *stored, 
     if (codec == NULL)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "transform '%s'", transform);
     codec_memory_input_init(&in, stored, length);
-    TRY(codec->decode(&in.input, most, &out.sink, err));
+    TRY(codec->decode(codec, &in.input, most, &out.sink, err));
     *bytes = TAKE(out.bytes.bytes);
     *bytes_length = out.bytes.length;
     return SIDESTEP_OK;

@@ -11,9 +11,10 @@
 #include "base/owned.h"
 #include "base/thread.h"
 #include "base/trace.h"
+#include "store/store_custom.h"
 #include "store/store_ring.h"
 
-_Static_assert(sizeof(struct sidestep_engine_options) == 96, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added: apply it below");
 
 #define ENGINE_FLAGS                                                                               \
     ((uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO | SIDESTEP_ENGINE_USER_MODE_FAULTS |                   \
@@ -56,6 +57,7 @@ void engine_release(struct sidestep_engine *engine)
     if (atomic_fetch_sub(&engine->references, 1) != 1)
         return;
     neighbour_destroy(&engine->neighbour);
+    store_custom_free(&engine->own_store);
     free(engine);
 }
 
@@ -152,6 +154,10 @@ static enum sidestep_status engine_open_local(struct sidestep_engine *engine,
 
     TRY(options_copy(&options, sizeof(options), theirs, "engine options", err));
     TRY(apply_options(engine, &options, err));
+    if (options.store != NULL) {
+        TRY(store_custom_new(options.store, &engine->own_store, err));
+        engine->store = engine->own_store;
+    }
     TRY(neighbour_init(&engine->neighbour, (options.flags & SIDESTEP_ENGINE_KEEP_PRIORITY) == 0,
                        options.write_bytes_per_second, options.background_cpus, err));
     TRY(events_open(&engine->events, &options, engine->comm.rank, err));

@@ -39,6 +39,7 @@ struct sidestep_engine {
     pid_t pid;
     struct comm comm;
     struct store *store;
+    struct store *own_store; /* made of options.store, or NULL */
     struct clock *clock;
     uint32_t flags;
     struct store_queue_kind io;

@@ -327,7 +327,7 @@ static void press_windows(void *context)
         presser.requests[i].next = presser.free;
         presser.free = &presser.requests[i];
     }
-    if (press->codec->encoder_new(&presser.encoder, &why) != SIDESTEP_OK)
+    if (press->codec->encoder_new(press->codec, &presser.encoder, &why) != SIDESTEP_OK)
         pipeline_fail(p, &why);
     pthread_mutex_lock(&p->shared.lock);
     while (!p->shared.failed && !is_done(press)) {

@@ -21,7 +21,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 
-_Static_assert(sizeof(struct sidestep_save_options) == 56, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_save_options) == 64, "a field was added: apply it below");
 
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
  * brought the same x. */
@@ -167,16 +167,21 @@ static enum sidestep_status choose_codec(struct starting *s, struct sidestep_err
     };
     struct sidestep_save *save = s->save;
     unsigned wanted = save->options.compress;
+    const char *named = save->options.codec;
     double ns_per_byte = 0;
 
     if (wanted >= ARRAY_LENGTH(codecs) || save->options.reserved != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown compress %u", wanted);
+    const struct codec *codec = named != NULL ? codec_find(named) : codecs[wanted];
+    if (named != NULL && codec == NULL)
+        return FAIL(err, SIDESTEP_ENOTFOUND,
+                    "save options: no codec '%.100s' (see sidestep_codec_register())", named);
     unsigned threads = (unsigned)min_u64(workers_count(s->engine->writers) + 1, thread_cpu_count());
-    if (codecs[wanted] == NULL ||
+    if (codec == NULL ||
         (wanted == SIDESTEP_COMPRESS_AUTO && !pace_allows(&s->engine->pace, threads, &ns_per_byte)))
         return SIDESTEP_OK;
-    save->transform = codecs[wanted]->descriptor;
-    TRY(press_new(codecs[wanted], s->engine->clock, &save->press, err));
+    save->transform = codec->descriptor;
+    TRY(press_new(codec, s->engine->clock, &save->press, err));
     press_set_pace(save->press, ns_per_byte);
     return SIDESTEP_OK;
 }

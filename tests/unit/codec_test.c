@@ -46,7 +46,7 @@ static enum sidestep_status decode(const struct codec *codec, const void *stored
 
     *out = (struct collected){.sink = {collect}};
     codec_memory_input_init(&in, copy, length);
-    enum sidestep_status status = codec->decode(&in.input, most, &out->sink, err);
+    enum sidestep_status status = codec->decode(codec, &in.input, most, &out->sink, err);
     guard_free(copy);
     return status;
 }
@@ -59,7 +59,7 @@ static enum sidestep_status encode(const struct codec *codec, const struct codec
     struct codec_encoder *encoder = NULL;
     OWNED_BUFFER index = {0};
     uint64_t at = 0, data_end = item->data_offset + item->data_bytes;
-    enum sidestep_status status = codec->encoder_new(&encoder, err);
+    enum sidestep_status status = codec->encoder_new(codec, &encoder, err);
 
     while (status == SIDESTEP_OK && at < item->bytes) {
         uint64_t end = max_u64(at, item->data_offset) + chunks * CODEC_CHUNK_BYTES;

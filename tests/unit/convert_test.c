@@ -131,6 +131,96 @@ static void there_and_back_by_torch(void **test)
     expect_state(in_scratch("one"), false);
 }
 
+/* Has any tensor of ${path} the codec ${transform}? */
+static bool is_encoded(const char *path, const char *transform)
+{
+    struct sidestep_checkpoint *checkpoint = NULL;
+    bool found = false;
+
+    assert_int_equal(sidestep_checkpoint_open(path, &checkpoint, NULL), SIDESTEP_OK);
+    for (size_t i = 0; i < sidestep_checkpoint_count(checkpoint); i++) {
+        const struct sidestep_entry *entry = sidestep_checkpoint_entry(checkpoint, i);
+        for (size_t k = 0; k < entry->chunk_count; k++)
+            found |= entry->chunks[k].transform != NULL &&
+                     strcmp(entry->chunks[k].transform, transform) == 0;
+    }
+    sidestep_checkpoint_close(&checkpoint);
+    return found;
+}
+
+#define SMOOTH 100000
+
+/* A tensor that can be compressed: to be saved or loaded. */
+static struct sidestep_state_dict *smooth_state(float *values)
+{
+    struct sidestep_state_dict *dict = NULL;
+    struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                     .name = "smooth",
+                                     .dtype = SIDESTEP_FLOAT32,
+                                     .ndim = 1,
+                                     .shape = (const int64_t[]){SMOOTH},
+                                     .data = values};
+
+    assert_int_equal(sidestep_state_dict_new(&dict, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_state_dict_add_tensor(dict, &tensor, NULL), SIDESTEP_OK);
+    return dict;
+}
+
+static void save_smooth(const char *path, float *values)
+{
+    struct sidestep_engine *engine = NULL;
+
+    for (int i = 0; i < SMOOTH; i++)
+        values[i] = 1 + (float)(i % 9973) / 9973;
+    struct sidestep_state_dict *dict = smooth_state(values);
+    assert_int_equal(sidestep_engine_open(&engine, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_save(engine, path, dict, NULL, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_engine_close(&engine, NULL), SIDESTEP_OK);
+    sidestep_state_dict_free(&dict);
+}
+
+static void expect_smooth(const char *path, const float *values)
+{
+    static float loaded[SMOOTH];
+    struct sidestep_state_dict *dict = smooth_state(loaded);
+    struct sidestep_engine *engine = NULL;
+
+    memset(loaded, 0, sizeof(loaded));
+    assert_int_equal(sidestep_engine_open(&engine, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_load(engine, path, dict, NULL, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_engine_close(&engine, NULL), SIDESTEP_OK);
+    assert_memory_equal(loaded, values, sizeof(loaded));
+    sidestep_state_dict_free(&dict);
+}
+
+static void tensors_are_compressed(void **test)
+{
+    static const struct {
+        const char *compress, *transform;
+        uint32_t ranks;
+    } ways[] = {{"zstd", "stream.zstd/1", 1},
+                {"planes", "sidestep.planes/1", 3},
+                {"auto", "sidestep.planes/1", 1}};
+    static float values[SMOOTH];
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+
+    (void)test;
+    save_smooth(in_scratch("smooth"), values);
+    options.to = SIDESTEP_FORMAT_DCP;
+    options.flags = SIDESTEP_CONVERT_REPLACE;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        options.compress = ways[i].compress;
+        options.ranks = ways[i].ranks;
+        expect_convert(in_scratch("smooth"), in_scratch("pressed"), &options);
+        assert_true(is_encoded(in_scratch("pressed"), ways[i].transform));
+        expect_smooth(in_scratch("pressed"), values);
+    }
+    options.compress = "none";
+    expect_convert(in_scratch("pressed"), in_scratch("plain"), &options);
+    assert_false(is_encoded(in_scratch("plain"), "sidestep.planes/1"));
+    expect_smooth(in_scratch("plain"), values);
+}
+
 static void destinations_are_not_replaced(void **test)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
@@ -330,6 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back_by_torch),
         cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(tensors_are_compressed),
         cmocka_unit_test(destinations_are_not_replaced),
         cmocka_unit_test(names_are_chosen_and_changed),
         cmocka_unit_test(it_can_be_cancelled),

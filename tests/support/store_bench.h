@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_bench.h -- for store_test.c: each backend there is, with a root directory to work in. */
+#ifndef SUPPORT_STORE_BENCH_H
+#define SUPPORT_STORE_BENCH_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/fault.h"
+#include "skeletons.h"
+#include "store/store_custom.h"
+#include "support/scratch.h"
+#include "support/store_fault.h"
+#include "support/store_sim.h"
+
+enum backend_kind { ON_DISK, ON_TMPFS, FAULT, SIM, CUSTOM };
+
+/* A root directory of the backend under test. */
+struct bench {
+    enum backend_kind kind;
+    struct scratch scratch;
+    struct sim *sim;
+    struct store *fault;
+    struct store_skeleton *skeleton;
+    struct store *custom;
+    struct store *store;
+    struct store_dir *root;
+    struct sidestep_error err;
+};
+
+static inline int setup(void **state)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+
+    b->kind = (enum backend_kind)(uintptr_t)*state;
+    *state = b;
+    if (b->kind == SIM) {
+        b->sim = sim_new(0);
+        b->store = sim_store(b->sim, 0);
+        return (int)store_dir_open(b->store, NULL, "/", &b->root, NULL);
+    }
+    if (b->kind == CUSTOM) {
+        b->skeleton = store_skeleton_new();
+        struct sidestep_store theirs = store_skeleton_ops(b->skeleton);
+        if (store_custom_new(&theirs, &b->custom, NULL) != SIDESTEP_OK)
+            return -1;
+        b->store = b->custom;
+        return (int)store_dir_open(b->store, NULL, "/", &b->root, NULL);
+    }
+    if (!scratch_make(&b->scratch, b->kind == ON_TMPFS ? "/dev/shm" : NULL))
+        return -1;
+    b->store = store_posix();
+    if (b->kind == FAULT)
+        b->store = b->fault = store_fault_new(store_posix());
+    return (int)store_dir_open(b->store, NULL, b->scratch.path, &b->root, NULL);
+}
+
+static inline int teardown(void **state)
+{
+    struct bench *b = *state;
+
+    fault_arm("", 0, false, 0);
+    store_dir_close(b->root);
+    if (b->fault != NULL)
+        store_fault_free(&b->fault);
+    sim_free(&b->sim);
+    store_custom_free(&b->custom);
+    store_skeleton_free(&b->skeleton);
+    scratch_remove(&b->scratch);
+    free(b);
+    return 0;
+}
+
+#endif
