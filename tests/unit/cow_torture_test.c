@@ -387,6 +387,9 @@ static void given_back_early_it_is_seen(void **state)
     fault_arm("pipeline.early", 1, true, 0);
     fault_slow("posix.pwrite", 20000);
     struct outcome outcome = torture(true, 2, 1);
+    /* Where the machine is busy, those who write may come too late to be seen: once is enough. */
+    for (unsigned i = 0; i < 20 && outcome.wrong == 0; i++)
+        outcome = torture(true, 2, 1);
     fault_arm("", 0, false, 0);
     fault_slow("", 0);
     t.ahead = SIDESTEP_COPY_AHEAD_AUTO;
