@@ -215,6 +215,19 @@ class HugePages(Structure):
     ]
 
 
+class Stream(Structure):
+    """``struct sidestep_stream``."""
+
+    device: int
+    reserved: int
+    stream: Any
+    _fields_ = [
+        ("device", Int32),
+        ("reserved", Uint32),
+        ("stream", Pointer),
+    ]
+
+
 class SaveOptions(Structure):
     """``struct sidestep_save_options``."""
 
@@ -225,6 +238,9 @@ class SaveOptions(Structure):
     deadline_ms: int
     failure: Any
     spread_ms: int
+    streams: Any
+    stream_count: int
+    reserved: int
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
@@ -233,6 +249,9 @@ class SaveOptions(Structure):
         ("deadline_ms", Uint64),
         ("failure", POINTER(ErrorInfo)),
         ("spread_ms", Uint64),
+        ("streams", POINTER(Stream)),
+        ("stream_count", Uint32),
+        ("reserved", Uint32),
     ]
 
 
@@ -264,6 +283,11 @@ class SaveInfo(Structure):
     fault_ns: int
     fault_max_ns: int
     copy_reason: Bytes
+    device_bytes: int
+    fenced_bytes: int
+    device_ns: int
+    fence_ns: int
+    pin_reason: Bytes
     _fields_ = [
         ("struct_size", Size),
         ("state", Int),
@@ -291,6 +315,11 @@ class SaveInfo(Structure):
         ("fault_ns", Uint64),
         ("fault_max_ns", Uint64),
         ("copy_reason", ctypes.c_char * 128),
+        ("device_bytes", Uint64),
+        ("fenced_bytes", Uint64),
+        ("device_ns", Uint64),
+        ("fence_ns", Uint64),
+        ("pin_reason", ctypes.c_char * 128),
     ]
 
 
@@ -301,11 +330,17 @@ class LoadOptions(Structure):
     flags: int
     verify: int
     failure: Any
+    streams: Any
+    stream_count: int
+    reserved: int
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
         ("verify", Int),
         ("failure", POINTER(ErrorInfo)),
+        ("streams", POINTER(Stream)),
+        ("stream_count", Uint32),
+        ("reserved", Uint32),
     ]
 
 

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "base/memory.h"
 
 enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN };
@@ -17,7 +18,7 @@ uint64_t pipeline_wanted_bytes(const struct image *image)
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
                                    struct sidestep_error *err)
 {
-    *p = (struct pipeline){.image = image, .pool = pool->bytes};
+    *p = (struct pipeline){.image = image, .pool = pool->bytes, .pool_bytes = pool->length};
     if (pool->length < pipeline_wanted_bytes(image)) {
         p->slots = pool->length / IMAGE_WINDOW_MAX_BYTES;
         assert(p->slots >= 2);
@@ -93,15 +94,28 @@ static bool take_stage(struct pipeline *p, size_t *i)
     return taken;
 }
 
+/* What of window ${i} is not on devices. */
+static enum sidestep_status stage_host(struct pipeline *p, size_t i, struct sidestep_error *err)
+{
+    if (p->cow != NULL)
+        return cow_stage(p->cow, p->image, i, err);
+    if (p->offload != NULL)
+        TRY(offload_await_aside(p->offload, err));
+    if (p->host_copied)
+        image_stage_frame(p->image, i, window_buffer(p, i));
+    else
+        image_stage(p->image, i, window_buffer(p, i));
+    return SIDESTEP_OK;
+}
+
 static bool stage_window(struct pipeline *p, size_t i)
 {
     struct sidestep_error why = {0};
+    enum sidestep_status status = stage_host(p, i, &why);
 
-    if (p->cow == NULL) {
-        image_stage(p->image, i, window_buffer(p, i));
-        return true;
-    }
-    if (cow_stage(p->cow, p->image, i, &why) == SIDESTEP_OK)
+    if (status == SIDESTEP_OK && p->offload != NULL)
+        status = offload_stage(p->offload, i, window_buffer(p, i), &why);
+    if (status == SIDESTEP_OK)
         return true;
     pipeline_fail(p, &why);
     return false;
@@ -145,6 +159,54 @@ void pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
     cow_arm(cow, p->image, p->pool, workers);
 }
 
+void pipeline_offload(struct pipeline *p, struct offload *offload)
+{
+    p->offload = offload;
+}
+
+uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes)
+{
+    uint8_t *aside = p->pool;
+
+    assert(p->slots != 0);
+    bytes = round_up(bytes, IMAGE_ALIGN);
+    if (bytes > p->pool_bytes / 2 || p->pool_bytes - bytes < PIPELINE_MIN_POOL_BYTES)
+        return NULL;
+    p->pool += bytes;
+    p->pool_bytes -= bytes;
+    p->slots = p->pool_bytes / IMAGE_WINDOW_MAX_BYTES;
+    return aside;
+}
+
+/* Take windows in the call, for what is in host memory. */
+struct host_copy {
+    struct pipeline *p;
+    atomic_size_t next;
+};
+
+static void copy_host(void *context)
+{
+    struct host_copy *copy = context;
+    struct pipeline *p = copy->p;
+
+    for (size_t i; (i = atomic_fetch_add(&copy->next, 1)) < p->image->window_count;)
+        image_stage_data(p->image, i, NULL, window_buffer(p, i));
+}
+
+void pipeline_leave(struct pipeline *p, struct workers *workers, void (*released)(void *context),
+                    void *context)
+{
+    struct host_copy copy = {.p = p};
+
+    if (p->cow == NULL && p->slots == 0) {
+        workers_run(workers, copy_host, &copy);
+        p->host_copied = true;
+    }
+    p->released = released;
+    p->context = context;
+    p->stagers = workers;
+}
+
 void pipeline_start_staging(struct pipeline *p)
 {
     p->staging = (struct workers_job){.run = stage_windows, .context = p};
@@ -153,12 +215,15 @@ void pipeline_start_staging(struct pipeline *p)
 
 void pipeline_settle(struct pipeline *p)
 {
-    if (p->stagers == NULL)
-        return;
-    stage_windows(p); /* where there is nobody else for it; a no-op else */
-    workers_wait(p->stagers, &p->staging);
-    p->stagers = NULL;
-    cow_release(p->cow);
+    if (p->stagers != NULL) {
+        stage_windows(p); /* where there is nobody else for it; a no-op else */
+        workers_wait(p->stagers, &p->staging);
+        p->stagers = NULL;
+        if (p->cow != NULL)
+            cow_release(p->cow);
+    }
+    if (p->offload != NULL && atomic_load(&p->stop))
+        offload_settle(p->offload);
 }
 
 struct writing {

@@ -9,7 +9,8 @@
  * staging waits for the write that frees one.
  *
  * Staging is done in the call, or (pipeline_hold()) the tensors' memory is write-protected in the
- * call, and windows are staged behind the trainer's back.
+ * call, and windows are staged behind the trainer's back.  Tensors on devices (pipeline_offload())
+ * come into the windows on the devices' own streams, in either case.
  */
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
@@ -20,6 +21,7 @@
 #include "engine/neighbour.h"
 #include "snapshot/cow.h"
 #include "snapshot/image.h"
+#include "snapshot/offload.h"
 #include "snapshot/pool.h"
 #include "store/store_queue.h"
 
@@ -31,10 +33,13 @@
 struct pipeline {
     struct image *image;
     uint8_t *pool;
+    uint64_t pool_bytes;
     size_t slots;               /* 0: every window has its own place */
     struct cow *cow;            /* pipeline_hold() was called ... */
     struct workers *stagers;    /* ... and these stage, ... */
     struct workers_job staging; /* ... until pipeline_settle() */
+    struct offload *offload;    /* tensors are on devices */
+    bool host_copied;           /* those in host memory are in their windows already */
     void (*released)(void *context);
     void *context;
     /* May be set before pipeline_write(): to whom the writers give way (NULL: nobody), and how fast
@@ -72,12 +77,22 @@ void pipeline_stage(struct pipeline *p, struct workers *workers);
 /* Instead: write-protect what ${cow} was prepared for, copy what it cannot hold, and return ... */
 void pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
                    void (*released)(void *context), void *context);
+/* Tensors on devices are brought by ${offload}, which has begun: before any of these functions ...
+ */
+void pipeline_offload(struct pipeline *p, struct offload *offload);
+/* ... and instead of them, if no call is to wait for it.  With a place for each window (and no
+ * pipeline_hold()) the tensors in host memory are copied first; else they were put aside. */
+void pipeline_leave(struct pipeline *p, struct workers *workers, void (*released)(void *context),
+                    void *context);
+/* Give up ${bytes} at the beginning of the pool, which windows share; NULL: too few would be left.
+ */
+uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes);
 /* ... and then let ${workers} stage the rest in the background; without any, pipeline_write() does.
  * ${released} is called, on whatever thread, when all is staged.  Only with a place for each
  * window. */
 void pipeline_start_staging(struct pipeline *p);
-/* End what pipeline_hold() began: all is staged, or the write has failed.  Before the pool or the
- * image is used again, and before the caller is told the end.  Else a no-op. */
+/* End what pipeline_hold() or _leave() began: all is staged, or the write has failed.  Before the
+ * pool or the image is used again, and before the caller is told the end.  Else a no-op. */
 void pipeline_settle(struct pipeline *p);
 /* Hash and write all windows to ${file}, on the caller and ${workers}, as they are staged. */
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,

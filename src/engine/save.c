@@ -21,7 +21,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 
-_Static_assert(sizeof(struct sidestep_save_options) == 48, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_save_options) == 64, "a field was added: apply it below");
 
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
  * brought the same x. */
@@ -131,11 +131,13 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
     struct sidestep_engine *engine = s->engine;
 
     TRY(image_bind(&engine->image, &engine->plan, s->state, err));
+    TRY(offload_look(&engine->offload, &engine->image, s->save->options.streams,
+                     s->save->options.stream_count, err));
     uint64_t wanted = pipeline_wanted_bytes(&engine->image);
     if (engine->pool_cap != 0 && wanted > engine->pool_cap)
         wanted = engine->pool_cap;
     uint64_t from = clock_now(engine->clock);
-    TRY(pool_reserve(&engine->pool, wanted, engine->stagers, err));
+    TRY(engine_reserve_pool(engine, wanted, engine->offload.bytes != 0, err));
     s->info->pool_ns += since(s, from);
     pipeline_release(&s->save->pipeline);
     return pipeline_init(&s->save->pipeline, &engine->image, &engine->pool, err);
@@ -164,6 +166,8 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return start_failed(s, &save->options, err);
     if (path == NULL || s->state == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
+    if (save->options.stream_count != 0 && save->options.streams == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "save options: streams is NULL");
     if ((save->options.flags & ~(SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE)) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown flags 0x%x",
                     save->options.flags);
@@ -290,6 +294,8 @@ static void set_staged(struct starting *s, uint64_t from)
     save->staged_ns = clock_now(s->engine->clock);
     s->info->stage_ns = save->staged_ns - from;
     s->info->call_ns = save->staged_ns - s->began_ns;
+    if (save->pipeline.offload != NULL)
+        s->info->device_ns = s->info->call_ns;
     pthread_mutex_unlock(&save->shared.lock);
     save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
 }
@@ -353,10 +359,14 @@ static void hold_or_stage(struct starting *s)
     const char *unfit = NULL;
     struct cow *cow = NULL;
 
+    if (s->engine->offload.bytes != 0 && save_offload(s->save, s->blocking, s->began_ns))
+        return;
     if (s->blocking)
         unfit = "the call waits for the end anyway";
     else if (s->save->pipeline.slots != 0)
         unfit = "pool_bytes is smaller than the state";
+    else if (s->engine->offload.bytes != 0)
+        unfit = "a device has failed";
     if (unfit == NULL)
         cow = hold_choose(&s->engine->hold, &s->engine->image, s->info->copy_reason);
     else

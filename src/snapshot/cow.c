@@ -326,7 +326,7 @@ uint64_t cow_tensor_bytes(const struct image *image)
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < image->tensor_count; i++)
-        bytes += image->items[i].footer.data_bytes;
+        bytes += image->items[i].away ? 0 : image->items[i].footer.data_bytes;
     return bytes;
 }
 

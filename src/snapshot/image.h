@@ -33,6 +33,8 @@ struct image_item {
     uint64_t *blocks;       /* = footer.blocks */
     uint32_t *crcs;         /* of each block */
     uint8_t first_bytes[8]; /* of the data, for the tail */
+    bool away;              /* in a device's memory: offload.h brings it into the windows ... */
+    const uint8_t *aside;   /* ... but for what was put aside, in one piece, or NULL */
 };
 
 struct image_window {

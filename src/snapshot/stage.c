@@ -67,6 +67,12 @@ static void stage_part(const struct image *image, size_t k, const struct part *p
 
     if (part->begin >= part->end)
         return;
+    if (item->aside != NULL) {
+        memcpy(to, item->aside + part->begin, part->end - part->begin);
+        return;
+    }
+    if (item->away)
+        return;
     if (image_is_plain(image, k)) {
         stream_copy(to, (const uint8_t *)item->entry->data + part->begin, part->end - part->begin);
         return;
