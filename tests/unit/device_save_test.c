@@ -27,13 +27,13 @@ static void what_is_submitted_later_waits_for_the_copy(void **state)
     for (uint32_t flags = 0; flags <= SIDESTEP_TENSOR_FENCED; flags += SIDESTEP_TENSOR_FENCED) {
         begin();
         add(0, 3 * MIB + 40, flags);
-        add(0, 40 * MIB, flags);
+        add(0, 33 * MIB, flags); /* more than one chunk */
         add(0, 8, flags);
         cuda->slow(3000);
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 2; i++)
             save_and_overwrite(flags != 0);
-        assert_int_equal(job.info.device_bytes, 43 * MIB + 48);
-        assert_int_equal(job.info.fenced_bytes, flags != 0 ? 43 * MIB + 48 : 0);
+        assert_int_equal(job.info.device_bytes, 36 * MIB + 48);
+        assert_int_equal(job.info.fenced_bytes, flags != 0 ? 36 * MIB + 48 : 0);
         assert_int_equal(job.info.copy_bytes, 0);
         assert_int_equal(job.info.flags & SIDESTEP_SAVE_PAGEABLE, 0);
         assert_true(job.info.device_ns != 0);
@@ -46,6 +46,10 @@ static void what_is_submitted_later_waits_for_the_copy(void **state)
 static void a_missing_fence_is_seen(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("ThreadSanitizer would see the race, too, and end the program\n");
+    skip();
+#endif
     bool seen = false;
     for (int i = 0; i < 50 && !seen; i++) {
         begin();
@@ -131,7 +135,7 @@ static void several_devices_and_the_host_in_one_save(void **state)
         add(2, 24, 0);
         add(1, 9 * MIB, SIDESTEP_TENSOR_FENCED);
         cuda->slow(2000);
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 2; i++)
             save_and_overwrite(true);
         assert_int_equal(job.info.device_bytes, 19 * MIB + 24);
         assert_int_equal(job.info.cow_bytes + job.info.copy_bytes, 5 * MIB + 96);
@@ -195,7 +199,7 @@ static void blocking_saves_wait_for_the_device(void **state)
 {
     (void)state;
     begin();
-    add(0, 40 * MIB, SIDESTEP_TENSOR_FENCED);
+    add(0, 9 * MIB, SIDESTEP_TENSOR_FENCED);
     add(-1, MIB, 0);
     fill(1);
     cuda->slow(2000);
@@ -206,7 +210,7 @@ static void blocking_saves_wait_for_the_device(void **state)
     options.stream_count = all_streams(streams);
     job.info = (struct sidestep_save_info)SIDESTEP_SAVE_INFO_INIT;
     expect_ok(sidestep_save(job.engine, job.path, dict, &options, &job.info, &job.err));
-    assert_true(job.info.device_ns != 0 && job.info.device_bytes == 40 * MIB);
+    assert_true(job.info.device_ns != 0 && job.info.device_bytes == 9 * MIB);
     sidestep_state_dict_free(&dict);
     expect_epoch(1);
     end();
@@ -271,8 +275,8 @@ static void the_pool_grows_and_is_pinned_again(void **state)
 {
     (void)state;
     begin();
-    for (int i = 0; i < 4; i++) {
-        add(0, (size_t)(1 + i) * 9 * MIB, SIDESTEP_TENSOR_FENCED);
+    for (int i = 0; i < 3; i++) {
+        add(0, (size_t)(1 + i) * 3 * MIB, SIDESTEP_TENSOR_FENCED);
         save_and_overwrite(true);
         assert_int_equal(cuda->left().pinned, 1);
         assert_int_equal(job.info.flags & SIDESTEP_SAVE_PAGEABLE, 0);
@@ -359,7 +363,7 @@ static void a_capture_is_not_spoiled(void **state)
     (void)state;
     begin();
     void *captured = cuda->new_stream(0);
-    add(0, 40 * MIB, SIDESTEP_TENSOR_FENCED);
+    add(0, 9 * MIB, SIDESTEP_TENSOR_FENCED);
     cuda->slow(1000);
     for (int i = 0; i < 3; i++) {
         fill(1);
