@@ -44,6 +44,8 @@ struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t p
 void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES]);
 /* After how many faults the copiers of the save begin that hold_choose() was called for. */
 uint64_t hold_patience(struct hold *hold);
+/* Instead: they begin at once, so nothing is learnt of how they wait. */
+void hold_ahead(struct hold *hold);
 void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info);
 /* What an event says of it, into ${fields}; nothing if memory is short. */
 void hold_event(const struct sidestep_save_info *info, json_t *fields);
