@@ -6,6 +6,7 @@
 other public name of torch's package and of its modules is found here too.  What is sidestep's own:
 
 - `save`, `async_save`, `load`: torch's functions, whole-or-not-at-all and in the background;
+- `fence_optimizers`: copy what lies on CUDA devices beside the next forward and backward;
 - `SaveHandle`: what `async_save` returns, a ``concurrent.futures.Future`` and more;
 - `latest`: the newest checkpoint of a directory;
 - `load_metadata`, `read`: look into a checkpoint without a template;
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ._checkpointer import Checkpointer, Loaded
     from ._errors import Error
     from ._export import Final, export
+    from ._fence import fence_optimizers
     from ._handle import SaveHandle
     from ._latest import latest
     from ._load import load
@@ -55,6 +57,7 @@ __all__ = [
     "__version__",
     "async_save",
     "export",
+    "fence_optimizers",
     "latest",
     "load",
     "load_metadata",

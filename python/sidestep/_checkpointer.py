@@ -15,6 +15,7 @@ from . import _abi
 from ._abi import Status
 from ._engine import engine_for
 from ._errors import Error, make_error
+from ._fence import fence_optimizers
 from ._flatten import flatten, is_stateful
 from ._handle import SaveHandle, in_background
 from ._series import Series, SeriesConfig, SeriesStatus
@@ -85,6 +86,7 @@ class Checkpointer:
     max_failures    so many saves in a row may fail in the background, and are logged and counted;
                     the next failure is raised by the save after it.  0: the first one is
     any_run         resume also from what another run made
+    fence           tensors on CUDA devices are copied beside the next step: `fence_optimizers`
 
     on_staged, on_committed (each with step and handle), on_failed (with step and error), on_deleted
     (with path) are called on a thread of the package; none of them holds the training up.
@@ -110,6 +112,7 @@ class Checkpointer:
         max_restarts: int = 0,
         max_failures: int = 0,
         any_run: bool = False,
+        fence: bool = True,
         name: str = "step-",
         final: Optional[Final] = None,
         process_group: Any = None,
@@ -127,6 +130,8 @@ class Checkpointer:
         self._at_signal = at_signal
         self._exit_code = exit_code
         self._max_failures = max_failures
+        if fence:
+            fence_optimizers()
         self._hooks = (on_staged, on_committed, on_failed, on_deleted)
         self._due = 0
         self._last: Optional[SaveHandle] = None

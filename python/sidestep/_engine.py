@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, Any, Optional
 from . import _abi
 from ._comm import comm_of
 from ._comm_base import Comm, timeout_s
+from ._device import streams_of
 from ._errors import Error, check, error_info, make_error
+from ._fence import fences
 from ._handle import SaveHandle, in_background, in_flight
 from ._library import lib
 
@@ -328,6 +330,11 @@ class Engine:
         save, err = ctypes.c_void_p(), _abi.ErrorInfo()
         handle: Optional[SaveHandle] = None
         pointer = state.pointer if state is not None else None
+        devices = frozenset(state.devices) if state is not None else frozenset()
+        late = state is not None and state.late
+        if devices:
+            options.streams = streams_of(devices)
+            options.stream_count = len(devices)
         rest = ctypes.byref(options), ctypes.byref(save), ctypes.byref(err)
         with self.comm.calling():
             if series is not None:
@@ -337,10 +344,20 @@ class Engine:
             if status == _abi.Status.OK:
                 keep = state.take_storages() if state is not None else None
                 handle = self._last = SaveHandle(
-                    self, save, os.fspath(path), keep=keep, result=result, waited_s=waited_s
+                    self,
+                    save,
+                    os.fspath(path),
+                    keep=keep,
+                    result=result,
+                    waited_s=waited_s,
+                    devices=devices,
                 )
+                if late:  # before anything can interrupt us: steps must wait for it
+                    fences.add(handle)
         self.check(status, err, failure)
         assert handle is not None
+        if devices and not fences.on:
+            concurrent.futures.wait([handle.staged])  # as callers of DCP expect
         if _exit.drained:
             concurrent.futures.wait([handle])
         return handle
@@ -356,6 +373,9 @@ class Engine:
         found, err = _abi.sized(_abi.LoadReport), _abi.ErrorInfo()
         rest = ctypes.byref(options), ctypes.byref(found), ctypes.byref(err)
         pointer = state.pointer if state is not None else None
+        if state is not None and state.devices:
+            options.streams = streams_of(state.devices)
+            options.stream_count = len(state.devices)
         try:
             with self.comm.calling():
                 if call is not None:
