@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "standin_inside.h"
 
@@ -15,6 +16,7 @@ static __thread int stack[MAX_DEPTH]; /* 1 + the device of each context */
 static __thread int depth;
 static __thread int capture_mode; /* 0: global */
 
+#define PAGE_BYTES 4096
 #define RELAXED 2
 #define MEMORY_HOST 1
 #define MEMORY_DEVICE 2
@@ -211,6 +213,11 @@ static int pin(void *memory, size_t bytes)
     while (i < MAX_THINGS && the.pinned[i].begin != NULL)
         i++;
     assert(i < MAX_THINGS);
+    for (size_t at = 0; at < bytes;
+         at += PAGE_BYTES) { /* as a driver does that asks for the pages */
+        volatile uint8_t *page = (uint8_t *)memory + at;
+        *page = *page;
+    }
     the.pinned[i] = (struct range){memory, bytes};
     the.pinned_bytes += bytes;
     return OK;
@@ -245,6 +252,25 @@ int cuMemHostUnregister(void *memory)
 }
 
 /* ---- copies */
+
+/* A driver goes on writing to the pages that it was given: are they still the program's? */
+static bool has_pages(const uint8_t *begin, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)begin / PAGE_BYTES * PAGE_BYTES;
+    unsigned char there[64];
+
+    for (uintptr_t at = first; at < (uintptr_t)begin + bytes; at += PAGE_BYTES * sizeof(there)) {
+        size_t length = (uintptr_t)begin + bytes - at;
+        if (length > PAGE_BYTES * sizeof(there))
+            length = PAGE_BYTES * sizeof(there);
+        if (mincore((void *)at, length, there) != 0)
+            return false;
+        for (size_t i = 0; i < (length + PAGE_BYTES - 1) / PAGE_BYTES; i++)
+            if ((there[i] & 1) == 0)
+                return false;
+    }
+    return true;
+}
 
 struct copy_2d {
     size_t src_x, src_y;
@@ -286,6 +312,8 @@ static int copy(const struct operation *o, void *handle)
     }
     if (stream->capturing)
         return CAPTURE_ISOLATION;
+    if (pinned && !has_pages(o->host, host_bytes))
+        blame("pages of pinned memory were given back");
     submit(stream, o);
     if (!pinned)
         drain(stream);

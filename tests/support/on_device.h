@@ -50,6 +50,7 @@ static struct job {
     struct on_device tensors[MAX_TENSORS];
     size_t count;
     void *streams[STANDIN_DEVICES];
+    enum sidestep_compress compress;
     char path[128];
 } job;
 
@@ -212,6 +213,7 @@ static inline enum sidestep_status start_state(struct sidestep_state_dict *state
 
     options.streams = streams;
     options.stream_count = all_streams(streams);
+    options.compress = job.compress;
     job.err = (struct sidestep_error){0};
     return sidestep_save_async(job.engine, job.path, state, &options, &job.save, &job.err);
 }

@@ -67,10 +67,10 @@ static void expect_loaded(uint64_t epoch)
     }
 }
 
-static void tensors_on_devices_are_filled(void **state)
+static void fill_tensors(enum sidestep_compress compress)
 {
-    (void)state;
     begin_with(NULL, 2);
+    job.compress = compress;
     add(0, 5 * MIB + 8, 0);
     add(1, 9 * MIB, 0);
     add(-1, 3 * MIB, 0);
@@ -85,6 +85,14 @@ static void tensors_on_devices_are_filled(void **state)
     expect_ok(load());
     expect_loaded(1);
     end();
+}
+
+static void tensors_on_devices_are_filled(void **state)
+{
+    (void)state;
+    fill_tensors(SIDESTEP_COMPRESS_NONE);
+    fill_tensors(SIDESTEP_COMPRESS_ZSTD);
+    fill_tensors(SIDESTEP_COMPRESS_PLANES);
 }
 
 /* What the program had submitted before is done first, on whatever stream. */
@@ -171,13 +179,13 @@ static void a_load_beside_a_save(void **state)
     end();
 }
 
-static void every_failure_of_a_load_is_told(void **state)
+static void fail_each_call(enum sidestep_compress compress)
 {
-    (void)state;
     unsigned long failures = 0, worked = 0;
 
     for (unsigned long nth = 1; worked == 0; nth++) {
         begin();
+        job.compress = compress;
         add(0, 2 * MIB, 0);
         add_rows(0, 10, 30, 31, 0);
         make_checkpoint();
@@ -201,6 +209,18 @@ static void every_failure_of_a_load_is_told(void **state)
         end();
     }
     assert_true(failures > 5);
+}
+
+static void every_failure_of_a_load_is_told(void **state)
+{
+    (void)state;
+    fail_each_call(SIDESTEP_COMPRESS_NONE);
+}
+
+static void every_failure_of_a_load_of_what_is_compressed_is_told(void **state)
+{
+    (void)state;
+    fail_each_call(SIDESTEP_COMPRESS_ZSTD);
 }
 
 static void memory_may_be_short_in_a_load(void **state)
@@ -236,6 +256,7 @@ int main(void)
         cmocka_unit_test(damage_is_found_before_it_reaches_the_device),
         cmocka_unit_test(a_load_beside_a_save),
         cmocka_unit_test(every_failure_of_a_load_is_told),
+        cmocka_unit_test(every_failure_of_a_load_of_what_is_compressed_is_told),
         cmocka_unit_test(memory_may_be_short_in_a_load),
     };
 

@@ -145,6 +145,28 @@ static void several_devices_and_the_host_in_one_save(void **state)
     }
 }
 
+/* With one thread nobody is there to wait for devices but who writes. */
+static void one_thread_is_enough(void **state)
+{
+    (void)state;
+    for (uint64_t pool = 0; pool <= 24 * MIB; pool += 24 * MIB) {
+        struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+        options.threads = 1;
+        options.pool_bytes = pool;
+        for (int k = 0; k < 3; k++) {
+            options.snapshot = SIDESTEP_SNAPSHOT_COPY + (k != 0);
+            begin_with(&options, 1);
+            job.compress = k == 2 ? SIDESTEP_COMPRESS_ZSTD : SIDESTEP_COMPRESS_NONE;
+            add(0, 30 * MIB, SIDESTEP_TENSOR_FENCED);
+            add(0, MIB, 0);
+            add(-1, 5 * MIB, 0);
+            cuda->slow(1000);
+            save_and_overwrite(true);
+            end();
+        }
+    }
+}
+
 static void strided_tensors_are_saved(void **state)
 {
     (void)state;
@@ -214,6 +236,30 @@ static void blocking_saves_wait_for_the_device(void **state)
     sidestep_state_dict_free(&dict);
     expect_epoch(1);
     end();
+}
+
+/* ---- compression */
+
+static void what_comes_from_devices_is_compressed(void **state)
+{
+    (void)state;
+    for (uint64_t pool = 0; pool <= 24 * MIB; pool += 24 * MIB)
+        for (int how = SIDESTEP_COMPRESS_ZSTD; how <= SIDESTEP_COMPRESS_PLANES; how++) {
+            struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+            options.pool_bytes = pool;
+            begin_with(&options, 2);
+            job.compress = (enum sidestep_compress)how;
+            add(0, 25 * MIB + 40, SIDESTEP_TENSOR_FENCED);
+            add(1, MIB, 0);
+            add(-1, 5 * MIB, 0);
+            add_rows(0, 1000, 300, 311, 0);
+            cuda->slow(1000);
+            for (int i = 0; i < 2; i++)
+                save_and_overwrite(true);
+            assert_true(job.info.raw_bytes > 31 * MIB);
+            assert_true(job.info.stored_bytes < job.info.raw_bytes / 2);
+            end();
+        }
 }
 
 /* ---- pools */
@@ -296,6 +342,31 @@ static void the_pool_is_pinned_by_prepare(void **state)
     assert_int_equal(cuda->left().pinned, 1);
     save_and_overwrite(false);
     end();
+}
+
+/* The driver knows its pages: a save of what is in host memory, which needs less, gives none back
+ * to the system. */
+static void a_pinned_pool_keeps_its_pages(void **state)
+{
+    (void)state;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.snapshot = SIDESTEP_SNAPSHOT_COW;
+    options.copy_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    begin_with(&options, 1);
+    add(-1, 8 * MIB, 0);
+    add(0, 16 * MIB, 0);
+    save_and_overwrite(false);
+    job.count = 1;
+    save_and_overwrite(false);
+    bool trims = job.info.snapshot == SIDESTEP_SNAPSHOT_COW;
+    job.count = 2;
+    save_and_overwrite(false);
+    end();
+    if (!trims) {
+        print_message("write protection is not to be had\n");
+        skip();
+    }
 }
 
 /* ---- fences */
@@ -406,14 +477,17 @@ int main(void)
         cmocka_unit_test(any_stream_may_be_fenced),
         cmocka_unit_test(the_default_stream_is_taken_if_none_is_named),
         cmocka_unit_test(several_devices_and_the_host_in_one_save),
+        cmocka_unit_test(one_thread_is_enough),
         cmocka_unit_test(strided_tensors_are_saved),
         cmocka_unit_test(any_strides_are_saved),
         cmocka_unit_test(blocking_saves_wait_for_the_device),
+        cmocka_unit_test(what_comes_from_devices_is_compressed),
         cmocka_unit_test(a_large_state_streams_through_a_small_pool),
         cmocka_unit_test(what_must_be_copied_at_once_is_waited_for_in_a_small_pool),
         cmocka_unit_test(what_cannot_be_pinned_is_copied_slowly),
         cmocka_unit_test(the_pool_grows_and_is_pinned_again),
         cmocka_unit_test(the_pool_is_pinned_by_prepare),
+        cmocka_unit_test(a_pinned_pool_keeps_its_pages),
         cmocka_unit_test(a_fence_of_what_is_over_does_nothing),
         cmocka_unit_test(a_fence_on_another_device_waits),
         cmocka_unit_test(a_fence_of_a_failed_save_comes_back),
