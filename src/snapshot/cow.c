@@ -222,7 +222,8 @@ static enum sidestep_status plan_anew(struct cow *cow, const struct image *image
     if (status == SIDESTEP_OK)
         status = make_cells(cow, plan.granule_count, err);
     if (status == SIDESTEP_OK) {
-        memset(cow->shared.cells, 0, plan.granule_count * sizeof(*cow->shared.cells));
+        if (plan.granule_count != 0)
+            memset(cow->shared.cells, 0, plan.granule_count * sizeof(*cow->shared.cells));
         cow_plan_release(&cow->plan);
         cow->plan = plan;
     } else {
