@@ -5,6 +5,7 @@
 #:   make check            every test; its last line is "N passed, N failed"
 #:       SAN=address       the unit tests with a sanitizer: address, undefined or thread
 #:       SUITES="unit cli" only these suites
+#:   make check-gpu        tensors on devices: over a stand-in driver, and on a GPU if there is one
 #:   make check-source     the rules of CONTRIBUTING.md that a program can keep
 #:   make demo             a training in PyTorch, killed and resumed, beside the same with stock DCP
 #:   make demo-mpi         a training in C under MPI: saved, killed, resumed on fewer ranks
@@ -23,7 +24,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-source demo demo-mpi bench fuzz long install clean help
+.PHONY: all check check-gpu check-source demo demo-mpi bench fuzz long install clean help
 
 all:
 	@tools/setup build
@@ -33,6 +34,11 @@ check:
 	@tools/setup build
 	@groups=$$(tools/run-tests --groups $(if $(SAN),--san=$(SAN)) $(SUITES)) && tools/setup $$groups
 	@tools/run-tests $(if $(SAN),--san=$(SAN)) $(SUITES)
+
+check-gpu: all
+	@tools/setup python
+	@ninja -C $(BUILD) --quiet test-programs
+	@tests/gpu/run $(BUILD)
 
 check-source:
 	@tools/setup source

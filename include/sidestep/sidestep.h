@@ -93,7 +93,8 @@ SIDESTEP_API const char *sidestep_version(void);
     X(EABORTED, 1, "save was aborted; no checkpoint was made")                                     \
     X(EUNKNOWN, 1, "outcome unknown; the checkpoint may or may not exist")                         \
     X(EFORKED, 1, "handle belongs to the parent of this process")                                  \
-    X(ECANCELLED, 130, "interrupted")
+    X(ECANCELLED, 130, "interrupted")                                                              \
+    X(EDEVICE, 1, "a device or its driver failed")
 
 enum sidestep_status {
 #define SIDESTEP_STATUS_ENUM(name, exit_status, text) SIDESTEP_##name,
@@ -214,6 +215,13 @@ struct sidestep_path_item {
 /** Its memory is pinned, but only the CPU writes into it (parameters and moments of optimizers that
  * run on the CPU; devices may read): it may be held by write protection. */
 #define SIDESTEP_TENSOR_CPU_WRITES 8u
+/** A promise, for a tensor in device memory: after the call of a save nothing writes to it but what
+ * stands behind sidestep_fence() on its stream.  So it may be copied beside the next forward and
+ * backward.  For parameters and states of an optimizer that is fenced; not for what changes in
+ * forward (statistics of batch normalization) or outside of optimizers.  It is no part of the
+ * layout.
+ */
+#define SIDESTEP_TENSOR_FENCED 16u
 
 /**
  * struct sidestep_tensor: this rank's shard of one tensor: where it lies in memory, and
@@ -233,8 +241,9 @@ struct sidestep_tensor {
     const int64_t *offsets; /* of this shard in it; NULL: zeros */
     const int64_t *lengths; /* of this shard; NULL: ${shape} */
     const int64_t *strides; /* of this shard in memory, in elements; NULL: row-major */
-    void *data;             /* first element of the shard; host memory; read by a save,
-                               written by a load; may be NULL if the shard is empty */
+    void *data;             /* first element of the shard; read by a save, written by a load; may
+                               be NULL if the shard is empty.  In host memory, or in a device's,
+                               see struct sidestep_stream */
     uint32_t flags;         /* SIDESTEP_TENSOR_* */
     uint32_t path_length;   /* 0: the path is the name alone */
     const struct sidestep_path_item *path;
@@ -647,6 +656,60 @@ SIDESTEP_API void sidestep_engine_resume(struct sidestep_engine *engine);
 SIDESTEP_API enum sidestep_status sidestep_engine_close(struct sidestep_engine **engine,
                                                         struct sidestep_error *err);
 
+/* ---------------------------------------------------------------- devices */
+
+/*
+ * Tensors in the memory of a CUDA device are saved and loaded where they are: an address is enough,
+ * the driver is asked what it is.  That is done if the program has loaded the driver (libcuda.so.1)
+ * itself, and never else; no context is made, the device's primary context is used.  Managed memory
+ * counts as device memory.  SIDESTEP_CUDA=0 in the environment switches it off: saves and loads of
+ * such tensors are then refused.
+ *
+ * A save does not wait for devices.  Streams of the library copy beside the program's, from the
+ * point on that the program's streams have reached at the time of the call:
+ *
+ *      the program's stream   step N | forward, backward of N+1      | fence | optimizer of N+1
+ *      the library's                 | not FENCED |      FENCED             |
+ *
+ * When sidestep_save_async() returns, work that is submitted from then on to ${streams} of its
+ * options may write to all tensors but those with SIDESTEP_TENSOR_FENCED: it waits, on the device,
+ * until they are copied.  Work on other streams, and the host, may write once the save is STAGED
+ * (sidestep_save_wait()), or behind sidestep_fence().  Tensors in host memory may be modified at
+ * once, as ever.  Nothing may be freed before RELEASED.
+ *
+ * Staging memory is registered with the driver (pinned) when the first such save needs it; where
+ * that is refused, copies go through pageable memory, the call waits for them, and struct
+ * sidestep_save_info says so.  With a pool_bytes that is smaller than the state, windows of it are
+ * copied when there is room: sidestep_fence() then waits until the last copy was submitted, and a
+ * save waits in the call where more than half of the pool would be needed for what is not FENCED.
+ *
+ * A blocking save, and a load, have ended on the devices when they return.
+ */
+
+/** struct sidestep_stream: a stream of a device, as the driver and the runtime know it. */
+struct sidestep_stream {
+    int32_t device;    /* as the driver counts them, from 0 */
+    uint32_t reserved; /* zero */
+    void *stream;      /* CUstream, cudaStream_t; NULL: the legacy default stream */
+};
+
+/** sidestep_device_of(address): the device whose memory this is; -1: host memory, or no driver. */
+SIDESTEP_API int32_t sidestep_device_of(const void *address);
+
+struct sidestep_save; /* one save in flight, see below */
+/**
+ * sidestep_fence(save, stream, err):
+ * Work that is submitted to ${stream} from now on waits, on the device, until all that ${save}
+ * copies from devices has been copied.  The host does not wait, unless copies have not been
+ * submitted yet (see above), or a graph is being captured on the stream.  After STAGED it does
+ * nothing. Not collective; the thread that saves.  Any number of times, for any number of streams.
+ * Errors: SIDESTEP_EDEVICE, SIDESTEP_EINVAL: the driver refused; the tensors must then not be
+ * written before sidestep_save_wait() has returned.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_fence(struct sidestep_save *save, const struct sidestep_stream *stream,
+               struct sidestep_error *err);
+
 /* ---------------------------------------------------------------- save */
 
 /*
@@ -670,7 +733,6 @@ enum sidestep_save_state {
     SIDESTEP_SAVE_ABORTED,
     SIDESTEP_SAVE_UNKNOWN,
 };
-struct sidestep_save; /* one save in flight */
 
 /** Refuse with SIDESTEP_EBUSY, instead of waiting, while an earlier save is in flight. */
 #define SIDESTEP_SAVE_NOWAIT 1u
@@ -708,8 +770,10 @@ struct sidestep_save_options {
     const struct sidestep_error *failure; /* NULL, or why this rank cannot take part: see below */
     uint64_t spread_ms; /* write evenly over this time, if the disk is faster: to be done before
                            the next save, say, with the least disturbance; 0: as fast as it goes */
-    enum sidestep_compress compress; /* of this rank; ranks may differ */
-    uint32_t reserved;               /* zero */
+    enum sidestep_compress compress;       /* of this rank; ranks may differ */
+    uint32_t stream_count;                 /* at most 64 */
+    const struct sidestep_stream *streams; /* that made the state, of devices that it lies on: see
+                                              there.  None: the default stream of each */
     const char *codec; /* instead of ${compress}: the descriptor of a codec that the program has
                           registered (sidestep_extend.h), or of one of ours; NULL: none.  AUTO: what
                           it encodes faster than the disk would write */
@@ -739,6 +803,8 @@ struct sidestep_save_options {
 #define SIDESTEP_SAVE_DIRECT_IO 8u
 /** Written through io_uring. */
 #define SIDESTEP_SAVE_URING 16u
+/** Device memory was copied through pageable memory, since staging memory cannot be pinned. */
+#define SIDESTEP_SAVE_PAGEABLE 32u
 
 /** struct sidestep_gain: what compression gained, and what it cost. */
 struct sidestep_gain {
@@ -788,6 +854,11 @@ struct sidestep_save_info {
     uint64_t stored_bytes;
     uint64_t encode_ns;
     struct sidestep_gain gains[SIDESTEP_GAINS]; /* by enum sidestep_dtype; [0]: objects */
+    uint64_t device_bytes; /* of tensors: copied from devices; no part of cow and copy_bytes ... */
+    uint64_t fenced_bytes; /* ... of which SIDESTEP_TENSOR_FENCED */
+    uint64_t device_ns;    /* from the beginning of the call until they were copied */
+    uint64_t fence_ns;     /* the host waited in sidestep_fence() */
+    char pin_reason[128];  /* with SIDESTEP_SAVE_PAGEABLE: why, else "" */
 };
 #define SIDESTEP_SAVE_INFO_INIT                                                                    \
     {                                                                                              \
@@ -880,8 +951,12 @@ struct sidestep_load_options {
     size_t struct_size;
     uint32_t flags; /* SIDESTEP_LOAD_* */
     enum sidestep_verify_mode verify;
-    const struct sidestep_error *failure; /* NULL, or why this rank cannot take part: see struct
-                                             sidestep_save_options */
+    const struct sidestep_error *failure;  /* NULL, or why this rank cannot take part: see struct
+                                              sidestep_save_options */
+    const struct sidestep_stream *streams; /* whose work the load waits for before it writes to
+                                              tensors on devices.  None: the default streams */
+    uint32_t stream_count;                 /* at most 64 */
+    uint32_t reserved;                     /* zero */
 };
 #define SIDESTEP_LOAD_OPTIONS_INIT                                                                 \
     {                                                                                              \

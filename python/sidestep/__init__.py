@@ -6,6 +6,7 @@
 other public name of torch's package and of its modules is found here too.  What is sidestep's own:
 
 - `save`, `async_save`, `load`: torch's functions, whole-or-not-at-all and in the background;
+- `fence_optimizers`: copy what lies on CUDA devices beside the next forward and backward;
 - `SaveHandle`: what `async_save` returns, a ``concurrent.futures.Future`` and more;
 - `latest`: the newest checkpoint of a directory;
 - `load_metadata`, `read`: look into a checkpoint without a template;
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ._errors import Error
     from ._export import Final, export
     from ._extension import Planes, extension_registry
+    from ._fence import fence_optimizers
     from ._handle import SaveHandle
     from ._huge_pages import huge_pages
     from ._latest import latest
@@ -65,6 +67,7 @@ __all__ = [
     "environment",
     "export",
     "extension_registry",
+    "fence_optimizers",
     "huge_pages",
     "latest",
     "load",

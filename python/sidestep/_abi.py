@@ -228,6 +228,19 @@ class HugePages(Structure):
     ]
 
 
+class Stream(Structure):
+    """``struct sidestep_stream``."""
+
+    device: int
+    reserved: int
+    stream: Any
+    _fields_ = [
+        ("device", Int32),
+        ("reserved", Uint32),
+        ("stream", Pointer),
+    ]
+
+
 class SaveOptions(Structure):
     """``struct sidestep_save_options``."""
 
@@ -239,6 +252,8 @@ class SaveOptions(Structure):
     failure: Any
     spread_ms: int
     compress: int
+    stream_count: int
+    streams: Any
     codec: Optional[bytes]
     _fields_ = [
         ("struct_size", Size),
@@ -249,7 +264,8 @@ class SaveOptions(Structure):
         ("failure", POINTER(ErrorInfo)),
         ("spread_ms", Uint64),
         ("compress", Int),
-        ("reserved", Uint32),
+        ("stream_count", Uint32),
+        ("streams", POINTER(Stream)),
         ("codec", String),
     ]
 
@@ -303,6 +319,11 @@ class SaveInfo(Structure):
     stored_bytes: int
     encode_ns: int
     gains: Any
+    device_bytes: int
+    fenced_bytes: int
+    device_ns: int
+    fence_ns: int
+    pin_reason: Bytes
     _fields_ = [
         ("struct_size", Size),
         ("state", Int),
@@ -338,6 +359,11 @@ class SaveInfo(Structure):
         ("stored_bytes", Uint64),
         ("encode_ns", Uint64),
         ("gains", Gain * GAINS),
+        ("device_bytes", Uint64),
+        ("fenced_bytes", Uint64),
+        ("device_ns", Uint64),
+        ("fence_ns", Uint64),
+        ("pin_reason", ctypes.c_char * 128),
     ]
 
 
@@ -348,11 +374,17 @@ class LoadOptions(Structure):
     flags: int
     verify: int
     failure: Any
+    streams: Any
+    stream_count: int
+    reserved: int
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
         ("verify", Int),
         ("failure", POINTER(ErrorInfo)),
+        ("streams", POINTER(Stream)),
+        ("stream_count", Uint32),
+        ("reserved", Uint32),
     ]
 
 

@@ -16,6 +16,7 @@ from ._abi import Status
 from ._engine import end_within, engine_for
 from ._environment import GRACE_S, environment
 from ._errors import Error, make_error
+from ._fence import fence_optimizers
 from ._flatten import flatten, is_stateful
 from ._handle import SaveHandle, in_background
 from ._series import Series, SeriesConfig, SeriesStatus
@@ -88,6 +89,7 @@ class Checkpointer:
     max_failures    so many saves in a row may fail in the background, and are logged and counted;
                     the next failure is raised by the save after it.  0: the first one is
     any_run         resume also from what another run made
+    fence           tensors on CUDA devices are copied beside the next step: `fence_optimizers`
 
     on_staged, on_committed (each with step and handle), on_failed (with step and error), on_deleted
     (with path) are called on a thread of the package; none of them holds the training up.
@@ -113,6 +115,7 @@ class Checkpointer:
         max_restarts: int = 0,
         max_failures: int = 0,
         any_run: bool = False,
+        fence: bool = True,
         name: str = "step-",
         final: Optional[Final] = None,
         compress: Optional[str] = None,
@@ -134,6 +137,8 @@ class Checkpointer:
         self._at_signal = at_signal
         self._exit_code = exit_code
         self._max_failures = max_failures
+        if fence:
+            fence_optimizers()
         self._hooks = (on_staged, on_committed, on_failed, on_deleted)
         self._due = 0
         self._last: Optional[SaveHandle] = None

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Copies of device tensors in host memory, where the library can read them.
+"""Tensors on devices: which of them the library reads and writes itself, and copies of the others
+in host memory.
 
-One copy per save, on a stream of its own beside the training's, into pinned memory that is used
-again by the next save.  The library copies from there into its pool before the call returns.
+CUDA's it does itself, by the driver.  For others (ROCm, XPU, NPU, MPS) there is one copy per save,
+on a stream of its own beside the training's, into memory that is used again by the next save.  The
+library copies from there into its pool before the call returns.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ import contextlib
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
+
+from . import _abi
+from ._library import lib
 
 ALIGNMENT = 256  # bytes, of each tensor in a buffer
 DEFAULT_CAP = 64 << 30
@@ -97,3 +102,32 @@ def _copy_from(device: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
 
 buffers = HostBuffers()
 """Of this process."""
+
+
+def is_direct(tensor: Any) -> bool:
+    """Whether the library can work on the device memory of ``tensor`` as it lies."""
+    if tensor.device.type != "cuda":
+        return False
+    if not _known:
+        import torch
+
+        if torch.version.hip is not None:
+            _known.append(False)
+        elif tensor.data_ptr():
+            _known.append(lib().sidestep_device_of(tensor.data_ptr()) >= 0)
+    return bool(_known and _known[0])
+
+
+_known: list[bool] = []
+
+
+def streams_of(devices: Iterable[int]) -> Any:
+    """The current streams of CUDA devices, as the library's array."""
+    import torch
+
+    found = sorted(devices)
+    streams = (_abi.Stream * len(found))()
+    for place, device in zip(streams, found):
+        place.device = device
+        place.stream = torch.cuda.current_stream(device).cuda_stream
+    return streams

@@ -18,23 +18,32 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _abi
-from ._choices import COMPRESS, COPY_AHEAD, IO, SNAPSHOT, VERIFY
 from ._comm import comm_of
 from ._comm_base import Comm, timeout_s
+from ._device import streams_of
 from ._errors import Error, check, error_info, make_error
+from ._fence import fences
 from ._handle import SaveHandle, in_background, in_flight
 from ._library import lib
+from ._options import COPY_AHEAD, IO, SNAPSHOT, choice, compression, number
 
 if TYPE_CHECKING:
     from ._state import StateCache, StateDict
 
 log = logging.getLogger("sidestep")
+
+_VERIFY = {
+    "read": _abi.VerifyMode.VERIFY_READ,
+    "before": _abi.VerifyMode.VERIFY_BEFORE,
+    "structure": _abi.VerifyMode.VERIFY_STRUCTURE,
+}
+
 
 LoadCall = Callable[[Any, Any, Any], int]  # options, report, error: a status
 
@@ -88,13 +97,13 @@ class Engine:
     def _open(self) -> None:
         options = _abi.sized(_abi.EngineOptions)
         options.comm = ctypes.pointer(self.comm.struct)
-        options.threads = _number("SIDESTEP_THREADS")
-        options.pool_bytes = _number("SIDESTEP_POOL_BYTES") or self._pool_bytes
-        options.io = _choice("SIDESTEP_IO", IO)
-        options.io_depth = _number("SIDESTEP_IO_DEPTH")
-        options.snapshot = _choice("SIDESTEP_SNAPSHOT", SNAPSHOT)
-        options.copy_ahead = _choice("SIDESTEP_COPY_AHEAD", COPY_AHEAD)
-        options.write_bytes_per_second = _number("SIDESTEP_WRITE_BYTES_PER_SECOND")
+        options.threads = number("SIDESTEP_THREADS")
+        options.pool_bytes = number("SIDESTEP_POOL_BYTES") or self._pool_bytes
+        options.io = choice("SIDESTEP_IO", IO)
+        options.io_depth = number("SIDESTEP_IO_DEPTH")
+        options.snapshot = choice("SIDESTEP_SNAPSHOT", SNAPSHOT)
+        options.copy_ahead = choice("SIDESTEP_COPY_AHEAD", COPY_AHEAD)
+        options.write_bytes_per_second = number("SIDESTEP_WRITE_BYTES_PER_SECOND")
         cpus = os.environ.get("SIDESTEP_BACKGROUND_CPUS")
         options.background_cpus = cpus.encode() if cpus else None
         options.timeout_ms = max(1, int(timeout_s() * 1000))
@@ -164,7 +173,7 @@ class Engine:
             if no_replace:
                 options.flags |= _abi.SAVE_NO_REPLACE
             try:
-                options.compress = _compress(compress)
+                options.compress = compression(compress)
             except Error as wrong:
                 if self.size == 1:
                     raise
@@ -196,8 +205,8 @@ class Engine:
         """
         with self.turn(f"load '{os.fspath(path)}'"):
             failure = failure or self._sticky()
-            if failure is None and verify not in VERIFY:
-                failure = ValueError(f"verify={verify!r} is none of {', '.join(VERIFY)}")
+            if failure is None and verify not in _VERIFY:
+                failure = ValueError(f"verify={verify!r} is none of {', '.join(_VERIFY)}")
             if failure is not None and self.size == 1:
                 raise failure
             options = _abi.sized(_abi.LoadOptions)
@@ -207,7 +216,7 @@ class Engine:
             if failure is not None:
                 options.failure = ctypes.pointer(error_info(failure))
             else:
-                options.verify = int(VERIFY[verify])
+                options.verify = int(_VERIFY[verify])
             return self._load(path, state, options, failure, call)
 
     def any_rank(self, mine: bool) -> bool:
@@ -318,6 +327,11 @@ class Engine:
         save, err = ctypes.c_void_p(), _abi.ErrorInfo()
         handle: Optional[SaveHandle] = None
         pointer = state.pointer if state is not None else None
+        devices = frozenset(state.devices) if state is not None else frozenset()
+        late = state is not None and state.late
+        if devices:
+            options.streams = streams_of(devices)
+            options.stream_count = len(devices)
         rest = ctypes.byref(options), ctypes.byref(save), ctypes.byref(err)
         with self.comm.calling():
             if series is not None:
@@ -327,10 +341,20 @@ class Engine:
             if status == _abi.Status.OK:
                 keep = state.take_storages() if state is not None else None
                 handle = self._last = SaveHandle(
-                    self, save, os.fspath(path), keep=keep, result=result, waited_s=waited_s
+                    self,
+                    save,
+                    os.fspath(path),
+                    keep=keep,
+                    result=result,
+                    waited_s=waited_s,
+                    devices=devices,
                 )
+                if late:  # before anything can interrupt us: steps must wait for it
+                    fences.add(handle)
         self.check(status, err, failure)
         assert handle is not None
+        if devices and not fences.on:
+            concurrent.futures.wait([handle.staged])  # as callers of DCP expect
         if _exit.drained:
             concurrent.futures.wait([handle])
         return handle
@@ -346,6 +370,9 @@ class Engine:
         found, err = _abi.sized(_abi.LoadReport), _abi.ErrorInfo()
         rest = ctypes.byref(options), ctypes.byref(found), ctypes.byref(err)
         pointer = state.pointer if state is not None else None
+        if state is not None and state.devices:
+            options.streams = streams_of(state.devices)
+            options.stream_count = len(state.devices)
         try:
             with self.comm.calling():
                 if call is not None:
@@ -377,30 +404,6 @@ class Engine:
 
 def _names(array: Any, count: int) -> list[str]:
     return [array[i].decode("utf-8", "replace") for i in range(count)]
-
-
-def _number(variable: str) -> int:
-    text = os.environ.get(variable, "")
-    if not text:
-        return 0
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise make_error(f"{variable} is '{text}', not a number")
-    return int(text)
-
-
-def _compress(wanted: Optional[str]) -> int:
-    if wanted is None:
-        return _choice("SIDESTEP_COMPRESS", COMPRESS)
-    if wanted not in COMPRESS:
-        raise make_error(f"compress={wanted!r} is none of: {', '.join(COMPRESS)}")
-    return COMPRESS[wanted]
-
-
-def _choice(variable: str, choices: Mapping[str, int]) -> int:
-    text = os.environ.get(variable) or next(iter(choices))
-    if text not in choices:
-        raise make_error(f"{variable} is '{text}', none of: {', '.join(choices)}")
-    return choices[text]
 
 
 # ---------------------------------------------------------------- one engine per group

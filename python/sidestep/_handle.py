@@ -21,6 +21,7 @@ from typing import Any, Optional
 
 from . import _abi
 from ._abi import SaveState
+from ._device import streams_of
 from ._errors import Error, error_of
 from ._library import lib
 
@@ -63,6 +64,12 @@ class Progress:
     stored_bytes   ... what it takes
     encode_s       all threads together
     gains          the same by dtype ("objects" for these): (raw bytes, stored bytes, seconds)
+    device_bytes   copied from devices, by their own copy engines; of which
+    fenced_bytes   ... late: beside the next forward and backward
+    device_s       from the beginning of the call until they were copied
+    fence_s        the host waited in fences
+    pageable       staging memory could not be pinned, so these copies were slow
+    pin_reason     why, or ""
     """
 
     state: str
@@ -99,6 +106,12 @@ class Progress:
     stored_bytes: int
     encode_s: float
     gains: dict[str, tuple[int, int, float]]
+    device_bytes: int
+    fenced_bytes: int
+    device_s: float
+    fence_s: float
+    pageable: bool
+    pin_reason: str
 
 
 def _state_name(state: int) -> str:
@@ -149,6 +162,12 @@ def _progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
         stored_bytes=info.stored_bytes,
         encode_s=info.encode_ns / 1e9,
         gains=_gains(info),
+        device_bytes=info.device_bytes,
+        fenced_bytes=info.fenced_bytes,
+        device_s=info.device_ns / 1e9,
+        fence_s=info.fence_ns / 1e9,
+        pageable=bool(info.flags & _abi.SAVE_PAGEABLE),
+        pin_reason=info.pin_reason.decode("utf-8", "replace"),
     )
 
 
@@ -258,8 +277,10 @@ class SaveHandle(_Stage):
         keep: Any = None,
         result: Optional[Callable[[], Any]] = None,
         waited_s: float = 0.0,
+        devices: frozenset[int] = frozenset(),
     ) -> None:
         super().__init__()
+        self._devices = devices
         self._owner = self
         self.path = path
         self.staged = _Stage(self)
@@ -326,6 +347,30 @@ class SaveHandle(_Stage):
         with self._lock:
             if self._pointer:
                 lib().sidestep_save_hurry(self._pointer)
+
+    def fence(self, stream: Any = None) -> None:
+        """Work that is submitted to ``stream`` from now on waits, on the device, until what this
+        save copies from CUDA devices was copied.  ``stream``: a ``torch.cuda.Stream``; None: the
+        current one of each device that has a part in it.
+
+        The host waits only where a stream cannot: a graph is being captured on it, the state is
+        larger than the staging memory, or the driver refused.
+        """
+        if self.staged.done() or not self._devices:
+            return
+        if stream is None:
+            streams = list(streams_of(self._devices))
+        else:
+            streams = [_abi.Stream(stream.device_index, 0, stream.cuda_stream)]
+        for one in streams:
+            err = _abi.ErrorInfo()
+            with self._lock:
+                status = 0
+                if self._pointer:
+                    status = lib().sidestep_fence(self._pointer, one, ctypes.byref(err))
+            if status:
+                log.warning("%s: waiting instead", err.message.decode("utf-8", "replace"))
+                concurrent.futures.wait([self.staged])
 
     def progress(self) -> Progress:
         """How far it is, now.  Does not wait for storage."""

@@ -22,7 +22,7 @@ from ._errors import Error, make_error
 from ._flatten import Leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
 from ._objects import decode
 from ._plugins import Reader
-from ._shards import Piece, Shards, is_writable, shards_of
+from ._shards import Piece, Shards, is_loadable, shards_of
 from ._state import StateDict
 from ._stock import Ours, call_stock, failures_as_errors, load_route, takes_storage_second
 
@@ -283,7 +283,7 @@ class _Filling:
         for piece in shards.pieces:
             target = piece.tensor.detach()
             source = target
-            if target.dtype != dtype or not is_writable(target):
+            if target.dtype != dtype or not is_loadable(target):
                 source = torch.empty(target.shape, dtype=dtype)
             self.targets.append(_Target(leaf.name, target, source))
             pieces.append(Piece(piece.offsets, piece.lengths, source))

@@ -42,6 +42,7 @@ OURS = {
     "latest": "_latest",
     "load": "_load",
     "load_metadata": "_read",
+    "fence_optimizers": "_fence",
     "pin": "_marks",
     "read": "_read",
     "save": "_save",

@@ -36,7 +36,6 @@ from torch.futures import Future
 from . import _objects
 from ._abi import Status
 from ._checkpoint import Checkpoint
-from ._choices import COMPRESS
 from ._comm import Comm, StoreComm
 from ._engine import Engine, engine_alone, engine_of
 from ._errors import Error
@@ -44,6 +43,7 @@ from ._extension import compress_of
 from ._flatten import Index, Leaf
 from ._handle import SaveHandle
 from ._metadata import lazy_metadata, read_metadata
+from ._options import COMPRESS
 from ._shards import Piece, Shards, is_writable
 from ._state import StateDict
 

@@ -8,6 +8,7 @@ from ctypes import c_bool as Bool
 from ctypes import c_char_p as String
 from ctypes import c_double as Double
 from ctypes import c_int as Int
+from ctypes import c_int32 as Int32
 from ctypes import c_int64 as Int64
 from ctypes import c_size_t as Size
 from ctypes import c_uint32 as Uint32
@@ -41,6 +42,7 @@ from ._abi import (
     SavingList,
     SeriesOptions,
     SeriesStatus,
+    Stream,
     Strings,
     Tensor,
     TensorStats,
@@ -108,6 +110,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         Int,
         [Pointer, String, Pointer, POINTER(SaveOptions), Handle, _Err],
     ),
+    "sidestep_device_of": (Int32, [Pointer]),
+    "sidestep_fence": (Int, [Pointer, POINTER(Stream), _Err]),
     "sidestep_save_poll": (Int, [Pointer, POINTER(SaveInfo)]),
     "sidestep_save_wait": (Int, [Pointer, Int, Int64, _Err]),
     "sidestep_save_watch": (Int, [Pointer, Int, Int64, _Err]),

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NoReturn, Optional
 
+from . import _device
 from ._abi import TENSOR_REPLICATED, TENSOR_REQUIRES_GRAD, Dtype, Status
 from ._errors import make_error
 
@@ -174,10 +175,20 @@ def is_host(tensor: Any) -> bool:
 
 
 def is_writable(tensor: Any) -> bool:
-    """Whether a load can write into it: `is_host`, and no two elements share memory."""
-    return is_host(tensor) and not any(
-        stride == 0 and length > 1 for stride, length in zip(tensor.stride(), tensor.shape)
-    )
+    """Whether the library can write into it: `is_host`, and no two elements share memory."""
+    return is_host(tensor) and not _overlaps(tensor)
+
+
+def is_loadable(tensor: Any) -> bool:
+    """Whether a load can: the same, also on devices that the library copies to."""
+    if tensor.device.type == "cpu":
+        return is_writable(tensor)
+    lazy = tensor.is_conj() or tensor.is_neg()
+    return _device.is_direct(tensor) and not lazy and not _overlaps(tensor)
+
+
+def _overlaps(tensor: Any) -> bool:
+    return any(stride == 0 and length > 1 for stride, length in zip(tensor.stride(), tensor.shape))
 
 
 # ---------------------------------------------------------------- DTensor

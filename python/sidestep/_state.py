@@ -16,10 +16,11 @@ from typing import Any, Optional
 from . import _abi, _device
 from ._abi import ErrorInfo, Status
 from ._errors import check, make_error
+from ._fence import fences
 from ._flatten import Index, Leaf
 from ._library import lib
 from ._objects import SCALARS, encode, value_of
-from ._shards import Piece, Shards, dtype_number, is_host, is_writable, shards_of
+from ._shards import Piece, Shards, dtype_number, is_host, is_loadable, shards_of
 
 _PLAIN, _DTENSOR, _OTHER, _OBJECT = range(4)
 _INT64 = 1 << 63
@@ -38,6 +39,7 @@ class _Entry:
         "flags",
         "index",
         "kind",
+        "late",
         "local_cls",
         "object_kind",
         "pieces",
@@ -56,6 +58,7 @@ class _Entry:
     strides: Any
     device: Any
     away: bool  # not in host memory
+    late: bool  # on a device, and only fenced steps of optimizers write to it
     complex: bool
     requires_grad: bool
     flags: int
@@ -136,26 +139,48 @@ def _is_away(tensor: Any) -> bool:
     return bool(tensor.device.type != "cpu")
 
 
+def _is_lazy(tensor: Any) -> bool:
+    return bool(tensor.is_conj() or tensor.is_neg())
+
+
+def _strides(tensor: Any, address: int) -> Any:
+    """As the library finds it in memory; None: row-major."""
+    if not address or tensor.is_contiguous() or _is_lazy(tensor):
+        return None
+    return None if _is_away(tensor) and not _device.is_direct(tensor) else tensor.stride()
+
+
 class _Memory:
     """Addresses of shards in order of adding, and what must live as long as they are read."""
 
-    __slots__ = ("_away", "addresses", "storages")
+    __slots__ = ("_away", "_late", "addresses", "devices", "late", "storages")
 
-    def __init__(self) -> None:
+    def __init__(self, late: frozenset[int] = frozenset()) -> None:
         self.addresses: list[int] = []
         self.storages: list[Any] = []
+        self.devices: set[int] = set()  # where the library reads by itself
+        self.late = False  # a tensor is
+        self._late = late
         self._away: list[tuple[int, Any]] = []
 
-    def add(self, tensor: Any) -> None:
-        """A tensor that may lie anywhere, or whose elements are not what its memory says."""
-        if _is_away(tensor):
+    def add(self, tensor: Any) -> bool:
+        """A tensor that may lie anywhere, or whose elements are not what its memory says.  Returns
+        whether it may be copied late."""
+        if _is_away(tensor) and not _device.is_direct(tensor):
             self._away.append((len(self.addresses), tensor))
             self.addresses.append(0)
-            return
-        if not is_host(tensor):
+            return False
+        if _is_lazy(tensor):
             tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        storage = tensor.untyped_storage()
         self.addresses.append(tensor.data_ptr())
-        self.storages.append(tensor.untyped_storage())
+        self.storages.append(storage)
+        if not _is_away(tensor):
+            return False
+        self.devices.add(tensor.device.index)
+        late = storage.data_ptr() in self._late
+        self.late = self.late or late
+        return late
 
     def fetch(self) -> None:
         """Bring what lies on devices into host memory."""
@@ -173,13 +198,23 @@ class StateDict:
     storages  what must live until the save is RELEASED, or the load has returned.  update() puts
               another list in its place and never changes the old one.
     names     of the leaves
+    devices   CUDA devices that tensors lie on, which the library copies from and to
+    late      some of them may be copied late: `_fence`
 
     ``for_load``: tensors are written into, so each must be host memory that is (`is_writable`);
     objects are asked for, not given.  Raises Error with the name of a leaf that cannot be taken.
     """
 
-    def __init__(self, leaves: Sequence[Leaf], *, for_load: bool = False) -> None:
+    def __init__(
+        self,
+        leaves: Sequence[Leaf],
+        *,
+        for_load: bool = False,
+        late: frozenset[int] = frozenset(),
+    ) -> None:
         self.storages: list[Any] = []
+        self.devices: set[int] = set()
+        self.late = False
         self.for_load = for_load
         self.names = [leaf.name for leaf in leaves]
         self._paths = [leaf.path for leaf in leaves]
@@ -189,7 +224,7 @@ class StateDict:
         self._pid = os.getpid()
         err = ErrorInfo()
         check(lib().sidestep_state_dict_new(ctypes.byref(self._handle), err), err)
-        _Builder(self._handle, for_load).build(leaves, self)
+        _Builder(self._handle, for_load).build(leaves, self, late)
         self._usable = True
 
     def __del__(self) -> None:
@@ -217,7 +252,7 @@ class StateDict:
         )
         return None if data is None else ctypes.string_at(data, length.value)
 
-    def update(self, leaves: Sequence[Leaf]) -> bool:
+    def update(self, leaves: Sequence[Leaf], late: frozenset[int] = frozenset()) -> bool:
         """Take other values of the same layout; False, and nothing changed, if it is another.
 
         Names, paths, shapes, dtypes, strides, placements, devices and flags make up the layout.
@@ -229,7 +264,7 @@ class StateDict:
             return False
         if [leaf.path for leaf in leaves] != self._paths:
             return False
-        memory = _Memory()
+        memory = _Memory(late)
         objects = self._match(leaves, memory)
         if objects is None:
             return False
@@ -272,7 +307,8 @@ class StateDict:
                 if shards is None or not entry.same_shards(shards):
                     return None
                 for piece in shards.pieces:
-                    memory.add(piece.tensor)
+                    if memory.add(piece.tensor) is not entry.late:
+                        return None
                 continue
             if (
                 local.dtype is not entry.dtype
@@ -283,7 +319,8 @@ class StateDict:
             ):
                 return None
             if entry.away or local.is_neg() or (entry.complex and local.is_conj()):
-                memory.add(local)
+                if memory.add(local) is not entry.late:
+                    return None
             else:
                 address(local.data_ptr())
                 keep(local.untyped_storage())
@@ -307,6 +344,7 @@ class StateDict:
             entry.object_kind, entry.data = kind, data
             entry.value = value if type(value) in SCALARS else entry
         self.storages = memory.storages
+        self.devices, self.late = memory.devices, memory.late
 
 
 class _Builder:
@@ -323,10 +361,11 @@ class _Builder:
         pointer = ctypes.POINTER(ctypes.c_int64)
         self.pointers = [ctypes.cast(array, pointer) for array in self.arrays]
 
-    def build(self, leaves: Sequence[Leaf], state: StateDict) -> None:
+    def build(self, leaves: Sequence[Leaf], state: StateDict, late: frozenset[int]) -> None:
         """Look at all leaves, fetch what lies on devices, then add them in order."""
-        memory = _Memory()
+        memory = _Memory(late)
         found: list[Optional[Shards]] = []
+        are_late: list[bool] = []
         for leaf in leaves:
             cls = type(leaf.value)
             shards = (
@@ -334,13 +373,13 @@ class _Builder:
             )
             found.append(shards)
             for piece in shards.pieces if shards is not None else ():
-                if self.for_load and not is_writable(piece.tensor):
+                if self.for_load and not is_loadable(piece.tensor):
                     raise make_error(
                         f"'{leaf.name}': a load cannot write into this memory directly",
                         status=Status.EINVAL,
                         tensor=leaf.name,
                     )
-                memory.add(piece.tensor)
+                are_late.append(memory.add(piece.tensor))
         memory.fetch()
         at, objects = 0, 0
         for leaf, shards in zip(leaves, found):
@@ -351,11 +390,16 @@ class _Builder:
                 self.add_object(leaf, name, length, entry)
             else:
                 end = at + len(shards.pieces)
-                self.add_tensor(leaf, name, length, shards, memory.addresses[at:end])
+                # What is late in part is not: update() would not know which.
+                entry.late = at < end and all(are_late[at:end])
+                self.add_tensor(
+                    leaf, name, length, shards, memory.addresses[at:end], late=entry.late
+                )
                 at = end
                 entry.remember_tensor(leaf.value, shards)
             state._entries.append(entry)
         state.storages = memory.storages
+        state.devices, state.late = memory.devices, memory.late
 
     def set_path(self, leaf: Leaf) -> tuple[bytes, int]:
         """Fill ``path``.  Returns the name and how many items the library is told."""
@@ -376,7 +420,14 @@ class _Builder:
         return name, len(path)
 
     def add_tensor(
-        self, leaf: Leaf, name: bytes, path_length: int, shards: Shards, addresses: list[int]
+        self,
+        leaf: Leaf,
+        name: bytes,
+        path_length: int,
+        shards: Shards,
+        addresses: list[int],
+        *,
+        late: bool,
     ) -> None:
         """One call for each piece."""
         tensor, arrays, pointers = self.tensor, self.arrays, self.pointers
@@ -385,7 +436,7 @@ class _Builder:
             raise make_error(f"'{leaf.name}': {ndim} dimensions; the limit is {_abi.MAX_NDIM}")
         tensor.name, tensor.ndim = name, ndim
         tensor.dtype = dtype_number(leaf.name, shards.dtype)
-        tensor.flags = shards.flags
+        tensor.flags = shards.flags | (_abi.TENSOR_FENCED if late else 0)
         tensor.path_length, tensor.path = path_length, self.path
         arrays[0][:ndim] = shards.shape
         tensor.shape = pointers[0]
@@ -393,12 +444,10 @@ class _Builder:
             arrays[1][:ndim] = piece.offsets
             arrays[2][:ndim] = piece.lengths
             tensor.offsets, tensor.lengths = pointers[1], pointers[2]
-            local = piece.tensor
-            if local.is_contiguous() or _is_away(local) or not is_host(local) or not address:
-                tensor.strides = None
-            else:
-                arrays[3][:ndim] = local.stride()
-                tensor.strides = pointers[3]
+            strides = _strides(piece.tensor, address)
+            if strides is not None:
+                arrays[3][:ndim] = strides
+            tensor.strides = pointers[3] if strides is not None else None
             tensor.data = address
             status = self.lib.sidestep_state_dict_add_tensor(self.handle, tensor, self.err)
             if status:
@@ -450,9 +499,10 @@ class StateCache:
 
         Good until the next call.  Raises as `StateDict` does.
         """
+        late = fences.late_storages()
         for state in self._states:
             try:
-                same = state.update(leaves)
+                same = state.update(leaves, late)
             except BaseException:
                 if not state._usable:
                     self._states.remove(state)
@@ -460,7 +510,7 @@ class StateCache:
             if same:
                 break
         else:
-            state = StateDict(leaves)
+            state = StateDict(leaves, late=late)
         self._states = [state] + [other for other in self._states if other is not state]
         del self._states[self.LIMIT :]
         return state

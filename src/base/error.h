@@ -22,6 +22,9 @@ void error_wrap(struct sidestep_error *err, const char *fmt, ...)
  * space; EACCES, EPERM, EROFS: permission; ENOENT: not found; ...; anything else: EIO). */
 enum sidestep_status error_from_errno(int sys_errno);
 
+/* The last of the statuses, which are numbered from 0 on. */
+#define ERROR_LAST_STATUS SIDESTEP_EDEVICE
+
 #define ERROR_STR_(x) #x
 #define ERROR_STR(x) ERROR_STR_(x)
 #define HERE __FILE_NAME__ ":" ERROR_STR(__LINE__)

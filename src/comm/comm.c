@@ -230,7 +230,7 @@ static enum sidestep_status peer_failed(struct sidestep_error *heard, int32_t ra
         error_wrap(heard, "rank %d", rank);
         heard->rank = rank;
     }
-    if (heard->status <= SIDESTEP_OK || heard->status > SIDESTEP_ECANCELLED)
+    if (heard->status <= SIDESTEP_OK || heard->status > ERROR_LAST_STATUS)
         heard->status = SIDESTEP_EPEER; /* a newer library's, perhaps */
     if (err != NULL)
         *err = *heard;

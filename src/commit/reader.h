@@ -117,7 +117,8 @@ uint64_t reader_item_memory(const struct reader_item *item);
 /* Where the data of a decoded item goes: in order, in blocks of HASH_BLOCK_BYTES, the last one
  * less. They have not been checked, but what they were decoded from. */
 struct reader_place {
-    void (*put)(void *context, uint64_t begin, const uint8_t *bytes, uint64_t length);
+    enum sidestep_status (*put)(void *context, uint64_t begin, const uint8_t *bytes,
+                                uint64_t length, struct sidestep_error *err);
     void *context;
 };
 /* Undo the transform of an item of ours, and check every byte that is read and that comes out.

@@ -63,23 +63,25 @@ struct decoded {
     size_t length; /* of the block so far */
 };
 
-static void end_block(struct decoded *out, const uint8_t *bytes, size_t length)
+static enum sidestep_status end_block(struct decoded *out, const uint8_t *bytes, size_t length,
+                                      struct sidestep_error *err)
 {
     uint64_t begin = out->hashes.length / sizeof(uint64_t) * HASH_BLOCK_BYTES;
     uint64_t hash = hash_block(bytes, length);
 
     buffer_put(&out->hashes, &hash, sizeof(hash)); /* little-endian: hash.c sees to it */
-    if (out->place != NULL)
-        out->place->put(out->place->context, begin, bytes, length);
     out->length = 0;
+    return out->place != NULL ? out->place->put(out->place->context, begin, bytes, length, err)
+                              : SIDESTEP_OK;
 }
 
 /* ${length} bytes of data, which may begin and end within blocks.  ${last}: no more will come. */
-static void put_data(struct decoded *out, const uint8_t *bytes, size_t length, bool last)
+static enum sidestep_status put_data(struct decoded *out, const uint8_t *bytes, size_t length,
+                                     bool last, struct sidestep_error *err)
 {
     while (length != 0) {
         if (out->length == 0 && length >= HASH_BLOCK_BYTES) {
-            end_block(out, bytes, HASH_BLOCK_BYTES);
+            TRY(end_block(out, bytes, HASH_BLOCK_BYTES, err));
             bytes += HASH_BLOCK_BYTES;
             length -= HASH_BLOCK_BYTES;
             continue;
@@ -90,10 +92,9 @@ static void put_data(struct decoded *out, const uint8_t *bytes, size_t length, b
         bytes += some;
         length -= some;
         if (out->length == HASH_BLOCK_BYTES)
-            end_block(out, out->block, HASH_BLOCK_BYTES);
+            TRY(end_block(out, out->block, HASH_BLOCK_BYTES, err));
     }
-    if (last && out->length != 0)
-        end_block(out, out->block, out->length);
+    return last && out->length != 0 ? end_block(out, out->block, out->length, err) : SIDESTEP_OK;
 }
 
 static enum sidestep_status put_decoded(struct codec_sink *sink, const uint8_t *bytes,
@@ -108,7 +109,7 @@ static enum sidestep_status put_decoded(struct codec_sink *sink, const uint8_t *
         uint64_t end = out->at < f->data_offset ? f->data_offset : in_data ? data_end : UINT64_MAX;
         size_t some = (size_t)min_u64(length, end - out->at);
         if (in_data)
-            put_data(out, bytes, some, out->at + some == data_end);
+            TRY(put_data(out, bytes, some, out->at + some == data_end, err));
         else
             buffer_put(&out->envelope, bytes, some);
         out->at += some;

@@ -176,9 +176,12 @@ uint64_t reader_item_memory(const struct reader_item *item)
     return item->bytes + decoded;
 }
 
-static void put_bytes(void *context, uint64_t begin, const uint8_t *bytes, uint64_t length)
+static enum sidestep_status put_bytes(void *context, uint64_t begin, const uint8_t *bytes,
+                                      uint64_t length, struct sidestep_error *err)
 {
+    (void)err;
     memcpy((uint8_t *)context + begin, bytes, length);
+    return SIDESTEP_OK;
 }
 
 /* An object of ours with a transform: into exactly as much memory as it says it has. */

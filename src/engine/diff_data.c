@@ -136,7 +136,8 @@ static enum sidestep_status fetch_side(struct batch *batch, int side, struct sid
         TRY(sidestep_state_dict_add_tensor(state, &tensor, err));
     }
     TRY(load_plan_build(&reader->metadata, state, &plan, err));
-    enum sidestep_status status = fetch_run(reader, &plan, diff->workers, true, &bytes_read, err);
+    enum sidestep_status status =
+        fetch_run(reader, &plan, diff->workers, true, NULL, &bytes_read, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "checkpoint '%s'", diff->paths[side]);
     return status;

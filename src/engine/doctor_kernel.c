@@ -17,6 +17,7 @@
 #include "base/owned.h"
 #include "base/priority.h"
 #include "base/thread.h"
+#include "snapshot/device.h"
 #include "snapshot/uffd.h"
 #include "store/store_ring.h"
 
@@ -204,6 +205,32 @@ static void look_at_priorities(struct doctor *doctor)
                    "idle class in the background, where the disk's scheduler knows classes");
 }
 
+/* ---- devices */
+
+static void look_at_cuda(struct doctor *doctor)
+{
+    struct device_cuda_report cuda;
+
+    device_cuda_look(&cuda);
+    if (cuda.off)
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO, "Unset SIDESTEP_CUDA.",
+                   "switched off by SIDESTEP_CUDA=0: tensors on devices are copied by torch");
+    else if (cuda.problem[0] != '\0')
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO,
+                   "Install a newer driver, or see whether nvidia-smi works.", "%s", cuda.problem);
+    else if (cuda.version == 0)
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_FACT, NULL, "no driver (libcuda.so.1)");
+    else if (cuda.devices == 0)
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_FACT, NULL,
+                   "driver of CUDA %d.%d, no device for this process", cuda.version / 1000,
+                   cuda.version % 1000 / 10);
+    else
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_YES, NULL,
+                   "driver of CUDA %d.%d, %d device%s, the first is %s", cuda.version / 1000,
+                   cuda.version % 1000 / 10, cuda.devices, cuda.devices == 1 ? "" : "s",
+                   cuda.first);
+}
+
 void doctor_kernel(struct doctor *doctor)
 {
     look_at_system(doctor);
@@ -213,4 +240,5 @@ void doctor_kernel(struct doctor *doctor)
     look_at_io_uring(doctor);
     look_at_cachestat(doctor);
     look_at_priorities(doctor);
+    look_at_cuda(doctor);
 }

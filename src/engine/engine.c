@@ -39,7 +39,7 @@ enum sidestep_status engine_failure(const struct sidestep_error *failure,
     own.where[sizeof(own.where) - 1] = '\0';
     own.rank = -1;
     memset(own.reserved, 0, sizeof(own.reserved));
-    if (own.status <= SIDESTEP_OK || own.status > SIDESTEP_ECANCELLED)
+    if (own.status <= SIDESTEP_OK || own.status > ERROR_LAST_STATUS)
         return FAIL(err, SIDESTEP_EINVAL, "options.failure has status %d, which is no failure: %s",
                     own.status, own.message);
     if (err != NULL)
@@ -73,6 +73,8 @@ static void engine_shut(struct sidestep_engine *engine)
     workers_free(&engine->writers);
     image_release(&engine->image);
     save_plan_release(&engine->plan);
+    offload_close(&engine->offload);
+    devices_close(&engine->devices); /* before the pool, which may be pinned */
     pool_release(&engine->pool);
     press_room_release(&engine->press_room);
     events_close(&engine->events);
@@ -184,6 +186,7 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
                                        .store = store_posix(),
                                        .clock = clock_system(),
                                        .events = {.fd = -1}};
+    offload_init(&engine->offload, &engine->devices);
     enum sidestep_status status = comm_init(&engine->comm, host, err);
     if (status == SIDESTEP_OK) {
         status = engine_open_local(engine, options, err);
@@ -203,6 +206,7 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
                                              struct sidestep_error *err)
 {
     uint64_t bytes = IMAGE_WINDOW_MAX_BYTES;
+    bool pin = false;
 
     TRY(engine_check(engine, err));
     if (state == NULL)
@@ -214,11 +218,18 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
         bytes += entry->is_object ? entry->length
                                   : box_volume(&entry->box) * sidestep_dtype_size(entry->dtype);
         bytes += 2 * IMAGE_ALIGN;
+        int32_t device = -1;
+        if (!entry->is_object && entry->reader == NULL)
+            TRY(devices_find(&engine->devices, (uint64_t)(uintptr_t)entry->data,
+                             box_volume(&entry->box) != 0, &device, err));
+        if (device >= 0)
+            TRY(devices_open(&engine->devices, device, err));
+        pin = pin || device >= 0;
     }
     if (engine->pool_cap != 0)
         bytes = min_u64(bytes, engine->pool_cap);
     hold_open(&engine->hold);
-    return pool_reserve(&engine->pool, bytes, engine->stagers, err);
+    return engine_reserve_pool(engine, bytes, engine->stagers, pin, err);
 }
 
 void sidestep_engine_pause(struct sidestep_engine *engine)

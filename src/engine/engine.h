@@ -18,7 +18,9 @@
 #include "engine/pipeline.h"
 #include "engine/press.h"
 #include "plan/save_plan.h"
+#include "snapshot/devices.h"
 #include "snapshot/image.h"
+#include "snapshot/offload.h"
 #include "snapshot/pool.h"
 #include "store/store.h"
 
@@ -57,6 +59,8 @@ struct sidestep_engine {
     struct press_room press_room; /* of saves that encode */
     struct hold hold;
     struct pace pace;
+    struct devices devices;
+    struct offload offload;
     uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */
     struct save_plan plan;
     struct image image;
@@ -130,6 +134,17 @@ enum sidestep_status save_finish_all(struct sidestep_save **save, struct sideste
 enum sidestep_status save_plan_all(struct sidestep_engine *engine,
                                    const struct sidestep_state_dict *state,
                                    struct sidestep_error *err);
+
+/* ---- save_offload.c: saves of tensors on devices ---- */
+
+/* The pool, of at least ${bytes}, whose pages ${workers} touch, see pool_reserve(); ${pin}: tensors
+ * on devices go through it. */
+enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, uint64_t bytes,
+                                         struct workers *workers, bool pin,
+                                         struct sidestep_error *err);
+/* Begin to copy what is on devices.  True: the rest is done in the background, and the call may
+ * return; else (also if it failed) pipeline_stage() brings them too. */
+bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns);
 
 /* ---- save_handle.c: the life of a save as others see it ---- */
 

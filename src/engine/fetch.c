@@ -19,6 +19,7 @@
 #include "base/owned.h"
 #include "base/stream.h"
 #include "engine/fetch_item.h"
+#include "engine/place.h"
 #include "engine/read_many.h"
 
 /* Blocks [begin, end) (bytes) of the data of chunk ${chunk}. */
@@ -43,6 +44,7 @@ struct fetch {
     struct reader *reader;
     const struct load_plan *plan;
     bool direct;
+    struct devices *devices;
     struct reader_item *items; /* per chunk of the plan */
     struct job *jobs;
     size_t job_count, job_room;
@@ -76,7 +78,7 @@ static uint8_t *plain_target(const struct load_plan_chunk *chunk, const struct p
 {
     const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
 
-    if (target == NULL || !box_equal(&target->box, &chunk->box) ||
+    if (target == NULL || target->on_device != 0 || !box_equal(&target->box, &chunk->box) ||
         !box_is_row_major(target->ndim, target->box.lengths, target->strides))
         return NULL;
     return (uint8_t *)target->data + piece->begin;
@@ -205,10 +207,9 @@ static enum sidestep_status place_piece(struct fetch *f, const struct piece *pie
             stream_copy(plain, bytes, length);
         return SIDESTEP_OK;
     }
-    for (size_t t = 0; t < chunk->target_count; t++) {
-        struct box_memory memory = state_entry_memory(chunk->targets[t]);
-        (void)box_transfer(&chunk->box, piece->begin, length, bytes, &memory, BOX_SCATTER);
-    }
+    for (size_t t = 0; t < chunk->target_count; t++)
+        TRY(place_bytes(f->devices, &chunk->box, piece->begin, length, bytes, chunk->targets[t],
+                        err));
     return SIDESTEP_OK;
 }
 
@@ -230,7 +231,7 @@ static enum sidestep_status run_item(struct fetch *f, const struct job *job,
 {
     const struct load_plan_chunk *chunk = &f->plan->chunks[job->chunk];
     const struct reader_item *item = &f->items[job->chunk];
-    enum sidestep_status status = fetch_item(item, chunk, err);
+    enum sidestep_status status = fetch_item(item, chunk, f->devices, err);
 
     atomic_fetch_add(&f->bytes_read, item->bytes);
     if (status != SIDESTEP_OK)
@@ -299,7 +300,8 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
                                    .context = f,
                                    .describe = describe_job,
                                    .use = use_job,
-                                   .stopped = has_failed};
+                                   .stopped = has_failed,
+                                   .devices = f->devices};
     TRY(read_many_run(&many, workers, err));
     if (!atomic_load(&f->failed))
         return SIDESTEP_OK;
@@ -309,10 +311,10 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
 }
 
 enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
-                               struct workers *workers, bool direct, uint64_t *bytes_read,
-                               struct sidestep_error *err)
+                               struct workers *workers, bool direct, struct devices *devices,
+                               uint64_t *bytes_read, struct sidestep_error *err)
 {
-    struct fetch f = {.reader = reader, .plan = plan, .direct = direct};
+    struct fetch f = {.reader = reader, .plan = plan, .direct = direct, .devices = devices};
 
     pthread_mutex_init(&f.shared.lock, NULL);
     enum sidestep_status status = fetch_with(&f, workers, err);

@@ -9,6 +9,7 @@
 #include "base/workers.h"
 #include "commit/reader.h"
 #include "plan/load_plan.h"
+#include "snapshot/devices.h"
 
 /* One request: one hash block, so that what was read is checked while the processor has it. */
 #define FETCH_READ_BYTES ((uint64_t)HASH_BLOCK_BYTES)
@@ -17,9 +18,9 @@
 
 /* Fill the targets of ${plan}.  On failure their contents are unspecified.  ${direct}: past the
  * page cache, if the reader was opened with STORE_DIRECT; false where others may want the same
- * bytes. */
+ * bytes.  ${devices}: where targets may lie, see place_begin(); NULL: none does. */
 enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
-                               struct workers *workers, bool direct, uint64_t *bytes_read,
-                               struct sidestep_error *err);
+                               struct workers *workers, bool direct, struct devices *devices,
+                               uint64_t *bytes_read, struct sidestep_error *err);
 
 #endif

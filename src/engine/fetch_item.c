@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/owned.h"
+#include "engine/place.h"
 
 #define STREAM_BYTES ((uint64_t)4 << 20)
 
@@ -32,12 +33,13 @@ static enum sidestep_status fetch_object(const struct reader_item *item, struct 
     return SIDESTEP_OK;
 }
 
-static void place(const struct load_plan_chunk *chunk, uint64_t begin, uint64_t length, void *bytes)
+static enum sidestep_status place(const struct load_plan_chunk *chunk, uint64_t begin,
+                                  uint64_t length, uint8_t *bytes, struct devices *devices,
+                                  struct sidestep_error *err)
 {
-    for (size_t t = 0; t < chunk->target_count; t++) {
-        struct box_memory memory = state_entry_memory(chunk->targets[t]);
-        (void)box_transfer(&chunk->box, begin, length, bytes, &memory, BOX_SCATTER);
-    }
+    for (size_t t = 0; t < chunk->target_count; t++)
+        TRY(place_bytes(devices, &chunk->box, begin, length, bytes, chunk->targets[t], err));
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status check_crc(const struct archive_tensor *tensor, uint32_t crc,
@@ -52,7 +54,7 @@ static enum sidestep_status check_crc(const struct archive_tensor *tensor, uint3
 /* A plain tensor: in pieces, with its CRC over all of them. */
 static enum sidestep_status stream_tensor(const struct reader_item *item,
                                           const struct load_plan_chunk *chunk,
-                                          struct sidestep_error *err)
+                                          struct devices *devices, struct sidestep_error *err)
 {
     uint64_t most = min_u64(STREAM_BYTES, item->data_bytes);
     OWNED uint8_t *buffer = memory_new(most, 1);
@@ -64,14 +66,14 @@ static enum sidestep_status stream_tensor(const struct reader_item *item,
         uint64_t length = min_u64(most, item->data_bytes - at);
         TRY(source_read(&item->file->source, buffer, length, item->data_offset + at, err));
         crc = hash_crc32(crc, buffer, length);
-        place(chunk, at, length, buffer);
+        TRY(place(chunk, at, length, buffer, devices, err));
     }
     return check_crc(&item->tensor, crc, err);
 }
 
 /* Strided, swapped, lazily conjugated ...: make it plain in memory, then place it. */
 static enum sidestep_status place_odd(const struct archive_tensor *tensor, uint8_t *storage,
-                                      const struct load_plan_chunk *chunk,
+                                      const struct load_plan_chunk *chunk, struct devices *devices,
                                       struct sidestep_error *err)
 {
     size_t size = sidestep_dtype_size(tensor->dtype);
@@ -82,16 +84,14 @@ static enum sidestep_status place_odd(const struct archive_tensor *tensor, uint8
 
     TRY(check_crc(tensor, hash_crc32(0, storage, tensor->data_bytes), err));
     archive_tensor_resolve(tensor, storage, tensor->data_bytes / size);
-    for (size_t t = 0; t < chunk->target_count; t++) {
-        struct box_memory to = state_entry_memory(chunk->targets[t]);
-        box_copy(&from, &to);
-    }
+    for (size_t t = 0; t < chunk->target_count; t++)
+        TRY(place_box(devices, &from, chunk->targets[t], err));
     return SIDESTEP_OK;
 }
 
 static enum sidestep_status whole_tensor(const struct reader_item *item,
                                          const struct load_plan_chunk *chunk,
-                                         struct sidestep_error *err)
+                                         struct devices *devices, struct sidestep_error *err)
 {
     TRY(reader_item_fits(item, item->data_bytes, err));
     OWNED uint8_t *storage = memory_new(item->data_bytes, 1);
@@ -99,27 +99,37 @@ static enum sidestep_status whole_tensor(const struct reader_item *item,
         return FAIL_NOMEM(err, item->data_bytes);
     if (item->data_bytes != 0)
         TRY(source_read(&item->file->source, storage, item->data_bytes, item->data_offset, err));
-    return place_odd(&item->tensor, storage, chunk, err);
+    return place_odd(&item->tensor, storage, chunk, devices, err);
 }
 
-static void place_block(void *context, uint64_t begin, const uint8_t *bytes, uint64_t length)
+struct placing {
+    const struct load_plan_chunk *chunk;
+    struct devices *devices;
+};
+
+static enum sidestep_status place_block(void *context, uint64_t begin, const uint8_t *bytes,
+                                        uint64_t length, struct sidestep_error *err)
 {
-    place(context, begin, length, (void *)(uintptr_t)bytes); /* which box_transfer() only reads */
+    const struct placing *placing = context;
+
+    /* Which are only read. */
+    return place(placing->chunk, begin, length, (void *)(uintptr_t)bytes, placing->devices, err);
 }
 
 /* One of ours: as it is decoded. */
 static enum sidestep_status decoded_tensor(const struct reader_item *item,
                                            const struct load_plan_chunk *chunk,
-                                           struct sidestep_error *err)
+                                           struct devices *devices, struct sidestep_error *err)
 {
-    struct reader_place to = {.put = place_block, .context = (void *)(uintptr_t)chunk};
+    struct placing placing = {.chunk = chunk, .devices = devices};
+    struct reader_place to = {.put = place_block, .context = &placing};
 
     return reader_item_decode(item, &to, err);
 }
 
 static enum sidestep_status transformed_tensor(const struct reader_item *item,
                                                const struct load_plan_chunk *chunk,
-                                               struct sidestep_error *err)
+                                               struct devices *devices, struct sidestep_error *err)
 {
     OWNED uint8_t *bytes = NULL;
     void *decoded = NULL;
@@ -131,17 +141,18 @@ static enum sidestep_status transformed_tensor(const struct reader_item *item,
     struct source source = source_over_memory(bytes, length);
     TRY(archive_tensor_read(&source, 0, length, &tensor, err));
     TRY(reader_check_tensor(&tensor, chunk->entry, &chunk->box, err));
-    return place_odd(&tensor, bytes + tensor.data_offset, chunk, err);
+    return place_odd(&tensor, bytes + tensor.data_offset, chunk, devices, err);
 }
 
 enum sidestep_status fetch_item(const struct reader_item *item, const struct load_plan_chunk *chunk,
-                                struct sidestep_error *err)
+                                struct devices *devices, struct sidestep_error *err)
 {
     if (chunk->entry->is_object)
         return fetch_object(item, chunk->targets[0], err);
     if (item->transform != NULL && item->footer != NULL)
-        return decoded_tensor(item, chunk, err);
+        return decoded_tensor(item, chunk, devices, err);
     if (item->transform != NULL)
-        return transformed_tensor(item, chunk, err);
-    return item->ranged ? stream_tensor(item, chunk, err) : whole_tensor(item, chunk, err);
+        return transformed_tensor(item, chunk, devices, err);
+    return item->ranged ? stream_tensor(item, chunk, devices, err)
+                        : whole_tensor(item, chunk, devices, err);
 }

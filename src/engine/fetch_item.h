@@ -5,9 +5,10 @@
 
 #include "commit/reader.h"
 #include "plan/load_plan.h"
+#include "snapshot/devices.h"
 
-/* Read, check and place ${item} into the targets of ${chunk}. */
+/* Read, check and place ${item} into the targets of ${chunk}, which may lie on ${devices}. */
 enum sidestep_status fetch_item(const struct reader_item *item, const struct load_plan_chunk *chunk,
-                                struct sidestep_error *err);
+                                struct devices *devices, struct sidestep_error *err);
 
 #endif

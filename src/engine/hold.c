@@ -99,6 +99,11 @@ uint64_t hold_patience(struct hold *hold)
     return hold->ahead ? 0 : SOON_FAULTS;
 }
 
+void hold_ahead(struct hold *hold)
+{
+    hold->ahead = true;
+}
+
 struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t pool_bytes,
                         char reason[HOLD_REASON_BYTES])
 {

@@ -47,6 +47,8 @@ void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES]);
 bool hold_is_calm(const struct hold *hold);
 /* After how many faults the copiers of the save begin that hold_choose() was called for. */
 uint64_t hold_patience(struct hold *hold);
+/* Instead: they begin at once, so nothing is learnt of how they wait. */
+void hold_ahead(struct hold *hold);
 void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info);
 /* What an event says of it, into ${fields}; nothing if memory is short. */
 void hold_event(const struct sidestep_save_info *info, json_t *fields);

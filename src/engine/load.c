@@ -11,10 +11,11 @@
 #include "base/trace.h"
 #include "commit/reader.h"
 #include "engine/fetch.h"
+#include "engine/place.h"
 #include "engine/verify.h"
 #include "plan/load_plan.h"
 
-_Static_assert(sizeof(struct sidestep_load_options) == 24, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_load_options) == 40, "a field was added: apply it below");
 
 /* Attributes of network storage are cached: a rank that sees another save looks again. */
 #define LOAD_AGREE_TRIES 3u
@@ -30,6 +31,8 @@ enum sidestep_status load_options_take(struct sidestep_load_options *ours,
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "load options: unknown flags 0x%x", ours->flags);
     if ((unsigned)ours->verify > SIDESTEP_VERIFY_STRUCTURE)
         return FAIL(err, SIDESTEP_EINVAL, "load options: verify mode %d", (int)ours->verify);
+    if (ours->stream_count != 0 && ours->streams == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "load options: streams is NULL");
     return SIDESTEP_OK;
 }
 
@@ -175,18 +178,22 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
 {
     OWNED_BY(load_plan_release) struct load_plan plan = {0};
     uint64_t bytes_read = 0;
+    bool away = false;
     enum sidestep_status status = load_plan_build(&reader->metadata, state, &plan, err);
 
     if (status == SIDESTEP_OK)
         status = fill_report(report, &plan, err);
     if (status == SIDESTEP_OK)
         status = judge_plan(&plan, options->flags, err);
+    if (status == SIDESTEP_OK)
+        status = place_begin(&engine->devices, state, options->streams, options->stream_count,
+                             &away, err);
     TRY(comm_vote_all(&engine->comm, status, err));
     /* What is no checkpoint has nothing that could be checked without reading it. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)
         TRY(verify_before_all(engine, reader, err));
-    status = fetch_run(reader, &plan, engine->stagers, is_alone(engine, reader, &plan), &bytes_read,
-                       err);
+    status = fetch_run(reader, &plan, engine->stagers, is_alone(engine, reader, &plan),
+                       away ? &engine->devices : NULL, &bytes_read, err);
     TRACE(load, "rank %d: '%s': %zu chunks, %llu bytes read", engine->comm.rank, reader->path,
           plan.count, (unsigned long long)bytes_read);
     if (status == SIDESTEP_OK && report != NULL) {

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "base/fault.h"
 #include "base/memory.h"
 
@@ -95,13 +96,28 @@ static bool take_stage(struct pipeline *p, size_t *i)
     return taken;
 }
 
+/* What of window ${i} is not on devices. */
+static enum sidestep_status stage_host(struct pipeline *p, size_t i, uint8_t *place,
+                                       struct sidestep_error *err)
+{
+    if (p->cow != NULL)
+        return cow_stage(p->cow, p->image, i, err);
+    if (p->offload != NULL)
+        TRY(offload_await_aside(p->offload, err));
+    if (!p->host_copied)
+        return image_stage(p->image, i, place, err);
+    image_stage_frame(p->image, i, place);
+    return SIDESTEP_OK;
+}
+
 static bool stage_window(struct pipeline *p, size_t i)
 {
     struct sidestep_error why = {0};
+    uint8_t *place = places_of(p->places, i);
+    enum sidestep_status status = stage_host(p, i, place, &why);
 
-    enum sidestep_status status = p->cow != NULL
-                                      ? cow_stage(p->cow, p->image, i, &why)
-                                      : image_stage(p->image, i, places_of(p->places, i), &why);
+    if (status == SIDESTEP_OK && p->offload != NULL)
+        status = offload_stage(p->offload, i, place, &why);
     if (status == SIDESTEP_OK)
         return true;
     pipeline_fail(p, &why);
@@ -161,13 +177,63 @@ bool pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
     return true;
 }
 
+void pipeline_offload(struct pipeline *p, struct offload *offload)
+{
+    p->offload = offload;
+}
+
+uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes)
+{
+    uint64_t length = p->pool->length;
+
+    assert(p->streamed);
+    bytes = round_up(bytes, IMAGE_ALIGN);
+    if (bytes > length / 2 || length - bytes < PIPELINE_MIN_POOL_BYTES)
+        return NULL;
+    length = round_down(length - bytes, IMAGE_ALIGN);
+    places_set_shared(p->places, p->pool->bytes + bytes, length, length);
+    return p->pool->bytes;
+}
+
+/* Take windows in the call, for what is in host memory. */
+struct host_copy {
+    struct pipeline *p;
+    atomic_size_t next;
+};
+
+static void copy_host(void *context)
+{
+    struct host_copy *copy = context;
+    struct pipeline *p = copy->p;
+    struct sidestep_error why = {0};
+
+    for (size_t i; (i = atomic_fetch_add(&copy->next, 1)) < p->image->window_count;)
+        if (image_stage_data(p->image, i, NULL, places_of(p->places, i), &why) != SIDESTEP_OK)
+            pipeline_fail(p, &why);
+}
+
+void pipeline_stage_later(struct pipeline *p, struct workers *workers,
+                          void (*released)(void *context), void *context)
+{
+    struct host_copy copy = {.p = p};
+
+    if (p->cow == NULL && !p->streamed) {
+        places_set_whole(p->places, p->pool->bytes);
+        workers_run(workers, copy_host, &copy);
+        p->host_copied = true;
+    }
+    p->released = released;
+    p->context = context;
+    p->stagers = workers;
+}
+
 /* One of those that run ahead, once it is time. */
 static void copy_ahead(void *context)
 {
     struct pipeline *p = context;
     size_t i;
 
-    if (!cow_await_faults(p->cow, p->patience))
+    if (p->cow != NULL && !cow_await_faults(p->cow, p->patience))
         return;
     atomic_store(&p->copiers_run, true);
     while (take_stage(p, &i) && stage_taken(p, i))
@@ -184,12 +250,16 @@ void pipeline_start_staging(struct pipeline *p, uint64_t patience)
 
 void pipeline_settle(struct pipeline *p)
 {
-    if (p->stagers == NULL)
-        return;
-    cow_end_wait(p->cow);
-    workers_wait(p->stagers, &p->staging);
-    p->stagers = NULL;
-    cow_release(p->cow);
+    if (p->stagers != NULL) {
+        if (p->cow != NULL)
+            cow_end_wait(p->cow);
+        workers_wait(p->stagers, &p->staging);
+        p->stagers = NULL;
+        if (p->cow != NULL)
+            cow_release(p->cow);
+    }
+    if (p->offload != NULL && atomic_load(&p->stop))
+        offload_settle(p->offload);
 }
 
 struct writing {
@@ -251,7 +321,8 @@ static bool is_live(const struct writer *writer, size_t i)
 {
     const struct pipeline *p = writer->p;
 
-    if (!p->writers_stage || atomic_load(&p->copiers_run) || i >= p->image->window_count)
+    if (p->cow == NULL || !p->writers_stage || atomic_load(&p->copiers_run) ||
+        i >= p->image->window_count)
         return false;
     const uint8_t *memory = cow_live_memory(p->cow, p->image, i);
     return memory != NULL && takes_from(writer->file, memory, &p->image->windows[i]);
@@ -493,6 +564,6 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
 
 void pipeline_trim(struct pipeline *p)
 {
-    if (p->cow != NULL && p->trims)
+    if (p->cow != NULL && p->trims && !p->pool_stays)
         pool_trim(p->pool, places_unused(p->places));
 }

@@ -13,6 +13,10 @@
  * writers as there is room; or, as long as the trainer lets the state be, by the writers
  * themselves, who take no more of the pool than they need to keep the disk busy, and none for
  * windows that the file can take from where they lie in memory.
+ *
+ * Tensors on devices (pipeline_offload()) come into the windows on the devices' own streams, in
+ * either case; and if the call has nothing else to wait for, it does not wait for them
+ * (pipeline_stage_later()).
  */
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
@@ -23,6 +27,7 @@
 #include "engine/neighbour.h"
 #include "snapshot/cow.h"
 #include "snapshot/image.h"
+#include "snapshot/offload.h"
 #include "snapshot/places.h"
 #include "snapshot/pool.h"
 #include "store/store_queue.h"
@@ -35,10 +40,13 @@
 struct pipeline {
     struct image *image;
     const struct pool *pool;
+    bool pool_stays; /* a device's driver knows its pages: none is given back */
     struct places *places;
     bool streamed;              /* by copy, the pool is smaller than the file */
+    struct offload *offload;    /* tensors are on devices ... */
+    bool host_copied;           /* ... and those in host memory are in their windows already */
     struct cow *cow;            /* pipeline_hold() was called ... */
-    struct workers *stagers;    /* ... and these stage, ... */
+    struct workers *stagers;    /* ... or _stage_later(), and these stage, ... */
     struct workers_job staging; /* ... until pipeline_settle() */
     uint64_t patience;          /* copiers begin after so many faults */
     bool trims;                 /* gives back what is not needed of the pool: see pipeline_trim() */
@@ -85,12 +93,23 @@ void pipeline_stage(struct pipeline *p, struct workers *workers);
  * False: it cannot be after all, nothing has changed, and pipeline_stage() is to be called. */
 bool pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
                    void (*released)(void *context), void *context);
-/* ... and then let the workers stage the rest in the background, after ${patience} faults; until
- * then, or without any, pipeline_write() does.  ${released} is called, on whatever thread, when all
- * is staged. */
+/* Tensors on devices are brought by ${offload}, which has begun: before pipeline_stage(), _hold()
+ * or _stage_later(). */
+void pipeline_offload(struct pipeline *p, struct offload *offload);
+/* Where windows share the pool: ${bytes} of it that none of them gets; NULL: too few would be left.
+ */
+uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes);
+/* Nothing but devices is left to wait for.  Instead of pipeline_stage(), or after pipeline_hold()
+ * for what lies in host memory, or pipeline_put_aside() for what would change.  With a place for
+ * each window and nothing held, what lies in host memory is copied first. */
+void pipeline_stage_later(struct pipeline *p, struct workers *workers,
+                          void (*released)(void *context), void *context);
+/* ... and then let the workers stage the rest in the background, after ${patience} faults (0: at
+ * once, as it must be where nothing is held); until then, or without any, pipeline_write() does.
+ * ${released} is called, on whatever thread, when all is staged. */
 void pipeline_start_staging(struct pipeline *p, uint64_t patience);
-/* End what pipeline_hold() began: all is staged, or the write has failed.  Before the pool or the
- * image is used again, and before the caller is told the end.  Else a no-op. */
+/* End what pipeline_hold() or _stage_later() began: all is staged, or the write has failed.  Before
+ * the pool or the image is used again, and before the caller is told the end.  Else a no-op. */
 void pipeline_settle(struct pipeline *p);
 /* Hash and write all windows to ${file}, on the caller and ${workers}, ${threads} of them at most
  * and together, as they are staged. */

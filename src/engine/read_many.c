@@ -178,10 +178,13 @@ enum sidestep_status read_many_run(const struct read_many *many, struct workers 
         pool_reserve(&gang.pool, gang.threads * gang.slots * gang.slot_bytes, workers, err);
     if (status != SIDESTEP_OK)
         return status;
+    bool pinned = many->devices != NULL && devices_pin_buffer(many->devices, &gang.pool);
     struct workers_job job = {.run = run, .context = &gang};
     workers_start(workers, &job, gang.threads - 1);
     run(&gang);
     workers_wait(workers, &job);
+    if (pinned)
+        devices_unpin_buffer(many->devices, &gang.pool);
     pool_release(&gang.pool);
     return SIDESTEP_OK;
 }

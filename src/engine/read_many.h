@@ -8,6 +8,7 @@
 
 #include "base/workers.h"
 #include "commit/reader.h"
+#include "snapshot/devices.h"
 #include "store/store_queue.h"
 
 struct read_stretch {
@@ -21,6 +22,7 @@ struct read_many {
     const struct store_queue_kind *kind;
     bool direct;  /* whole pages around what is wanted, since only those go past the cache */
     size_t count; /* of stretches */
+    struct devices *devices; /* buffers are pinned, if they can be, for copies to these; or NULL */
     void *context;
     /* Any thread, any number of times. */
     struct read_stretch (*describe)(void *context, size_t i);

@@ -21,7 +21,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 
-_Static_assert(sizeof(struct sidestep_save_options) == 64, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_save_options) == 72, "a field was added: apply it below");
 
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
  * brought the same x. */
@@ -135,15 +135,21 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
     /* What is encoded is not written from where it lies. */
     engine->image.cut_at_data = held && s->save->press == NULL;
     TRY(image_bind(&engine->image, &engine->plan, s->state, err));
+    TRY(offload_look(&engine->offload, &engine->image, s->save->options.streams,
+                     s->save->options.stream_count, err));
     uint64_t wanted = pipeline_wanted_bytes(&engine->image);
     if (engine->pool_cap != 0 && wanted > engine->pool_cap)
         wanted = engine->pool_cap;
     uint64_t from = clock_now(engine->clock);
-    /* What is held needs the pool only by and by, and maybe little of it. */
-    TRY(pool_reserve(&engine->pool, wanted, held ? NULL : engine->stagers, err));
+    /* What is held needs the pool only by and by, and maybe little of it; what is pinned, at once.
+     */
+    bool pin = engine->offload.bytes != 0;
+    TRY(engine_reserve_pool(engine, wanted, held && !pin ? NULL : engine->stagers, pin, err));
     s->info->pool_ns += since(s, from);
     pipeline_release(&s->save->pipeline);
-    return pipeline_init(&s->save->pipeline, &engine->image, &engine->pool, err);
+    TRY(pipeline_init(&s->save->pipeline, &engine->image, &engine->pool, err));
+    s->save->pipeline.pool_stays = engine->devices.pinned != NULL;
+    return SIDESTEP_OK;
 }
 
 /* This rank cannot take part; an error of the save before stays for another call. */
@@ -170,7 +176,7 @@ static enum sidestep_status choose_codec(struct starting *s, struct sidestep_err
     const char *named = save->options.codec;
     double ns_per_byte = 0;
 
-    if (wanted >= ARRAY_LENGTH(codecs) || save->options.reserved != 0)
+    if (wanted >= ARRAY_LENGTH(codecs))
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown compress %u", wanted);
     const struct codec *codec = named != NULL ? codec_find(named) : codecs[wanted];
     if (named != NULL && codec == NULL)
@@ -199,6 +205,8 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return start_failed(s, &save->options, err);
     if (path == NULL || s->state == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
+    if (save->options.stream_count != 0 && save->options.streams == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "save options: streams is NULL");
     if ((save->options.flags & ~(SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE)) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown flags 0x%x",
                     save->options.flags);
@@ -326,6 +334,8 @@ static void set_staged(struct starting *s, uint64_t from)
     save->staged_ns = clock_now(s->engine->clock);
     s->info->stage_ns = save->staged_ns - from;
     s->info->call_ns = save->staged_ns - s->began_ns;
+    if (save->pipeline.offload != NULL)
+        s->info->device_ns = s->info->call_ns;
     pthread_mutex_unlock(&save->shared.lock);
     save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
 }
@@ -392,9 +402,15 @@ static void hold_or_stage(struct starting *s)
     struct sidestep_engine *engine = s->engine;
     struct cow *cow = NULL;
 
+    if (s->engine->offload.bytes != 0 && save_offload(s->save, s->blocking, s->began_ns))
+        return;
     if (s->blocking)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
                  "the call waits for the end anyway");
+    else if (engine->offload.bytes != 0)
+        snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
+                 s->save->pipeline.streamed ? "pool_bytes is smaller than the state"
+                                            : "a device has failed");
     else
         cow = hold_choose(&engine->hold, &engine->image, engine->pool.length, s->info->copy_reason);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COPY;

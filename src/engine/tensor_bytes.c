@@ -370,7 +370,7 @@ static enum sidestep_status decode(struct place *p, uint8_t **out, struct sidest
                                     .box = p->chunk->box,
                                     .target_count = 1,
                                     .targets = targets};
-    enum sidestep_status status = fetch_item(p->whole, &chunk, err);
+    enum sidestep_status status = fetch_item(p->whole, &chunk, NULL, err);
     if (status != SIDESTEP_OK) {
         error_wrap(err, "'%s' in file '%s'", shown_name(p->entry->name).text, p->file->name);
         return status;

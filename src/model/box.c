@@ -301,8 +301,49 @@ struct transfer {
     char *buffer;
     char *memory; /* the walk's first unit */
     bool gather;
+    void (*visit)(void *context, const struct box_rows *rows); /* instead of moving */
+    void *context;
     uint64_t moved;
 };
+
+/* ${rows} turns of loops[1], each with ${columns} of loops[0]: the first unit is at ${position}. */
+static void transfer_plane(struct transfer *t, int64_t position, char *memory, uint64_t rows,
+                           uint64_t columns)
+{
+    struct loop inner = t->walk->loops[0], outer = t->walk->loops[1];
+    uint64_t at = (uint64_t)(position - t->begin);
+
+    t->moved += rows * columns * t->walk->unit;
+    if (t->visit == NULL) {
+        copy_plane(t->walk, t->buffer + at, memory, rows, columns, !t->gather);
+        return;
+    }
+    for (uint64_t row = 0; row < rows; row++) {
+        struct box_rows found = {
+            .at = at + row * (uint64_t)outer.a_step,
+            .memory = memory + (int64_t)row * outer.b_step,
+            .bytes = t->walk->unit,
+            .count = columns,
+            .at_step = columns > 1 ? inner.a_step : 0,
+            .memory_step = columns > 1 ? inner.b_step : 0,
+        };
+        t->visit(t->context, &found);
+    }
+}
+
+/* A part of a unit. */
+static void transfer_cut(struct transfer *t, int64_t position, char *memory, uint64_t bytes)
+{
+    uint64_t at = (uint64_t)(position - t->begin);
+
+    t->moved += bytes;
+    if (t->visit == NULL) {
+        copy_bytes(t->buffer + at, memory, bytes, !t->gather);
+        return;
+    }
+    struct box_rows found = {.at = at, .memory = memory, .bytes = bytes, .count = 1};
+    t->visit(t->context, &found);
+}
 
 /* The part in the range of ${count} units of one row, the first at ${row} and ${b}. */
 static void transfer_units(struct transfer *t, int64_t row, char *b, uint64_t count)
@@ -320,16 +361,13 @@ static void transfer_units(struct transfer *t, int64_t row, char *b, uint64_t co
             uint64_t whole = (uint64_t)((t->end - unit - position) / inner.a_step) + 1;
 
             whole = min_u64(whole, count - i);
-            copy_plane(t->walk, t->buffer + (position - t->begin), memory, 1, whole, !t->gather);
-            t->moved += whole * t->walk->unit;
+            transfer_plane(t, position, memory, 1, whole);
             i += whole - 1;
         } else { /* cut at an end of the range */
             int64_t skip = position < t->begin ? t->begin - position : 0;
             int64_t stop = unit > t->end - position ? t->end - position : unit;
 
-            copy_bytes(t->buffer + (position + skip - t->begin), memory + skip,
-                       (uint64_t)(stop - skip), !t->gather);
-            t->moved += (uint64_t)(stop - skip);
+            transfer_cut(t, position + skip, memory + skip, (uint64_t)(stop - skip));
         }
     }
 }
@@ -366,15 +404,14 @@ static void transfer_run(struct transfer *t, uint64_t *turns)
             transfer_units(t, position, b, walk->loops[0].count - turns[0]);
             continue;
         }
-        copy_plane(walk, t->buffer + (position - t->begin), b, rows, walk->loops[0].count,
-                   !t->gather);
-        t->moved += rows * walk->loops[0].count * walk->unit;
+        transfer_plane(t, position, b, rows, walk->loops[0].count);
         turns[1] += rows - 1;
     } while (walk_carry(walk, turns, 1));
 }
 
-uint64_t box_transfer(const struct box *stored, uint64_t begin, uint64_t bytes, void *buffer,
-                      const struct box_memory *memory, enum box_direction direction)
+/* ${t}: which way, or whom to tell. */
+static uint64_t transfer(const struct box *stored, uint64_t begin, uint64_t bytes,
+                         const struct box_memory *memory, struct transfer *t)
 {
     int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
     int64_t strides[SIDESTEP_MAX_NDIM] = {0};
@@ -392,18 +429,31 @@ uint64_t box_transfer(const struct box *stored, uint64_t begin, uint64_t bytes, 
     box_row_major(ndim, stored->lengths, strides);
     walk_init(&walk, ndim, lengths, strides, memory->strides, memory->item_bytes);
     int64_t first = bytes_to(ndim, stored->offsets, offsets, strides, memory->item_bytes);
-    struct transfer t = {
-        .walk = &walk,
-        .begin = (int64_t)begin - first,
-        .end = (int64_t)(begin + bytes) - first,
-        .buffer = buffer,
-        .memory = (char *)memory->data +
-                  bytes_to(ndim, memory->box.offsets, offsets, memory->strides, memory->item_bytes),
-        .gather = direction == BOX_GATHER,
-    };
-    if (walk_seek(&walk, t.begin > 0 ? (uint64_t)t.begin : 0, turns))
-        transfer_run(&t, turns);
-    return t.moved;
+    t->walk = &walk;
+    t->begin = (int64_t)begin - first;
+    t->end = (int64_t)(begin + bytes) - first;
+    t->memory = (char *)memory->data +
+                bytes_to(ndim, memory->box.offsets, offsets, memory->strides, memory->item_bytes);
+    if (walk_seek(&walk, t->begin > 0 ? (uint64_t)t->begin : 0, turns))
+        transfer_run(t, turns);
+    return t->moved;
+}
+
+uint64_t box_transfer(const struct box *stored, uint64_t begin, uint64_t bytes, void *buffer,
+                      const struct box_memory *memory, enum box_direction direction)
+{
+    struct transfer t = {.buffer = buffer, .gather = direction == BOX_GATHER};
+
+    return transfer(stored, begin, bytes, memory, &t);
+}
+
+uint64_t box_visit(const struct box *stored, uint64_t begin, uint64_t bytes,
+                   const struct box_memory *memory,
+                   void (*visit)(void *context, const struct box_rows *rows), void *context)
+{
+    struct transfer t = {.visit = visit, .context = context};
+
+    return transfer(stored, begin, bytes, memory, &t);
 }
 
 void box_copy(const struct box_memory *from, const struct box_memory *to)

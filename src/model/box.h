@@ -61,6 +61,23 @@ enum box_direction { BOX_GATHER, BOX_SCATTER };
 uint64_t box_transfer(const struct box *stored, uint64_t begin, uint64_t bytes, void *buffer,
                       const struct box_memory *memory, enum box_direction direction);
 
+/* Rows of bytes that box_transfer() would move: on both sides each a constant step after the one
+ * before. */
+struct box_rows {
+    uint64_t at;     /* where the first row lies in the buffer */
+    void *memory;    /* and where in memory */
+    uint64_t bytes;  /* of a row */
+    uint64_t count;  /* of rows; at least 1 */
+    int64_t at_step; /* from row to row; with one row, 0 */
+    int64_t memory_step;
+};
+
+/* As box_transfer(), for memory that the processor cannot reach: ${visit} is called with what is to
+ * be moved, and nothing is. */
+uint64_t box_visit(const struct box *stored, uint64_t begin, uint64_t bytes,
+                   const struct box_memory *memory,
+                   void (*visit)(void *context, const struct box_rows *rows), void *context);
+
 /* Copy the common elements of two boxes in memory. */
 void box_copy(const struct box_memory *from, const struct box_memory *to);
 

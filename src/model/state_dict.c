@@ -21,7 +21,7 @@
 #define MIN_CAPACITY 64u
 #define TENSOR_FLAGS                                                                               \
     (SIDESTEP_TENSOR_REPLICATED | SIDESTEP_TENSOR_REQUIRES_GRAD | SIDESTEP_TENSOR_PINNED |         \
-     SIDESTEP_TENSOR_CPU_WRITES)
+     SIDESTEP_TENSOR_CPU_WRITES | SIDESTEP_TENSOR_FENCED)
 /* From the first to the last byte of a shard in memory. */
 #define MAX_EXTENT_BYTES ((uint64_t)1 << 62)
 
@@ -64,6 +64,21 @@ void state_entry_set_object(struct state_entry *entry, struct sidestep_value *va
     entry->value = value;
     entry->bytes = bytes;
     entry->length = length;
+}
+
+void state_entry_extent(const struct state_entry *entry, uint64_t *begin, uint64_t *bytes)
+{
+    uint64_t size = sidestep_dtype_size(entry->dtype), low = 0, high = 0;
+
+    for (uint32_t d = 0; d < entry->ndim; d++) {
+        uint64_t steps = (uint64_t)(entry->box.lengths[d] - 1);
+        if (entry->strides[d] < 0)
+            low += steps * (uint64_t)-entry->strides[d];
+        else
+            high += steps * (uint64_t)entry->strides[d];
+    }
+    *begin = (uint64_t)(uintptr_t)entry->data - low * size;
+    *bytes = (low + high + 1) * size;
 }
 
 struct box_memory state_entry_memory(const struct state_entry *entry)

@@ -8,6 +8,8 @@
 #include "base/table.h"
 #include "model/box.h"
 
+/* The flags that make up the layout. */
+#define STATE_LAYOUT_FLAGS (~SIDESTEP_TENSOR_FENCED)
 #define STATE_MAX_ENTRIES ((size_t)1 << 24)
 
 /* Where the bytes of a tensor come from that is not in memory: any thread of a save asks for a
@@ -35,6 +37,7 @@ struct state_entry {
     const struct state_reader *reader; /* instead of ${data}; saves only */
     size_t reader_tensor;              /* for reader->read() */
     uint32_t flags;
+    uint32_t on_device; /* 1 + the device it lies on; 0: host memory.  Loads find it out */
     /* Objects: ${value} or ${bytes}; neither: wanted by a load; both: loaded. */
     struct sidestep_value *value; /* owned */
     void *bytes;                  /* owned, malloc */
@@ -69,6 +72,8 @@ void state_entry_set_object(struct state_entry *entry, struct sidestep_value *va
  * be memory.  EINVAL names the tensor. */
 enum sidestep_status state_entry_check_memory(const struct state_entry *entry, const void *data,
                                               struct sidestep_error *err);
+/* From its first to its last byte in memory; it has an element. */
+void state_entry_extent(const struct state_entry *entry, uint64_t *begin, uint64_t *bytes);
 /* The shard in memory. */
 struct box_memory state_entry_memory(const struct state_entry *entry);
 

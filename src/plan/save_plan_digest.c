@@ -75,7 +75,7 @@ static void digest_put_entry(struct digest *d, const struct state_entry *entry)
     if (entry->is_object)
         return;
     digest_put_number(d, (uint64_t)entry->dtype);
-    digest_put_number(d, entry->flags);
+    digest_put_number(d, entry->flags & STATE_LAYOUT_FLAGS);
     digest_put_number(d, entry->ndim);
     digest_put_array(d, entry->ndim, entry->shape);
     digest_put_array(d, entry->ndim, entry->box.offsets);

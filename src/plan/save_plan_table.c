@@ -50,7 +50,7 @@ enum sidestep_status save_plan_table_encode(const struct sidestep_state_dict *st
             continue;
         buffer_put_u8(out, (uint8_t)entry->dtype);
         buffer_put_u8(out, (uint8_t)entry->ndim);
-        buffer_put_u32le(out, entry->flags);
+        buffer_put_u32le(out, entry->flags & STATE_LAYOUT_FLAGS);
         put_array(out, entry->ndim, entry->shape);
         put_array(out, entry->ndim, entry->box.offsets);
         put_array(out, entry->ndim, entry->box.lengths);
@@ -179,7 +179,7 @@ static enum sidestep_status add_claim(struct plan_tables *out, const struct deco
         .rank = rank,
         .entry = (uint32_t)(out->count - out->first[rank]),
         .name = (uint32_t)name,
-        .flags = entry->flags,
+        .flags = entry->flags & STATE_LAYOUT_FLAGS,
         .box = entry->box,
     };
     out->count++;

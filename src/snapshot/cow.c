@@ -157,7 +157,8 @@ static enum sidestep_status plan_fits(struct cow *cow, const struct image *image
 {
     *fits = false;
     if (!is_planned(cow) || cow->plan.item_count != image->count ||
-        cow->planned_pool_bytes != pool_bytes || !cow_plan_has_cuts(&cow->plan, image))
+        cow->planned_pool_bytes != pool_bytes || (cow->plan.shared && image->away) ||
+        !cow_plan_has_cuts(&cow->plan, image))
         return SIDESTEP_OK;
     OWNED struct cow_place *places = memory_new(image->count, sizeof(*places));
     if (places == NULL)
@@ -238,11 +239,14 @@ static uint64_t largest_window(const struct image *image)
     return largest;
 }
 
-/* Windows share the pool where little has to be copied aside; else it must be whole. */
+/* Windows share the pool where little has to be copied aside; else it must be whole, as it must for
+ * what comes from devices. */
 static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image *image,
                                       uint64_t pool_bytes, struct sidestep_error *err)
 {
-    TRY(cow_plan_fill(plan, image, true, err));
+    TRY(cow_plan_fill(plan, image, !image->away, err));
+    if (image->away)
+        return SIDESTEP_OK;
     uint64_t aside = round_up(plan->aside_bytes, IMAGE_ALIGN), two = 2 * largest_window(image);
     bool whole = pool_bytes >= image->body_bytes;
     if (pool_bytes >= two && aside <= pool_bytes - two && (!whole || aside <= MAX_ASIDE_BYTES))
@@ -389,7 +393,7 @@ uint64_t cow_tensor_bytes(const struct image *image)
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < image->tensor_count; i++)
-        bytes += image->items[i].footer.data_bytes;
+        bytes += image->items[i].away ? 0 : image->items[i].footer.data_bytes;
     return bytes;
 }
 

@@ -112,7 +112,7 @@ void cow_end_wait(struct cow *cow);
 /* Lift what is still protected: nobody will stage it.  Waits for copies that are under way. */
 void cow_release(struct cow *cow);
 
-/* Of all tensors. */
+/* Of all tensors in host memory. */
 uint64_t cow_tensor_bytes(const struct image *image);
 void cow_get_stats(struct cow *cow, struct cow_stats *stats);
 /* Why a tensor that is large enough was copied: "" if none was.  Until the next cow_prepare(). */

@@ -29,7 +29,7 @@ void cow_plan_places(const struct image *image, struct cow_place *places)
         const struct image_item *item = &image->items[i];
         const struct footer_item *f = &item->footer;
         places[i] = (struct cow_place){0};
-        if (f->is_object)
+        if (f->is_object || item->away)
             continue;
         places[i].bytes = f->data_bytes;
         places[i].flags =

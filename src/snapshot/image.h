@@ -33,6 +33,8 @@ struct image_item {
     uint64_t *blocks;       /* = footer.blocks */
     uint32_t *crcs;         /* of each block */
     uint8_t first_bytes[8]; /* of the data, for the tail */
+    bool away;              /* in a device's memory: offload.h brings it into the windows ... */
+    const uint8_t *aside;   /* ... but for what was put aside, in one piece, or NULL */
 };
 
 struct image_window {
@@ -53,6 +55,7 @@ struct image {
     /* Set before image_bind(): windows are also cut where large tensors' data begins and ends, so
      * that most of them are inner ones. */
     bool cut_at_data;
+    bool away; /* some items are: windows have places of their own before they are staged */
 };
 
 /* Lay out the tensors of ${plan}: once per layout. */
@@ -75,7 +78,11 @@ struct image_held {
 /* The first place from ${at} on where an item that is stored as it is lies as it should. */
 uint64_t image_place(const struct footer_item *item, uint64_t at);
 
-/* Do the bytes of item ${i}, as the file will have them, lie in memory just so? */
+/* Bytes [begin, end) of the data of item ${k}, which is not on a device, to ${to}. */
+enum sidestep_status image_copy_data(const struct image *image, size_t k, uint64_t begin,
+                                     uint64_t end, uint8_t *to, struct sidestep_error *err);
+
+/* Do the bytes of item ${i}, as the file will have them, lie in host memory just so? */
 bool image_is_plain(const struct image *image, size_t i);
 
 /* Copy window ${i} into ${buffer} (zeroes first where tails and gaps are).  Any thread.  Fails only

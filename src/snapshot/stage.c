@@ -57,32 +57,43 @@ bool image_is_plain(const struct image *image, size_t i)
 {
     const struct image_item *item = &image->items[i];
 
-    return !item->footer.is_object && item->entry->reader == NULL &&
+    return !item->footer.is_object && !item->away && item->entry->reader == NULL &&
            box_equal(&item->entry->box, &item->footer.box) &&
            box_is_row_major(item->entry->ndim, item->entry->box.lengths, item->entry->strides);
+}
+
+enum sidestep_status image_copy_data(const struct image *image, size_t k, uint64_t begin,
+                                     uint64_t end, uint8_t *to, struct sidestep_error *err)
+{
+    const struct image_item *item = &image->items[k];
+    const struct state_reader *reader = item->entry->reader;
+
+    if (reader != NULL)
+        return reader->read(reader->context, item->entry->reader_tensor, &item->footer.box, begin,
+                            end - begin, to, err);
+    if (image_is_plain(image, k)) {
+        stream_copy(to, (const uint8_t *)item->entry->data + begin, end - begin);
+        return SIDESTEP_OK;
+    }
+    struct box_memory memory = state_entry_memory(item->entry);
+    uint64_t moved = box_transfer(&item->footer.box, begin, end - begin, to, &memory, BOX_GATHER);
+    assert(moved == end - begin);
+    (void)moved;
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status stage_part(const struct image *image, size_t k, const struct part *part,
                                        uint8_t *to, struct sidestep_error *err)
 {
     const struct image_item *item = &image->items[k];
-    const struct state_reader *reader = item->entry->reader;
 
     if (part->begin >= part->end)
         return SIDESTEP_OK;
-    if (reader != NULL)
-        return reader->read(reader->context, item->entry->reader_tensor, &item->footer.box,
-                            part->begin, part->end - part->begin, to, err);
-    if (image_is_plain(image, k)) {
-        stream_copy(to, (const uint8_t *)item->entry->data + part->begin, part->end - part->begin);
+    if (item->aside != NULL) {
+        memcpy(to, item->aside + part->begin, part->end - part->begin);
         return SIDESTEP_OK;
     }
-    struct box_memory memory = state_entry_memory(item->entry);
-    uint64_t moved = box_transfer(&item->footer.box, part->begin, part->end - part->begin, to,
-                                  &memory, BOX_GATHER);
-    assert(moved == part->end - part->begin);
-    (void)moved;
-    return SIDESTEP_OK;
+    return item->away ? SIDESTEP_OK : image_copy_data(image, k, part->begin, part->end, to, err);
 }
 
 /* What of item ${k}'s data in the window is not held: before what is, and after it.  Either may be

@@ -252,7 +252,7 @@ static void a_rank_that_cannot_take_part_in_a_series(void **state)
 
 static void a_failure_must_be_one(void **state)
 {
-    static const int32_t statuses[] = {SIDESTEP_OK, -1, SIDESTEP_ECANCELLED + 1, INT32_MAX};
+    static const int32_t statuses[] = {SIDESTEP_OK, -1, SIDESTEP_EDEVICE + 1, INT32_MAX};
     struct sidestep_save_options save_options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_load_options load_options = SIDESTEP_LOAD_OPTIONS_INIT;
     struct sidestep_engine *engine = NULL;

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""gpu_bench.py [GIB] -- what a save of CUDA tensors costs a training: the call, the copy beside one
+large pinned copy of the same run, steps beside a copy, loads, and stock DCP with the same state.
+
+Needs a GPU, and says so where there is none.  Prints one line of JSON per figure.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any, Callable
+
+import torch
+
+RUNS = 5
+TENSORS = 300
+
+
+def say(name: str, **figures: Any) -> None:
+    """One line."""
+    print(json.dumps({"name": name, **figures}), flush=True)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds, the device's work included."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def link_rate(size: int) -> float:
+    """Bytes per second of one large pinned copy from the device."""
+    device = torch.empty(size, dtype=torch.uint8, device="cuda")
+    host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    host.copy_(device, non_blocking=True)
+    return size / statistics.median(
+        timed(lambda: host.copy_(device, non_blocking=True)) for _ in range(RUNS)
+    )
+
+
+class Trainer:
+    """Matrix products that keep the device busy, and an optimizer over the state."""
+
+    def __init__(self, size: int) -> None:
+        count = size // 3 // TENSORS // 4  # Adam has two moments of each parameter
+        self.parameters = [
+            torch.nn.Parameter(torch.randn(count, device="cuda")) for _ in range(TENSORS)
+        ]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4)
+        self.work = torch.randn(4096, 4096, device="cuda")
+        for parameter in self.parameters:
+            parameter.grad = torch.randn_like(parameter)
+
+    def step(self) -> None:
+        """Forward and backward, then the optimizer."""
+        for _ in range(40):
+            self.work = torch.tanh(self.work @ self.work)
+        self.optimizer.step()
+
+    def state(self) -> dict[str, Any]:
+        """As the last step has left it."""
+        return {
+            "model": dict(enumerate(map(torch.Tensor.detach, self.parameters))),
+            "optim": self.optimizer.state_dict(),
+        }
+
+
+def lost_time(trainer: Trainer, save: Callable[[], Any], steps: int = 20) -> tuple[float, float]:
+    """Seconds that one save costs ``steps`` steps, and those of its call."""
+    plain = statistics.median(
+        timed(lambda: [trainer.step() for _ in range(steps)]) for _ in range(RUNS)
+    )
+    calls, losses = [], []
+    for _ in range(RUNS):
+        trainer.step()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        handle = save()
+        calls.append(time.perf_counter() - began)
+        for _ in range(steps):
+            trainer.step()
+        torch.cuda.synchronize()
+        losses.append(time.perf_counter() - began - plain)
+        handle.result()
+    return statistics.median(losses), statistics.median(calls)
+
+
+def main() -> None:
+    """All figures."""
+    if not torch.cuda.is_available():
+        say("skipped", reason="torch finds no CUDA device here")
+        return
+    import torch.distributed.checkpoint as stock
+
+    import sidestep
+
+    size = int(float(sys.argv[1] if len(sys.argv) > 1 else 4) * (1 << 30))
+    trainer = Trainer(size)
+    trainer.step()
+    say("machine", device=torch.cuda.get_device_name(), torch=torch.__version__, bytes=size)
+    link = link_rate(min(size, 4 << 30))
+    say("link", bytes_per_second=link)
+    with tempfile.TemporaryDirectory() as folder:
+        sidestep.fence_optimizers()
+        paths = [f"{folder}/{name}" for name in ("ours", "stock")]
+        handles: list[Any] = []
+
+        def ours() -> Any:
+            handles.append(
+                sidestep.async_save(trainer.state(), checkpoint_id=paths[0], no_dist=True)
+            )
+            return handles[-1]
+
+        ours().result()  # pins the memory
+        loss, call = lost_time(trainer, ours)
+        copied = [handle.progress() for handle in handles[1:]]
+        say("sidestep", lost_s=loss, call_s=call)
+        rate = statistics.median(p.device_bytes / max(p.device_s, 1e-9) for p in copied)
+        say("copy", bytes_per_second=rate, of_link=rate / link, pageable=copied[-1].pageable)
+        seconds = statistics.median(
+            timed(lambda: sidestep.load(trainer.state(), checkpoint_id=paths[0], no_dist=True))
+            for _ in range(RUNS)
+        )
+        say("load", bytes_per_second=size / seconds, of_link=size / seconds / link)
+        sidestep.fence_optimizers(False)
+        loss, call = lost_time(
+            trainer,
+            lambda: stock.async_save(trainer.state(), checkpoint_id=paths[1], no_dist=True),
+        )
+        say("stock", lost_s=loss, call_s=call)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * save_offload.c -- saves of tensors on devices: what is submitted in the call, what of them is
+ * told when, and fences.  How they are copied is snapshot/offload.h's.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+/* A fence that waits for the last copy to be submitted looks so often whether there will be one. */
+#define FENCE_SLICE_MS 20u
+
+enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, uint64_t bytes,
+                                         struct workers *workers, bool pin,
+                                         struct sidestep_error *err)
+{
+    if (bytes > engine->pool.length)
+        devices_unpin(&engine->devices);
+    TRY(pool_reserve(&engine->pool, bytes, workers, err));
+    if (pin)
+        (void)devices_pin(&engine->devices, &engine->pool);
+    return SIDESTEP_OK;
+}
+
+/* All windows are staged; on a thread of the pipeline. */
+static void on_offloaded(void *context)
+{
+    struct sidestep_save *save = context;
+    struct sidestep_save_info *info = &save->shared.info;
+    struct cow_stats stats;
+    uint64_t now = clock_now(save->engine->clock);
+
+    if (save->pipeline.cow != NULL)
+        cow_get_stats(save->pipeline.cow, &stats);
+    pthread_mutex_lock(&save->shared.lock);
+    if (save->pipeline.cow != NULL)
+        hold_report(&stats, info);
+    info->device_ns = now - save->staged_ns;
+    save->staged_ns = now;
+    pthread_mutex_unlock(&save->shared.lock);
+    save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
+    save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
+}
+
+static void describe(struct sidestep_save *save)
+{
+    struct sidestep_engine *engine = save->engine;
+    struct sidestep_save_info *info = &save->shared.info;
+
+    info->device_bytes = engine->offload.bytes;
+    info->fenced_bytes = engine->offload.late_bytes;
+    info->copy_bytes = cow_tensor_bytes(&engine->image);
+    info->snapshot = SIDESTEP_SNAPSHOT_COPY;
+    if (engine->devices.pinned != NULL)
+        return;
+    info->flags |= SIDESTEP_SAVE_PAGEABLE;
+    snprintf(info->pin_reason, sizeof(info->pin_reason), "%s", engine->devices.pin_refused.message);
+}
+
+/* Submit what can be; false: the call has to stage all windows itself, or has failed. */
+static bool begin(struct sidestep_save *save, bool blocking)
+{
+    struct sidestep_engine *engine = save->engine;
+    struct pipeline *p = &save->pipeline;
+    struct sidestep_error why = {0};
+    enum sidestep_status status;
+    uint8_t *aside = NULL;
+
+    if (!p->streamed) {
+        status = offload_begin(&engine->offload, p->pool->bytes, &why);
+    } else {
+        if (!blocking)
+            aside = pipeline_put_aside(p, offload_aside_bytes(&engine->offload));
+        status = offload_begin_shared(&engine->offload, aside, &why);
+    }
+    pipeline_offload(p, &engine->offload);
+    if (status != SIDESTEP_OK) {
+        offload_settle(&engine->offload);
+        pipeline_fail(p, &why);
+    }
+    return status == SIDESTEP_OK && !blocking && (!p->streamed || aside != NULL);
+}
+
+/* Protect what is in host memory and may be. */
+static void hold_host(struct sidestep_save *save)
+{
+    struct sidestep_engine *engine = save->engine;
+    struct sidestep_save_info *info = &save->shared.info;
+    struct cow_stats stats;
+
+    if (save->pipeline.streamed || cow_tensor_bytes(&engine->image) == 0)
+        return;
+    struct cow *cow =
+        hold_choose(&engine->hold, &engine->image, engine->pool.length, info->copy_reason);
+    if (cow == NULL)
+        return;
+    if (!pipeline_hold(&save->pipeline, cow, engine->stagers, on_offloaded, save)) {
+        hold_refuse(&engine->hold, info->copy_reason);
+        return;
+    }
+    hold_ahead(&engine->hold);
+    cow_get_stats(cow, &stats);
+    hold_report(&stats, info);
+    info->snapshot = SIDESTEP_SNAPSHOT_COW;
+}
+
+bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns)
+{
+    struct sidestep_engine *engine = save->engine;
+    struct sidestep_save_info *info = &save->shared.info;
+    uint64_t from = clock_now(engine->clock);
+
+    describe(save);
+    if (!begin(save, blocking))
+        return false;
+    hold_host(save);
+    pipeline_stage_later(&save->pipeline, engine->stagers, on_offloaded, save);
+    save->staged_ns = began_ns; /* until it is */
+    pthread_mutex_lock(&save->shared.lock);
+    uint64_t now = clock_now(engine->clock);
+    info->stage_ns = now - from;
+    info->call_ns = now - began_ns;
+    pthread_mutex_unlock(&save->shared.lock);
+    pipeline_start_staging(&save->pipeline, 0);
+    save_release_runner(save, false);
+    return true;
+}
+
+/* ---- fences */
+
+int32_t sidestep_device_of(const void *address)
+{
+    struct devices devices = {0};
+    int32_t device = -1;
+
+    (void)devices_find(&devices, (uint64_t)(uintptr_t)address, 1, &device, NULL);
+    devices_close(&devices);
+    return device;
+}
+
+/* Until every copy was submitted; false: not all will be, and none is in flight. */
+static bool await_submission(struct sidestep_save *save)
+{
+    struct offload *offload = &save->engine->offload;
+
+    while (!offload_is_submitted(offload, FENCE_SLICE_MS))
+        if (atomic_load(&save->pipeline.stop)) {
+            offload_settle(offload);
+            return false;
+        }
+    return true;
+}
+
+static enum sidestep_status fence(struct sidestep_save *save, const struct sidestep_stream *stream,
+                                  struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = save->engine;
+    uint64_t from = clock_now(engine->clock);
+    bool waits = !offload_is_submitted(&engine->offload, 0);
+    enum sidestep_status status = SIDESTEP_OK;
+
+    /* Windows get places as others are written: somebody waits for that now. */
+    if (waits)
+        sidestep_save_hurry(save);
+    if (await_submission(save))
+        status = offload_fence(&engine->offload, stream, err);
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.fence_ns += clock_now(engine->clock) - from;
+    pthread_mutex_unlock(&save->shared.lock);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "fence of save '%s'", save->commit.path);
+    return status;
+}
+
+enum sidestep_status sidestep_fence(struct sidestep_save *save,
+                                    const struct sidestep_stream *stream,
+                                    struct sidestep_error *err)
+{
+    if (save == NULL || stream == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", save == NULL ? "save" : "stream");
+    TRY(engine_check(save->engine, err));
+    if (stream->reserved != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "stream: reserved is %u", stream->reserved);
+    if (save->pipeline.offload == NULL || save_state(save) >= SIDESTEP_SAVE_STAGED)
+        return SIDESTEP_OK;
+    return fence(save, stream, err);
+}

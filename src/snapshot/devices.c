@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* devices.c -- see devices.h. */
+#include "snapshot/devices.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+#include "base/memory.h"
+
+bool devices_look(struct devices *devices)
+{
+    if (devices->driver != NULL || devices->refused.status == SIDESTEP_EUNSUPPORTED)
+        return devices->driver != NULL;
+    devices->refused = (struct sidestep_error){0};
+    (void)device_cuda_open(&devices->driver, &devices->refused);
+    return devices->driver != NULL;
+}
+
+/* What is ours on a device, which is entered. */
+static void free_parts(struct devices *devices, struct device *device)
+{
+    const struct device_ops *ops = devices->driver->ops;
+
+    for (size_t k = 0; k < device->event_count; k++)
+        ops->event_free(devices->driver, device->events[k]);
+    if (device->out != NULL)
+        ops->stream_free(devices->driver, device->out);
+    if (device->in != NULL)
+        ops->stream_free(devices->driver, device->in);
+}
+
+static void close_device(struct devices *devices, int32_t i)
+{
+    struct device *device = &devices->devices[i];
+    int before;
+
+    if (device->context == NULL)
+        return;
+    /* Where the driver has ended before us, all of this fails, and is not needed. */
+    if (devices_enter(devices, i, &before, NULL) == SIDESTEP_OK) {
+        free_parts(devices, device);
+        devices_leave(devices, before);
+    }
+    free(device->events);
+    devices->driver->ops->release(devices->driver, i);
+    *device = (struct device){0};
+}
+
+void devices_close(struct devices *devices)
+{
+    if (devices->driver == NULL)
+        return;
+    devices_unpin(devices);
+    for (int32_t i = 0; i < DEVICE_MAX; i++)
+        close_device(devices, i);
+    devices->driver->ops->close(devices->driver);
+    *devices = (struct devices){0};
+}
+
+/* ---- memory */
+
+/* Is all of it there?  ${range} is the first piece. */
+static enum sidestep_status check_extent(struct devices *devices, uint64_t address, uint64_t bytes,
+                                         struct device_range range, struct sidestep_error *err)
+{
+    const struct device_ops *ops = devices->driver->ops;
+    int32_t device = range.device;
+
+    for (uint64_t at = address; range.device == device && range.end - address < bytes;) {
+        if (range.end <= at)
+            break;
+        at = range.end;
+        TRY(ops->find(devices->driver, at, &range, err));
+    }
+    /* Addresses may be reserved where there is no memory. */
+    if (range.device == device && range.end - address >= bytes)
+        TRY(ops->find(devices->driver, address + bytes - 1, &range, err));
+    if (range.device != device || range.end - address < bytes)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "its %llu bytes reach beyond the memory of device %d that is allocated there: "
+                    "was it freed, or resized?",
+                    (unsigned long long)bytes, device);
+    return SIDESTEP_OK;
+}
+
+/* A driver that cannot be asked cannot say what an address is.  What the processor can read is host
+ * memory; device memory has addresses that it cannot. */
+static enum sidestep_status guess(uint64_t address, const struct sidestep_error *why,
+                                  struct sidestep_error *err)
+{
+    char byte;
+    struct iovec local = {&byte, 1};
+    struct iovec remote = {(void *)(uintptr_t)address, 1}; /* NOLINT(performance-no-int-to-ptr) */
+
+    if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1)
+        return SIDESTEP_OK;
+    if (err != NULL)
+        *err = *why;
+    error_wrap(err, "its memory is no host memory, and the driver cannot be asked");
+    return (enum sidestep_status)why->status;
+}
+
+enum sidestep_status devices_find(struct devices *devices, uint64_t address, uint64_t bytes,
+                                  int32_t *device, struct sidestep_error *err)
+{
+    struct device_range range;
+
+    *device = -1;
+    if (bytes == 0)
+        return SIDESTEP_OK;
+    if (!devices_look(devices))
+        return devices->refused.status == SIDESTEP_OK ? SIDESTEP_OK
+                                                      : guess(address, &devices->refused, err);
+    struct sidestep_error why = {0};
+    if (devices->driver->ops->find(devices->driver, address, &range, &why) != SIDESTEP_OK)
+        return guess(address, &why, err);
+    if (range.device < 0)
+        return SIDESTEP_OK;
+    if (range.device >= DEVICE_MAX)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "device %d is beyond the limit of %d", range.device,
+                    DEVICE_MAX);
+    TRY(check_extent(devices, address, bytes, range, err));
+    *device = range.device;
+    return SIDESTEP_OK;
+}
+
+static void unpin_pieces(struct devices *devices, uint8_t *memory, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes; at += DEVICES_PIN_BYTES)
+        devices->driver->ops->unpin(devices->driver, memory + at);
+}
+
+/* The context of some device that is open: memory is pinned for all of them. */
+static enum sidestep_status enter_any(struct devices *devices, int *before,
+                                      struct sidestep_error *err)
+{
+    for (int32_t i = 0; i < DEVICE_MAX; i++)
+        if (devices->devices[i].context != NULL)
+            return devices_enter(devices, i, before, err);
+    return FAIL(err, SIDESTEP_EDEVICE, "no device is open");
+}
+
+/* Also where the context is gone: then this does nothing, and the pinning is gone with it. */
+static void unpin_all(struct devices *devices, uint8_t *memory, uint64_t bytes)
+{
+    int before;
+    bool entered = enter_any(devices, &before, NULL) == SIDESTEP_OK;
+
+    unpin_pieces(devices, memory, bytes);
+    if (entered)
+        devices_leave(devices, before);
+}
+
+void devices_unpin(struct devices *devices)
+{
+    if (devices->pinned == NULL)
+        return;
+    unpin_all(devices, devices->pinned, devices->pinned_bytes);
+    devices->pinned = NULL;
+    devices->pinned_bytes = 0;
+}
+
+static enum sidestep_status pin(struct devices *devices, const struct pool *pool,
+                                struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    uint64_t done = 0;
+    int before;
+
+    TRY(enter_any(devices, &before, err));
+    while (status == SIDESTEP_OK && done < pool->length) {
+        uint64_t piece = min_u64(DEVICES_PIN_BYTES, pool->length - done);
+        status = fault_hit("device.pin")
+                     ? FAIL(err, SIDESTEP_ENOMEM, "a fault point")
+                     : devices->driver->ops->pin(devices->driver, pool->bytes + done, piece, err);
+        if (status == SIDESTEP_OK)
+            done += piece;
+    }
+    if (status != SIDESTEP_OK)
+        unpin_pieces(devices, pool->bytes, done);
+    devices_leave(devices, before);
+    return status;
+}
+
+bool devices_pin(struct devices *devices, const struct pool *pool)
+{
+    struct sidestep_error why = {0};
+
+    if (devices->pinned == pool->bytes && devices->pinned_bytes == pool->length)
+        return true;
+    if (devices->unpinnable == pool->bytes && devices->unpinnable_bytes == pool->length)
+        return false;
+    devices_unpin(devices);
+    if (pin(devices, pool, &why) == SIDESTEP_OK) {
+        devices->pinned = pool->bytes;
+        devices->pinned_bytes = pool->length;
+        return true;
+    }
+    devices->unpinnable = pool->bytes;
+    devices->unpinnable_bytes = pool->length;
+    devices->pin_refused = why;
+    return false;
+}
+
+bool devices_pin_buffer(struct devices *devices, const struct pool *buffer)
+{
+    return buffer->length <= DEVICES_PIN_BYTES && pin(devices, buffer, NULL) == SIDESTEP_OK;
+}
+
+void devices_unpin_buffer(struct devices *devices, const struct pool *buffer)
+{
+    unpin_all(devices, buffer->bytes, buffer->length);
+}
+
+uint64_t devices_reach(const struct devices *devices, const uint8_t *memory)
+{
+    if (devices->pinned == NULL || memory < devices->pinned ||
+        memory >= devices->pinned + devices->pinned_bytes)
+        return UINT64_MAX;
+    return DEVICES_PIN_BYTES - (uint64_t)(memory - devices->pinned) % DEVICES_PIN_BYTES;
+}
+
+/* ---- contexts */
+
+enum sidestep_status devices_enter(struct devices *devices, int32_t device, int *before,
+                                   struct sidestep_error *err)
+{
+    assert(devices->devices[device].context != NULL);
+    return devices->driver->ops->enter(devices->driver, devices->devices[device].context, before,
+                                       err);
+}
+
+void devices_leave(struct devices *devices, int before)
+{
+    devices->driver->ops->leave(devices->driver, before);
+}
+
+static enum sidestep_status settle(struct devices *devices, int32_t device, void *stream,
+                                   struct sidestep_error *err)
+{
+    int before;
+
+    TRY(devices_enter(devices, device, &before, err));
+    enum sidestep_status status = devices->driver->ops->stream_settle(devices->driver, stream, err);
+    devices_leave(devices, before);
+    return status;
+}
+
+/* Twice, since memory that a copy may still reach is given back next.  A device that is lost fails
+ * both times, and copies nothing any more. */
+enum sidestep_status devices_settle(struct devices *devices, int32_t device, void *stream,
+                                    struct sidestep_error *err)
+{
+    enum sidestep_status status = settle(devices, device, stream, err);
+
+    if (status != SIDESTEP_OK)
+        (void)settle(devices, device, stream, NULL);
+    return status;
+}
+
+enum sidestep_status devices_open(struct devices *devices, int32_t i, struct sidestep_error *err)
+{
+    struct device *device = &devices->devices[i];
+    const struct device_ops *ops = devices->driver->ops;
+    int before;
+
+    if (device->context != NULL)
+        return SIDESTEP_OK;
+    TRY(ops->retain(devices->driver, i, &device->context, err));
+    enum sidestep_status status = devices_enter(devices, i, &before, err);
+    if (status == SIDESTEP_OK) {
+        status = ops->stream_new(devices->driver, &device->out, err);
+        if (status == SIDESTEP_OK)
+            status = ops->stream_new(devices->driver, &device->in, err);
+        if (status != SIDESTEP_OK)
+            free_parts(devices, device);
+        devices_leave(devices, before);
+    }
+    if (status != SIDESTEP_OK) {
+        ops->release(devices->driver, i);
+        *device = (struct device){0};
+    }
+    return status;
+}
+
+enum sidestep_status devices_make_events(struct devices *devices, int32_t i, size_t count,
+                                         struct sidestep_error *err)
+{
+    struct device *device = &devices->devices[i];
+
+    if (count <= device->event_count)
+        return SIDESTEP_OK;
+    void **events = memory_resize(device->events, count, sizeof(*events));
+    if (events == NULL)
+        return FAIL_NOMEM(err, count * sizeof(*events));
+    device->events = events;
+    while (device->event_count < count) {
+        TRY(devices->driver->ops->event_new(devices->driver, &events[device->event_count], err));
+        device->event_count++;
+    }
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* offload.c -- see offload.h: finding what lies on devices, events between streams, fences. */
+#include "snapshot/offload.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+#include "snapshot/offload_inside.h"
+
+/* Where windows share the pool each has a chunk: more events than threads that wait for them. */
+#define OFFLOAD_MIN_EVENTS 72u
+
+void offload_init(struct offload *offload, struct devices *devices)
+{
+    offload->devices = devices;
+    pthread_mutex_init(&offload->shared.lock, NULL);
+    pthread_cond_init(&offload->shared.changed, NULL);
+}
+
+void offload_close(struct offload *offload)
+{
+    if (offload->devices == NULL)
+        return;
+    arena_release(&offload->arena);
+    pthread_cond_destroy(&offload->shared.changed);
+    pthread_mutex_destroy(&offload->shared.lock);
+    offload->devices = NULL;
+}
+
+static enum sidestep_status offload_memory(struct sidestep_error *err)
+{
+    return FAIL_NOMEM(err, sizeof(struct offload_lane));
+}
+
+/* ---- what lies where */
+
+/* The lane of ${device}, made if there is none. */
+static enum sidestep_status lane_of(struct offload *o, int32_t device, int16_t *out,
+                                    struct sidestep_error *err)
+{
+    size_t i = 0;
+
+    while (i < o->lane_count && o->lanes[i].device != device)
+        i++;
+    *out = (int16_t)i;
+    if (i < o->lane_count)
+        return SIDESTEP_OK;
+    assert(i < DEVICE_MAX);
+    TRY(devices_open(o->devices, device, err));
+    o->lanes[i] = (struct offload_lane){.device = device};
+    o->lanes[i].chunks = arena_new(&o->arena, o->image->window_count, sizeof(*o->lanes[i].chunks));
+    if (o->lanes[i].chunks == NULL)
+        return offload_memory(err);
+    o->lane_count++;
+    return SIDESTEP_OK;
+}
+
+/* The state is the caller's, and may be gone when a window has its turn. */
+static enum sidestep_status keep_entry(struct offload *o, struct image_item *item,
+                                       struct sidestep_error *err)
+{
+    const struct state_entry *entry = item->entry;
+    size_t dims = entry->ndim * sizeof(int64_t);
+    struct state_entry *kept = arena_copy(&o->arena, entry, sizeof(*entry));
+
+    if (kept == NULL)
+        return offload_memory(err);
+    kept->strides = arena_copy(&o->arena, entry->strides, dims);
+    kept->box.offsets = arena_copy(&o->arena, entry->box.offsets, dims);
+    kept->box.lengths = arena_copy(&o->arena, entry->box.lengths, dims);
+    if (kept->strides == NULL || kept->box.offsets == NULL || kept->box.lengths == NULL)
+        return offload_memory(err);
+    item->entry = kept;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status look_at_item(struct offload *o, size_t k, struct sidestep_error *err)
+{
+    struct image_item *item = &o->image->items[k];
+    uint64_t begin, bytes;
+    int32_t device = -1;
+
+    item->away = false;
+    item->aside = NULL;
+    o->item_lanes[k] = -1;
+    if (item->footer.is_object || item->entry->reader != NULL || box_volume(&item->entry->box) == 0)
+        return SIDESTEP_OK;
+    state_entry_extent(item->entry, &begin, &bytes);
+    enum sidestep_status status = devices_find(o->devices, begin, bytes, &device, err);
+    if (status == SIDESTEP_OK && device >= 0) {
+        status = lane_of(o, device, &o->item_lanes[k], err);
+        if (status == SIDESTEP_OK)
+            status = keep_entry(o, item, err);
+        item->away = status == SIDESTEP_OK;
+    }
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "tensor '%s'", item->footer.name);
+    if (!item->away)
+        return status;
+    o->bytes += item->footer.data_bytes;
+    o->lanes[o->item_lanes[k]].bytes += item->footer.data_bytes;
+    if (offload_is_late(o, k))
+        o->late_bytes += item->footer.data_bytes;
+    return SIDESTEP_OK;
+}
+
+/* ---- the program's streams */
+
+static struct offload_lane *find_lane(struct offload *o, int32_t device)
+{
+    for (size_t i = 0; i < o->lane_count; i++)
+        if (o->lanes[i].device == device)
+            return &o->lanes[i];
+    return NULL;
+}
+
+static enum sidestep_status check_stream(struct offload *o, const struct sidestep_stream *stream,
+                                         struct sidestep_error *err)
+{
+    struct device_driver *driver = o->devices->driver;
+    bool capturing = false;
+    int before;
+
+    TRY(devices_enter(o->devices, stream->device, &before, err));
+    enum sidestep_status status =
+        driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
+    devices_leave(o->devices, before);
+    if (status == SIDESTEP_OK && capturing)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "a graph is being captured on its stream: what is captured has not been done, "
+                    "so there is no state to save; save before or after");
+    return status;
+}
+
+/* Those that have to do with this save, each with an event of its own. */
+static enum sidestep_status take_streams(struct offload *o, const struct sidestep_stream *streams,
+                                         size_t count, struct sidestep_error *err)
+{
+    if (count > OFFLOAD_MAX_STREAMS)
+        return FAIL(err, SIDESTEP_EINVAL, "save options: %zu streams are more than %u", count,
+                    OFFLOAD_MAX_STREAMS);
+    o->stream_count = 0;
+    for (size_t i = 0; i < count; i++)
+        if (find_lane(o, streams[i].device) != NULL)
+            o->streams[o->stream_count++] = streams[i];
+    for (size_t i = 0; i < o->lane_count && count == 0; i++)
+        o->streams[o->stream_count++] =
+            (struct sidestep_stream){.device = o->lanes[i].device, .stream = device_default_stream};
+    o->stream_events = arena_new(&o->arena, o->stream_count, sizeof(*o->stream_events));
+    if (o->stream_events == NULL)
+        return offload_memory(err);
+    for (size_t i = 0; i < o->stream_count; i++) {
+        enum sidestep_status status = check_stream(o, &o->streams[i], err);
+        if (status != SIDESTEP_OK) {
+            error_wrap(err, "device %d", o->streams[i].device);
+            return status;
+        }
+        o->stream_events[i] = find_lane(o, o->streams[i].device)->first_event++;
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status make_events(struct offload *o, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < o->lane_count; i++) {
+        struct offload_lane *lane = &o->lanes[i];
+        int before;
+        /* All chunks, of which the last early and the last late one need not be full. */
+        lane->event_count =
+            (uint32_t)max_u64(lane->bytes / OFFLOAD_CHUNK_BYTES + 3, OFFLOAD_MIN_EVENTS);
+        TRY(devices_enter(o->devices, lane->device, &before, err));
+        enum sidestep_status status = devices_make_events(
+            o->devices, lane->device, lane->first_event + lane->event_count, err);
+        devices_leave(o->devices, before);
+        TRY(status);
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status offload_look(struct offload *o, struct image *image,
+                                  const struct sidestep_stream *streams, size_t stream_count,
+                                  struct sidestep_error *err)
+{
+    arena_release(&o->arena);
+    o->image = image;
+    o->bytes = o->late_bytes = 0;
+    image->away = false;
+    o->lane_count = 0;
+    o->item_lanes = arena_new(&o->arena, image->count, sizeof(*o->item_lanes));
+    o->lanes = arena_new(&o->arena, DEVICE_MAX, sizeof(*o->lanes));
+    if (o->item_lanes == NULL || o->lanes == NULL)
+        return offload_memory(err);
+    for (size_t k = 0; k < image->count; k++)
+        TRY(look_at_item(o, k, err));
+    if (o->bytes == 0)
+        return SIDESTEP_OK;
+    image->away = true;
+    TRY(take_streams(o, streams, stream_count, err));
+    return make_events(o, err);
+}
+
+/* ---- events */
+
+/* An event that was recorded again meanwhile tells of a later chunk: of the earlier one, too. */
+void *offload_event(const struct offload *o, const struct offload_lane *lane, uint32_t chunk)
+{
+    const struct device *device = &o->devices->devices[lane->device];
+    uint32_t i = lane->first_event + (chunk - 1) % lane->event_count;
+
+    assert(chunk >= 1 && i < device->event_count);
+    return device->events[i];
+}
+
+/* Our streams begin where the program's are now. */
+enum sidestep_status offload_meet(struct offload *o, struct sidestep_error *err)
+{
+    struct device_driver *driver = o->devices->driver;
+    int before;
+
+    for (size_t i = 0; i < o->stream_count; i++) {
+        const struct sidestep_stream *stream = &o->streams[i];
+        const struct device *device = &o->devices->devices[stream->device];
+        void *event = device->events[o->stream_events[i]];
+        TRY(devices_enter(o->devices, stream->device, &before, err));
+        enum sidestep_status status = driver->ops->event_record(driver, event, stream->stream, err);
+        devices_leave(o->devices, before);
+        for (size_t k = 0; k < o->lane_count && status == SIDESTEP_OK; k++) {
+            TRY(devices_enter(o->devices, o->lanes[k].device, &before, err));
+            status = driver->ops->stream_wait(driver, o->devices->devices[o->lanes[k].device].out,
+                                              event, err);
+            devices_leave(o->devices, before);
+        }
+        TRY(status);
+    }
+    return SIDESTEP_OK;
+}
+
+/* Make ${stream} wait for chunk chunk_of(lane) of each lane. */
+static enum sidestep_status wait_on_stream(struct offload *o, const struct sidestep_stream *stream,
+                                           bool early, struct sidestep_error *err)
+{
+    struct device_driver *driver = o->devices->driver;
+    enum sidestep_status status = SIDESTEP_OK;
+    int before;
+
+    TRY(devices_enter(o->devices, stream->device, &before, err));
+    for (size_t i = 0; i < o->lane_count && status == SIDESTEP_OK; i++) {
+        const struct offload_lane *lane = &o->lanes[i];
+        uint32_t chunk = early ? lane->early_count : lane->chunk_count;
+        if (chunk != 0)
+            status = driver->ops->stream_wait(driver, stream->stream, offload_event(o, lane, chunk),
+                                              err);
+    }
+    devices_leave(o->devices, before);
+    return status;
+}
+
+enum sidestep_status offload_fence_early(struct offload *o, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < o->stream_count; i++)
+        TRY(wait_on_stream(o, &o->streams[i], true, err));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status offload_await_chunk(struct offload *o, struct offload_lane *lane,
+                                         uint32_t chunk, struct sidestep_error *err)
+{
+    struct device_driver *driver = o->devices->driver;
+    int before;
+
+    if (chunk <= atomic_load(&lane->awaited))
+        return SIDESTEP_OK;
+    TRY(devices_enter(o->devices, lane->device, &before, err));
+    enum sidestep_status status =
+        fault_hit("device.await")
+            ? FAIL(err, SIDESTEP_EDEVICE, "a fault point")
+            : driver->ops->event_await(driver, offload_event(o, lane, chunk), err);
+    devices_leave(o->devices, before);
+    TRY(status);
+    /* A stream does one after the other; another thread may know of a later one already. */
+    uint32_t known = atomic_load(&lane->awaited);
+    while (known < chunk && !atomic_compare_exchange_weak(&lane->awaited, &known, chunk)) {
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---- fences */
+
+void offload_set_submitted(struct offload *o)
+{
+    pthread_mutex_lock(&o->shared.lock);
+    o->shared.all = true;
+    pthread_cond_broadcast(&o->shared.changed);
+    pthread_mutex_unlock(&o->shared.lock);
+}
+
+bool offload_is_submitted(struct offload *o, unsigned ms)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)ms * 1000000;
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_mutex_lock(&o->shared.lock);
+    while (ms != 0 && !o->shared.all &&
+           pthread_cond_timedwait(&o->shared.changed, &o->shared.lock, &until) != ETIMEDOUT) {
+    }
+    bool all = o->shared.all;
+    pthread_mutex_unlock(&o->shared.lock);
+    return all;
+}
+
+/* The caller waits instead of a stream. */
+static enum sidestep_status await_all(struct offload *o, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < o->lane_count; i++)
+        if (o->lanes[i].chunk_count != 0)
+            TRY(offload_await_chunk(o, &o->lanes[i], o->lanes[i].chunk_count, err));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status offload_fence(struct offload *o, const struct sidestep_stream *stream,
+                                   struct sidestep_error *err)
+{
+    struct device_driver *driver = o->devices->driver;
+    bool capturing = false;
+    int before;
+
+    if (stream->device < 0 || stream->device >= DEVICE_MAX ||
+        o->devices->devices[stream->device].context == NULL)
+        return await_all(o, err);
+    TRY(devices_enter(o->devices, stream->device, &before, err));
+    enum sidestep_status status =
+        driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
+    devices_leave(o->devices, before);
+    TRY(status);
+    /* A captured wait would be one for an event of another time. */
+    return capturing ? await_all(o, err) : wait_on_stream(o, stream, false, err);
+}
+
+void offload_settle(struct offload *o)
+{
+    for (size_t i = 0; i < o->lane_count; i++)
+        (void)devices_settle(o->devices, o->lanes[i].device,
+                             o->devices->devices[o->lanes[i].device].out, NULL);
+}

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libcuda.c -- see standin.h: the calls of the driver that the library makes, over host memory.
+ * What they return, and what they need (a context that is current, handles of that context, host
+ * memory that is pinned for a copy not to wait), is as the driver's manual has it.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "standin_inside.h"
+
+static __thread int stack[MAX_DEPTH]; /* 1 + the device of each context */
+static __thread int depth;
+static __thread int capture_mode; /* 0: global */
+
+#define PAGE_BYTES 4096
+#define RELAXED 2
+#define MEMORY_HOST 1
+#define MEMORY_DEVICE 2
+
+/* Locked.  What this call has to return at once, or OK. */
+static int begin_call(const char *name)
+{
+    if (the.lost)
+        return LAUNCH_FAILED;
+    if (the.fail_nth == 0 || strncmp(name, the.fail_name, strlen(the.fail_name)) != 0)
+        return OK;
+    the.fail_hits++;
+    if (the.fail_hits != the.fail_nth && !(the.fail_sticky && the.fail_hits > the.fail_nth))
+        return OK;
+    the.fail_fired++;
+    the.lost = the.lost || the.fail_sticky; /* such errors end a context */
+    return the.fail_code;
+}
+
+/* A function of the driver: locks, fails if it is to, and has ${result} for what it returns. */
+#define CALL(name, parameters, ...)                                                                \
+    EXPORT int name parameters;                                                                    \
+    int name parameters                                                                            \
+    {                                                                                              \
+        pthread_mutex_lock(&the.lock);                                                             \
+        int result = begin_call(#name);                                                            \
+        if (result == OK)                                                                          \
+            __VA_ARGS__                                                                            \
+        pthread_mutex_unlock(&the.lock);                                                           \
+        return result;                                                                             \
+    }
+
+/* The device of the current context; -1, and blamed: there is none. */
+static int current(void)
+{
+    if (depth == 0) {
+        blame("a call needs a context, and none is current");
+        return -1;
+    }
+    return stack[depth - 1] - 1;
+}
+
+/* May this thread do what a capture forbids? */
+static int check_capture(void)
+{
+    if (the.captures == 0 || capture_mode == RELAXED)
+        return OK;
+    the.spoiled = true;
+    return CAPTURE_UNSUPPORTED;
+}
+
+/* ---- the driver and its devices */
+
+EXPORT int cuGetErrorName(int error, const char **name);
+int cuGetErrorName(int error, const char **name)
+{
+    static __thread char text[32];
+
+    snprintf(text, sizeof(text), "CUDA_ERROR_%d", error);
+    *name = text;
+    return OK;
+}
+
+EXPORT int cuGetErrorString(int error, const char **text);
+int cuGetErrorString(int error, const char **text)
+{
+    *text = error == LAUNCH_FAILED ? "unspecified launch failure" : "as the stand-in was told";
+    return OK;
+}
+
+CALL(cuInit, (unsigned flags), { result = flags == 0 ? OK : INVALID_VALUE; })
+CALL(cuDriverGetVersion, (int *version), { *version = 13000; })
+CALL(cuDeviceGetCount, (int *count), { *count = the.devices; })
+CALL(cuDeviceGetName, (char *name, int length, int device),
+     { snprintf(name, (size_t)length, "Stand-in %d", device); })
+CALL(cuDeviceGetPCIBusId, (char *id, int length, int device),
+     { snprintf(id, (size_t)length, "FFFF:%02X:00.0", device); })
+
+CALL(cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active), {
+    *flags = 0;
+    if (device < 0 || device >= the.devices)
+        result = INVALID_DEVICE;
+    else
+        *active = the.active[device];
+})
+
+CALL(cuDevicePrimaryCtxRetain, (void **context, int device), {
+    if (!the.active[device])
+        blame("a context was made");
+    the.retained[device]++;
+    *context = &the.retained[device];
+})
+
+/* The end of a driver does not stop counting. */
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device);
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    pthread_mutex_lock(&the.lock);
+    if (--the.retained[device] < 0)
+        blame("a context was released that was not retained");
+    pthread_mutex_unlock(&the.lock);
+    return OK;
+}
+
+CALL(cuCtxPushCurrent_v2, (void *context), {
+    assert(depth < MAX_DEPTH);
+    stack[depth++] = 1 + (int)((int *)context - the.retained);
+})
+
+EXPORT int cuCtxPopCurrent_v2(void **context);
+int cuCtxPopCurrent_v2(void **context)
+{
+    pthread_mutex_lock(&the.lock);
+    if (depth == 0)
+        blame("a context was popped that was not pushed");
+    else
+        *context = &the.retained[stack[--depth] - 1];
+    pthread_mutex_unlock(&the.lock);
+    return OK;
+}
+
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode);
+int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int before = capture_mode;
+
+    capture_mode = *mode;
+    *mode = before;
+    return OK;
+}
+
+CALL(cuCtxGetStreamPriorityRange, (int *least, int *greatest), {
+    *least = 0;
+    *greatest = -5;
+    result = current() < 0 ? INVALID_CONTEXT : OK;
+})
+
+/* ---- memory */
+
+static void tell(const struct memory *m, bool pinned, const uint8_t *address, int attribute,
+                 void *data)
+{
+    bool mapped = m != NULL && (size_t)(address - m->address) < m->mapped_bytes;
+
+    if (attribute == 2) {
+        *(unsigned *)data = m != NULL ? MEMORY_DEVICE : pinned ? MEMORY_HOST : 0;
+    } else if (attribute == 8) {
+        *(unsigned char *)data = 0;
+    } else if (attribute == 9) {
+        *(int *)data = m != NULL ? m->device : -2;
+    } else if (attribute == 11) {
+        *(uint64_t *)data = m != NULL ? (uint64_t)(uintptr_t)m->address : 0;
+    } else if (attribute == 12) {
+        *(size_t *)data = m != NULL ? m->bytes : 0;
+    } else if (attribute == 13) {
+        *(unsigned char *)data = mapped || pinned;
+    } else {
+        blame("an attribute that the stand-in does not know");
+    }
+}
+
+CALL(cuPointerGetAttributes, (unsigned count, int *attributes, void **data, uint64_t pointer), {
+    const void *address = (const void *)(uintptr_t)pointer;
+    bool partly;
+    for (unsigned i = 0; i < count; i++)
+        tell(memory_at(address, 1), is_pinned(address, 1, &partly), address, attributes[i],
+             data[i]);
+})
+
+CALL(cuPointerGetAttribute, (void *data, int attribute, uint64_t pointer), {
+    const void *address = (const void *)(uintptr_t)pointer;
+    bool partly, pinned = is_pinned(address, 1, &partly);
+    if (memory_at(address, 1) == NULL && !pinned)
+        result = INVALID_VALUE;
+    else
+        tell(memory_at(address, 1), pinned, address, attribute, data);
+})
+
+static int pin(void *memory, size_t bytes)
+{
+    bool partly;
+    size_t i = 0;
+
+    if (current() < 0)
+        return INVALID_CONTEXT;
+    if (check_capture() != OK)
+        return CAPTURE_UNSUPPORTED;
+    if (is_pinned(memory, bytes, &partly) || partly) {
+        blame("memory was pinned twice");
+        return INVALID_VALUE;
+    }
+    if (the.pinned_bytes + bytes > the.pinned_limit)
+        return OUT_OF_MEMORY;
+    while (i < MAX_THINGS && the.pinned[i].begin != NULL)
+        i++;
+    assert(i < MAX_THINGS);
+    for (size_t at = 0; at < bytes;
+         at += PAGE_BYTES) { /* as a driver does that asks for the pages */
+        volatile uint8_t *page = (uint8_t *)memory + at;
+        *page = *page;
+    }
+    the.pinned[i] = (struct range){memory, bytes};
+    the.pinned_bytes += bytes;
+    return OK;
+}
+
+CALL(cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags), {
+    if (flags != 1)
+        blame("memory was pinned for one context only");
+    result = pin(memory, bytes);
+})
+
+EXPORT int cuMemHostUnregister(void *memory);
+int cuMemHostUnregister(void *memory)
+{
+    int result = INVALID_VALUE;
+
+    pthread_mutex_lock(&the.lock);
+    for (size_t i = 0; i < MAX_THINGS; i++) {
+        struct range *r = &the.pinned[i];
+        if (r->begin != memory || memory == NULL)
+            continue;
+        if (is_in_use(r->begin, r->bytes, false) && !the.lost)
+            blame("memory was unpinned while a copy was pending");
+        the.pinned_bytes -= r->bytes;
+        *r = (struct range){0};
+        result = OK;
+    }
+    if (result != OK)
+        blame("memory was unpinned that was not pinned");
+    pthread_mutex_unlock(&the.lock);
+    return result;
+}
+
+/* ---- copies */
+
+/* A driver goes on writing to the pages that it was given: are they still the program's? */
+static bool has_pages(const uint8_t *begin, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)begin / PAGE_BYTES * PAGE_BYTES;
+    unsigned char there[64];
+
+    for (uintptr_t at = first; at < (uintptr_t)begin + bytes; at += PAGE_BYTES * sizeof(there)) {
+        size_t length = (uintptr_t)begin + bytes - at;
+        if (length > PAGE_BYTES * sizeof(there))
+            length = PAGE_BYTES * sizeof(there);
+        if (mincore((void *)at, length, there) != 0)
+            return false;
+        for (size_t i = 0; i < (length + PAGE_BYTES - 1) / PAGE_BYTES; i++)
+            if ((there[i] & 1) == 0)
+                return false;
+    }
+    return true;
+}
+
+struct copy_2d {
+    size_t src_x, src_y;
+    int src_type;
+    const void *src_host;
+    uint64_t src_device;
+    void *src_array;
+    size_t src_pitch;
+    size_t dst_x, dst_y;
+    int dst_type;
+    void *dst_host;
+    uint64_t dst_device;
+    void *dst_array;
+    size_t dst_pitch;
+    size_t width, height;
+};
+
+static int copy(const struct operation *o, void *handle)
+{
+    int device = current();
+    struct stream *stream = device >= 0 ? stream_of(device, handle) : NULL;
+    size_t host_bytes = (o->rows - 1) * o->host_pitch + o->bytes;
+    bool partly;
+
+    if (device < 0)
+        return INVALID_CONTEXT;
+    if (stream == NULL || stream->device != device) {
+        blame("a copy on a stream of another context");
+        return INVALID_HANDLE;
+    }
+    if (memory_at(o->device_address, (o->rows - 1) * o->device_pitch + o->bytes) == NULL)
+        return INVALID_VALUE;
+    if (o->rows > 1 && (o->host_pitch < o->bytes || o->device_pitch < o->bytes))
+        return INVALID_VALUE;
+    bool pinned = is_pinned(o->host, host_bytes, &partly);
+    if (!pinned && partly) {
+        blame("a copy across the end of pinned memory");
+        return INVALID_VALUE;
+    }
+    if (stream->capturing)
+        return CAPTURE_ISOLATION;
+    if (pinned && !has_pages(o->host, host_bytes))
+        blame("pages of pinned memory were given back");
+    submit(stream, o);
+    if (!pinned)
+        drain(stream);
+    return OK;
+}
+
+static uint8_t *address_of(uint64_t pointer)
+{
+    return (uint8_t *)(uintptr_t)pointer;
+}
+
+CALL(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, void *stream), {
+    result = copy(&(struct operation){.kind = COPY,
+                                      .host = to,
+                                      .device_address = address_of(from),
+                                      .bytes = bytes,
+                                      .rows = 1},
+                  stream);
+})
+
+CALL(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream), {
+    result = copy(&(struct operation){.kind = COPY,
+                                      .host = (uint8_t *)(uintptr_t)from,
+                                      .device_address = address_of(to),
+                                      .bytes = bytes,
+                                      .rows = 1,
+                                      .to_device = true},
+                  stream);
+})
+
+CALL(cuMemcpy2DAsync_v2, (const struct copy_2d *c, void *stream), {
+    bool to_device = c->dst_type == MEMORY_DEVICE;
+    struct operation o = {.kind = COPY, .to_device = to_device, .bytes = c->width};
+    o.rows = c->height;
+    o.host = to_device ? (uint8_t *)(uintptr_t)c->src_host : c->dst_host;
+    o.host_pitch = to_device ? c->src_pitch : c->dst_pitch;
+    o.device_address = address_of(to_device ? c->dst_device : c->src_device);
+    o.device_pitch = to_device ? c->dst_pitch : c->src_pitch;
+    if (c->src_x + c->src_y + c->dst_x + c->dst_y != 0 || c->src_type + c->dst_type != 3)
+        result = INVALID_VALUE;
+    else
+        result = copy(&o, stream);
+})
+
+/* ---- streams */
+
+CALL(cuStreamCreateWithPriority, (void **out, unsigned flags, int priority), {
+    struct stream *stream = calloc(1, sizeof(*stream));
+    size_t i = 0;
+    assert(stream != NULL);
+    if (flags != 1 || priority != 0)
+        blame("a stream that is not at the lowest priority, or waits for the default one");
+    stream->device = current();
+    while (i < MAX_THINGS && the.streams[i] != NULL)
+        i++;
+    assert(i < MAX_THINGS && stream->device >= 0);
+    start_stream(stream);
+    the.streams[i] = stream;
+    *out = stream;
+})
+
+EXPORT int cuStreamDestroy_v2(void *stream);
+int cuStreamDestroy_v2(void *stream)
+{
+    standin_get()->free_stream(stream);
+    return OK;
+}
+
+CALL(cuStreamWaitEvent, (void *handle, struct event *event, unsigned flags), {
+    int device = current();
+    struct stream *stream = device >= 0 ? stream_of(device, handle) : NULL;
+    if (device < 0) {
+        result = INVALID_CONTEXT;
+    } else if (stream == NULL || flags != 0 || event->destroyed) {
+        result = INVALID_HANDLE;
+    } else if (stream->capturing) {
+        the.spoiled = true;
+        result = CAPTURE_ISOLATION;
+    } else {
+        if (event->recorded == 0)
+            blame("a stream waits for an event that was never recorded");
+        submit(stream, &(struct operation){.kind = WAIT, .event = event, .turn = event->recorded});
+    }
+})
+
+CALL(cuStreamIsCapturing, (void *handle, int *status), {
+    struct stream *stream = current() >= 0 ? stream_of(current(), handle) : NULL;
+    if (stream == NULL)
+        result = INVALID_HANDLE;
+    else
+        *status = stream->capturing;
+})
+
+CALL(cuStreamSynchronize, (void *handle), {
+    struct stream *stream = current() >= 0 ? stream_of(current(), handle) : NULL;
+    result = stream == NULL ? INVALID_HANDLE : check_capture();
+    if (result == OK)
+        drain(stream);
+    if (result == OK && the.lost)
+        result = LAUNCH_FAILED;
+})
+
+/* ---- events */
+
+CALL(cuEventCreate, (struct event * *out, unsigned flags), {
+    if (current() < 0) {
+        result = INVALID_CONTEXT;
+    } else {
+        struct event *event = calloc(1, sizeof(*event));
+        assert(event != NULL && the.event_count < MAX_THINGS);
+        if (flags != 3)
+            blame("an event that spins, or measures time");
+        event->device = current();
+        the.events[the.event_count++] = event;
+        *out = event;
+    }
+})
+
+EXPORT int cuEventDestroy_v2(struct event *event);
+int cuEventDestroy_v2(struct event *event)
+{
+    pthread_mutex_lock(&the.lock);
+    if (event->destroyed)
+        blame("an event was destroyed twice");
+    event->destroyed = true; /* what waits for it still does */
+    pthread_mutex_unlock(&the.lock);
+    return OK;
+}
+
+CALL(cuEventRecord, (struct event * event, void *handle), {
+    int device = current();
+    struct stream *stream = device >= 0 ? stream_of(device, handle) : NULL;
+    if (device < 0) {
+        result = INVALID_CONTEXT;
+    } else if (stream == NULL || event->destroyed || stream->device != event->device) {
+        result = INVALID_HANDLE;
+    } else if (stream->capturing) {
+        the.spoiled = true;
+        result = CAPTURE_ISOLATION;
+    } else {
+        event->recorded++;
+        submit(stream,
+               &(struct operation){.kind = RECORD, .event = event, .turn = event->recorded});
+    }
+})
+
+CALL(cuEventSynchronize, (struct event * event), {
+    uint64_t turn = event->recorded;
+    result = event->destroyed ? INVALID_HANDLE : check_capture();
+    while (result == OK && event->reached < turn && !the.lost)
+        pthread_cond_wait(&the.changed, &the.lock);
+    if (result == OK && the.lost)
+        result = LAUNCH_FAILED;
+})

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* standin_inside.h -- the stand-in's devices, memory, streams and events; all under one lock. */
+#ifndef CUDA_STANDIN_INSIDE_H
+#define CUDA_STANDIN_INSIDE_H
+
+#include <pthread.h>
+
+#include "standin.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum {
+    OK = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    LAUNCH_FAILED = 719,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_ISOLATION = 905,
+};
+
+enum { MAX_THINGS = 4096, MAX_DEPTH = 16 };
+
+struct memory {
+    uint8_t *address; /* what the program has: no access */
+    uint8_t *alias;   /* the same pages, for streams */
+    size_t bytes;
+    size_t mapped_bytes;
+    int device;
+};
+
+struct event {
+    int device;
+    bool destroyed;
+    uint64_t recorded; /* times */
+    uint64_t reached;
+};
+
+enum kind { COPY, WAIT, RECORD, KERNEL };
+
+struct operation {
+    enum kind kind;
+    struct operation *next;
+    /* COPY */
+    uint8_t *host;
+    uint8_t *device_address;
+    size_t bytes, rows, host_pitch, device_pitch;
+    bool to_device;
+    /* WAIT, RECORD */
+    struct event *event;
+    uint64_t turn;
+    /* KERNEL */
+    void (*kernel)(void *memory, size_t bytes, void *context);
+    void *context;
+};
+
+struct stream {
+    int device;
+    bool of_program;
+    bool capturing;
+    bool ending;
+    bool started;
+    pthread_t thread;
+    struct operation *first, **last; /* the first one is being done */
+};
+
+struct range {
+    uint8_t *begin;
+    size_t bytes;
+};
+
+struct state {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int devices;
+    bool active[STANDIN_DEVICES];
+    int retained[STANDIN_DEVICES];
+    struct stream defaults[STANDIN_DEVICES];
+    struct stream *streams[MAX_THINGS];
+    struct event *events[MAX_THINGS];
+    size_t event_count;
+    struct memory memory[MAX_THINGS];
+    struct range pinned[MAX_THINGS];
+    size_t pinned_limit, pinned_bytes;
+    const char *problem;
+    const char *fail_name;
+    unsigned long fail_nth, fail_hits, fail_fired;
+    int fail_code;
+    bool fail_sticky;
+    unsigned long lose_at, operations;
+    bool lost;
+    unsigned slow_us;
+    uint32_t seed;
+    int captures;
+    bool spoiled;
+};
+
+extern struct state the;
+
+void blame(const char *what); /* locked */
+struct memory *memory_at(const void *address, size_t bytes);
+bool is_pinned(const void *begin, size_t bytes, bool *partly);
+struct stream *stream_of(int device, void *handle);
+/* Locked: to the end of the queue; the caller's operation is copied. */
+void submit(struct stream *stream, const struct operation *operation);
+void drain(struct stream *stream); /* locked: until its queue is empty */
+void start_stream(struct stream *stream);
+void end_stream(struct stream *stream); /* not locked */
+/* Is there a copy that is not done yet and touches this memory, of a device or of the host?
+ * ${startable}: only those that wait for no event any more. */
+bool is_in_use(const uint8_t *begin, size_t bytes, bool startable);
+
+#endif

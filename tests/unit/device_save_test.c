@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_save_test.c -- saves of tensors on devices: what is written is the state of the call, and
+ * who waits for what. */
+#include <errno.h>
+
+#include "support/on_device.h"
+
+/* ---- the state of the call */
+
+/* Epoch 2 is submitted to the program's stream right behind the call, or behind the fence. */
+static void save_and_overwrite(bool fenced)
+{
+    fill(1);
+    expect_ok(start());
+    if (fenced)
+        for (int i = 0; i < STANDIN_DEVICES; i++)
+            if (job.streams[i] != NULL)
+                expect_ok(fence(i));
+    fill(2);
+    expect_ok(finish());
+    expect_epoch(1);
+}
+
+static void what_is_submitted_later_waits_for_the_copy(void **state)
+{
+    (void)state;
+    for (uint32_t flags = 0; flags <= SIDESTEP_TENSOR_FENCED; flags += SIDESTEP_TENSOR_FENCED) {
+        begin();
+        add(0, 3 * MIB + 40, flags);
+        add(0, 33 * MIB, flags); /* more than one chunk */
+        add(0, 8, flags);
+        cuda->slow(3000);
+        for (int i = 0; i < 2; i++)
+            save_and_overwrite(flags != 0);
+        assert_int_equal(job.info.device_bytes, 36 * MIB + 48);
+        assert_int_equal(job.info.fenced_bytes, flags != 0 ? 36 * MIB + 48 : 0);
+        assert_int_equal(job.info.copy_bytes, 0);
+        assert_int_equal(job.info.flags & SIDESTEP_SAVE_PAGEABLE, 0);
+        assert_true(job.info.device_ns != 0);
+        assert_string_equal(job.info.pin_reason, "");
+        end();
+    }
+}
+
+/* Without the fence the rig must see that the promise was broken. */
+static void a_missing_fence_is_seen(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("ThreadSanitizer would see the race, too, and end the program\n");
+    skip();
+#endif
+    bool seen = false;
+    for (int i = 0; i < 50 && !seen; i++) {
+        begin();
+        add(0, 8 * MIB, SIDESTEP_TENSOR_FENCED);
+        void *other = cuda->new_stream(0);
+        fill(1);
+        cuda->synchronize(0, job.streams[0]);
+        cuda->slow(5000);
+        expect_ok(start());
+        fill_one(0, other, 2);
+        expect_ok(finish());
+        seen = cuda->problem() != NULL || count_wrong(1) != 0;
+        cuda->slow(0);
+        cuda->free_stream(other);
+        end_quietly();
+    }
+    assert_true(seen);
+}
+
+static void forward_and_backward_run_beside_the_copy(void **state)
+{
+    (void)state;
+    begin();
+    add(0, 8 * MIB, SIDESTEP_TENSOR_FENCED);
+    add(0, MIB, 0);
+    fill(1);
+    expect_ok(start());
+    fill_one(1, job.streams[0], 7); /* it changes in forward: fenced at once */
+    expect_ok(fence(0));
+    fill(2);
+    expect_ok(finish());
+    expect_epoch(1);
+    assert_int_equal(job.info.fenced_bytes, 8 * MIB);
+    assert_int_equal(job.info.device_bytes, 9 * MIB);
+    end();
+}
+
+static void any_stream_may_be_fenced(void **state)
+{
+    (void)state;
+    begin();
+    add(0, 8 * MIB, SIDESTEP_TENSOR_FENCED);
+    void *other = cuda->new_stream(0);
+    cuda->slow(3000);
+    for (int i = 0; i < 3; i++) {
+        fill(1);
+        expect_ok(start());
+        struct sidestep_stream stream = {.stream = other};
+        expect_ok(sidestep_fence(job.save, &stream, &job.err));
+        fill_one(0, other, 2);
+        expect_ok(finish());
+        expect_epoch(1);
+        cuda->synchronize(0, other);
+    }
+    cuda->free_stream(other);
+    end();
+}
+
+static void the_default_stream_is_taken_if_none_is_named(void **state)
+{
+    (void)state;
+    begin();
+    cuda->free_stream(job.streams[0]);
+    job.streams[0] = NULL; /* the default one, and none in the options */
+    add(0, 8 * MIB, 0);
+    cuda->slow(3000);
+    for (int i = 0; i < 3; i++)
+        save_and_overwrite(false);
+    end();
+}
+
+static void several_devices_and_the_host_in_one_save(void **state)
+{
+    (void)state;
+    for (enum sidestep_snapshot how = SIDESTEP_SNAPSHOT_AUTO; how <= SIDESTEP_SNAPSHOT_COW; how++) {
+        struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+        options.snapshot = how;
+        begin_with(&options, 3);
+        add(-1, 5 * MIB, 0);
+        add(2, 5 * MIB, SIDESTEP_TENSOR_FENCED);
+        add(0, 5 * MIB, 0);
+        add(-1, 100, 0);
+        add(2, 24, 0);
+        add(1, 9 * MIB, SIDESTEP_TENSOR_FENCED);
+        cuda->slow(2000);
+        for (int i = 0; i < 2; i++)
+            save_and_overwrite(true);
+        assert_int_equal(job.info.device_bytes, 19 * MIB + 24);
+        assert_int_equal(job.info.cow_bytes + job.info.copy_bytes, 5 * MIB + 96);
+        if (how == SIDESTEP_SNAPSHOT_COPY)
+            assert_int_equal(job.info.cow_bytes, 0);
+        end();
+    }
+}
+
+/* With one thread nobody is there to wait for devices but who writes. */
+static void one_thread_is_enough(void **state)
+{
+    (void)state;
+    for (uint64_t pool = 0; pool <= 24 * MIB; pool += 24 * MIB) {
+        struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+        options.threads = 1;
+        options.pool_bytes = pool;
+        for (int k = 0; k < 3; k++) {
+            options.snapshot = SIDESTEP_SNAPSHOT_COPY + (k != 0);
+            begin_with(&options, 1);
+            job.compress = k == 2 ? SIDESTEP_COMPRESS_ZSTD : SIDESTEP_COMPRESS_NONE;
+            add(0, 30 * MIB, SIDESTEP_TENSOR_FENCED);
+            add(0, MIB, 0);
+            add(-1, 5 * MIB, 0);
+            cuda->slow(1000);
+            save_and_overwrite(true);
+            end();
+        }
+    }
+}
+
+static void strided_tensors_are_saved(void **state)
+{
+    (void)state;
+    begin();
+    add_rows(0, 1000, 300, 311, 0);
+    add_rows(0, 5, 300000, 300001, SIDESTEP_TENSOR_FENCED);
+    add_rows(0, 3000, 1, 7, 0);
+    save_and_overwrite(true);
+    end();
+}
+
+/* Rows that run backwards, and an expanded one: what no 2-D copy can do. */
+static void any_strides_are_saved(void **state)
+{
+    (void)state;
+    static const int64_t cases[][2] = {{-8, 1}, {0, 1}, {1, 16}, {2, -32}};
+    uint64_t memory[512], loaded[32];
+
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        begin();
+        uint64_t *words = cuda->allocate(0, sizeof(memory));
+        for (size_t i = 0; i < 512; i++)
+            memory[i] = i;
+        cuda->write(words, memory, sizeof(memory));
+        int64_t shape[] = {4, 8}, own[] = {8, 1};
+        struct sidestep_tensor tensor = SIDESTEP_TENSOR_INIT;
+        struct sidestep_state_dict *from = NULL, *to = NULL;
+        tensor.name = "odd";
+        tensor.dtype = SIDESTEP_UINT64;
+        tensor.ndim = 2;
+        tensor.shape = shape;
+        tensor.strides = cases[k];
+        tensor.data = words + 256;
+        assert_int_equal(sidestep_state_dict_new(&from, NULL), SIDESTEP_OK);
+        assert_int_equal(sidestep_state_dict_add_tensor(from, &tensor, NULL), SIDESTEP_OK);
+        expect_ok(sidestep_save(job.engine, job.path, from, NULL, NULL, &job.err));
+        tensor.strides = own;
+        tensor.data = loaded;
+        assert_int_equal(sidestep_state_dict_new(&to, NULL), SIDESTEP_OK);
+        assert_int_equal(sidestep_state_dict_add_tensor(to, &tensor, NULL), SIDESTEP_OK);
+        expect_ok(sidestep_load(job.engine, job.path, to, NULL, NULL, &job.err));
+        for (int64_t i = 0; i < 4; i++)
+            for (int64_t j = 0; j < 8; j++)
+                assert_int_equal(loaded[i * 8 + j], 256 + i * cases[k][0] + j * cases[k][1]);
+        sidestep_state_dict_free(&from);
+        sidestep_state_dict_free(&to);
+        end_quietly();
+    }
+}
+
+static void blocking_saves_wait_for_the_device(void **state)
+{
+    (void)state;
+    begin();
+    add(0, 9 * MIB, SIDESTEP_TENSOR_FENCED);
+    add(-1, MIB, 0);
+    fill(1);
+    cuda->slow(2000);
+    struct sidestep_state_dict *dict = new_state(job.tensors);
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_stream streams[STANDIN_DEVICES];
+    options.streams = streams;
+    options.stream_count = all_streams(streams);
+    job.info = (struct sidestep_save_info)SIDESTEP_SAVE_INFO_INIT;
+    expect_ok(sidestep_save(job.engine, job.path, dict, &options, &job.info, &job.err));
+    assert_true(job.info.device_ns != 0 && job.info.device_bytes == 9 * MIB);
+    sidestep_state_dict_free(&dict);
+    expect_epoch(1);
+    end();
+}
+
+/* ---- compression */
+
+static void what_comes_from_devices_is_compressed(void **state)
+{
+    (void)state;
+    for (uint64_t pool = 0; pool <= 24 * MIB; pool += 24 * MIB)
+        for (int how = SIDESTEP_COMPRESS_ZSTD; how <= SIDESTEP_COMPRESS_PLANES; how++) {
+            struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+            options.pool_bytes = pool;
+            begin_with(&options, 2);
+            job.compress = (enum sidestep_compress)how;
+            add(0, 25 * MIB + 40, SIDESTEP_TENSOR_FENCED);
+            add(1, MIB, 0);
+            add(-1, 5 * MIB, 0);
+            add_rows(0, 1000, 300, 311, 0);
+            cuda->slow(1000);
+            for (int i = 0; i < 2; i++)
+                save_and_overwrite(true);
+            assert_true(job.info.raw_bytes > 31 * MIB);
+            assert_true(job.info.stored_bytes < job.info.raw_bytes / 2);
+            end();
+        }
+}
+
+/* ---- pools */
+
+static void begin_with_pool(uint64_t bytes)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.pool_bytes = bytes;
+    begin_with(&options, 1);
+}
+
+static void a_large_state_streams_through_a_small_pool(void **state)
+{
+    (void)state;
+    begin_with_pool(24 * MIB);
+    add(0, 50 * MIB, SIDESTEP_TENSOR_FENCED);
+    add(0, MIB, 0);
+    add(-1, MIB, 0);
+    add_rows(0, 5000, 900, 1000, SIDESTEP_TENSOR_FENCED);
+    cuda->slow(1000);
+    for (int i = 0; i < 3; i++) {
+        save_and_overwrite(true);
+        assert_int_equal(job.info.flags & SIDESTEP_SAVE_STREAMED, 0); /* not in the call */
+        assert_true(job.info.fence_ns != 0);
+    }
+    end();
+}
+
+static void what_must_be_copied_at_once_is_waited_for_in_a_small_pool(void **state)
+{
+    (void)state;
+    begin_with_pool(24 * MIB);
+    add(0, 30 * MIB, 0);
+    add(0, 30 * MIB, SIDESTEP_TENSOR_FENCED);
+    add(-1, 9 * MIB, 0);
+    cuda->slow(1000);
+    save_and_overwrite(false);
+    assert_int_equal(job.info.flags & SIDESTEP_SAVE_STREAMED, SIDESTEP_SAVE_STREAMED);
+    assert_int_equal(job.info.device_bytes, 60 * MIB);
+    end();
+}
+
+static void what_cannot_be_pinned_is_copied_slowly(void **state)
+{
+    (void)state;
+    begin();
+    cuda->limit_pinned(MIB);
+    add(0, 5 * MIB, 0);
+    for (int i = 0; i < 2; i++) {
+        save_and_overwrite(false);
+        assert_int_equal(job.info.flags & SIDESTEP_SAVE_PAGEABLE, SIDESTEP_SAVE_PAGEABLE);
+        assert_non_null(strstr(job.info.pin_reason, "cuMemHostRegister"));
+    }
+    end();
+}
+
+static void the_pool_grows_and_is_pinned_again(void **state)
+{
+    (void)state;
+    begin();
+    for (int i = 0; i < 3; i++) {
+        add(0, (size_t)(1 + i) * 3 * MIB, SIDESTEP_TENSOR_FENCED);
+        save_and_overwrite(true);
+        assert_int_equal(cuda->left().pinned, 1);
+        assert_int_equal(job.info.flags & SIDESTEP_SAVE_PAGEABLE, 0);
+    }
+    end();
+}
+
+static void the_pool_is_pinned_by_prepare(void **state)
+{
+    (void)state;
+    begin();
+    add(0, 9 * MIB, 0);
+    add(-1, 9 * MIB, 0);
+    struct sidestep_state_dict *dict = new_state(job.tensors);
+    expect_ok(sidestep_engine_prepare(job.engine, dict, &job.err));
+    sidestep_state_dict_free(&dict);
+    assert_int_equal(cuda->left().pinned, 1);
+    save_and_overwrite(false);
+    end();
+}
+
+/* The driver knows its pages: a save of what is in host memory, which needs less, gives none back
+ * to the system. */
+static void a_pinned_pool_keeps_its_pages(void **state)
+{
+    (void)state;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.snapshot = SIDESTEP_SNAPSHOT_COW;
+    options.copy_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    begin_with(&options, 1);
+    add(-1, 8 * MIB, 0);
+    add(0, 16 * MIB, 0);
+    save_and_overwrite(false);
+    job.count = 1;
+    save_and_overwrite(false);
+    bool trims = job.info.snapshot == SIDESTEP_SNAPSHOT_COW;
+    job.count = 2;
+    save_and_overwrite(false);
+    end();
+    if (!trims) {
+        print_message("write protection is not to be had\n");
+        skip();
+    }
+}
+
+/* ---- fences */
+
+static void a_fence_of_what_is_over_does_nothing(void **state)
+{
+    (void)state;
+    begin();
+    add(0, MIB, SIDESTEP_TENSOR_FENCED);
+    fill(1);
+    expect_ok(start());
+    expect_ok(sidestep_save_wait(job.save, SIDESTEP_SAVE_STAGED, -1, &job.err));
+    cuda->fail_calls("cu", 1, 719, true);
+    expect_ok(fence(0));
+    assert_int_equal(cuda->failed_calls(), 0);
+    cuda->fail_calls("", 0, 0, false);
+    struct sidestep_stream stream = {.reserved = 1};
+    assert_int_equal(sidestep_fence(job.save, &stream, NULL), SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(sidestep_fence(job.save, NULL, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_fence(NULL, &stream, NULL), SIDESTEP_EINVAL);
+    expect_ok(finish());
+    end();
+}
+
+/* Of a device that has no part in the save: the host waits. */
+static void a_fence_on_another_device_waits(void **state)
+{
+    (void)state;
+    begin_with(NULL, 2);
+    add(0, 8 * MIB, SIDESTEP_TENSOR_FENCED);
+    cuda->slow(3000);
+    fill(1);
+    expect_ok(start());
+    expect_ok(fence(1));
+    fill_one(0, job.streams[1], 2);
+    expect_ok(finish());
+    expect_epoch(1);
+    end();
+}
+
+static void a_fence_of_a_failed_save_comes_back(void **state)
+{
+    (void)state;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.pool_bytes = 24 * MIB;
+    options.io = SIDESTEP_IO_THREADS;
+    begin_with(&options, 1);
+    add(0, 80 * MIB, SIDESTEP_TENSOR_FENCED);
+    fill(1);
+    fault_arm("posix.pwrite", 3, true, ENOSPC);
+    expect_ok(start());
+    expect_ok(fence(0));
+    fill(2);
+    expect_status(finish(), SIDESTEP_ENOSPC);
+    fault_arm("", 0, false, 0);
+    save_and_overwrite(true);
+    end();
+}
+
+/* ---- graphs */
+
+static void a_capture_is_not_spoiled(void **state)
+{
+    (void)state;
+    begin();
+    void *captured = cuda->new_stream(0);
+    add(0, 9 * MIB, SIDESTEP_TENSOR_FENCED);
+    cuda->slow(1000);
+    for (int i = 0; i < 3; i++) {
+        fill(1);
+        cuda->capture(0, captured, true); /* all through the save, by another thread, say */
+        expect_ok(start());
+        struct sidestep_stream stream = {.stream = captured};
+        expect_ok(sidestep_fence(job.save, &stream, &job.err)); /* the host waits instead */
+        fill_one(0, captured, 2);
+        expect_ok(finish());
+        cuda->capture(0, captured, false);
+        assert_false(cuda->capture_is_spoiled());
+        cuda->synchronize(0, captured);
+        expect_epoch(1);
+    }
+    cuda->free_stream(captured);
+    end();
+}
+
+static void a_save_of_what_is_captured_is_refused(void **state)
+{
+    (void)state;
+    begin();
+    add(0, MIB, 0);
+    fill(1);
+    cuda->capture(0, job.streams[0], true);
+    expect_status(start(), SIDESTEP_EINVAL);
+    assert_non_null(strstr(job.err.message, "captured"));
+    assert_false(cuda->capture_is_spoiled());
+    cuda->capture(0, job.streams[0], false);
+    save_and_overwrite(false);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_submitted_later_waits_for_the_copy),
+        cmocka_unit_test(a_missing_fence_is_seen),
+        cmocka_unit_test(forward_and_backward_run_beside_the_copy),
+        cmocka_unit_test(any_stream_may_be_fenced),
+        cmocka_unit_test(the_default_stream_is_taken_if_none_is_named),
+        cmocka_unit_test(several_devices_and_the_host_in_one_save),
+        cmocka_unit_test(one_thread_is_enough),
+        cmocka_unit_test(strided_tensors_are_saved),
+        cmocka_unit_test(any_strides_are_saved),
+        cmocka_unit_test(blocking_saves_wait_for_the_device),
+        cmocka_unit_test(what_comes_from_devices_is_compressed),
+        cmocka_unit_test(a_large_state_streams_through_a_small_pool),
+        cmocka_unit_test(what_must_be_copied_at_once_is_waited_for_in_a_small_pool),
+        cmocka_unit_test(what_cannot_be_pinned_is_copied_slowly),
+        cmocka_unit_test(the_pool_grows_and_is_pinned_again),
+        cmocka_unit_test(the_pool_is_pinned_by_prepare),
+        cmocka_unit_test(a_pinned_pool_keeps_its_pages),
+        cmocka_unit_test(a_fence_of_what_is_over_does_nothing),
+        cmocka_unit_test(a_fence_on_another_device_waits),
+        cmocka_unit_test(a_fence_of_a_failed_save_comes_back),
+        cmocka_unit_test(a_capture_is_not_spoiled),
+        cmocka_unit_test(a_save_of_what_is_captured_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
