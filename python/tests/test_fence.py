@@ -177,6 +177,7 @@ def test_what_is_late_is_told_to_the_library(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_fence_optimizers_is_switched_on_and_off() -> None:
+    sidestep.fence_optimizers(False)  # a Checkpointer of another test switched it on
     assert not _fence.fences.on
     sidestep.fence_optimizers()
     try:
