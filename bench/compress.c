@@ -4,8 +4,7 @@
  * of a certain speed.
  *
  * The tensors are what a training state has: weights that are normal in each row, by a scale of
- * that row, in bf16 or float32; the first moment of Adam likewise, the second squared.  Real
- * weights: bench/python_compress.py.
+ * that row, in bf16 or float32; the first moment of Adam likewise, the second squared.
  */
 #include "bench.h"
 
