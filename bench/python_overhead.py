@@ -7,7 +7,6 @@ Called by bench/run; needs torch in .venv.  For a layout that is known, and for 
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
@@ -16,6 +15,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch_support import report_duration
 
 from sidestep._flatten import flatten
 from sidestep._state import StateCache, StateDict
@@ -57,23 +57,6 @@ def seconds_of(function: Callable[[], Any]) -> list[float]:
     return times
 
 
-def report(what: str, goal: float, ours: list[float]) -> None:
-    print(
-        json.dumps(
-            {
-                "what": what,
-                "kind": "duration",
-                "goal": goal,
-                "bytes": 0,
-                "ours": ours,
-                "reference": "",
-                "theirs": None,
-            }
-        ),
-        flush=True,
-    )
-
-
 def fresh(state: Any) -> Any:
     """What a state_dict() call makes: new containers, new tensors on the same memory."""
     if isinstance(state, dict):
@@ -95,8 +78,8 @@ def measure(name: str, state: dict[str, Any], goal: float) -> None:
             raise RuntimeError(f"{name}: the layout was not recognized")
 
     what = f"python: overhead of a save, {count} {name}"
-    report(what, goal, seconds_of(known))
-    report(what + ", new", goal + count * NEW_LEAF, seconds_of(lambda: StateDict(flatten(state))))
+    report_duration(what, goal, seconds_of(known))
+    report_duration(what + ", new", goal + count * NEW_LEAF, seconds_of(lambda: StateDict(flatten(state))))
 
 
 def main() -> None:

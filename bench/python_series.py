@@ -8,43 +8,23 @@ Called by bench/run; needs torch in .venv.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import shutil
 import statistics
 import subprocess
 import tempfile
-import time
-from typing import Any, Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch_support import report_duration, timed
 
 import sidestep
 
 ASKED = 2000
 MANY = 1000
 BAD = 3
-
-
-def report(what: str, goal: float, ours: list[float]) -> None:
-    row = {
-        "what": what,
-        "kind": "duration",
-        "goal": goal,
-        "bytes": 0,
-        "ours": ours,
-        "reference": "",
-        "theirs": None,
-    }
-    print(json.dumps(row), flush=True)
-
-
-def timed(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def ask(root: str, runs: int) -> list[float]:
@@ -55,7 +35,7 @@ def ask(root: str, runs: int) -> list[float]:
             first = 1 + run * ASKED
             found.append(
                 statistics.median(
-                    timed(lambda: checkpoints.should_save(step))
+                    timed(lambda: checkpoints.should_save(step))[0]
                     for step in range(first, first + ASKED)
                 )
             )
@@ -96,7 +76,7 @@ def retention(directory: str, runs: int) -> list[float]:
         with sidestep.Checkpointer(root, keep_last_n=keep, signals=()) as checkpoints:
             calls = []
             for step in range(1, 31):
-                calls.append(timed(lambda: checkpoints.save(step, state)))
+                calls.append(timed(lambda: checkpoints.save(step, state))[0])
                 checkpoints.wait()
             return statistics.median(calls)
 
@@ -128,7 +108,7 @@ def resume_once(source: str, directory: str, bad: int) -> float:
     damage(root, range(10 + 1 - bad, 10 + 1))
     with sidestep.Checkpointer(root, signals=()) as checkpoints:
         state = {"weight": torch.zeros(16), "step": 0}
-        time_taken = timed(lambda: checkpoints.resume(state))
+        time_taken = timed(lambda: checkpoints.resume(state))[0]
     if state["step"] != 10 - bad:
         raise RuntimeError(f"resumed from {state['step']}")
     shutil.rmtree(root)
@@ -142,24 +122,24 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="series-", dir=options.dir) as directory:
-        report(
+        report_duration(
             "python: should_save, alone, 'no'",
             10e-6,
             ask(os.path.join(directory, "alone"), options.runs),
         )
-        report("python: should_save, 2 ranks, 'no'", 10e-6, two_ranks(directory, options.runs))
-        report(
+        report_duration("python: should_save, 2 ranks, 'no'", 10e-6, two_ranks(directory, options.runs))
+        report_duration(
             "series: retention, on the training thread", 1e-3, retention(directory, options.runs)
         )
         many = os.path.join(directory, "many")
         make_many(many)
-        report(
+        report_duration(
             f"series: latest() of {MANY} checkpoints",
             0.050,
-            [timed(lambda: sidestep.latest(many)) for _ in range(options.runs)],
+            [timed(lambda: sidestep.latest(many))[0] for _ in range(options.runs)],
         )
         program = os.path.join(os.path.dirname(os.environ["SIDESTEP_LIBRARY"]), "sidestep")
-        report(
+        report_duration(
             f"series: sidestep ls of {MANY} checkpoints",
             0.050,
             [
@@ -167,7 +147,7 @@ def main() -> None:
                     lambda: subprocess.run(
                         [program, "ls", "--json", many], check=True, stdout=subprocess.DEVNULL
                     )
-                )
+                )[0]
                 for _ in range(options.runs)
             ],
         )
@@ -176,7 +156,7 @@ def main() -> None:
             for step in range(1, 11):
                 checkpoints.save(step, {"weight": torch.zeros(16), "step": step})
         sound = statistics.median(resume_once(few, directory, 0) for _ in range(options.runs))
-        report(
+        report_duration(
             f"series: resume past {BAD} damaged ones, more than past none",
             0.100,
             [max(1e-9, resume_once(few, directory, BAD) - sound) for _ in range(options.runs)],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch_support.py -- clocks, caches and plain reads for the measurements in Python."""
 import glob
+import json
 import mmap
 import os
 import shutil
@@ -47,3 +48,10 @@ def plain_read(path):
     with open(path, "rb", buffering=0) as file:
         while file.readinto(buffer):
             pass
+
+
+def report_duration(what, goal, seconds):
+    """A row for bench/run that is compared with nothing but its goal."""
+    row = {"what": what, "kind": "duration", "goal": goal, "bytes": 0, "ours": seconds, "reference": "",
+           "theirs": None}
+    print(json.dumps(row), flush=True)

@@ -109,7 +109,7 @@ class DiffOptions(Structure):
         ("struct_size", Size),
         ("threads", Uint32),
         ("flags", Uint32),
-        ("on_progress", CFUNCTYPE(None, Pointer, Uint64, Uint64)),
+        ("on_progress", OnProgress),
         ("context", Pointer),
         ("cancel", POINTER(Bool)),
     ]

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "model/cast.h"
+#include "model/number.h"
 
 #define BATCH 1024u
 #define LANES 4u
@@ -120,40 +121,16 @@ static void add_double(struct summary *s, double x)
     }
 }
 
-static double load_integer(enum sidestep_dtype dtype, const unsigned char *at)
-{
-    uint64_t bits = 0;
-    size_t size = sidestep_dtype_size(dtype);
-
-    memcpy(&bits, at, size);
-    switch (dtype) {
-    case SIDESTEP_INT8:
-        return (double)(int8_t)bits;
-    case SIDESTEP_INT16:
-        return (double)(int16_t)bits;
-    case SIDESTEP_INT32:
-        return (double)(int32_t)bits;
-    case SIDESTEP_INT64:
-        return (double)(int64_t)bits;
-    default:
-        return (double)bits;
-    }
-}
-
 /* An element with two parts: is either NaN, or infinite? */
 static void add_complex(struct summary *s, enum sidestep_dtype dtype, const unsigned char *at,
                         size_t count)
 {
-    size_t part = sidestep_dtype_size(dtype) / 2;
-    enum sidestep_dtype type = dtype == SIDESTEP_COMPLEX128   ? SIDESTEP_FLOAT64
-                               : dtype == SIDESTEP_COMPLEX64  ? SIDESTEP_FLOAT32
-                               : dtype == SIDESTEP_BCOMPLEX32 ? SIDESTEP_BFLOAT16
-                                                              : SIDESTEP_FLOAT16;
+    size_t size = sidestep_dtype_size(dtype);
 
     for (size_t i = 0; i < count; i++) {
         double x[2];
 
-        (void)cast_elements(type, at + 2 * i * part, SIDESTEP_FLOAT64, x, 2);
+        number_read(dtype, at + i * size, 1, &x[0], &x[1]);
         bool nan = x[0] != x[0] || x[1] != x[1], inf = isinf(x[0]) || isinf(x[1]);
         s->nans += nan;
         s->infs += inf && !nan;
@@ -175,12 +152,10 @@ void summary_add(struct summary *s, enum sidestep_dtype dtype, const void *bytes
         (void)cast_elements(dtype, at, SIDESTEP_FLOAT32, floats, n);
         add_floats(s, floats, n);
     }
-    for (size_t i = 0; shape == INTEGER && i < count; i++)
-        add_double(s, load_integer(dtype, at + i * size));
-    for (size_t i = 0; (shape == DOUBLE || shape == FLOAT) && i < count; i++) {
+    for (size_t i = 0; (shape != COMPLEX && shape != NOT_A_NUMBER) && i < count; i++) {
         double x;
 
-        (void)cast_elements(dtype, at + i * size, SIDESTEP_FLOAT64, &x, 1);
+        number_read(dtype, at + i * size, 1, &x, NULL);
         add_double(s, x);
     }
 }
