@@ -60,10 +60,10 @@ static enum sidestep_status open_file(struct reader *r, const char *path, const 
     size_t existing;
 
     TRY(open_place(r, path, &dir, &file->name, err));
+    size_t number = r->file_count++; /* it is closed with the reader, also if it is half open */
     TRY(reader_file_open(r, file, dir, flags, err));
     /* Items name their file as the user knows it, whatever it is called where it really lies. */
-    TRY(table_insert(&r->file_names, shown, r->file_count, &existing, err));
-    r->file_count++;
+    TRY(table_insert(&r->file_names, shown, number, &existing, err));
     *out = file;
     return SIDESTEP_OK;
 }

@@ -405,7 +405,7 @@ static void locks_exclude_other_handles(void **state)
     OWNED_FILE *first = NULL, *second = NULL, *third = NULL;
 
     if (b->kind == CUSTOM) {
-        print_message("# the skeleton has no locks\n");
+        print_message("skipped: the skeleton has no locks\n");
         skip();
     }
     assert_ok(store_file_create(b->root, "f", 0, &first, &b->err));
