@@ -256,7 +256,9 @@ static bool resume(struct history *h, int64_t expected)
     seen.resumes += expected >= 0;
     for (size_t i = 0; i < h->count; i++)
         if (h->told[i].is_damaged && h->told[i].step > step && !h->told[i].is_left) {
-            h->told[i].is_there = h->told[i].is_damaged = false; /* set aside */
+            /* Set aside; or left where it is, if nobody can tell any more whose it was. */
+            h->told[i].is_there = false;
+            h->told[i].is_left = true;
             seen.set_aside++;
         }
     return true;
