@@ -538,8 +538,8 @@ enum sidestep_io {
  * Under write protection, when copies are made in the background.  Ahead of the disk: a trainer
  * that soon writes to the state again finds it copied already, and waits for nothing; it takes
  * memory for what the disk has not written yet, up to pool_bytes.  Or only when the disk is ready
- * for them, or the trainer writes: that takes 64 MiB, whatever the size, and large tensors are
- * written straight from their memory, where their addresses allow it.
+ * for them, or the trainer writes: that takes 64 MiB, whatever the size, and tensors of
+ * more than 1 MiB that are contiguous are written straight from their memory.
  */
 enum sidestep_copy_ahead {
     SIDESTEP_COPY_AHEAD_AUTO, /* from the start if the last saves showed that the trainer writes

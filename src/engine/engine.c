@@ -213,6 +213,7 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
         return FAIL(err, SIDESTEP_EINVAL, "state is NULL");
     if (engine->last != NULL)
         save_join(engine->last); /* it uses the pool */
+    (void)devices_look(&engine->devices);
     for (size_t i = 0; i < state->count; i++) {
         const struct state_entry *entry = &state->entries[i];
         bytes += entry->is_object ? entry->length

@@ -288,10 +288,17 @@ static void count_hashed(struct pipeline *p, size_t i)
     pthread_cond_broadcast(&p->shared.changed);
 }
 
+/* Locked: has window ${i}'s turn to be hashed come, as far as other windows are concerned? */
+static bool hash_follows(const struct pipeline *p, size_t i)
+{
+    return !image_hashes_after(p->image, i) || p->shared.states[i - 1] >= WINDOW_HASHED;
+}
+
 bool pipeline_may_hash(const struct pipeline *p)
 {
-    return p->shared.hash_next < p->image->window_count &&
-           p->shared.states[p->shared.hash_next] == WINDOW_STAGED;
+    size_t i = p->shared.hash_next;
+
+    return i < p->image->window_count && p->shared.states[i] == WINDOW_STAGED && hash_follows(p, i);
 }
 
 void pipeline_hash_next(struct pipeline *p)
@@ -336,7 +343,7 @@ static bool next_is_live(const struct writer *writer)
     size_t i = p->shared.hash_next;
 
     return i == p->shared.stage_next && i - p->shared.write_next < PIPELINE_LIVE_AHEAD &&
-           is_live(writer, i);
+           is_live(writer, i) && hash_follows(p, i);
 }
 
 /* Locked: take window ${i} for that; the lock is released meanwhile. */

@@ -68,6 +68,7 @@ enum sidestep_status place_begin(struct devices *devices, struct sidestep_state_
     bool used[DEVICE_MAX] = {false};
 
     *away = false;
+    (void)devices_look(devices);
     for (size_t i = 0; i < state->count; i++) {
         TRY(find_entry(devices, &state->entries[i], err));
         if (state->entries[i].on_device != 0)

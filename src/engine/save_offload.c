@@ -134,6 +134,8 @@ int32_t sidestep_device_of(const void *address)
     struct devices devices = {0};
     int32_t device = -1;
 
+    if (!devices_look(&devices))
+        return -1;
     (void)devices_find(&devices, (uint64_t)(uintptr_t)address, 1, &device, NULL);
     devices_close(&devices);
     return device;

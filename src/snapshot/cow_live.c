@@ -78,19 +78,18 @@ static enum sidestep_status hash_live(struct cow *cow, struct image *image, size
     uint8_t *bounce = cow->bounces + number * COW_BOUNCE_BYTES;
     enum sidestep_status status = SIDESTEP_OK;
     const char *name = image->items[image->windows[i].first_item].footer.name;
-    uint64_t bytes, block = 0;
+    uint64_t memory = (uint64_t)(uintptr_t)cow_live_memory(cow, image, i), bytes;
 
-    for (uint64_t at = (uint64_t)(uintptr_t)cow_live_memory(cow, image, i);
-         status == SIDESTEP_OK && (bytes = image_inner_block_bytes(image, i, block)) != 0;
+    for (uint64_t at = 0; status == SIDESTEP_OK && (bytes = image_inner_stretch(image, i, at)) != 0;
          at += bytes) {
-        int failed = cow_read(bounce, at, bytes);
+        int failed = cow_read(bounce, memory + at, bytes);
         if (failed != 0)
             status = error_set(err, SIDESTEP_EIO, failed, HERE,
                                "read memory at 0x%llx of '%s', which must stay until the save has "
                                "RELEASED it",
-                               (unsigned long long)at, name);
+                               (unsigned long long)(memory + at), name);
         else
-            image_hash_inner(image, i, block++, bounce);
+            image_hash_inner(image, i, at, bounce);
     }
     pthread_mutex_lock(&cow->shared.lock);
     cow_free_bounce(cow, number);

@@ -38,12 +38,12 @@ struct devices {
 };
 
 /* Has the program a driver (by now)?  False, with devices->refused.status set: one that we cannot
- * use. */
+ * use.  Once per call of the program's: the loader looks through all of its folders. */
 bool devices_look(struct devices *devices);
 void devices_close(struct devices *devices);
 
-/* Where ${bytes} at ${address} lie: a device, or -1: in host memory.  EINVAL: part of it is not
- * there, or on another device. */
+/* Where ${bytes} at ${address} lie, as far as devices_look() knew: a device, or -1: in host memory.
+ * EINVAL: part of it is not there, or on another device. */
 enum sidestep_status devices_find(struct devices *devices, uint64_t address, uint64_t bytes,
                                   int32_t *device, struct sidestep_error *err);
 /* Context and streams of ${device}, for the engine's life. */

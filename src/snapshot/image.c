@@ -33,6 +33,32 @@ uint64_t image_place(const struct footer_item *f, uint64_t at)
     return round_up(at + f->data_offset, IMAGE_ALIGN) - f->data_offset;
 }
 
+static uint64_t into_page(const struct image_item *item)
+{
+    return (uint64_t)(uintptr_t)item->entry->data % IMAGE_ALIGN;
+}
+
+/* Is item ${i} to be written from where it lies in memory?  No block of it goes through two seams:
+ * the first one may be cut at its beginning, or at its end. */
+static bool is_by_address(const struct image *image, size_t i)
+{
+    const struct image_item *item = &image->items[i];
+    uint64_t bytes = item->footer.data_bytes;
+
+    return image->cut_at_data && bytes >= IMAGE_LARGE_BYTES && image_is_plain(image, i) &&
+           (into_page(item) == 0 || bytes >= HASH_BLOCK_BYTES + IMAGE_ALIGN);
+}
+
+/* The same for an item whose pages in the file are to be those in memory. */
+static uint64_t place_by_address(const struct image_item *item, uint64_t at)
+{
+    uint64_t data = round_down(at + item->footer.data_offset, IMAGE_ALIGN) + into_page(item);
+
+    if (data < at + item->footer.data_offset)
+        data += IMAGE_ALIGN;
+    return data - item->footer.data_offset;
+}
+
 static enum sidestep_status new_hashes(struct arena *arena, struct image_item *item,
                                        struct sidestep_error *err)
 {
@@ -158,27 +184,67 @@ struct cutter {
     struct image *image;
     uint64_t begin;
     size_t first_item;
+    struct image_seam *opens;
 };
 
-/* Close it at ${end}, a multiple of IMAGE_ALIGN; the next one starts with item ${next_first}. */
-static void cut(struct cutter *c, uint64_t end, size_t next_first)
+/* The seam that a cut at ${end} makes in item ${i}; NULL: it does not go through a block. */
+static struct image_seam *sew(const struct cutter *c, uint64_t end, size_t i)
+{
+    struct image_item *item = &c->image->items[i];
+    uint64_t data = item->footer.offset + item->footer.data_offset;
+    uint64_t data_bytes = item->footer.data_bytes;
+
+    if (end <= data || end >= data + data_bytes || (end - data) % HASH_BLOCK_BYTES == 0)
+        return NULL;
+    uint64_t at = end - data, left = at % HASH_BLOCK_BYTES;
+    uint64_t right = min_u64(HASH_BLOCK_BYTES - left, data_bytes - at);
+    struct image_seam *seam = &c->image->seams[c->image->seam_count++];
+    seam->item = item;
+    seam->at = at;
+    seam->at_beginning = right >= IMAGE_ALIGN;
+    seam->bytes = (uint32_t)(seam->at_beginning ? left : right);
+    assert(seam->bytes < IMAGE_ALIGN);
+    return seam;
+}
+
+static void cut_with(struct cutter *c, uint64_t end, size_t next_first, struct image_seam *closes)
 {
     assert(end % IMAGE_ALIGN == 0 && end - c->begin <= IMAGE_WINDOW_MAX_BYTES);
-    if (end > c->begin)
-        c->image->windows[c->image->window_count++] = (struct image_window){
-            .offset = c->begin, .bytes = end - c->begin, .first_item = c->first_item};
+    c->image->windows[c->image->window_count++] = (struct image_window){.offset = c->begin,
+                                                                        .bytes = end - c->begin,
+                                                                        .first_item = c->first_item,
+                                                                        .opens = c->opens,
+                                                                        .closes = closes};
+    c->opens = closes;
     c->begin = end;
     c->first_item = next_first;
 }
 
-/* Between the blocks of a large item, whose data starts at a multiple of IMAGE_ALIGN; its head and
- * its first block stay together: what is known of an item begins with some of its data. */
+/* Close it at ${end}, a multiple of IMAGE_ALIGN; the next one starts with item ${next_first}. */
+static void cut(struct cutter *c, uint64_t end, size_t next_first)
+{
+    if (end > c->begin)
+        cut_with(c, end, next_first, NULL);
+    c->first_item = next_first;
+}
+
+/* The same in item ${i}, which has its place. */
+static void cut_inside(struct cutter *c, uint64_t end, size_t i)
+{
+    if (end > c->begin)
+        cut_with(c, end, i, sew(c, end, i));
+    c->first_item = i;
+}
+
+/* At the page in which a block begins, of a large item; its head and its first block stay together
+ * unless they are cut apart before: what is known of an item begins with some of its data. */
 static void cut_blocks(struct cutter *c, const struct footer_item *f, size_t i)
 {
     for (uint64_t block = 1; block < f->block_count; block++) {
-        uint64_t at = f->offset + f->data_offset + block * HASH_BLOCK_BYTES;
-        if (at - c->begin >= IMAGE_WINDOW_BYTES)
-            cut(c, at, i);
+        uint64_t at =
+            round_down(f->offset + f->data_offset + block * HASH_BLOCK_BYTES, IMAGE_ALIGN);
+        if (at - c->begin + IMAGE_ALIGN >= IMAGE_WINDOW_BYTES)
+            cut_inside(c, at, i);
     }
 }
 
@@ -191,24 +257,34 @@ static size_t most_windows(const struct image *image)
         bytes += image->items[i].footer.bytes + IMAGE_ALIGN;
         large += image->items[i].footer.data_bytes >= IMAGE_LARGE_BYTES;
     }
-    return bytes / IMAGE_WINDOW_BYTES + 2 + (image->cut_at_data ? 2 * large : 0);
+    return bytes / (IMAGE_WINDOW_BYTES - IMAGE_ALIGN) + 2 + (image->cut_at_data ? 2 * large : 0);
 }
 
 /* The windows of a large item. */
 static void cut_large(struct cutter *c, const struct footer_item *f, size_t i)
 {
     uint64_t data = f->offset + f->data_offset;
-    bool at_data = c->image->cut_at_data && !f->is_object;
+    bool by_address = is_by_address(c->image, i);
 
-    if (at_data)
-        cut(c, data, i);
+    if (by_address)
+        cut_inside(c, round_up(data, IMAGE_ALIGN), i);
     cut_blocks(c, f, i);
-    if (!at_data)
-        return;
-    uint64_t whole = f->data_bytes % IMAGE_ALIGN == 0 ? f->data_bytes
-                                                      : round_down(f->data_bytes, HASH_BLOCK_BYTES);
-    if (data + whole > c->begin)
-        cut(c, data + whole, i);
+    uint64_t end = round_down(data + f->data_bytes, IMAGE_ALIGN);
+    if (by_address)
+        cut_inside(c, end, i);
+}
+
+/* Room for what is kept of blocks that go through two windows. */
+static enum sidestep_status make_seams(struct image *image, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < image->seam_count; i++) {
+        struct image_seam *seam = &image->seams[i];
+        seam->lesser = arena_new(&image->objects, seam->bytes, 1);
+        seam->stream = hash_stream_new();
+        if (seam->lesser == NULL || seam->stream == NULL)
+            return image_memory(err);
+    }
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status place_items(struct image *image, struct sidestep_error *err)
@@ -218,7 +294,8 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
     size_t most = most_windows(image);
 
     image->windows = arena_new(&image->objects, most, sizeof(*image->windows));
-    if (image->windows == NULL)
+    image->seams = arena_new(&image->objects, image->cut_at_data ? most : 1, sizeof(*image->seams));
+    if (image->windows == NULL || image->seams == NULL)
         return image_memory(err);
     for (size_t i = 0; i < image->count; i++) {
         struct footer_item *f = &image->items[i].footer;
@@ -226,7 +303,8 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
             at = round_up(at, IMAGE_ALIGN);
             cut(&c, at, i);
         }
-        f->offset = image_place(f, at);
+        f->offset =
+            is_by_address(image, i) ? place_by_address(&image->items[i], at) : image_place(f, at);
         if (f->data_bytes >= IMAGE_LARGE_BYTES)
             cut_large(&c, f, i);
         at = f->offset + f->bytes;
@@ -234,22 +312,32 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
     image->body_bytes = round_up(at, IMAGE_ALIGN);
     cut(&c, image->body_bytes, image->count);
     assert(image->window_count <= most);
-    return SIDESTEP_OK;
+    return make_seams(image, err);
+}
+
+/* What image_bind() made. */
+static void unbind(struct image *image)
+{
+    for (size_t i = 0; i < image->seam_count; i++)
+        hash_stream_free(image->seams[i].stream);
+    arena_release(&image->objects);
+    image->windows = NULL;
+    image->window_count = 0;
+    image->seams = NULL;
+    image->seam_count = 0;
 }
 
 enum sidestep_status image_bind(struct image *image, const struct save_plan *plan,
                                 const struct sidestep_state_dict *state, struct sidestep_error *err)
 {
-    arena_release(&image->objects);
-    image->windows = NULL;
-    image->window_count = 0;
+    unbind(image);
     TRY(bind_items(image, plan, state, err));
     return place_items(image, err);
 }
 
 void image_release(struct image *image)
 {
+    unbind(image);
     arena_release(&image->arena);
-    arena_release(&image->objects);
     *image = (struct image){0};
 }

@@ -5,11 +5,19 @@
  *
  * A window is a stretch of the file that starts and ends at a multiple of 4096 and is written with
  * one request.  Windows are cut only where an item starts, or between two hash blocks of a large
- * item, so every block lies in one window, or (cut_at_data) where the data of a large item begins,
- * or ends with a page.  Gaps are zero.
+ * item, so every block lies in one window.  Gaps are zero.
+ *
+ * For what is to be written from where it lies in memory (cut_at_data), the data of a large tensor
+ * is placed where its offset in the file and its address agree modulo 4096: then the pages of the
+ * one are the pages of the other, wherever the allocator puts tensors (torch: 64 bytes into a
+ * page).  Windows are then also cut at the first and behind the last whole page of its data, and at
+ * the page in which a block begins.  Such a cut may go through a block: a seam.  Each of the two
+ * windows hashes what it has of the block, as it is written, and the later of them joins the two.
  */
 #ifndef SNAPSHOT_IMAGE_H
 #define SNAPSHOT_IMAGE_H
+
+#include <stdatomic.h>
 
 #include "base/memory.h"
 #include "codec/hash.h"
@@ -18,7 +26,7 @@
 #include "model/state_dict.h"
 #include "plan/save_plan.h"
 
-#define IMAGE_ALIGN ((uint64_t)4096)           /* of windows, and of large items' data */
+#define IMAGE_ALIGN ((uint64_t)4096)           /* of windows; else of large items' data, too */
 #define IMAGE_SMALL_ALIGN ((uint64_t)64)       /* of other items */
 #define IMAGE_LARGE_BYTES ((uint64_t)1 << 20)  /* from here an item is large */
 #define IMAGE_WINDOW_BYTES ((uint64_t)4 << 20) /* a window is cut at the first place after this */
@@ -37,10 +45,25 @@ struct image_item {
     const uint8_t *aside;   /* ... but for what was put aside, in one piece, or NULL */
 };
 
+/* Where a window ends in the midst of a block, at most a page behind its beginning or before its
+ * end: the lesser part of the block is kept until the other can be hashed with it. */
+struct image_seam {
+    struct image_item *item;
+    uint64_t at;                /* in the item's data */
+    bool at_beginning;          /* the lesser part comes first */
+    uint32_t bytes;             /* of the lesser part ... */
+    uint8_t *lesser;            /* ... which are kept here */
+    struct hash_stream *stream; /* of the block */
+    uint32_t crc;               /* of the part that comes first */
+    atomic_uint parts;          /* that are hashed */
+};
+
 struct image_window {
     uint64_t offset;
     uint64_t bytes;
-    size_t first_item; /* the first that has a byte in it */
+    size_t first_item;         /* the first that has a byte in it */
+    struct image_seam *opens;  /* at its beginning, or NULL */
+    struct image_seam *closes; /* at its end, or NULL */
 };
 
 struct image {
@@ -51,9 +74,11 @@ struct image {
     size_t tensor_count; /* tensors come first */
     struct image_window *windows;
     size_t window_count;
+    struct image_seam *seams;
+    size_t seam_count;
     uint64_t body_bytes; /* where the footer starts: a multiple of IMAGE_ALIGN */
-    /* Set before image_bind(): windows are also cut where large tensors' data begins and ends, so
-     * that most of them are inner ones. */
+    /* Set before image_bind(): large tensors lie, and windows are cut, so that most windows are
+     * inner ones, and whole pages in memory. */
     bool cut_at_data;
     bool away; /* some items are: windows have places of their own before they are staged */
 };
@@ -112,10 +137,13 @@ bool image_reaches(const struct image *image, size_t i, size_t k);
  * its data on.  As all that happens in the background, it does not look at ${entry}, which the
  * caller may have freed. */
 bool image_is_inner(const struct image *image, size_t i, size_t *k, uint64_t *begin);
-/* Hash block ${block}, counted from 0, of inner window ${i}, a copy of which is at ${bytes}. */
-void image_hash_inner(struct image *image, size_t i, uint64_t block, const uint8_t *bytes);
-/* The bytes of that block; 0: there is none. */
-uint64_t image_inner_block_bytes(const struct image *image, size_t i, uint64_t block);
+/* The bytes of inner window ${i} from byte ${at} of it on that are, or may be, hashed at once: no
+ * more than a block; 0: it ends there. */
+uint64_t image_inner_stretch(const struct image *image, size_t i, uint64_t at);
+/* Hash them; a copy is at ${bytes}. */
+void image_hash_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
+/* Must the window before ${i} be hashed before it?  They are short. */
+bool image_hashes_after(const struct image *image, size_t i);
 /* Hash the blocks of window ${i}.  Any thread, once per window. */
 void image_hash(struct image *image, size_t i, const uint8_t *buffer);
 /* Put the tails of the items that end in window ${i} into ${buffer}.  All windows up to ${i} have

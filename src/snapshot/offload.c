@@ -194,6 +194,7 @@ enum sidestep_status offload_look(struct offload *o, struct image *image,
     o->lanes = arena_new(&o->arena, DEVICE_MAX, sizeof(*o->lanes));
     if (o->item_lanes == NULL || o->lanes == NULL)
         return offload_memory(err);
+    (void)devices_look(o->devices);
     for (size_t k = 0; k < image->count; k++)
         TRY(look_at_item(o, k, err));
     if (o->bytes == 0)

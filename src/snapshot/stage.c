@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stage.c -- see image.h: filling, hashing and finishing windows.  The copy that the trainer waits
+/* stage.c -- see image.h: filling and finishing windows.  The copy that the trainer waits
  * for is image_stage(); all else happens behind its back. */
 #include "snapshot/image.h"
 
@@ -222,49 +222,6 @@ bool image_is_inner(const struct image *image, size_t i, size_t *k, uint64_t *be
     *k = w->first_item;
     *begin = part.begin;
     return !f->is_object && part.end - part.begin == w->bytes;
-}
-
-uint64_t image_inner_block_bytes(const struct image *image, size_t i, uint64_t block)
-{
-    uint64_t begin = block * HASH_BLOCK_BYTES, bytes = image->windows[i].bytes;
-
-    return begin < bytes ? min_u64(HASH_BLOCK_BYTES, bytes - begin) : 0;
-}
-
-/* Bytes [at, at + length) of an item's data, a block, are at ${bytes}. */
-static void hash_one(struct image_item *item, uint64_t at, const uint8_t *bytes, uint64_t length)
-{
-    uint64_t block = at / HASH_BLOCK_BYTES;
-
-    if (at == 0)
-        memcpy(item->first_bytes, bytes, min_u64(sizeof(item->first_bytes), length));
-    item->blocks[block] = hash_block(bytes, length);
-    if (!item->footer.is_object)
-        item->crcs[block] = hash_crc32(0, bytes, length);
-}
-
-void image_hash_inner(struct image *image, size_t i, uint64_t block, const uint8_t *bytes)
-{
-    const struct image_window *w = &image->windows[i];
-    struct image_item *item = &image->items[w->first_item];
-
-    hash_one(item, data_part(w, &item->footer).begin + block * HASH_BLOCK_BYTES, bytes,
-             image_inner_block_bytes(image, i, block));
-}
-
-void image_hash(struct image *image, size_t i, const uint8_t *buffer)
-{
-    const struct image_window *w = &image->windows[i];
-
-    for (size_t k = w->first_item; reaches(image, w, k); k++) {
-        struct image_item *item = &image->items[k];
-        struct part part = data_part(w, &item->footer);
-
-        assert(part.begin % HASH_BLOCK_BYTES == 0);
-        for (uint64_t at = part.begin; at < part.end; at += HASH_BLOCK_BYTES)
-            hash_one(item, at, buffer + part.at + (at - part.begin),
-                     min_u64(HASH_BLOCK_BYTES, part.end - at));
-    }
 }
 
 static uint32_t join_crcs(const struct image_item *item)

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* image_test.c -- where items and windows of a shard file lie, and that hashes come out the same
+ * however windows cut the blocks, in whatever order they are hashed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <cmocka.h>
+
+#include "base/buffer.h"
+#include "base/checked.h"
+#include "base/fault.h"
+#include "snapshot/image.h"
+#include "support/prng.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define MEMORY_BYTES (24 * MIB)
+#define MAX_WINDOWS 64
+
+static uint8_t *memory;
+
+/* Tensors of bytes, at so many bytes into ${memory}. */
+struct tensor {
+    uint64_t at;
+    uint64_t bytes;
+};
+
+static const struct tensor tensors[] = {
+    {64, MIB + 4096},        {2 * MIB + 1, 5 * MIB + 4095}, {8 * MIB + 100, 3000},
+    {9 * MIB, 4 * MIB + 17}, {14 * MIB + 64, MIB},          {16 * MIB + 4095, 7 * MIB},
+};
+#define COUNT (sizeof(tensors) / sizeof(tensors[0]))
+
+static void make_state(struct sidestep_state_dict **state, uint64_t shift)
+{
+    assert_int_equal(sidestep_state_dict_new(state, NULL), SIDESTEP_OK);
+    for (size_t i = 0; i < COUNT; i++) {
+        struct sidestep_tensor tensor = SIDESTEP_TENSOR_INIT;
+        const int64_t length = (int64_t)tensors[i].bytes;
+        char name[16];
+        snprintf(name, sizeof(name), "t%zu", i);
+        tensor.name = name;
+        tensor.dtype = SIDESTEP_UINT8;
+        tensor.ndim = 1;
+        tensor.shape = &length;
+        tensor.data = memory + tensors[i].at + shift;
+        assert_int_equal(sidestep_state_dict_add_tensor(*state, &tensor, NULL), SIDESTEP_OK);
+    }
+}
+
+static void make_plan(const struct sidestep_state_dict *state, struct save_plan *plan)
+{
+    OWNED_BUFFER table = {0};
+    OWNED_BUFFER plans = {0};
+    size_t size = 0;
+
+    assert_int_equal(save_plan_table_encode(state, &table, NULL), SIDESTEP_OK);
+    const void *bytes = table.bytes;
+    assert_int_equal(save_plan_build(&bytes, &table.length, 1, &plans, &size, NULL), SIDESTEP_OK);
+    assert_int_equal(save_plan_decode(plans.bytes, size, state, plan, NULL), SIDESTEP_OK);
+}
+
+/* One state, its image, and the file that the image becomes. */
+struct filled {
+    struct sidestep_state_dict *state;
+    struct save_plan plan;
+    struct image image;
+    uint8_t *file;
+};
+
+static void open_image(struct filled *f, uint64_t shift, bool cut_at_data)
+{
+    *f = (struct filled){0};
+    make_state(&f->state, shift);
+    make_plan(f->state, &f->plan);
+    f->image.cut_at_data = cut_at_data;
+    assert_int_equal(image_build(&f->image, &f->plan, f->state, NULL), SIDESTEP_OK);
+    f->image.cut_at_data = cut_at_data;
+    assert_int_equal(image_bind(&f->image, &f->plan, f->state, NULL), SIDESTEP_OK);
+    assert_true(f->image.window_count <= MAX_WINDOWS);
+    f->file = malloc(f->image.body_bytes);
+    assert_non_null(f->file);
+}
+
+static void close_image(struct filled *f)
+{
+    free(f->file);
+    image_release(&f->image);
+    save_plan_release(&f->plan);
+    sidestep_state_dict_free(&f->state);
+}
+
+static void hash_window(struct filled *f, size_t i, bool in_place)
+{
+    const uint8_t *bytes = f->file + f->image.windows[i].offset;
+    uint64_t begin, at = 0, length;
+    size_t k;
+
+    if (!in_place || !image_is_inner(&f->image, i, &k, &begin)) {
+        image_hash(&f->image, i, bytes);
+        return;
+    }
+    for (; (length = image_inner_stretch(&f->image, i, at)) != 0; at += length)
+        image_hash_inner(&f->image, i, at, bytes + at);
+    assert_int_equal(at, f->image.windows[i].bytes);
+}
+
+/* In any order that the image allows. */
+static void hash_all(struct filled *f, struct prng *prng)
+{
+    bool done[MAX_WINDOWS] = {false};
+    size_t left = f->image.window_count;
+
+    while (left != 0) {
+        size_t i = (size_t)prng_below(prng, f->image.window_count);
+        if (done[i] || (image_hashes_after(&f->image, i) && !done[i - 1]))
+            continue;
+        hash_window(f, i, prng_below(prng, 2) != 0);
+        done[i] = true;
+        left--;
+    }
+}
+
+static void expect_windows(const struct image *image)
+{
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < image->window_count; i++) {
+        const struct image_window *w = &image->windows[i];
+        assert_int_equal(w->offset, at);
+        assert_true(w->bytes != 0 && w->bytes % IMAGE_ALIGN == 0);
+        assert_true(w->bytes <= IMAGE_WINDOW_MAX_BYTES);
+        at += w->bytes;
+    }
+    assert_int_equal(at, image->body_bytes);
+}
+
+static void expect_item(const struct filled *f, size_t i, uint64_t shift)
+{
+    const struct image_item *item = &f->image.items[i];
+    const struct footer_item *footer = &item->footer;
+    const uint8_t *data = memory + tensors[i].at + shift;
+    struct source file = source_over_memory(f->file, f->image.body_bytes);
+    struct archive_tensor tensor;
+
+    assert_int_equal(archive_tensor_read(&file, footer->offset, footer->bytes, &tensor, NULL),
+                     SIDESTEP_OK);
+    assert_int_equal(tensor.data_bytes, tensors[i].bytes);
+    assert_int_equal(tensor.data_crc, hash_crc32(0, data, tensors[i].bytes));
+    assert_memory_equal(f->file + footer->offset + footer->data_offset, data, tensors[i].bytes);
+    assert_memory_equal(item->first_bytes, data, sizeof(item->first_bytes));
+    for (uint64_t block = 0; block < footer->block_count; block++) {
+        uint64_t begin = block * HASH_BLOCK_BYTES;
+        assert_int_equal(
+            item->blocks[block],
+            hash_block(data + begin, min_u64(HASH_BLOCK_BYTES, tensors[i].bytes - begin)));
+    }
+}
+
+/* Bytes of item ${k} in windows that are all its data; in the file as in memory, page by page. */
+static uint64_t inner_bytes(const struct filled *f, size_t k, uint64_t shift)
+{
+    uint64_t bytes = 0, begin;
+    size_t item;
+
+    for (size_t i = 0; i < f->image.window_count; i++)
+        if (image_is_inner(&f->image, i, &item, &begin) && item == k) {
+            assert_int_equal(
+                (uint64_t)(uintptr_t)(memory + tensors[k].at + shift + begin) % IMAGE_ALIGN, 0);
+            bytes += f->image.windows[i].bytes;
+        }
+    return bytes;
+}
+
+static void fill_and_check(uint64_t shift, bool cut_at_data, struct prng *prng)
+{
+    struct filled f;
+
+    open_image(&f, shift, cut_at_data);
+    expect_windows(&f.image);
+    for (size_t i = 0; i < f.image.window_count; i++)
+        assert_int_equal(image_stage(&f.image, i, f.file + f.image.windows[i].offset, NULL),
+                         SIDESTEP_OK);
+    hash_all(&f, prng);
+    for (size_t i = 0; i < f.image.window_count; i++)
+        assert_int_equal(image_finish(&f.image, i, f.file + f.image.windows[i].offset, NULL),
+                         SIDESTEP_OK);
+    for (size_t i = 0; i < COUNT; i++)
+        expect_item(&f, i, shift);
+    assert_int_equal(f.image.seam_count != 0, cut_at_data);
+    close_image(&f);
+}
+
+static void hashes_are_those_of_the_bytes(void **state)
+{
+    struct prng prng = prng_new(5);
+
+    (void)state;
+    for (uint64_t round = 0; round < 12; round++) {
+        fill_and_check(0, true, &prng);
+        fill_and_check(1 + prng_below(&prng, 4096), true, &prng);
+    }
+    fill_and_check(0, false, &prng);
+}
+
+/* Of all that is large enough, but the first and the last page. */
+static void pages_of_the_file_are_pages_of_memory(void **state)
+{
+    (void)state;
+    for (uint64_t shift = 0; shift < 8192; shift += 577) {
+        struct filled f;
+        open_image(&f, shift, true);
+        for (size_t k = 0; k < COUNT; k++) {
+            uint64_t begin = (uint64_t)(uintptr_t)memory + tensors[k].at + shift;
+            uint64_t whole =
+                round_down(begin + tensors[k].bytes, IMAGE_ALIGN) - round_up(begin, IMAGE_ALIGN);
+            if (tensors[k].bytes >= MIB + IMAGE_ALIGN)
+                assert_int_equal(inner_bytes(&f, k, shift), whole);
+        }
+        close_image(&f);
+    }
+}
+
+/* The same state elsewhere: another layout, of the same image. */
+static void addresses_may_change(void **state)
+{
+    struct sidestep_state_dict *elsewhere = NULL;
+    struct filled f;
+
+    (void)state;
+    open_image(&f, 0, true);
+    make_state(&elsewhere, 640);
+    assert_int_equal(image_bind(&f.image, &f.plan, elsewhere, NULL), SIDESTEP_OK);
+    expect_windows(&f.image);
+    assert_true(inner_bytes(&f, 1, 640) > 4 * MIB);
+    close_image(&f);
+    sidestep_state_dict_free(&elsewhere);
+}
+
+static void memory_may_be_short(void **state)
+{
+    struct filled f;
+    unsigned long nth = 0;
+    enum sidestep_status status;
+
+    (void)state;
+    open_image(&f, 0, true);
+    do {
+        fault_arm("memory", ++nth, false, ENOMEM);
+        status = image_bind(&f.image, &f.plan, f.state, NULL);
+        assert_true(status == SIDESTEP_OK || status == SIDESTEP_ENOMEM);
+    } while (status != SIDESTEP_OK);
+    fault_arm("", 0, false, 0);
+    assert_true(nth > f.image.seam_count);
+    expect_windows(&f.image);
+    close_image(&f);
+}
+
+static int setup(void **state)
+{
+    struct prng prng = prng_new(1);
+
+    (void)state;
+    memory = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return -1;
+    for (uint64_t i = 0; i < MEMORY_BYTES; i += sizeof(uint64_t)) {
+        uint64_t word = prng_next(&prng);
+        memcpy(memory + i, &word, sizeof(word));
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return munmap(memory, MEMORY_BYTES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hashes_are_those_of_the_bytes),
+        cmocka_unit_test(pages_of_the_file_are_pages_of_memory),
+        cmocka_unit_test(addresses_may_change),
+        cmocka_unit_test(memory_may_be_short),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
