@@ -478,6 +478,13 @@ static const char *problem(void)
     return the.problem;
 }
 
+static void forgive(void)
+{
+    pthread_mutex_lock(&the.lock);
+    the.problem = NULL;
+    pthread_mutex_unlock(&the.lock);
+}
+
 static struct standin_left left(void)
 {
     struct standin_left left = {0};
@@ -523,6 +530,7 @@ EXPORT const struct standin *standin_get(void)
         .slow = slow,
         .limit_pinned = limit_pinned,
         .problem = problem,
+        .forgive = forgive,
         .left = left,
     };
 

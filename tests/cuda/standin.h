@@ -68,6 +68,7 @@ struct standin {
     void (*limit_pinned)(size_t bytes);
     /* The first misuse, as a sentence, or NULL. */
     const char *(*problem)(void);
+    void (*forgive)(void); /* and look for the next */
     struct standin_left (*left)(void);
 };
 
