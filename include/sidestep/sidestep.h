@@ -684,6 +684,12 @@ SIDESTEP_API enum sidestep_status sidestep_engine_close(struct sidestep_engine *
  * save waits in the call where more than half of the pool would be needed for what is not FENCED.
  *
  * A blocking save, and a load, have ended on the devices when they return.
+ *
+ * To find a missing fence: SIDESTEP_FENCE_DEBUG=MS in the environment of sidestep_engine_open().
+ * What is FENCED is then read in the call, which waits for that, and once more when it was written;
+ * but not before the first sidestep_fence(), or MS milliseconds, have passed: more than a step
+ * takes.  If it has changed, the save fails with SIDESTEP_EINVAL and a tensor's name.  STAGED comes
+ * that much later, sidestep_fence() waits for it on the host, and training is slow.
  */
 
 /** struct sidestep_stream: a stream of a device, as the driver and the runtime know it. */

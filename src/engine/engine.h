@@ -87,6 +87,7 @@ struct sidestep_save {
     pthread_t runner;
     bool has_runner;    /* to be joined */
     bool counted;       /* C: the commit code is done with */
+    bool doubted;       /* promises are looked at before it is STAGED: SIDESTEP_FENCE_DEBUG */
     uint64_t staged_ns; /* when it was STAGED, by the engine's clock */
 
     struct {
@@ -145,6 +146,10 @@ enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, uint64_
 /* Begin to copy what is on devices.  True: the rest is done in the background, and the call may
  * return; else (also if it failed) pipeline_stage() brings them too. */
 bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns);
+
+/* All is staged and written: was what had to wait for a fence left alone?  No-op unless ->doubted.
+ */
+enum sidestep_status save_check_promised(struct sidestep_save *save, struct sidestep_error *err);
 
 /* ---- save_handle.c: the life of a save as others see it ---- */
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/trace.h"
 #include "engine/engine.h"
 
 /* A fence that waits for the last copy to be submitted looks so often whether there will be one. */
@@ -21,6 +22,12 @@ enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, uint64_
     if (pin)
         (void)devices_pin(&engine->devices, &engine->pool);
     return SIDESTEP_OK;
+}
+
+static void tell_staged(struct sidestep_save *save)
+{
+    save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
+    save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
 }
 
 /* All windows are staged; on a thread of the pipeline. */
@@ -39,8 +46,18 @@ static void on_offloaded(void *context)
     info->device_ns = now - save->staged_ns;
     save->staged_ns = now;
     pthread_mutex_unlock(&save->shared.lock);
-    save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
-    save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
+    if (!save->doubted)
+        tell_staged(save);
+}
+
+enum sidestep_status save_check_promised(struct sidestep_save *save, struct sidestep_error *err)
+{
+    if (!save->doubted)
+        return SIDESTEP_OK;
+    TRY(offload_check_promised(&save->engine->offload, err));
+    TRACE(save, "nothing was written to before a fence that had to wait for one");
+    tell_staged(save);
+    return SIDESTEP_OK;
 }
 
 static void describe(struct sidestep_save *save)
@@ -64,10 +81,15 @@ static bool begin(struct sidestep_save *save, bool blocking)
     struct sidestep_engine *engine = save->engine;
     struct pipeline *p = &save->pipeline;
     struct sidestep_error why = {0};
-    enum sidestep_status status;
+    enum sidestep_status status = SIDESTEP_OK;
     uint8_t *aside = NULL;
 
-    if (!p->streamed) {
+    save->doubted = !blocking && engine->offload.promise_ms != 0 && engine->offload.late_bytes != 0;
+    if (save->doubted)
+        status = offload_note_promised(&engine->offload, &why);
+    if (status != SIDESTEP_OK) {
+        /* Nothing has begun. */
+    } else if (!p->streamed) {
         status = offload_begin(&engine->offload, p->pool->bytes, &why);
     } else {
         if (!blocking)
@@ -79,7 +101,9 @@ static bool begin(struct sidestep_save *save, bool blocking)
         offload_settle(&engine->offload);
         pipeline_fail(p, &why);
     }
-    return status == SIDESTEP_OK && !blocking && (!p->streamed || aside != NULL);
+    bool later = status == SIDESTEP_OK && !blocking && (!p->streamed || aside != NULL);
+    save->doubted = save->doubted && later;
+    return later;
 }
 
 /* Protect what is in host memory and may be. */
@@ -175,6 +199,24 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
     return status;
 }
 
+/* What the program has submitted by now is done, and was looked at, before it goes on.  Whether the
+ * save has failed because of that is told to who asks for its end. */
+static enum sidestep_status fence_doubted(struct sidestep_save *save,
+                                          const struct sidestep_stream *stream,
+                                          struct sidestep_error *err)
+{
+    struct offload *offload = &save->engine->offload;
+    enum sidestep_status status = offload_await_stream(offload, stream, err);
+
+    offload_let_check(offload);
+    sidestep_save_hurry(save);
+    pthread_mutex_lock(&save->shared.lock);
+    while (save->shared.state < SIDESTEP_SAVE_STAGED)
+        pthread_cond_wait(&save->shared.changed, &save->shared.lock);
+    pthread_mutex_unlock(&save->shared.lock);
+    return status;
+}
+
 enum sidestep_status sidestep_fence(struct sidestep_save *save,
                                     const struct sidestep_stream *stream,
                                     struct sidestep_error *err)
@@ -186,5 +228,5 @@ enum sidestep_status sidestep_fence(struct sidestep_save *save,
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "stream: reserved is %u", stream->reserved);
     if (save->pipeline.offload == NULL || save_state(save) >= SIDESTEP_SAVE_STAGED)
         return SIDESTEP_OK;
-    return fence(save, stream, err);
+    return save->doubted ? fence_doubted(save, stream, err) : fence(save, stream, err);
 }

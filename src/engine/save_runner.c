@@ -169,6 +169,7 @@ static enum sidestep_status write_shard(struct sidestep_save *save, struct sides
         save->pipeline.bytes_per_second =
             max_u64(1, (uint64_t)((double)total * 1000 / (double)save->options.spread_ms));
     TRY(write_body(save, file, err));
+    TRY(save_check_promised(save, err));
     note_io(save, file);
     pipeline_trim(&save->pipeline);
     TRY(write_footer(save, items, file, err));

@@ -45,7 +45,8 @@ struct device_driver {
 struct device_ops {
     const char *name; /* "CUDA" */
     void (*close)(struct device_driver *driver);
-    /* Needs no context.  range->device is -1 for host memory, and for what is nobody's. */
+    /* Needs no context.  range->device is -1 for host memory, and for what is nobody's.  Fails
+     * where the driver was not started, or has ended. */
     enum sidestep_status (*find)(struct device_driver *driver, uint64_t address,
                                  struct device_range *range, struct sidestep_error *err);
     /* The context that the program has on ${device}; EUNSUPPORTED: it has none. */

@@ -27,7 +27,6 @@ enum {
     CUDA_ERROR_INVALID_VALUE = 1,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NOT_INITIALIZED = 3,
-    CUDA_ERROR_DEINITIALIZED = 4,
     CUDA_ERROR_NO_DEVICE = 100,
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_INVALID_HANDLE = 400,
@@ -167,9 +166,12 @@ static enum sidestep_status cuda_find(struct device_driver *driver, uint64_t add
     *range = (struct device_range){.device = -1};
     /* Plain memory is no error, and has zeroes. */
     cu_result result = cuda->calls.pointer_get(ARRAY_LENGTH(attributes), attributes, data, address);
-    if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_DEINITIALIZED ||
-        result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_VALUE)
+    if (result == CUDA_ERROR_INVALID_VALUE)
         return SIDESTEP_OK;
+    if (result == CUDA_ERROR_NOT_INITIALIZED)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "CUDA was not started in this process (a child of fork() has nothing of its "
+                    "parent's devices: start workers by spawn or exec)");
     if (result != CUDA_SUCCESS)
         return cuda_fail(&cuda->calls, result, "cuPointerGetAttributes", HERE, err);
     if (type != CU_MEMORYTYPE_DEVICE && (managed & 0xff) == 0)

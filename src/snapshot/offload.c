@@ -17,6 +17,7 @@
 void offload_init(struct offload *offload, struct devices *devices)
 {
     offload->devices = devices;
+    offload->promise_ms = offload_promise_ms();
     pthread_mutex_init(&offload->shared.lock, NULL);
     pthread_cond_init(&offload->shared.changed, NULL);
 }

@@ -59,11 +59,14 @@ struct offload {
     uint32_t *stream_events; /* per stream: its event on its lane */
     uint8_t *pool;           /* every window has its place; NULL: they share */
     atomic_bool aside_ready;
+    unsigned promise_ms; /* 0: promises are believed; see offload_check_promised() */
+    uint64_t *digests;   /* per tensor that is late: of what it was in the call */
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         size_t submitted; /* windows, where they share the pool */
         bool all;         /* every copy was submitted */
+        bool fenced;      /* offload_let_check() was called */
     } shared;
 };
 
@@ -97,6 +100,19 @@ bool offload_is_submitted(struct offload *offload, unsigned ms);
  * the caller does, where a stream cannot. */
 enum sidestep_status offload_fence(struct offload *offload, const struct sidestep_stream *stream,
                                    struct sidestep_error *err);
+/* Only where SIDESTEP_FENCE_DEBUG says so (promise_ms): before offload_begin...(), what is late is
+ * read; the caller waits for that, and for the program's streams. */
+enum sidestep_status offload_note_promised(struct offload *offload, struct sidestep_error *err);
+/* Once all is staged: wait until offload_let_check() is called, or for promise_ms, and read it
+ * again.  EINVAL: a tensor has changed. */
+enum sidestep_status offload_check_promised(struct offload *offload, struct sidestep_error *err);
+void offload_let_check(struct offload *offload);
+/* The caller waits for what was submitted to ${stream}, unless it is being captured. */
+enum sidestep_status offload_await_stream(struct offload *offload,
+                                          const struct sidestep_stream *stream,
+                                          struct sidestep_error *err);
+unsigned offload_promise_ms(void); /* as the environment says */
+
 /* Wait for what is in flight; errors do not matter any more. */
 void offload_settle(struct offload *offload);
 

@@ -9,9 +9,8 @@
 
 #define ASIDE_ALIGN ((uint64_t)64)
 
-/* Bytes [begin, end) of the data of item ${k} to ${host}, on its lane, which is entered. */
-static enum sidestep_status submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,
-                                        uint8_t *host, struct sidestep_error *err)
+enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,
+                                         uint8_t *host, struct sidestep_error *err)
 {
     const struct image_item *item = &o->image->items[k];
     struct box_memory memory = state_entry_memory(item->entry);
@@ -72,7 +71,7 @@ static enum sidestep_status submit_item(struct offload *o, size_t k, struct side
 
     for (uint64_t at = 0; at < f->data_bytes;) {
         uint64_t end = min_u64(f->data_bytes, at + OFFLOAD_CHUNK_BYTES - lane->since);
-        TRY(submit_part(o, k, at, end, o->pool + data + at, err));
+        TRY(offload_submit_part(o, k, at, end, o->pool + data + at, err));
         note_windows(o, lane, data + at, data + end);
         lane->since += end - at;
         at = end;
@@ -108,6 +107,7 @@ static void reset(struct offload *o)
     atomic_store(&o->aside_ready, true);
     pthread_mutex_lock(&o->shared.lock);
     o->shared.submitted = 0;
+    o->shared.fenced = false;
     o->shared.all = false;
     pthread_mutex_unlock(&o->shared.lock);
 }
@@ -154,7 +154,7 @@ static enum sidestep_status put_aside(struct offload *o, size_t k, uint8_t *to,
     if (o->item_lanes[k] < 0)
         return image_copy_data(o->image, k, 0, bytes, to, err);
     TRY(devices_enter(o->devices, o->lanes[o->item_lanes[k]].device, &before, err));
-    enum sidestep_status status = submit_part(o, k, 0, bytes, to, err);
+    enum sidestep_status status = offload_submit_part(o, k, 0, bytes, to, err);
     devices_leave(o->devices, before);
     o->lanes[o->item_lanes[k]].since += bytes;
     return status;
@@ -214,7 +214,7 @@ static enum sidestep_status submit_window(struct offload *o, size_t l, size_t i,
         if (begin == end)
             continue;
         uint64_t at = item->footer.offset + item->footer.data_offset + begin - w->offset;
-        TRY(submit_part(o, k, begin, end, buffer + at, err));
+        TRY(offload_submit_part(o, k, begin, end, buffer + at, err));
         *bytes += end - begin;
     }
     return SIDESTEP_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* offload_inside.h -- what the two halves of offload.h share: the copies, and the waiting. */
+/* offload_inside.h -- what the parts of offload.h share: the copies, and the waiting. */
 #ifndef SNAPSHOT_OFFLOAD_INSIDE_H
 #define SNAPSHOT_OFFLOAD_INSIDE_H
 
@@ -22,6 +22,9 @@ enum sidestep_status offload_meet(struct offload *o, struct sidestep_error *err)
 enum sidestep_status offload_fence_early(struct offload *o, struct sidestep_error *err);
 enum sidestep_status offload_await_chunk(struct offload *o, struct offload_lane *lane,
                                          uint32_t chunk, struct sidestep_error *err);
+/* Bytes [begin, end) of the data of item ${k} to ${host}, on its lane, which is entered. */
+enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,
+                                         uint8_t *host, struct sidestep_error *err);
 void offload_set_submitted(struct offload *o);
 
 #endif

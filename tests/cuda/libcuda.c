@@ -16,6 +16,7 @@ static __thread int stack[MAX_DEPTH]; /* 1 + the device of each context */
 static __thread int depth;
 static __thread int capture_mode; /* 0: global */
 
+#define VERSION 13000
 #define PAGE_BYTES 4096
 #define RELAXED 2
 #define MEMORY_HOST 1
@@ -36,11 +37,21 @@ static int begin_call(const char *name)
     return the.fail_code;
 }
 
+/* Not locked, since another thread may have held the lock at the fork. */
+static int begin_forked_call(const char *name)
+{
+    if (strncmp(name, "cuPointer", 9) != 0)
+        the.forked_calls++;
+    return NOT_INITIALIZED;
+}
+
 /* A function of the driver: locks, fails if it is to, and has ${result} for what it returns. */
 #define CALL(name, parameters, ...)                                                                \
     EXPORT int name parameters;                                                                    \
     int name parameters                                                                            \
     {                                                                                              \
+        if (is_forked())                                                                           \
+            return begin_forked_call(#name);                                                       \
         pthread_mutex_lock(&the.lock);                                                             \
         int result = begin_call(#name);                                                            \
         if (result == OK)                                                                          \
@@ -88,7 +99,19 @@ int cuGetErrorString(int error, const char **text)
 }
 
 CALL(cuInit, (unsigned flags), { result = flags == 0 ? OK : INVALID_VALUE; })
-CALL(cuDriverGetVersion, (int *version), { *version = 13000; })
+/* Needs no driver that was started. */
+EXPORT int cuDriverGetVersion(int *version);
+int cuDriverGetVersion(int *version)
+{
+    *version = VERSION;
+    if (is_forked())
+        return OK;
+    pthread_mutex_lock(&the.lock);
+    int result = begin_call("cuDriverGetVersion");
+    pthread_mutex_unlock(&the.lock);
+    return result;
+}
+
 CALL(cuDeviceGetCount, (int *count), { *count = the.devices; })
 CALL(cuDeviceGetName, (char *name, int length, int device),
      { snprintf(name, (size_t)length, "Stand-in %d", device); })
@@ -114,6 +137,8 @@ CALL(cuDevicePrimaryCtxRetain, (void **context, int device), {
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device);
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
+    if (is_forked())
+        return begin_forked_call("cuDevicePrimaryCtxRelease_v2");
     pthread_mutex_lock(&the.lock);
     if (--the.retained[device] < 0)
         blame("a context was released that was not retained");
@@ -129,6 +154,8 @@ CALL(cuCtxPushCurrent_v2, (void *context), {
 EXPORT int cuCtxPopCurrent_v2(void **context);
 int cuCtxPopCurrent_v2(void **context)
 {
+    if (is_forked())
+        return begin_forked_call("cuCtxPopCurrent_v2");
     pthread_mutex_lock(&the.lock);
     if (depth == 0)
         blame("a context was popped that was not pushed");
@@ -162,9 +189,10 @@ static void tell(const struct memory *m, bool pinned, const uint8_t *address, in
     bool mapped = m != NULL && (size_t)(address - m->address) < m->mapped_bytes;
 
     if (attribute == 2) {
-        *(unsigned *)data = m != NULL ? MEMORY_DEVICE : pinned ? MEMORY_HOST : 0;
+        bool there = m != NULL && !m->managed; /* managed memory is wherever it is */
+        *(unsigned *)data = there ? MEMORY_DEVICE : m != NULL || pinned ? MEMORY_HOST : 0;
     } else if (attribute == 8) {
-        *(unsigned char *)data = 0;
+        *(unsigned char *)data = m != NULL && m->managed;
     } else if (attribute == 9) {
         *(int *)data = m != NULL ? m->device : -2;
     } else if (attribute == 11) {
@@ -234,6 +262,8 @@ int cuMemHostUnregister(void *memory)
 {
     int result = INVALID_VALUE;
 
+    if (is_forked())
+        return begin_forked_call("cuMemHostUnregister");
     pthread_mutex_lock(&the.lock);
     for (size_t i = 0; i < MAX_THINGS; i++) {
         struct range *r = &the.pinned[i];
@@ -362,24 +392,29 @@ CALL(cuMemcpy2DAsync_v2, (const struct copy_2d *c, void *stream), {
 
 CALL(cuStreamCreateWithPriority, (void **out, unsigned flags, int priority), {
     struct stream *stream = calloc(1, sizeof(*stream));
-    size_t i = 0;
-    assert(stream != NULL);
+    void **slot = slot_of(the.streams, NULL);
+    assert(stream != NULL && slot != NULL);
     if (flags != 1 || priority != 0)
         blame("a stream that is not at the lowest priority, or waits for the default one");
     stream->device = current();
-    while (i < MAX_THINGS && the.streams[i] != NULL)
-        i++;
-    assert(i < MAX_THINGS && stream->device >= 0);
+    assert(stream->device >= 0);
     start_stream(stream);
-    the.streams[i] = stream;
+    *slot = stream;
     *out = stream;
 })
 
 EXPORT int cuStreamDestroy_v2(void *stream);
 int cuStreamDestroy_v2(void *stream)
 {
+    if (is_forked())
+        return begin_forked_call("cuStreamDestroy_v2");
     standin_get()->free_stream(stream);
     return OK;
+}
+
+static bool is_event(const struct event *event)
+{
+    return slot_of(the.events, event) != NULL && !event->destroyed;
 }
 
 CALL(cuStreamWaitEvent, (void *handle, struct event *event, unsigned flags), {
@@ -387,7 +422,7 @@ CALL(cuStreamWaitEvent, (void *handle, struct event *event, unsigned flags), {
     struct stream *stream = device >= 0 ? stream_of(device, handle) : NULL;
     if (device < 0) {
         result = INVALID_CONTEXT;
-    } else if (stream == NULL || flags != 0 || event->destroyed) {
+    } else if (stream == NULL || flags != 0 || !is_event(event)) {
         result = INVALID_HANDLE;
     } else if (stream->capturing) {
         the.spoiled = true;
@@ -423,11 +458,12 @@ CALL(cuEventCreate, (struct event * *out, unsigned flags), {
         result = INVALID_CONTEXT;
     } else {
         struct event *event = calloc(1, sizeof(*event));
-        assert(event != NULL && the.event_count < MAX_THINGS);
+        void **slot = slot_of(the.events, NULL);
+        assert(event != NULL && slot != NULL);
         if (flags != 3)
             blame("an event that spins, or measures time");
         event->device = current();
-        the.events[the.event_count++] = event;
+        *slot = event;
         *out = event;
     }
 })
@@ -435,10 +471,15 @@ CALL(cuEventCreate, (struct event * *out, unsigned flags), {
 EXPORT int cuEventDestroy_v2(struct event *event);
 int cuEventDestroy_v2(struct event *event)
 {
+    if (is_forked())
+        return begin_forked_call("cuEventDestroy_v2");
     pthread_mutex_lock(&the.lock);
-    if (event->destroyed)
+    if (slot_of(the.events, event) == NULL || event->destroyed) {
         blame("an event was destroyed twice");
-    event->destroyed = true; /* what waits for it still does */
+    } else {
+        event->destroyed = true; /* what waits for it still does */
+        end_event(event);
+    }
     pthread_mutex_unlock(&the.lock);
     return OK;
 }
@@ -448,7 +489,7 @@ CALL(cuEventRecord, (struct event * event, void *handle), {
     struct stream *stream = device >= 0 ? stream_of(device, handle) : NULL;
     if (device < 0) {
         result = INVALID_CONTEXT;
-    } else if (stream == NULL || event->destroyed || stream->device != event->device) {
+    } else if (stream == NULL || !is_event(event) || stream->device != event->device) {
         result = INVALID_HANDLE;
     } else if (stream->capturing) {
         the.spoiled = true;
@@ -461,10 +502,15 @@ CALL(cuEventRecord, (struct event * event, void *handle), {
 })
 
 CALL(cuEventSynchronize, (struct event * event), {
-    uint64_t turn = event->recorded;
-    result = event->destroyed ? INVALID_HANDLE : check_capture();
-    while (result == OK && event->reached < turn && !the.lost)
-        pthread_cond_wait(&the.changed, &the.lock);
+    result = is_event(event) ? check_capture() : INVALID_HANDLE;
+    if (result == OK) {
+        uint64_t turn = event->recorded;
+        event->uses++;
+        while (event->reached < turn && !the.lost)
+            pthread_cond_wait(&the.changed, &the.lock);
+        event->uses--;
+        end_event(event);
+    }
     if (result == OK && the.lost)
         result = LAUNCH_FAILED;
 })

@@ -11,6 +11,11 @@
 
 struct state the = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
+bool is_forked(void)
+{
+    return the.process != 0 && the.process != getpid();
+}
+
 void blame(const char *what)
 {
     if (the.problem == NULL)
@@ -43,6 +48,24 @@ bool is_pinned(const void *begin, size_t bytes, bool *partly)
         *partly = true;
     }
     return false;
+}
+
+void **slot_of(void *table, const void *thing)
+{
+    void **slots = table;
+
+    for (size_t i = 0; i < MAX_THINGS; i++)
+        if (slots[i] == thing)
+            return &slots[i];
+    return NULL;
+}
+
+void end_event(struct event *event)
+{
+    if (!event->destroyed || event->uses != 0)
+        return;
+    *slot_of(the.events, event) = NULL;
+    free(event);
 }
 
 /* ---- streams */
@@ -93,6 +116,7 @@ static void do_copy(const struct operation *o)
     for (size_t row = 0; row < o->rows; row++) {
         pthread_mutex_lock(&the.lock);
         uint8_t *device = alias_of(o->device_address + row * o->device_pitch, o->bytes);
+        the.copied_bytes += o->bytes;
         pthread_mutex_unlock(&the.lock);
         uint8_t *host = o->host + row * o->host_pitch;
         if (device != NULL)
@@ -145,6 +169,10 @@ static void *stream_main(void *argument)
         pthread_mutex_lock(&the.lock);
         if (o->kind == RECORD && o->event->reached < o->turn)
             o->event->reached = o->turn;
+        if (o->event != NULL) {
+            o->event->uses--;
+            end_event(o->event);
+        }
         stream->first = o->next;
         if (stream->first == NULL)
             stream->last = &stream->first;
@@ -181,6 +209,8 @@ void submit(struct stream *stream, const struct operation *operation)
     assert(o != NULL);
     *o = *operation;
     o->next = NULL;
+    if (o->event != NULL)
+        o->event->uses++;
     *stream->last = o;
     stream->last = &o->next;
     pthread_cond_broadcast(&the.changed);
@@ -196,10 +226,7 @@ struct stream *stream_of(int device, void *handle)
 {
     if (handle == NULL || (uintptr_t)handle == 1)
         return &the.defaults[device];
-    for (size_t i = 0; i < MAX_THINGS; i++)
-        if (the.streams[i] == handle)
-            return handle;
-    return NULL;
+    return slot_of(the.streams, handle) != NULL ? handle : NULL;
 }
 
 /* ---- the tests' side */
@@ -228,6 +255,7 @@ static void reset(int devices)
     memset((char *)&the + offsetof(struct state, devices), 0,
            sizeof(the) - offsetof(struct state, devices));
     the.devices = devices;
+    the.process = getpid();
     the.pinned_limit = SIZE_MAX;
     the.seed = 7;
     for (int i = 0; i < devices; i++) {
@@ -243,7 +271,7 @@ static void set_active(int device, bool active)
     the.active[device] = active;
 }
 
-static void *reserve(int device, size_t bytes, size_t mapped_bytes)
+static void *map(int device, size_t bytes, size_t mapped_bytes, bool managed)
 {
     int fd = memfd_create("device", MFD_CLOEXEC);
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -251,7 +279,8 @@ static void *reserve(int device, size_t bytes, size_t mapped_bytes)
     bytes = (bytes + page - 1) / page * page;
     mapped_bytes = mapped_bytes < bytes ? mapped_bytes : bytes;
     assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
-    void *address = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    int access = managed ? PROT_READ | PROT_WRITE : PROT_NONE;
+    void *address = mmap(NULL, bytes, access, MAP_SHARED, fd, 0);
     void *alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert(address != MAP_FAILED && alias != MAP_FAILED);
     (void)close(fd);
@@ -260,14 +289,24 @@ static void *reserve(int device, size_t bytes, size_t mapped_bytes)
     while (i < MAX_THINGS && the.memory[i].address != NULL)
         i++;
     assert(i < MAX_THINGS);
-    the.memory[i] = (struct memory){address, alias, bytes, mapped_bytes, device};
+    the.memory[i] = (struct memory){address, alias, bytes, mapped_bytes, device, managed};
     pthread_mutex_unlock(&the.lock);
     return address;
 }
 
+static void *reserve(int device, size_t bytes, size_t mapped_bytes)
+{
+    return map(device, bytes, mapped_bytes, false);
+}
+
 static void *allocate(int device, size_t bytes)
 {
-    return reserve(device, bytes, SIZE_MAX);
+    return map(device, bytes, SIZE_MAX, false);
+}
+
+static void *allocate_managed(int device, size_t bytes)
+{
+    return map(device, bytes, SIZE_MAX, true);
 }
 
 static void free_memory(void *memory)
@@ -286,17 +325,15 @@ static void free_memory(void *memory)
 static void *new_stream(int device)
 {
     struct stream *stream = calloc(1, sizeof(*stream));
-    size_t i = 0;
 
     assert(stream != NULL);
     stream->device = device;
     stream->of_program = true;
     start_stream(stream);
     pthread_mutex_lock(&the.lock);
-    while (i < MAX_THINGS && the.streams[i] != NULL)
-        i++;
-    assert(i < MAX_THINGS);
-    the.streams[i] = stream;
+    void **slot = slot_of(the.streams, NULL);
+    assert(slot != NULL);
+    *slot = stream;
     pthread_mutex_unlock(&the.lock);
     return stream;
 }
@@ -307,9 +344,7 @@ static void free_stream(void *handle)
 
     end_stream(stream);
     pthread_mutex_lock(&the.lock);
-    for (size_t i = 0; i < MAX_THINGS; i++)
-        if (the.streams[i] == stream)
-            the.streams[i] = NULL;
+    *slot_of(the.streams, stream) = NULL;
     pthread_mutex_unlock(&the.lock);
     free(stream);
 }
@@ -342,6 +377,16 @@ static void read_memory(const void *memory, void *to, size_t bytes)
     assert(m != NULL);
     memcpy(to, m->alias + ((const uint8_t *)memory - m->address), bytes);
     pthread_mutex_unlock(&the.lock);
+}
+
+static void *view(const void *memory)
+{
+    pthread_mutex_lock(&the.lock);
+    const struct memory *m = memory_at(memory, 1);
+    assert(m != NULL);
+    uint8_t *there = m->alias + ((const uint8_t *)memory - m->address);
+    pthread_mutex_unlock(&the.lock);
+    return there;
 }
 
 static void write_memory(void *memory, const void *from, size_t bytes)
@@ -415,9 +460,29 @@ static void limit_pinned(size_t bytes)
     the.pinned_limit = bytes;
 }
 
+static unsigned long forked_calls(void)
+{
+    return the.forked_calls;
+}
+
+static uint64_t copied_bytes(void)
+{
+    pthread_mutex_lock(&the.lock);
+    uint64_t bytes = the.copied_bytes;
+    pthread_mutex_unlock(&the.lock);
+    return bytes;
+}
+
 static const char *problem(void)
 {
     return the.problem;
+}
+
+static void forgive(void)
+{
+    pthread_mutex_lock(&the.lock);
+    the.problem = NULL;
+    pthread_mutex_unlock(&the.lock);
 }
 
 static struct standin_left left(void)
@@ -445,6 +510,7 @@ EXPORT const struct standin *standin_get(void)
         .reset = reset,
         .set_active = set_active,
         .allocate = allocate,
+        .allocate_managed = allocate_managed,
         .free = free_memory,
         .reserve = reserve,
         .new_stream = new_stream,
@@ -453,6 +519,9 @@ EXPORT const struct standin *standin_get(void)
         .synchronize = synchronize,
         .read = read_memory,
         .write = write_memory,
+        .view = view,
+        .copied_bytes = copied_bytes,
+        .forked_calls = forked_calls,
         .capture = capture,
         .capture_is_spoiled = capture_is_spoiled,
         .fail_calls = fail_calls,
@@ -461,6 +530,7 @@ EXPORT const struct standin *standin_get(void)
         .slow = slow,
         .limit_pinned = limit_pinned,
         .problem = problem,
+        .forgive = forgive,
         .left = left,
     };
 

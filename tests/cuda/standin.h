@@ -32,6 +32,7 @@ struct standin {
     void (*set_active)(int device, bool active);
     /* A program's memory, streams and kernels; a stream NULL is the default one of ${device}. */
     void *(*allocate)(int device, size_t bytes);
+    void *(*allocate_managed)(int device, size_t bytes);
     void (*free)(void *memory);
     /* Addresses behind which the second half is not there yet (expandable segments). */
     void *(*reserve)(int device, size_t bytes, size_t mapped_bytes);
@@ -45,6 +46,13 @@ struct standin {
     /* The test's own look at device memory; waits for nothing. */
     void (*read)(const void *memory, void *to, size_t bytes);
     void (*write)(void *memory, const void *from, size_t bytes);
+    /* Where the test's processor finds the same bytes. */
+    void *(*view)(const void *memory);
+    /* By copies of the driver, between devices and the host. */
+    uint64_t (*copied_bytes)(void);
+    /* In a child of fork(), where each fails: calls of the driver that ask for more than what an
+     * address is, or which version this is. */
+    unsigned long (*forked_calls)(void);
     /* A capture of the whole process's kind. */
     void (*capture)(int device, void *stream, bool on);
     bool (*capture_is_spoiled)(void);
@@ -60,6 +68,7 @@ struct standin {
     void (*limit_pinned)(size_t bytes);
     /* The first misuse, as a sentence, or NULL. */
     const char *(*problem)(void);
+    void (*forgive)(void); /* and look for the next */
     struct standin_left (*left)(void);
 };
 

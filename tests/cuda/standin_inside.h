@@ -4,6 +4,7 @@
 #define CUDA_STANDIN_INSIDE_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "standin.h"
 
@@ -13,6 +14,7 @@ enum {
     OK = 0,
     INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
@@ -29,11 +31,13 @@ struct memory {
     size_t bytes;
     size_t mapped_bytes;
     int device;
+    bool managed; /* the host may use it, too */
 };
 
 struct event {
     int device;
     bool destroyed;
+    unsigned uses;     /* operations in queues that name it: it lives as long */
     uint64_t recorded; /* times */
     uint64_t reached;
 };
@@ -74,13 +78,15 @@ struct range {
 struct state {
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    /* From here on cleared by reset(). */
     int devices;
+    pid_t process;
+    unsigned long forked_calls; /* of a child: all but questions */
     bool active[STANDIN_DEVICES];
     int retained[STANDIN_DEVICES];
     struct stream defaults[STANDIN_DEVICES];
     struct stream *streams[MAX_THINGS];
     struct event *events[MAX_THINGS];
-    size_t event_count;
     struct memory memory[MAX_THINGS];
     struct range pinned[MAX_THINGS];
     size_t pinned_limit, pinned_bytes;
@@ -92,6 +98,7 @@ struct state {
     unsigned long lose_at, operations;
     bool lost;
     unsigned slow_us;
+    uint64_t copied_bytes;
     uint32_t seed;
     int captures;
     bool spoiled;
@@ -99,10 +106,15 @@ struct state {
 
 extern struct state the;
 
+/* Is this a child of the process that started the driver?  There it does nothing any more. */
+bool is_forked(void);
 void blame(const char *what); /* locked */
 struct memory *memory_at(const void *address, size_t bytes);
 bool is_pinned(const void *begin, size_t bytes, bool *partly);
 struct stream *stream_of(int device, void *handle);
+/* Locked: the slot of ${thing} (NULL: a free one) in a table of MAX_THINGS; NULL: there is none. */
+void **slot_of(void *table, const void *thing);
+void end_event(struct event *event); /* locked: unless it is needed still */
 /* Locked: to the end of the queue; the caller's operation is copied. */
 void submit(struct stream *stream, const struct operation *operation);
 void drain(struct stream *stream); /* locked: until its queue is empty */

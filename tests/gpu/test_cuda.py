@@ -139,7 +139,11 @@ def test_an_optimizer_in_backward(tmp_path, fenced):
 
 def test_a_bias_that_is_changed_in_a_pre_hook(tmp_path, fenced):
     model, optimizer = model_and_optimizer()
-    optimizer.register_step_pre_hook(lambda *_: model[0].bias.data.add_(1))
+
+    def change(*_):  # what a hook returns would be the step's arguments
+        model[0].bias.data.add_(1)
+
+    optimizer.register_step_pre_hook(change)
     for _ in range(3):
         step(model, optimizer)
         wanted = copies(model.state_dict())

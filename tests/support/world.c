@@ -40,7 +40,7 @@ static void shard(struct world_tensor *t, int rank, int size, uint32_t dim)
     t->lengths[dim] = end - begin;
 }
 
-static void allocate(struct world_tensor *t, bool strided)
+static void allocate(struct world_tensor *t, int place, bool strided)
 {
     size_t item = sidestep_dtype_size(t->dtype);
     int64_t step = strided ? 2 : 1;
@@ -52,9 +52,8 @@ static void allocate(struct world_tensor *t, bool strided)
             step += 3;
     }
     t->block_bytes = (size_t)(step + 1) * item;
-    t->block = calloc(1, t->block_bytes);
-    assert(t->block != NULL);
-    t->data = t->block;
+    t->memory = tensor_memory_new(t->block_bytes, place);
+    t->data = t->block = tensor_memory_view(t->memory);
 }
 
 void world_make(struct world *world, int rank, int size, enum world_layout layout, int64_t scale,
@@ -78,7 +77,7 @@ void world_make(struct world *world, int rank, int size, enum world_layout layou
             t->flags = SIDESTEP_TENSOR_REPLICATED;
         else if (t->ndim > 0)
             shard(t, rank, size, layout == WORLD_BY_COLUMNS && t->ndim > 1 ? 1 : 0);
-        allocate(t, blueprint[i].strided);
+        allocate(t, rank * WORLD_MAX_TENSORS + (int)i, blueprint[i].strided);
         const char *tail = strncmp(t->name, "model.", 6) == 0 ? t->name + 6 : NULL;
         const struct sidestep_path_item path[] = {{.key = "model"}, {.key = tail}};
         struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
@@ -89,7 +88,7 @@ void world_make(struct world *world, int rank, int size, enum world_layout layou
                                          .offsets = t->offsets,
                                          .lengths = t->lengths,
                                          .strides = t->strides,
-                                         .data = t->data,
+                                         .data = tensor_memory_address(t->memory),
                                          .flags = t->flags,
                                          .path_length = tail != NULL ? 2 : 0,
                                          .path = path};
@@ -108,7 +107,7 @@ void world_free(struct world *world)
 {
     sidestep_state_dict_free(&world->state);
     for (size_t i = 0; i < world->count; i++)
-        free(world->tensors[i].block);
+        tensor_memory_free(world->tensors[i].memory);
     world->count = 0;
 }
 
@@ -154,12 +153,30 @@ static bool visit(const struct world_tensor *t, uint64_t seed, size_t id, bool s
     return true;
 }
 
+struct filling {
+    const struct world_tensor *tensor;
+    uint64_t seed;
+    size_t id;
+};
+
+static void fill_tensor(void *context)
+{
+    struct filling *filling = context;
+
+    (void)visit(filling->tensor, filling->seed, filling->id, true);
+    free(filling);
+}
+
 void world_fill(struct world *world, uint64_t seed)
 {
     struct sidestep_error err = {0};
 
-    for (size_t i = 0; i < world->count; i++)
-        (void)visit(&world->tensors[i], seed, i, true);
+    for (size_t i = 0; i < world->count; i++) {
+        struct filling *filling = malloc(sizeof(*filling));
+        assert(filling != NULL);
+        *filling = (struct filling){&world->tensors[i], seed, i};
+        tensor_memory_run(world->tensors[i].memory, fill_tensor, filling);
+    }
     assert(!world->for_load);
     struct sidestep_value *config = sidestep_value_dict();
     enum sidestep_status status = sidestep_value_set(config, sidestep_value_str("step"),
@@ -181,9 +198,11 @@ int world_check(const struct world *world, uint64_t seed)
 {
     const struct sidestep_value *config = sidestep_state_dict_value(world->state, "config");
 
-    for (size_t i = 0; i < world->count; i++)
+    for (size_t i = 0; i < world->count; i++) {
+        tensor_memory_settle(world->tensors[i].memory);
         if (!visit(&world->tensors[i], seed, i, false))
             return 1 + (int)i;
+    }
     if (config == NULL || sidestep_value_count(config) != 2 ||
         sidestep_value_get_int(sidestep_value_item(config, 0)) != (int64_t)seed)
         return 1 + (int)world->count;

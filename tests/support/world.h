@@ -8,6 +8,7 @@
 #define SUPPORT_WORLD_H
 
 #include "sidestep/sidestep.h"
+#include "support/tensor_memory.h"
 
 #define WORLD_MAX_TENSORS 64
 
@@ -20,6 +21,7 @@ struct world_tensor {
     unsigned char *data; /* with strides: of a larger block */
     unsigned char *block;
     size_t block_bytes;
+    struct tensor_memory *memory; /* of the block, see tensor_memory.h */
 };
 
 struct world {

@@ -4,6 +4,7 @@
  *
  *      saver_tool save PATH SEED       save the state of SEED to PATH
  *      saver_tool save-threads ...     the same without io_uring
+ *      saver_tool save-devices ...     the same with tensors on devices of the stand-in driver
  *      saver_tool series ROOT STEP     open the series, save STEP, close
  *      saver_tool hold ROOT            open the series; close at the end of the input
  *      saver_tool check PATH SEED...   load PATH: "seed N" if it is bit for bit that of one of the
@@ -250,6 +251,10 @@ int main(int argc, char **argv)
 
     if (strcmp(command, "save-threads") == 0 && argc == 4) {
         io = SIDESTEP_IO_THREADS;
+        return report(save_state(argv[2], number, true));
+    }
+    if (strcmp(command, "save-devices") == 0 && argc == 4) {
+        (void)setenv("SIDESTEP_TEST_CUDA", STANDIN, 1);
         return report(save_state(argv[2], number, true));
     }
     if (strcmp(command, "save") == 0 && argc == 4)

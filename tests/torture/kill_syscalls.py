@@ -34,7 +34,8 @@ def main():
     rig = rigs.Rig(__doc__)
     saver = rig.compile("saver_tool")
     killer = rig.compile("nth_call")
-    for workload in rigs.workloads(rig, saver):
+    devices = rigs.Workload(rig, saver, "tensors on devices", 1, "save-devices")
+    for workload in [*rigs.workloads(rig, saver), devices]:
         complaints, calls = kill_everywhere(rig, killer, workload)
         rig.test(f"{workload.name}, killed at each of {calls} calls", complaints)
     careless = rigs.Workload(rig, saver, "a careless saver", 0, "careless")

@@ -76,11 +76,12 @@ class Rig:
         sources = [f"{self.top}/tests/tools/{tool}.c"]
         libraries = []
         if tool not in ("nth_call", "short_io"):
-            sources.append(f"{self.top}/tests/support/world.c")
+            sources += [f"{self.top}/tests/support/{name}.c" for name in ("tensor_memory", "world")]
             libraries = [f"-L{self.build}", "-lsidestep", f"-Wl,-rpath,{self.build}"]
         result = run([compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra",
-                      f"-I{self.top}/include", f"-I{self.top}/tests", *options, *sources, "-o",
-                      program, *libraries], 120)
+                      f"-I{self.top}/include", f"-I{self.top}/tests",
+                      f'-DSTANDIN="{self.build}/tests/cuda/libcuda.so.1"', *options, *sources,
+                      "-o", program, *libraries], 120)
         if result.status != 0:
             self.bail(f"cannot compile {tool}: {result.err}")
         return program

@@ -2,6 +2,7 @@
 /* device_fault_test.c -- drivers and devices that fail, memory that is not there: a correct
  * checkpoint or a clear error, and the program goes on. */
 #include <errno.h>
+#include <sys/wait.h>
 
 #include "support/on_device.h"
 
@@ -244,6 +245,78 @@ static void bad_streams_are_refused(void **state)
     end();
 }
 
+/* Its pages move; who asks the driver for a copy gets what is there. */
+static void managed_memory_is_that_of_a_device(void **state)
+{
+    (void)state;
+    begin();
+    add(0, MIB, SIDESTEP_TENSOR_FENCED);
+    cuda->free(job.tensors[0].words);
+    job.tensors[0].words = cuda->allocate_managed(0, MIB);
+    expect_ok(save_once());
+    assert_int_equal(job.info.device_bytes, MIB);
+    expect_epoch(1);
+    end();
+}
+
+/* ---- processes */
+
+/* In a child: handles of the parent, and an engine of its own.  0, or what went wrong. */
+static int work_in_child(void)
+{
+    struct sidestep_engine *own = NULL;
+    struct sidestep_state_dict *dict;
+    size_t count = job.count;
+
+    if (fence(0) != SIDESTEP_EFORKED ||
+        sidestep_engine_close(&job.engine, NULL) != SIDESTEP_EFORKED)
+        return 1;
+    if (sidestep_engine_open(&own, NULL, NULL) != SIDESTEP_OK)
+        return 2;
+    strcat(job.path, "-child");
+    dict = new_state(job.tensors);
+    enum sidestep_status status = sidestep_save(own, job.path, dict, NULL, NULL, &job.err);
+    if (status != SIDESTEP_EUNSUPPORTED || strstr(job.err.message, "tensor 't0'") == NULL ||
+        strstr(job.err.message, "fork()") == NULL)
+        return 3;
+    sidestep_state_dict_free(&dict);
+    job.count = 1;
+    dict = new_state(&job.tensors[count - 1]); /* which lies in host memory */
+    if (sidestep_save(own, job.path, dict, NULL, NULL, &job.err) != SIDESTEP_OK)
+        return 4;
+    sidestep_state_dict_free(&dict);
+    if (sidestep_engine_close(&own, NULL) != SIDESTEP_OK)
+        return 5;
+    return cuda->forked_calls() == 0 ? 0 : 6;
+}
+
+static void a_child_of_fork_leaves_devices_alone(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("ThreadSanitizer cannot follow threads that a forked child starts\n");
+    skip();
+#endif
+    int status;
+
+    begin();
+    add_some(MIB);
+    cuda->slow(5000);
+    fill(1);
+    expect_ok(start());
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(work_in_child());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    expect_ok(fence(0));
+    fill(2);
+    expect_ok(finish());
+    expect_epoch(1);
+    end();
+}
+
 /* ---- what it is said to be */
 
 static void addresses_are_told_apart(void **state)
@@ -319,6 +392,8 @@ int main(void)
         cmocka_unit_test(memory_that_is_too_small_is_refused),
         cmocka_unit_test(a_context_is_never_made),
         cmocka_unit_test(bad_streams_are_refused),
+        cmocka_unit_test(managed_memory_is_that_of_a_device),
+        cmocka_unit_test(a_child_of_fork_leaves_devices_alone),
         cmocka_unit_test(addresses_are_told_apart),
         cmocka_unit_test(doctor_says_what_is_there),
     };

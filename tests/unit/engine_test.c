@@ -221,7 +221,8 @@ static void async_save_holds(enum sidestep_snapshot snapshot, int64_t released_m
 static void an_async_save_holds_the_state_of_the_call(void **state)
 {
     (void)state;
-    async_save_holds(SIDESTEP_SNAPSHOT_COPY, 0); /* what was copied is released at once */
+    /* What was copied in host memory is released at once. */
+    async_save_holds(SIDESTEP_SNAPSHOT_COPY, tensor_memory_has_devices() ? -1 : 0);
     async_save_holds(SIDESTEP_SNAPSHOT_COW, -1);
     async_save_holds(SIDESTEP_SNAPSHOT_AUTO, -1);
 }
