@@ -5,7 +5,7 @@
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
- * Parts: save, hold, load, reshard, small, compress, plan.
+ * Parts: save, hold, load, reshard, small, compress, codec, plan.
  */
 #include "bench.h"
 
@@ -47,6 +47,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_small(bench);
     else if (strcmp(part, "compress") == 0)
         bench_compress(bench, bytes);
+    else if (strcmp(part, "codec") == 0)
+        bench_codec(bench);
     else if (strcmp(part, "plan") == 0)
         bench_plan(bench);
     else
@@ -61,7 +63,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (take_option(argv[i], "--cli=", &bench.cli) ||
             take_option(argv[i], "--dir=", &bench.dir) || take_option(argv[i], "--runs=", &runs) ||
-            take_option(argv[i], "--mib=", &mib))
+            take_option(argv[i], "--mib=", &mib) ||
+            take_option(argv[i], "--tensors=", &bench.tensors))
             continue;
         if (bench.dir == NULL || bench.cli == NULL)
             bench_die("--dir=DIR and --cli=PROGRAM come first");

@@ -25,6 +25,7 @@ enum bench_kind {
     BENCH_DURATION, /* ours, in seconds; the goal is an upper bound */
     BENCH_MEMORY,   /* ours, in bytes; the goal is an upper bound */
     BENCH_CPU,      /* ours, in processor seconds per GiB; the goal is an upper bound */
+    BENCH_SHARE,    /* ours, in percent; the goal is a lower bound */
 };
 
 struct bench_row {
@@ -38,8 +39,9 @@ struct bench_row {
 };
 
 struct bench {
-    const char *dir; /* for files; on the disk to be measured */
-    const char *cli; /* the sidestep command */
+    const char *dir;     /* for files; on the disk to be measured */
+    const char *cli;     /* the sidestep command */
+    const char *tensors; /* LABEL=FILE, of codec.c; or NULL */
     unsigned runs;
     unsigned cpus;
 };
@@ -116,6 +118,7 @@ void bench_hold(const struct bench *bench, uint64_t bytes);     /* hold.c */
 void bench_load(const struct bench *bench, uint64_t bytes);     /* load.c */
 void bench_reshard(const struct bench *bench, uint64_t bytes);  /* reshard.c */
 void bench_compress(const struct bench *bench, uint64_t bytes); /* compress.c */
+void bench_codec(const struct bench *bench);                    /* codec.c */
 void bench_small(const struct bench *bench);                    /* small.c */
 void bench_plan(const struct bench *bench);                     /* plan.c */
 

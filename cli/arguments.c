@@ -76,7 +76,7 @@ static enum sidestep_status unknown_long(struct parser *parser, const char *name
 static enum sidestep_status take_option(struct parser *parser, const struct cli_option *option,
                                         const char *argument)
 {
-    bool allowed = option->choices[0] == NULL;
+    bool allowed = option->choices[0] == NULL || option->more_choices;
 
     for (size_t i = 0; i < CLI_MAX_CHOICES && option->choices[i] != NULL; i++)
         allowed = allowed || strcmp(option->choices[i], argument) == 0;

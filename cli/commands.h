@@ -76,6 +76,7 @@ struct cli_option {
     const char *name;     /* "all" for "--all"; NULL ends a list */
     const char *argument; /* "WHEN"; NULL: the option takes none */
     const char *choices[CLI_MAX_CHOICES];
+    bool more_choices; /* than these: the command looks at it */
     const char *text;
 };
 

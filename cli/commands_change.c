@@ -88,8 +88,10 @@ const struct cli_command cli_command_convert = {
                  .name = "compress",
                  .argument = "HOW",
                  .choices = {"none", "zstd", "planes", "auto"},
+                 .more_choices = true,
                  .text = "Compress the tensors of a checkpoint: none (the default), zstd (stock "
-                         "torch loads it), planes (smaller), or auto: planes."},
+                         "torch loads it), zstd:LEVEL (1 to 19: for what repeats, which weights "
+                         "do not), planes (smaller), or auto: planes."},
                 {.id = CLI_OPTION_THREADS,
                  .letter = 'j',
                  .name = "threads",

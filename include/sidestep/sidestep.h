@@ -751,7 +751,8 @@ enum sidestep_save_state {
  * docs/COMPRESSION.md says what it gains, and what it costs.
  *
  * ZSTD is torch's own "stream.zstd/1", which stock torch loads where the package zstandard is
- * installed.  PLANES takes floating numbers apart into planes of bytes first: exponents shrink,
+ * installed.  Weights repeat in no bytes, so it does not look for that unless it is given a level.
+ * PLANES takes floating numbers apart into planes of bytes first: exponents shrink,
  * mantissas are left alone; smaller and faster than ZSTD, and read by sidestep, and by stock torch
  * with the extension that the Python package has.
  *
@@ -783,6 +784,8 @@ struct sidestep_save_options {
     const char *codec; /* instead of ${compress}: the descriptor of a codec that the program has
                           registered (sidestep_extend.h), or of one of ours; NULL: none.  AUTO: what
                           it encodes faster than the disk would write */
+    uint32_t compress_level; /* of ZSTD: 1 to 19, libzstd's; 0: no search for bytes that repeat */
+    uint32_t reserved;
 };
 #define SIDESTEP_SAVE_OPTIONS_INIT                                                                 \
     {                                                                                              \
@@ -1673,8 +1676,8 @@ struct sidestep_convert_options {
                                   One after the other, each to all names */
     size_t rename_count;
     const char *mapping;  /* a file: a JSON object of names and new names; after ${rename} */
-    const char *compress; /* DCP: "none", "zstd", "planes", or "auto", which here is planes: no
-                             training waits for it; NULL: none */
+    const char *compress; /* DCP: "none", "zstd", "zstd:LEVEL", "planes", or "auto", which here is
+                             planes: no training waits for it; NULL: none */
     void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
     void *context;
     const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */

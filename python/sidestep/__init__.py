@@ -9,7 +9,7 @@ other public name of torch's package and of its modules is found here too.  What
 - `fence_optimizers`: copy what lies on CUDA devices beside the next forward and backward;
 - `SaveHandle`: what `async_save` returns, a ``concurrent.futures.Future`` and more;
 - `latest`: the newest checkpoint of a directory;
-- `load_metadata`, `read`: look into a checkpoint without a template;
+- `load_metadata`, `read`, `stats`: look into a checkpoint without a template;
 - `Checkpointer`: the checkpoints of a run, which look after themselves; `TrainState`: all that a
   run has to remember; `Preempted`: its end, when a signal announced it; `pin`, `tag`: by hand;
 - `huge_pages`: memory that can be held still in no time;
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ._read import load_metadata, read
     from ._save import async_save, save
     from ._signals import Preempted
+    from ._stats import TensorStats, stats
     from ._train_state import TrainState
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Reader",
     "SaveHandle",
     "Status",
+    "TensorStats",
     "TrainState",
     "Writer",
     "__version__",
@@ -75,6 +77,7 @@ __all__ = [
     "pin",
     "read",
     "save",
+    "stats",
     "tag",
 ]
 

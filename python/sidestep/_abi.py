@@ -255,6 +255,8 @@ class SaveOptions(Structure):
     stream_count: int
     streams: Any
     codec: Optional[bytes]
+    compress_level: int
+    reserved: int
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
@@ -267,6 +269,8 @@ class SaveOptions(Structure):
         ("stream_count", Uint32),
         ("streams", POINTER(Stream)),
         ("codec", String),
+        ("compress_level", Uint32),
+        ("reserved", Uint32),
     ]
 
 

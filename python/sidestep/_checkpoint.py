@@ -160,6 +160,16 @@ class Checkpoint:
         """Of all tensors and objects, sorted."""
         return [_text(entry.name) for entry in self._entries()]
 
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The library's."""
+        return self._handle
+
+    def is_object(self, name: str) -> bool:
+        """Whether what is stored under ``name`` is no tensor."""
+        found = self.find(name)
+        return found is not None and found.is_object
+
     def find(self, name: str) -> Saved | None:
         """What is stored under ``name``."""
         found = lib().sidestep_checkpoint_find(self._handle, _bytes(name))

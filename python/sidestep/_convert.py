@@ -6,13 +6,12 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from . import _abi
-from ._errors import check
+from ._cancel import run_cancellable
 from ._library import lib
 
 if TYPE_CHECKING:
@@ -100,7 +99,8 @@ def convert(
                     objects.pt in the directory, or DESTINATION.objects.pt
     max_shard_size  of a file in a directory of safetensors
     ranks           of a checkpoint: as if so many had saved it
-    compress        of a checkpoint: None, "none", "zstd", "planes" or "auto", which is planes here
+    compress        of a checkpoint: None, "none", "zstd", "zstd:LEVEL", "planes", or "auto", which
+                    is planes here
     replace         what is at ``destination``, if it is what a conversion makes
     dry_run         only say what there would be
     progress        called with bytes that are done, and all; from any thread, one at a time
@@ -169,28 +169,17 @@ def _options(
 
 
 def _run(source: bytes, destination: bytes, options: Any, report: Any) -> None:
-    """The call, in a thread, so that this one sees interrupts: they cancel it, and come after."""
-    cancel = ctypes.c_bool(False)
-    err = _abi.ErrorInfo()
-    status = [0]
-    options.cancel = ctypes.pointer(cancel)
-
-    def call() -> None:
-        status[0] = lib().sidestep_convert(
-            source, destination, ctypes.byref(options), ctypes.byref(report), ctypes.byref(err)
-        )
-
-    thread = threading.Thread(target=call, name="sidestep-convert", daemon=True)
-    thread.start()
     try:
-        while thread.is_alive():
-            thread.join(0.2)
+        run_cancellable(
+            "sidestep-convert",
+            options,
+            lambda err: lib().sidestep_convert(
+                source, destination, ctypes.byref(options), ctypes.byref(report), err
+            ),
+        )
     except BaseException:
-        cancel.value = True
-        thread.join()
         lib().sidestep_convert_report_release(ctypes.byref(report))
         raise
-    check(status[0], err)
 
 
 def _texts(array: Any, count: int) -> tuple[str, ...]:

@@ -173,7 +173,7 @@ class Engine:
             if no_replace:
                 options.flags |= _abi.SAVE_NO_REPLACE
             try:
-                options.compress = compression(compress)
+                options.compress, options.compress_level = compression(compress)
             except Error as wrong:
                 if self.size == 1:
                     raise

@@ -46,6 +46,8 @@ OURS = {
     "pin": "_marks",
     "read": "_read",
     "save": "_save",
+    "stats": "_stats",
+    "TensorStats": "_stats",
     "tag": "_marks",
 }
 

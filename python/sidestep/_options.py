@@ -47,13 +47,31 @@ def number(variable: str) -> int:
     return int(text)
 
 
-def compression(wanted: Optional[str]) -> int:
-    """``wanted``, or what SIDESTEP_COMPRESS says."""
-    if wanted is None:
-        return choice("SIDESTEP_COMPRESS", COMPRESS)
-    if wanted not in COMPRESS:
-        raise make_error(f"compress={wanted!r} is none of: {', '.join(COMPRESS)}")
-    return COMPRESS[wanted]
+ZSTD_LEVELS = 19
+COMPRESSIONS = f"none, zstd, zstd:1 to zstd:{ZSTD_LEVELS}, planes, auto"
+
+
+def parse_compression(text: str) -> Optional[tuple[int, int]]:
+    """The library's number of ``"planes"`` or ``"zstd:3"``, and the level (0: none).
+
+    None: it is neither.
+    """
+    name, colon, level = text.partition(":")
+    if not colon:
+        return (COMPRESS[text], 0) if text in COMPRESS else None
+    if name != "zstd" or not (level.isascii() and level.isdigit() and len(level) < 4):
+        return None
+    return (COMPRESS[name], int(level)) if 1 <= int(level) <= ZSTD_LEVELS else None
+
+
+def compression(wanted: Optional[str]) -> tuple[int, int]:
+    """The same of ``wanted``, or of what SIDESTEP_COMPRESS says; an `Error` if it is neither."""
+    text = wanted if wanted is not None else os.environ.get("SIDESTEP_COMPRESS") or "none"
+    found = parse_compression(text)
+    if found is None:
+        said = f"SIDESTEP_COMPRESS is '{text}'," if wanted is None else f"compress={text!r} is"
+        raise make_error(f"{said} none of: {COMPRESSIONS}")
+    return found
 
 
 def choice(variable: str, choices: Mapping[str, int]) -> int:

@@ -43,7 +43,7 @@ from ._extension import compress_of
 from ._flatten import Index, Leaf
 from ._handle import SaveHandle
 from ._metadata import lazy_metadata, read_metadata
-from ._options import COMPRESS
+from ._options import COMPRESSIONS, parse_compression
 from ._shards import Piece, Shards, is_writable
 from ._state import StateDict
 
@@ -112,8 +112,9 @@ class Writer(StorageWriter):
     overwrite   False: refuse (EEXISTS) where there is a checkpoint.  Else it is replaced, at once
     step        the training step to record, for ``sidestep ls``; None: none
     timeout     seconds after which a silent rank fails the save
-    compress    "none", "zstd" (stock torch reads it), "planes" (smaller and faster; see
-                `Planes`) or "auto" (planes, where that is faster than the disk);
+    compress    "none", "zstd" (stock torch reads it; "zstd:3": with its search for bytes that
+                repeat, levels 1 to 19), "planes" (smaller and faster; see `Planes`) or "auto"
+                (planes, where that is faster than the disk);
                 None: what the environment says in SIDESTEP_COMPRESS
     _extensions torch's, instead: ``[ZStandard()]`` and ``[Planes()]`` are those two.  With any
                 other `sidestep.save` and `async_save` leave the save to torch
@@ -134,8 +135,8 @@ class Writer(StorageWriter):
         _extensions: Sequence[Any] = (),
     ) -> None:
         super().__init__()
-        if compress is not None and compress not in COMPRESS:
-            raise ValueError(f"compress={compress!r} is none of: {', '.join(COMPRESS)}")
+        if compress is not None and parse_compression(compress) is None:
+            raise ValueError(f"compress={compress!r} is none of: {COMPRESSIONS}")
         self.path = os.fsdecode(path)
         self.compress = compress if not _extensions else compress_of(_extensions)
         self.extensions = list(_extensions)

@@ -189,3 +189,47 @@ def test_without_torch(ours: str, block: str, flags: list[str], kind: str) -> No
     half = STATE["model"]["b"].view(torch.uint8).tolist()
     assert first.split() == [kind, "memoryview", bytes(half).hex(), bytes(weight).hex()]
     assert second == "False"
+
+
+# ---------------------------------------------------------------- stats
+
+
+def test_stats_are_numpys(tmp_path: pathlib.Path, ours: str) -> None:
+    values = torch.randn(300, 77, dtype=torch.float64)
+    values[3, 4], values[5, 6], values[7, 8] = float("nan"), float("inf"), -float("inf")
+    state = {
+        "values": values,
+        "clean": torch.arange(-5, 20, dtype=torch.int16),
+        "nothing": torch.empty(0, 3),
+        "nan": torch.full((4,), float("nan"), dtype=torch.bfloat16),
+        "complex": torch.ones(3, dtype=torch.complex64),
+        "text": "an object",
+    }
+    for compress in ("none", "planes"):
+        path = tmp_path / compress
+        sidestep.save(state, storage_writer=sidestep.Writer(path, compress=compress))
+        found = sidestep.stats(path)
+        assert sorted(found) == ["clean", "complex", "nan", "nothing", "values"]
+        finite = values[torch.isfinite(values)]
+        one = found["values"]
+        assert (one.elements, one.nan, one.inf) == (300 * 77, 1, 2)
+        assert (one.min, one.max) == (-float("inf"), float("inf"))
+        assert one.mean == pytest.approx(finite.mean().item(), rel=1e-9, abs=1e-12)
+        assert found["clean"] == sidestep.TensorStats(25, 0, 0, -5, 19, 7)
+        assert found["nothing"] == sidestep.TensorStats(0, 0, 0, None, None, None)
+        assert found["nan"] == sidestep.TensorStats(4, 4, 0, None, None, None)
+        assert found["complex"] == sidestep.TensorStats(3, 0, 0, None, None, None)
+    assert list(sidestep.stats(ours, ["model.w"], threads=1)) == ["model.w"]
+    assert sidestep.stats(ours, []) == {}
+
+
+def test_stats_of_what_has_none(ours: str) -> None:
+    with pytest.raises(Error, match="'nobody' is not in") as missing:
+        sidestep.stats(ours, ["model.w", "nobody"])
+    assert missing.value.status == Status.ENOTFOUND
+    with pytest.raises(Error, match="is an object") as objects:
+        sidestep.stats(ours, ["opt.lr"])
+    assert objects.value.status == Status.EINVAL
+    with pytest.raises(Error) as nowhere:
+        sidestep.stats(ours + "-not")
+    assert nowhere.value.status == Status.ENOTFOUND

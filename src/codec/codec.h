@@ -80,6 +80,9 @@ struct codec {
 
 extern const struct codec codec_zstd;   /* torch's own "stream.zstd": one frame */
 extern const struct codec codec_planes; /* planes.h */
+/* codec_zstd, which looks for no matches (0), or one that does, at a level of libzstd. */
+#define CODEC_ZSTD_LEVELS 19u
+const struct codec *codec_zstd_at(unsigned level);
 
 /* By the descriptor of stored items; NULL: neither one of ours nor one that was registered. */
 const struct codec *codec_find(const char *descriptor);

@@ -30,10 +30,11 @@ void planes_decoder_free(struct planes_decoder **decoder)
 
 enum sidestep_status planes_decoder_new(struct planes_decoder **out, struct sidestep_error *err)
 {
-    struct planes_decoder *decoder = memory_new(1, sizeof(*decoder));
+    struct planes_decoder *decoder = memory_resize(NULL, 1, sizeof(*decoder));
 
     if (decoder == NULL)
         return FAIL_NOMEM(err, sizeof(*decoder));
+    /* The room is not cleared: that would take as long as decoding some of it. */
     decoder->zstd = fault_hit("memory") ? NULL : ZSTD_createDCtx();
     if (decoder->zstd == NULL) {
         planes_decoder_free(&decoder);
@@ -215,9 +216,10 @@ enum sidestep_status planes_decode(const struct codec *self, struct codec_input 
     (void)self;
     TRY(codec_input_read(input, bytes, sizeof(bytes), err));
     TRY(planes_header_read(bytes, most, &header, err));
-    OWNED_BY(free_chunks) struct chunks *chunks = memory_new(1, sizeof(*chunks));
+    OWNED_BY(free_chunks) struct chunks *chunks = memory_resize(NULL, 1, sizeof(*chunks));
     if (chunks == NULL)
         return FAIL_NOMEM(err, sizeof(*chunks));
+    chunks->decoder = NULL;
     TRY(planes_decoder_new(&chunks->decoder, err));
     TRY(pass(input, header.data_offset, sink, err));
     TRY(decode_chunks(input, &header, chunks, sink, &index, err));

@@ -222,7 +222,7 @@ enum sidestep_status zstd_decode_stream(struct codec_input *input, uint64_t max_
     TRY(check_header(header, in.size, max_bytes, err));
     TRY(new_decoder(&decoder, err));
     ZSTD_outBuffer out = {.size = STREAM_BYTES};
-    OWNED uint8_t *bytes = memory_new(STREAM_BYTES, 1);
+    OWNED uint8_t *bytes = memory_resize(NULL, STREAM_BYTES, 1);
     if (bytes == NULL)
         return FAIL_NOMEM(err, STREAM_BYTES);
     out.dst = bytes;

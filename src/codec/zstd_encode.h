@@ -13,10 +13,17 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "codec/codec.h"
 
 enum sidestep_status zstd_coder_new(ZSTD_CCtx **out, struct sidestep_error *err);
 /* Append ${length} bytes as one frame of its own. */
 enum sidestep_status zstd_code_frame(ZSTD_CCtx *coder, const void *bytes, size_t length,
                                      struct buffer *out, struct sidestep_error *err);
+/* The header of an item's frame. */
+void zstd_put_header(uint64_t content_bytes, unsigned window_log, struct buffer *out);
+/* decode() of all codecs that make zstd frames. */
+enum sidestep_status zstd_decode_item(const struct codec *self, struct codec_input *input,
+                                      uint64_t most, struct codec_sink *sink,
+                                      struct sidestep_error *err);
 
 #endif

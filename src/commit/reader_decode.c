@@ -161,8 +161,8 @@ enum sidestep_status reader_item_decode(const struct reader_item *item,
                     "it is stored with the codec '%s', which this program does not have"
                     " (see sidestep_codec_register())",
                     item->transform);
-    OWNED uint8_t *block = memory_new(block_bytes, 1);
-    out.block = memory_new(min_u64(HASH_BLOCK_BYTES, f->raw_bytes), 1);
+    OWNED uint8_t *block = memory_resize(NULL, block_bytes, 1);
+    out.block = memory_resize(NULL, min_u64(HASH_BLOCK_BYTES, f->raw_bytes), 1);
     if (block == NULL || out.block == NULL)
         return FAIL_NOMEM(err, block_bytes + HASH_BLOCK_BYTES);
     struct stored in = {

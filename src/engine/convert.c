@@ -65,9 +65,12 @@ static enum sidestep_status check_options(const struct sidestep_convert_options 
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "conversion to %s",
                     sidestep_dtype_name(o->dtype) != NULL ? sidestep_dtype_name(o->dtype)
                                                           : "a dtype that does not exist");
-    if (o->compress != NULL && convert_compress(o->compress) < 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "compression '%.100s'; there are none, zstd, planes and auto", o->compress);
+    struct sidestep_save_options how;
+    if (o->compress != NULL && !convert_compress(o->compress, &how))
+        return FAIL(
+            err, SIDESTEP_EUNSUPPORTED,
+            "compression '%.100s'; there are none, zstd, zstd:1 to zstd:19, planes and auto",
+            o->compress);
     return SIDESTEP_OK;
 }
 

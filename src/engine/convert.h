@@ -151,8 +151,8 @@ enum sidestep_status convert_to_safetensors(struct convert *c, struct export *ex
                                             struct sidestep_error *err);
 enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
                                     struct sidestep_error *err);
-/* What ${compress} of the options means, as an enum sidestep_compress; negative: nothing. */
-int convert_compress(const char *name);
+/* What ${compress} of the options means for a save; false: nothing. */
+bool convert_compress(const char *name, struct sidestep_save_options *how);
 enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err);
 
 #endif

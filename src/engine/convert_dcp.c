@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/owned.h"
+#include "codec/codec.h"
 #include "comm/local.h"
 #include "engine/convert.h"
 #include "model/state_dict.h"
@@ -87,9 +88,27 @@ struct saving {
     const struct sidestep_state_dict *state;
 };
 
+/* "zstd:LEVEL". */
+static bool zstd_level(const char *name, struct sidestep_save_options *how)
+{
+    static const char prefix[] = "zstd:";
+    uint32_t level = 0;
+
+    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
+        return false;
+    for (const char *c = name + sizeof(prefix) - 1; *c != '\0'; c++) {
+        if (*c < '0' || *c > '9' || level > CODEC_ZSTD_LEVELS)
+            return false;
+        level = level * 10 + (uint32_t)(*c - '0');
+    }
+    how->compress = SIDESTEP_COMPRESS_ZSTD;
+    how->compress_level = level;
+    return level >= 1 && level <= CODEC_ZSTD_LEVELS;
+}
+
 /* The first save of an engine knows nothing of its disk, so AUTO would never compress here; and
  * there is no training to keep from waiting. */
-int convert_compress(const char *name)
+bool convert_compress(const char *name, struct sidestep_save_options *how)
 {
     static const struct {
         const char *name;
@@ -100,9 +119,11 @@ int convert_compress(const char *name)
                  {"auto", SIDESTEP_COMPRESS_PLANES}};
 
     for (size_t i = 0; i < ARRAY_LENGTH(known); i++)
-        if (strcmp(known[i].name, name) == 0)
-            return (int)known[i].compress;
-    return -1;
+        if (strcmp(known[i].name, name) == 0) {
+            how->compress = known[i].compress;
+            return true;
+        }
+    return zstd_level(name, how);
 }
 
 /* On each rank. */
@@ -121,7 +142,7 @@ static enum sidestep_status save(const struct sidestep_comm *comm, void *context
     options.pool_bytes = max_u64(POOL_BYTES / ranks, MIN_POOL_BYTES);
     how.flags = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0 ? 0 : SIDESTEP_SAVE_NO_REPLACE;
     if (c->options.compress != NULL)
-        how.compress = (enum sidestep_compress)convert_compress(c->options.compress);
+        (void)convert_compress(c->options.compress, &how); /* convert.c has asked the same */
     how.has_step = c->reader->has_manifest && c->reader->manifest.step >= 0;
     how.step = how.has_step != 0 ? (uint64_t)c->reader->manifest.step : 0;
     TRY(sidestep_engine_open(&engine, &options, err));

@@ -21,7 +21,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 
-_Static_assert(sizeof(struct sidestep_save_options) == 72, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_save_options) == 80, "a field was added: apply it below");
 
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
  * brought the same x. */
@@ -172,13 +172,20 @@ static enum sidestep_status choose_codec(struct starting *s, struct sidestep_err
         [SIDESTEP_COMPRESS_AUTO] = &codec_planes,
     };
     struct sidestep_save *save = s->save;
-    unsigned wanted = save->options.compress;
+    unsigned wanted = save->options.compress, level = save->options.compress_level;
     const char *named = save->options.codec;
     double ns_per_byte = 0;
 
     if (wanted >= ARRAY_LENGTH(codecs))
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown compress %u", wanted);
-    const struct codec *codec = named != NULL ? codec_find(named) : codecs[wanted];
+    if (level != 0 && (wanted != SIDESTEP_COMPRESS_ZSTD || named != NULL))
+        return FAIL(err, SIDESTEP_EINVAL, "save options: only zstd has levels");
+    if (level > CODEC_ZSTD_LEVELS)
+        return FAIL(err, SIDESTEP_EINVAL, "save options: zstd has levels from 1 to %u, not %u",
+                    CODEC_ZSTD_LEVELS, level);
+    const struct codec *codec = named != NULL ? codec_find(named)
+                                : level != 0  ? codec_zstd_at(level)
+                                              : codecs[wanted];
     if (named != NULL && codec == NULL)
         return FAIL(err, SIDESTEP_ENOTFOUND,
                     "save options: no codec '%.100s' (see sidestep_codec_register())", named);
@@ -207,7 +214,8 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
     if (save->options.stream_count != 0 && save->options.streams == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "save options: streams is NULL");
-    if ((save->options.flags & ~(SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE)) != 0)
+    if ((save->options.flags & ~(SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE)) != 0 ||
+        save->options.reserved != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown flags 0x%x",
                     save->options.flags);
     if (save->options.has_step != 0 && save->options.step > INT64_MAX)

@@ -2,14 +2,14 @@
 /* whole_file.c -- see whole_file.h. */
 #include "engine/whole_file.h"
 
-#include <jansson.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/owned.h"
+#include "commit/commit.h"
+#include "format/safetensors.h"
 
 #define ZIP_END_BYTES 22u /* of the record at the end; torch writes no comment behind it */
-#define SAFETENSORS_MAX_HEADER ((uint64_t)32 << 20) /* that of 100,000 tensors has 15 MiB */
 
 static const char cut_short[] = " is cut short";
 
@@ -36,60 +36,28 @@ static const char *check_zip(struct store_file *file, uint64_t size)
     return memcmp(end, "PK\5\6", 4) == 0 ? NULL : cut_short;
 }
 
-/* Where the last tensor ends, from the beginning of the data; false: it is no header. */
-static bool data_end(json_t *header, uint64_t *end)
-{
-    const char *name;
-    json_t *tensor;
-
-    *end = 0;
-    if (!json_is_object(header))
-        return false;
-    json_object_foreach(header, name, tensor)
-    {
-        if (strcmp(name, "__metadata__") == 0)
-            continue;
-        const json_t *place = json_array_get(json_object_get(tensor, "data_offsets"), 1);
-        if (!json_is_integer(place) || json_integer_value(place) < 0)
-            return false;
-        if ((uint64_t)json_integer_value(place) > *end)
-            *end = (uint64_t)json_integer_value(place);
-    }
-    return true;
-}
-
-/* Eight bytes of length, a header of JSON, the data. */
+/* By its header, as who loads it reads that. */
 static enum sidestep_status check_safetensors(struct store_file *file, uint64_t size,
                                               const char **problem, struct sidestep_error *err)
 {
-    uint8_t bytes[8];
-    uint64_t length = 0, end;
+    struct source source = commit_file_source(file, size);
+    OWNED_ARENA arena = {0};
+    struct safetensors header;
 
-    *problem = cut_short;
-    if (size < sizeof(bytes))
-        return SIDESTEP_OK;
-    if (store_file_read_at(file, bytes, sizeof(bytes), 0, NULL) != SIDESTEP_OK) {
-        *problem = " cannot be read";
-        return SIDESTEP_OK;
-    }
-    for (int i = 7; i >= 0; i--)
-        length = length << 8 | bytes[i];
-    if (length > SAFETENSORS_MAX_HEADER || length > size - sizeof(bytes))
-        return SIDESTEP_OK;
-    OWNED char *text = memory_new(length + 1, 1);
-    if (text == NULL)
-        return FAIL_NOMEM(err, length + 1);
-    if (store_file_read_at(file, text, length, sizeof(bytes), NULL) != SIDESTEP_OK) {
-        *problem = " cannot be read";
-        return SIDESTEP_OK;
-    }
-    json_t *header = json_loadb(text, length, 0, NULL);
-    if (!data_end(header, &end))
-        *problem = " has no header that can be read";
-    else if (end <= size - sizeof(bytes) - length)
+    switch (safetensors_read(&source, &arena, &header, err)) {
+    case SIDESTEP_OK:
+    case SIDESTEP_EUNSUPPORTED: /* of tensors that we do not have: that is no damage */
         *problem = NULL;
-    json_decref(header);
-    return SIDESTEP_OK;
+        return SIDESTEP_OK;
+    case SIDESTEP_ENOMEM:
+        return SIDESTEP_ENOMEM;
+    case SIDESTEP_ECORRUPT:
+        *problem = " is cut short or damaged";
+        return SIDESTEP_OK;
+    default:
+        *problem = " cannot be read";
+        return SIDESTEP_OK;
+    }
 }
 
 enum sidestep_status whole_file_check(struct store_dir *dir, const char *name, const char **problem,

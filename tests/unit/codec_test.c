@@ -17,7 +17,17 @@
 #include "support/guard.h"
 #include "support/prng.h"
 
-static const struct codec *const codecs[] = {&codec_zstd, &codec_planes};
+#define CODECS 5u
+static const struct codec *codecs[CODECS];
+
+static int find_codecs(void **state)
+{
+    (void)state;
+    const struct codec *all[CODECS] = {&codec_zstd, &codec_planes, codec_zstd_at(1),
+                                       codec_zstd_at(3), codec_zstd_at(14)};
+    memcpy(codecs, all, sizeof(all));
+    return 0;
+}
 
 struct collected {
     struct codec_sink sink;
@@ -140,7 +150,7 @@ static void items_come_out_as_they_went_in(void **state)
                                   .dtype = dtype};
         item.bytes = item.data_offset + item.data_bytes +
                      (dtype == SIDESTEP_DTYPE_NONE ? 0 : prng_below(&prng, 1500));
-        check_round_trip(codecs[seed % 2], &prng, (enum kind)prng_below(&prng, KINDS), &item,
+        check_round_trip(codecs[seed % CODECS], &prng, (enum kind)prng_below(&prng, KINDS), &item,
                          1 + prng_below(&prng, 3));
     }
 }
@@ -167,6 +177,83 @@ static void zstd_is_one_frame(void **state)
         assert_memory_equal(decoded, bytes, item.bytes);
         if (kind == NORMAL)
             assert_true(stored.length < item.bytes - item.bytes / 16);
+    }
+}
+
+/* What repeats in a way that only a search finds: numbers below 50,000 in 8 bytes each, of which
+ * many come in the same order again. */
+static uint8_t *make_tokens(struct prng *prng, uint64_t bytes)
+{
+    uint64_t *tokens = malloc(bytes);
+
+    assert_non_null(tokens);
+    for (uint64_t i = 0; i < bytes / 8;) {
+        uint64_t from = i > 1000 && prng_below(prng, 2) == 0 ? prng_below(prng, i - 100) : i;
+        for (unsigned k = 0; k < 40 && i < bytes / 8; k++, i++)
+            tokens[i] = from < i - k ? tokens[from + k] : prng_below(prng, 50000);
+    }
+    return (uint8_t *)tokens;
+}
+
+/* Each part finds what repeats in it, wherever it stands: were parts not to pass their trial, this
+ * would be as large as without a search.  At the lowest levels, some do not. */
+static void levels_find_what_repeats(void **state)
+{
+    static const unsigned levels[] = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 19};
+    (void)state;
+    struct codec_item item = {.bytes = 3 << 20, .data_bytes = 3 << 20, .dtype = SIDESTEP_INT64};
+    struct prng prng = prng_new(7);
+    struct sidestep_error err = {0};
+    OWNED uint8_t *bytes = make_tokens(&prng, item.bytes);
+    OWNED uint8_t *decoded = malloc(item.bytes);
+    OWNED_BUFFER plain = {0};
+
+    assert_int_equal(encode(&codec_zstd, &item, bytes, 1, &plain, &err), SIDESTEP_OK);
+    for (size_t i = 0; i < ARRAY_LENGTH(levels); i++) {
+        size_t bound = ZSTD_compressBound(CODEC_CHUNK_BYTES), alone = 0;
+        OWNED_BUFFER stored = {0};
+        OWNED uint8_t *whole = malloc(bound);
+        for (uint64_t at = 0; at < item.bytes; at += CODEC_CHUNK_BYTES)
+            alone += ZSTD_compress(whole, bound, bytes + at, CODEC_CHUNK_BYTES, (int)levels[i]);
+        assert_int_equal(encode(codec_zstd_at(levels[i]), &item, bytes, 1, &stored, &err),
+                         SIDESTEP_OK);
+        size_t most = alone + alone / (levels[i] < 3 ? 2 : 50);
+        if (stored.length > most)
+            print_message("# level %u: %zu, not %zu\n", levels[i], stored.length, alone);
+        assert_true(stored.length <= most);
+        assert_true(stored.length < plain.length - plain.length / 8);
+        assert_int_equal(ZSTD_decompress(decoded, item.bytes, stored.bytes, stored.length),
+                         item.bytes);
+        assert_memory_equal(decoded, bytes, item.bytes);
+    }
+}
+
+/* A part that begins as what the coder saw before it does (zstd_level.c), and one that begins with
+ * the other part's end, in all ways of runs: matches would reach back, and must not be there. */
+static void parts_do_not_reach_back(void **state)
+{
+    (void)state;
+    struct codec_item item = {.bytes = 2 << 20, .data_bytes = 2 << 20, .dtype = SIDESTEP_UINT8};
+    struct sidestep_error err = {0};
+    OWNED uint8_t *decoded = malloc(item.bytes);
+
+    for (unsigned k = 0; k < 12; k++) {
+        struct prng prng = prng_new(k + 1);
+        OWNED uint8_t *bytes = make_item(&prng, (enum kind)(k % KINDS), &item);
+        OWNED_BUFFER stored = {0};
+        uint32_t seed = 1;
+        for (unsigned i = 0; i < 700; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            if (k < 4)
+                bytes[CODEC_CHUNK_BYTES + i] = (uint8_t)(seed >> 24);
+            else if (k < 8)
+                bytes[CODEC_CHUNK_BYTES + i] = bytes[CODEC_CHUNK_BYTES - 64 + i];
+        }
+        assert_int_equal(encode(codec_zstd_at(1 + 6 * (k % 3)), &item, bytes, 1, &stored, &err),
+                         SIDESTEP_OK);
+        assert_int_equal(ZSTD_decompress(decoded, item.bytes, stored.bytes, stored.length),
+                         item.bytes);
+        assert_memory_equal(decoded, bytes, item.bytes);
     }
 }
 
@@ -258,9 +345,11 @@ static void lies_of_planes_are_told(void **state)
 static void memory_may_be_short(void **state)
 {
     (void)state;
-    struct codec_item item = {.bytes = 9000, .data_bytes = 9000, .dtype = SIDESTEP_FLOAT32};
+    /* Two parts, with something to find: so that the second one is tried, too. */
+    struct codec_item item = {
+        .bytes = (1 << 20) + 8000, .data_bytes = (1 << 20) + 8000, .dtype = SIDESTEP_FLOAT32};
     struct prng prng = prng_new(2);
-    OWNED uint8_t *bytes = make_item(&prng, NORMAL, &item);
+    OWNED uint8_t *bytes = make_item(&prng, TEXT, &item);
 
     for (size_t c = 0; c < ARRAY_LENGTH(codecs); c++) {
         bool fired = true;
@@ -312,11 +401,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_come_out_as_they_went_in),
         cmocka_unit_test(zstd_is_one_frame),
+        cmocka_unit_test(levels_find_what_repeats),
+        cmocka_unit_test(parts_do_not_reach_back),
         cmocka_unit_test(damage_is_refused_or_decoded_within_limits),
         cmocka_unit_test(lies_of_planes_are_told),
         cmocka_unit_test(memory_may_be_short),
         cmocka_unit_test(the_public_function_decodes),
     };
 
-    return cmocka_run_group_tests_name("codec", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("codec", tests, find_codecs, NULL);
 }

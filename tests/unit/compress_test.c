@@ -226,14 +226,16 @@ static void close_engine(struct sidestep_engine *engine)
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
-static void save(struct sidestep_engine *engine, const char *path, const struct model *model,
-                 enum sidestep_compress compress, bool async, struct sidestep_save_info *info)
+static void save_at_level(struct sidestep_engine *engine, const char *path,
+                          const struct model *model, enum sidestep_compress compress,
+                          uint32_t level, bool async, struct sidestep_save_info *info)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_error err = {0};
     struct sidestep_save *handle = NULL;
 
     options.compress = compress;
+    options.compress_level = level;
     *info = (struct sidestep_save_info)SIDESTEP_SAVE_INFO_INIT;
     if (!async) {
         ASSERT_OK(sidestep_save(engine, path, model->state, &options, info, &err), err);
@@ -241,6 +243,12 @@ static void save(struct sidestep_engine *engine, const char *path, const struct 
     }
     ASSERT_OK(sidestep_save_async(engine, path, model->state, &options, &handle, &err), err);
     ASSERT_OK(sidestep_save_finish(&handle, info, &err), err);
+}
+
+static void save(struct sidestep_engine *engine, const char *path, const struct model *model,
+                 enum sidestep_compress compress, bool async, struct sidestep_save_info *info)
+{
+    save_at_level(engine, path, model, compress, 0, async, info);
 }
 
 static uint64_t size_of(const char *directory, const char *name)
@@ -275,10 +283,12 @@ static void what_was_compressed_is_loaded_bit_for_bit(void **state)
 {
     static const struct {
         enum sidestep_compress compress;
+        uint32_t level;
         const char *transform;
         double bf16; /* at least this part is gained */
-    } cases[] = {{SIDESTEP_COMPRESS_ZSTD, "stream.zstd/1", 0.15},
-                 {SIDESTEP_COMPRESS_PLANES, "sidestep.planes/1", 0.25}};
+    } cases[] = {{SIDESTEP_COMPRESS_ZSTD, 0, "stream.zstd/1", 0.15},
+                 {SIDESTEP_COMPRESS_PLANES, 0, "sidestep.planes/1", 0.25},
+                 {SIDESTEP_COMPRESS_ZSTD, 3, "stream.zstd/1", 0.15}};
     static const enum sidestep_io ios[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
                                            SIDESTEP_IO_BUFFERED};
     (void)state;
@@ -287,11 +297,12 @@ static void what_was_compressed_is_loaded_bit_for_bit(void **state)
     char path[256];
 
     model_make(&model, 0, 1, 7);
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 9; i++) {
         /* With a place for each window, and with two slots for all of them. */
         struct sidestep_engine *engine =
             open_engine(i % 2 != 0 ? (uint64_t)16 << 20 : 0, NULL, ios[i % 3]);
-        save(engine, at(path, "ckpt"), &model, cases[i / 3].compress, i != 0, &info);
+        save_at_level(engine, at(path, "ckpt"), &model, cases[i / 3].compress, cases[i / 3].level,
+                      i != 0, &info);
         assert_int_equal(info.state, SIDESTEP_SAVE_COMMITTED);
         assert_int_equal(info.bytes_total, info.bytes_written);
         assert_true(info.stored_bytes < info.raw_bytes && info.encode_ns != 0);
@@ -531,6 +542,16 @@ static void unknown_words_are_refused(void **state)
     assert_int_equal(sidestep_save(engine, at(path, "unknown"), model.state, &options, NULL, &err),
                      SIDESTEP_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "unknown compress 4"));
+    options.compress = SIDESTEP_COMPRESS_PLANES;
+    options.compress_level = 3;
+    assert_int_equal(sidestep_save(engine, path, model.state, &options, NULL, &err),
+                     SIDESTEP_EINVAL);
+    assert_non_null(strstr(err.message, "only zstd has levels"));
+    options.compress = SIDESTEP_COMPRESS_ZSTD;
+    options.compress_level = 20;
+    assert_int_equal(sidestep_save(engine, path, model.state, &options, NULL, &err),
+                     SIDESTEP_EINVAL);
+    assert_non_null(strstr(err.message, "from 1 to 19, not 20"));
     assert_int_equal(access(path, F_OK), -1);
     model_free(&model);
     close_engine(engine);

@@ -199,6 +199,7 @@ static void tensors_are_compressed(void **test)
         const char *compress, *transform;
         uint32_t ranks;
     } ways[] = {{"zstd", "stream.zstd/1", 1},
+                {"zstd:3", "stream.zstd/1", 2},
                 {"planes", "sidestep.planes/1", 3},
                 {"auto", "sidestep.planes/1", 1}};
     static float values[SMOOTH];
@@ -258,8 +259,14 @@ static void options_are_checked(void **test)
     assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EINVAL);
     options.ranks = 2;
     assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EINVAL);
-    options.ranks = 0, options.compress = "magic";
-    assert_int_equal(convert(source, in_scratch("c"), &options, NULL), SIDESTEP_EUNSUPPORTED);
+    options.ranks = 0;
+    static const char *const unknown[] = {"magic",    "zstd:",           "zstd:0",
+                                          "zstd:20",  "zstd:-1",         "zstd:3x",
+                                          "planes:3", "zstd:4294967299", "zstd :3"};
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+        options.compress = unknown[i];
+        assert_int_equal(convert(source, in_scratch("c"), &options, NULL), SIDESTEP_EUNSUPPORTED);
+    }
     options.compress = NULL, options.dtype = SIDESTEP_INT8;
     assert_int_equal(convert(source, in_scratch("c"), &options, NULL), SIDESTEP_EUNSUPPORTED);
     assert_int_equal(convert(NULL, in_scratch("c"), NULL, NULL), SIDESTEP_EINVAL);

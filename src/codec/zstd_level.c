@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * zstd_level.c -- "stream.zstd/1" with matches, at libzstd's levels: for what repeats, as tokens,
+ * indices and text do, and weights do not.
+ *
+ * An item is one frame here, too, whose parts several threads code.  The part that begins the item
+ * is a frame of its own without its end.  Any other part stands behind bytes that its thread does
+ * not know, so it is coded behind a few bytes of ours, which leave the coder with three repeated
+ * offsets that do not fit what follows; what is stored are the blocks behind those.  That they
+ * need nothing of what is really in front of them is then not believed but tried: decoded behind so
+ * many zeroes, and behind as many ones, with repeated offsets that reach there, they must give
+ * the part both times.  (A match that begins in front of the part, whether its offset is coded or
+ * repeated, copies a zero once and a one the other time, and the part has one of them there.)  A
+ * part that fails is coded without matches: seldom but at levels 1 and 2, which find so little that
+ * an offset of ours may stay until it fits something.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd_errors.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+#include "base/memory.h"
+#include "base/owned.h"
+#include "codec/zstd.h"
+#include "codec/zstd_blocks.h"
+#include "codec/zstd_encode.h"
+
+#define WINDOW_LOG 22 /* a part */
+#define FRAME_HEADER_BYTES 6u
+#define BLOCK_BYTES ((size_t)128 << 10)
+#define RANDOM_BYTES 64u /* of each of the three strings that repeat */
+/* Between them: so that their offsets differ, and are odd multiples of 4.  Small numbers in 8 bytes
+ * each have zeroes where they are the same number of bytes apart, but not at those distances. */
+#define FIRST_SPACE_BYTES 4u
+#define SPACE_BYTES 8u
+#define BEHIND_BYTES 32u /* libzstd looks for no match in the last few bytes */
+#define PRIMER_BYTES (6u * RANDOM_BYTES + FIRST_SPACE_BYTES + 2u * SPACE_BYTES + BEHIND_BYTES)
+#define OFFSETS 3u
+#define TRIAL_WINDOW_BYTE ((uint8_t)((ZSTD_WINDOW_LOG_MAX - 10) << 3))
+#define MATCH_BYTES 3u /* the shortest there is */
+
+struct zstd_level {
+    struct codec codec;
+    int level;
+};
+
+struct codec_encoder {
+    ZSTD_CCtx *coder;
+    ZSTD_DCtx *decoder;
+    struct codec_encoder *plain; /* codec_zstd's */
+    uint8_t primer[PRIMER_BYTES];
+    struct buffer trial;   /* a frame */
+    struct buffer decoded; /* of which only the capacity is used */
+};
+
+/* Three strings, and the same again, each further from itself than the one before. */
+static void make_primer(uint8_t to[PRIMER_BYTES])
+{
+    uint32_t seed = 1;
+    size_t repeated = OFFSETS * RANDOM_BYTES + FIRST_SPACE_BYTES;
+
+    for (size_t i = 0; i < PRIMER_BYTES; i++) {
+        seed = seed * 1664525u + 1013904223u; /* Knuth's, "Numerical Recipes": any would do */
+        to[i] = (uint8_t)(seed >> 24);
+    }
+    for (size_t k = 0; k < OFFSETS; k++)
+        memcpy(to + repeated + k * (RANDOM_BYTES + SPACE_BYTES), to + k * RANDOM_BYTES,
+               RANDOM_BYTES);
+}
+
+static void encoder_free(struct codec_encoder *encoder)
+{
+    if (encoder == NULL)
+        return;
+    ZSTD_freeCCtx(encoder->coder);
+    ZSTD_freeDCtx(encoder->decoder);
+    codec_zstd.encoder_free(encoder->plain);
+    buffer_release(&encoder->trial);
+    buffer_release(&encoder->decoded);
+    free(encoder);
+}
+
+static enum sidestep_status prepare(struct codec_encoder *encoder, int level,
+                                    struct sidestep_error *err)
+{
+    encoder->coder = fault_hit("memory") ? NULL : ZSTD_createCCtx();
+    encoder->decoder = fault_hit("memory") ? NULL : ZSTD_createDCtx();
+    if (encoder->coder == NULL || encoder->decoder == NULL)
+        return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory for an encoder");
+    ZSTD_CCtx_setParameter(encoder->coder, ZSTD_c_compressionLevel, level);
+    ZSTD_CCtx_setParameter(encoder->coder, ZSTD_c_windowLog, WINDOW_LOG);
+    ZSTD_CCtx_setParameter(encoder->coder, ZSTD_c_contentSizeFlag, 0);
+    ZSTD_CCtx_setParameter(encoder->coder, ZSTD_c_checksumFlag, 0);
+    ZSTD_DCtx_setParameter(encoder->decoder, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG_MAX);
+    make_primer(encoder->primer);
+    return codec_zstd.encoder_new(&codec_zstd, &encoder->plain, err);
+}
+
+static enum sidestep_status encoder_new(const struct codec *self, struct codec_encoder **out,
+                                        struct sidestep_error *err)
+{
+    struct codec_encoder *encoder = memory_new(1, sizeof(*encoder));
+
+    if (encoder == NULL)
+        return FAIL_NOMEM(err, sizeof(*encoder));
+    enum sidestep_status status = prepare(encoder, ((const struct zstd_level *)self)->level, err);
+    if (status != SIDESTEP_OK) {
+        encoder_free(encoder);
+        return status;
+    }
+    *out = encoder;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status coder_failed(size_t code, struct sidestep_error *err)
+{
+    if (ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation)
+        return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory to encode");
+    return FAIL(err, SIDESTEP_EIO, "zstd: encode: %s", ZSTD_getErrorName(code));
+}
+
+/* Append ${bytes}, coded, and all that is in the coder; ${out} has room. */
+static enum sidestep_status code(ZSTD_CCtx *coder, const void *bytes, size_t length,
+                                 ZSTD_EndDirective how, ZSTD_outBuffer *out,
+                                 struct sidestep_error *err)
+{
+    ZSTD_inBuffer in = {.src = bytes, .size = length};
+    size_t left = ZSTD_compressStream2(coder, out, &in, how);
+
+    if (ZSTD_isError(left))
+        return coder_failed(left, err);
+    assert(left == 0 && in.pos == in.size);
+    return SIDESTEP_OK;
+}
+
+/* Append the blocks of ${part}, coded behind the primer; ${*begin}: where they do. */
+static enum sidestep_status code_part(struct codec_encoder *encoder, const struct codec_part *part,
+                                      struct buffer *out, size_t *begin, struct sidestep_error *err)
+{
+    size_t room = ZSTD_compressBound(PRIMER_BYTES) + ZSTD_compressBound((size_t)part->length);
+    size_t start = out->length;
+    uint8_t *to = buffer_extend(out, room);
+    ZSTD_outBuffer coded = {.dst = to, .size = room};
+
+    if (to == NULL)
+        return buffer_check(out, err);
+    out->length = start;
+    ZSTD_CCtx_reset(encoder->coder, ZSTD_reset_session_only);
+    if (part->begin == 0) {
+        *begin = FRAME_HEADER_BYTES;
+    } else {
+        TRY(code(encoder->coder, encoder->primer, PRIMER_BYTES, ZSTD_e_flush, &coded, err));
+        *begin = coded.pos;
+    }
+    TRY(code(encoder->coder, part->bytes, (size_t)part->length, ZSTD_e_end, &coded, err));
+    *begin += start;
+    out->length = start + coded.pos;
+    return SIDESTEP_OK;
+}
+
+/* A block of three sequences without literals, each of a match of MATCH_BYTES, at offsets from
+ * ${offset} on: afterwards they are the repeated ones.  All three tables have one symbol. */
+static void put_offsets(uint64_t offset, struct buffer *out)
+{
+    enum { ONE_SYMBOL_EACH = 0x54, NO_LITERALS = 0 };
+    unsigned code = 0, bits = 0;
+    uint8_t header[ZSTD_BLOCK_HEADER_BYTES], stream[16] = {0};
+
+    while (offset >> (code + 1) != 0)
+        code++;
+    /* Read from the end, behind a bit that is set: so the last sequence comes first. */
+    for (unsigned k = 0; k < OFFSETS; k++)
+        for (unsigned bit = 0; bit < code; bit++, bits++)
+            if (((offset + k) >> bit & 1) != 0)
+                stream[bits / 8] = (uint8_t)(stream[bits / 8] | 1u << bits % 8);
+    stream[bits / 8] = (uint8_t)(stream[bits / 8] | 1u << bits % 8);
+    uint8_t body[] = {NO_LITERALS, OFFSETS, ONE_SYMBOL_EACH, 0, (uint8_t)code, 0};
+    size_t stream_bytes = bits / 8 + 1;
+    zstd_block_header(header, ZSTD_BLOCK_COMPRESSED, sizeof(body) + stream_bytes, false);
+    buffer_put(out, header, sizeof(header));
+    buffer_put(out, body, sizeof(body));
+    buffer_put(out, stream, stream_bytes);
+}
+
+/* Do ${blocks} give ${part}, behind nothing but bytes of ${value}? */
+static enum sidestep_status try_blocks(struct codec_encoder *encoder, const struct codec_part *part,
+                                       const uint8_t *blocks, size_t length, uint8_t value,
+                                       bool *right, struct sidestep_error *err)
+{
+    struct buffer *trial = &encoder->trial;
+    size_t in_front = round_up((size_t)part->length + BLOCK_BYTES, BLOCK_BYTES);
+    size_t room = in_front + OFFSETS * MATCH_BYTES + (size_t)part->length;
+
+    trial->length = 0;
+    buffer_put_u32le(trial, ZSTD_MAGICNUMBER);
+    buffer_put_u8(trial, 0);
+    buffer_put_u8(trial, TRIAL_WINDOW_BYTE);
+    for (size_t at = 0; at < in_front; at += BLOCK_BYTES) {
+        uint8_t header[ZSTD_BLOCK_HEADER_BYTES];
+        zstd_block_header(header, ZSTD_BLOCK_RLE, BLOCK_BYTES, false);
+        buffer_put(trial, header, sizeof(header));
+        buffer_put_u8(trial, value);
+    }
+    put_offsets(in_front - BLOCK_BYTES / 2, trial);
+    size_t at = trial->length;
+    buffer_put(trial, blocks, length);
+    TRY(buffer_check(trial, err));
+    if (zstd_blocks_join(trial->bytes + at, length, true) == ZSTD_NEED_ALL) {
+        *right = false;
+        return SIDESTEP_OK;
+    }
+    encoder->decoded.length = 0;
+    uint8_t *to = buffer_extend(&encoder->decoded, room);
+    if (to == NULL)
+        return buffer_check(&encoder->decoded, err);
+    size_t decoded = ZSTD_decompressDCtx(encoder->decoder, to, room, trial->bytes, trial->length);
+    *right =
+        decoded == room && memcmp(to + room - part->length, part->bytes, (size_t)part->length) == 0;
+    return SIDESTEP_OK;
+}
+
+/* May ${blocks} stand behind any bytes?  Marks the last of them as the frame's, or not. */
+static enum sidestep_status check_blocks(struct codec_encoder *encoder,
+                                         const struct codec_part *part, bool last, uint8_t *blocks,
+                                         size_t length, bool *right, struct sidestep_error *err)
+{
+    enum zstd_need need = zstd_blocks_join(blocks, length, last);
+
+    *right = need == ZSTD_NEED_NOTHING || (need == ZSTD_NEED_OFFSETS && part->begin == 0);
+    if (need != ZSTD_NEED_OFFSETS || *right)
+        return SIDESTEP_OK;
+    TRY(try_blocks(encoder, part, blocks, length, 0x00, right, err));
+    return *right ? try_blocks(encoder, part, blocks, length, 0xff, right, err) : SIDESTEP_OK;
+}
+
+static enum sidestep_status encode(struct codec_encoder *encoder, const struct codec_item *item,
+                                   const struct codec_part *part, struct buffer *out,
+                                   struct buffer *index, struct sidestep_error *err)
+{
+    bool last = part->begin + part->length == item->bytes, right = false;
+    size_t start = out->length, begin = 0;
+
+    if (part->begin == 0)
+        zstd_put_header(item->bytes, WINDOW_LOG, out);
+    size_t at = out->length;
+    TRY(code_part(encoder, part, out, &begin, err));
+    size_t length = out->length - begin;
+    TRY(check_blocks(encoder, part, last, out->bytes + begin, length, &right, err));
+    if (!right) {
+        out->length = start;
+        return codec_zstd.encode(encoder->plain, item, part, out, index, err);
+    }
+    memmove(out->bytes + at, out->bytes + begin, length);
+    out->length = at + length;
+    return SIDESTEP_OK;
+}
+
+#define LEVEL(number)                                                                              \
+    {                                                                                              \
+        .codec = {.descriptor = "stream.zstd/1",                                                   \
+                  .encoder_new = encoder_new,                                                      \
+                  .encoder_free = encoder_free,                                                    \
+                  .encode = encode,                                                                \
+                  .decode = zstd_decode_item},                                                     \
+        .level = (number),                                                                         \
+    }
+static const struct zstd_level levels[CODEC_ZSTD_LEVELS] = {
+    LEVEL(1),  LEVEL(2),  LEVEL(3),  LEVEL(4),  LEVEL(5),  LEVEL(6),  LEVEL(7),
+    LEVEL(8),  LEVEL(9),  LEVEL(10), LEVEL(11), LEVEL(12), LEVEL(13), LEVEL(14),
+    LEVEL(15), LEVEL(16), LEVEL(17), LEVEL(18), LEVEL(19),
+};
+
+const struct codec *codec_zstd_at(unsigned level)
+{
+    assert(level <= CODEC_ZSTD_LEVELS);
+    return level == 0 ? &codec_zstd : &levels[level - 1].codec;
+}
