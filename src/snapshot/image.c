@@ -96,6 +96,8 @@ enum sidestep_status image_build(struct image *image, const struct save_plan *pl
     if (image->items == NULL)
         return image_memory(err);
     image->count = plan->count;
+    for (size_t i = 0; i < plan->count; i++)
+        image->items[i].planned = i;
     for (size_t i = 0; i < plan->count; i++) {
         const struct state_entry *entry = &state->entries[plan->items[i].entry];
         if (entry->is_object)
@@ -116,7 +118,7 @@ static enum sidestep_status bind_object(struct image *image, const struct state_
 {
     OWNED_BUFFER bytes = {0};
 
-    *item = (struct image_item){.entry = entry};
+    *item = (struct image_item){.entry = entry, .planned = item->planned};
     if (entry->value == NULL && entry->bytes == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "it has no value to save");
     TRY(copy_names(&image->objects, entry, &item->footer, err));
@@ -140,7 +142,8 @@ static enum sidestep_status bind_items(struct image *image, const struct save_pl
                                        struct sidestep_error *err)
 {
     for (size_t i = 0; i < image->count; i++) {
-        const struct state_entry *entry = &state->entries[plan->items[i].entry];
+        const struct save_plan_item *planned = &plan->items[image->items[i].planned];
+        const struct state_entry *entry = &state->entries[planned->entry];
         image->items[i].entry = entry;
         if (!entry->is_object)
             continue;
@@ -191,7 +194,7 @@ static size_t most_windows(const struct image *image)
         bytes += image->items[i].footer.bytes + IMAGE_ALIGN;
         large += image->items[i].footer.data_bytes >= IMAGE_LARGE_BYTES;
     }
-    return bytes / IMAGE_WINDOW_BYTES + 2 + (image->cut_at_data ? 2 * large : 0);
+    return bytes / IMAGE_WINDOW_BYTES + 3 + (image->cut_at_data ? 2 * large : 0);
 }
 
 /* The windows of a large item. */
@@ -211,6 +214,13 @@ static void cut_large(struct cutter *c, const struct footer_item *f, size_t i)
         cut(c, data + whole, i);
 }
 
+/* The kept file ends here. */
+static void end_kept(struct image *image, uint64_t at)
+{
+    image->kept_bytes = at;
+    image->kept_windows = image->window_count;
+}
+
 static enum sidestep_status place_items(struct image *image, struct sidestep_error *err)
 {
     struct cutter c = {.image = image};
@@ -222,10 +232,13 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
         return image_memory(err);
     for (size_t i = 0; i < image->count; i++) {
         struct footer_item *f = &image->items[i].footer;
-        if (at - c.begin >= IMAGE_WINDOW_BYTES) {
+        bool is_other_file = image->splits && i != 0 && i == image->kept_count;
+        if (is_other_file || at - c.begin >= IMAGE_WINDOW_BYTES) {
             at = round_up(at, IMAGE_ALIGN);
             cut(&c, at, i);
         }
+        if (is_other_file)
+            end_kept(image, at);
         f->offset = image_place(f, at);
         if (f->data_bytes >= IMAGE_LARGE_BYTES)
             cut_large(&c, f, i);
@@ -233,6 +246,8 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
     }
     image->body_bytes = round_up(at, IMAGE_ALIGN);
     cut(&c, image->body_bytes, image->count);
+    if (image->splits && image->count != 0 && image->kept_count == image->count)
+        end_kept(image, image->body_bytes);
     assert(image->window_count <= most);
     return SIDESTEP_OK;
 }
@@ -243,6 +258,8 @@ enum sidestep_status image_bind(struct image *image, const struct save_plan *pla
     arena_release(&image->objects);
     image->windows = NULL;
     image->window_count = 0;
+    image->kept_windows = 0;
+    image->kept_bytes = 0;
     TRY(bind_items(image, plan, state, err));
     return place_items(image, err);
 }

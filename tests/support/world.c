@@ -154,12 +154,17 @@ static bool visit(const struct world_tensor *t, uint64_t seed, size_t id, bool s
     return true;
 }
 
+static uint64_t seed_of(const struct world_tensor *t, uint64_t seed)
+{
+    return t->frozen != 0 ? t->frozen : seed;
+}
+
 void world_fill(struct world *world, uint64_t seed)
 {
     struct sidestep_error err = {0};
 
     for (size_t i = 0; i < world->count; i++)
-        (void)visit(&world->tensors[i], seed, i, true);
+        (void)visit(&world->tensors[i], seed_of(&world->tensors[i], seed), i, true);
     assert(!world->for_load);
     struct sidestep_value *config = sidestep_value_dict();
     enum sidestep_status status = sidestep_value_set(config, sidestep_value_str("step"),
@@ -182,7 +187,7 @@ int world_check(const struct world *world, uint64_t seed)
     const struct sidestep_value *config = sidestep_state_dict_value(world->state, "config");
 
     for (size_t i = 0; i < world->count; i++)
-        if (!visit(&world->tensors[i], seed, i, false))
+        if (!visit(&world->tensors[i], seed_of(&world->tensors[i], seed), i, false))
             return 1 + (int)i;
     if (config == NULL || sidestep_value_count(config) != 2 ||
         sidestep_value_get_int(sidestep_value_item(config, 0)) != (int64_t)seed)

@@ -20,6 +20,7 @@ struct world_tensor {
     unsigned char *data; /* with strides: of a larger block */
     unsigned char *block;
     size_t block_bytes;
+    uint64_t frozen; /* not 0: it is as of this step, whatever the others are */
 };
 
 struct world {
