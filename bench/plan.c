@@ -106,16 +106,18 @@ static void write_shard(struct planning *p, struct commit *commit, struct image 
     struct store_file *file = NULL;
     struct pipeline pipeline;
     struct workers *none = NULL;
+    struct pipeline_crew crew = {.kind = &one_at_a_time, .threads = 1};
     struct pool pool = {0};
     OWNED_BUFFER bytes = {0};
     OWNED struct footer_item *items = memory_new(image->count, sizeof(*items));
 
     bench_check(workers_new(0, "none", &none, &err), &err);
+    crew.workers = none;
     bench_check(pool_reserve(&pool, pipeline_wanted_bytes(image), none, &err), &err);
     bench_check(pipeline_init(&pipeline, image, &pool, &err), &err);
     pipeline_stage(&pipeline, none);
     bench_check(commit_shard_create(commit, 0, 0, &file, &err), &err);
-    bench_check(pipeline_write(&pipeline, file, &one_at_a_time, none, 1, &err), &err);
+    bench_check(pipeline_write(&pipeline, file, &crew, &err), &err);
     for (size_t i = 0; i < image->count; i++)
         items[i] = image->items[i].footer;
     struct footer footer = {.rank = commit->rank,

@@ -18,12 +18,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch_support import report_duration, timed
+from torch_support import report_duration, report_memory, report_stall, timed
 
 import sidestep
 
 ASKED = 2000
 MANY = 1000
+FROZEN_MIB = 50
 BAD = 3
 
 
@@ -89,6 +90,37 @@ def retention(directory: str, runs: int) -> list[float]:
     return differences
 
 
+def frozen(directory: str, runs: int) -> None:
+    """Where nine tenths of the state are frozen: what a save writes, and how long it takes until it
+    is committed, beside one that writes all of it."""
+    base = {f"base.{i}": torch.randn(FROZEN_MIB << 18) for i in range(9)}
+    times: dict[bool, list[float]] = {}
+    for incremental in (True, False):
+        root = os.path.join(directory, f"frozen-{incremental}")
+        with sidestep.Checkpointer(
+            root, incremental=incremental, keep_last_n=2, signals=()
+        ) as checkpoints:
+            for step in range(1, 4 + runs):
+                state = {"model": base, "adapter": torch.randn(FROZEN_MIB << 18)}
+                handle = checkpoints.save(step, state)
+                handle.wait()
+                progress = handle.progress()
+                if step > 3:
+                    times.setdefault(incremental, []).append(progress.write_s + progress.commit_s)
+            if incremental:
+                total, written = progress.bytes_total, progress.bytes_total - progress.linked_bytes
+        shutil.rmtree(root)
+    what = f"{10 * FROZEN_MIB} MiB, 9/10 frozen"
+    report_memory(f"series: incremental save of {what}: bytes written", 0.12 * total, [written])
+    report_stall(
+        f"series: incremental save of {what}, in the background",
+        1.0,
+        times[True],
+        "one that writes all",
+        times[False],
+    )
+
+
 def make_many(root: str) -> None:
     """MANY small checkpoints of one run, each with a run's marks of its own."""
     with sidestep.Checkpointer(root, signals=()) as checkpoints:
@@ -131,6 +163,7 @@ def main() -> None:
         report_duration(
             "series: retention, on the training thread", 1e-3, retention(directory, options.runs)
         )
+        frozen(directory, options.runs)
         many = os.path.join(directory, "many")
         make_many(many)
         report_duration(

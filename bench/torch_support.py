@@ -55,3 +55,17 @@ def report_duration(what, goal, seconds):
     row = {"what": what, "kind": "duration", "goal": goal, "bytes": 0, "ours": seconds, "reference": "",
            "theirs": None}
     print(json.dumps(row), flush=True)
+
+
+def report_memory(what, goal, amounts):
+    """The same, of bytes."""
+    row = {"what": what, "kind": "memory", "goal": goal, "bytes": 0, "ours": amounts, "reference": "",
+           "theirs": None}
+    print(json.dumps(row), flush=True)
+
+
+def report_stall(what, goal, ours, reference, theirs):
+    """A row of times that are compared with those of ``reference``."""
+    row = {"what": what, "kind": "stall", "goal": goal, "bytes": 0, "ours": ours,
+           "reference": reference, "theirs": theirs}
+    print(json.dumps(row), flush=True)

@@ -54,9 +54,11 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
     if (entry->state != SIDESTEP_UNREADABLE) {
         cli_json_uint(json, "bytes", entry->bytes);
         cli_json_uint(json, "files", entry->files);
+        cli_json_uint(json, "shared_files", entry->shared_files);
     } else {
         cli_json_null(json, "bytes");
         cli_json_null(json, "files");
+        cli_json_null(json, "shared_files");
     }
     if (entry->ranks > 0)
         cli_json_uint(json, "ranks", entry->ranks);
@@ -105,7 +107,7 @@ static const char *style_of(enum sidestep_presence state)
 static bool has_marks(const struct sidestep_listed *entry)
 {
     return entry->is_pinned || entry->is_abandoned || entry->tag_count != 0 ||
-           entry->metric_count != 0;
+           entry->metric_count != 0 || entry->shared_files != 0;
 }
 
 /* "pinned best loss=2.5"; what does not fit is left out, and --json has it. */
@@ -119,6 +121,9 @@ static void add_marks(struct cli_table *table, const struct sidestep_listed *ent
         used += (size_t)snprintf(text + used, sizeof(text) - used, "pinned ");
     if (entry->is_abandoned)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "abandoned ");
+    if (entry->shared_files != 0)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "shares %u of %llu files ",
+                                 entry->shared_files, (unsigned long long)entry->files);
     for (uint32_t i = 0; i < entry->tag_count && used < sizeof(text); i++)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s ", entry->tags[i]);
     for (uint32_t i = 0; i < entry->metric_count && used < sizeof(text); i++)

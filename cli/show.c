@@ -153,6 +153,7 @@ void cli_show_json(const struct cli_show *show)
     else
         cli_json_null(&json, "world_size");
     cli_json_uint(&json, "bytes", info->bytes);
+    cli_json_uint(&json, "shared_bytes", info->shared_bytes);
     cli_json_open(&json, "tensors", '[');
     for (size_t i = 0; i < show->entry_count; i++)
         if (!show->entries[i]->is_object)
@@ -171,7 +172,7 @@ static void print_heading(const struct cli_show *show)
 {
     const struct sidestep_checkpoint_info *info = &show->info;
     FILE *out = show->cli->out;
-    char size[CLI_UNITS_ROOM];
+    char size[CLI_UNITS_ROOM], shared[CLI_UNITS_ROOM];
 
     cli_units_size(size, info->bytes);
     fputs("path        ", out);
@@ -186,8 +187,12 @@ static void print_heading(const struct cli_show *show)
         fprintf(out, "\nstep        %" PRId64, info->step);
     if (info->world_size > 0)
         fprintf(out, "\nranks       %" PRIu32, info->world_size);
-    fprintf(out, "\nsize        %s\ntensors     %zu\nobjects     %zu\n", size, info->tensor_count,
-            info->object_count);
+    fprintf(out, "\nsize        %s", size);
+    if (info->shared_bytes > 0) {
+        cli_units_size(shared, info->shared_bytes);
+        fprintf(out, ", of which %s are shared with an earlier checkpoint", shared);
+    }
+    fprintf(out, "\ntensors     %zu\nobjects     %zu\n", info->tensor_count, info->object_count);
 }
 
 static size_t count_kind(const struct cli_show *show, bool objects)

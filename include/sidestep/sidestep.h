@@ -868,6 +868,9 @@ struct sidestep_save_info {
     uint64_t device_ns;    /* from the beginning of the call until they were copied */
     uint64_t fence_ns;     /* the host waited in sidestep_fence() */
     char pin_reason[128];  /* with SIDESTEP_SAVE_PAGEABLE: why, else "" */
+    uint64_t linked_bytes; /* of bytes_total: shared with an earlier checkpoint, not written
+                              (SIDESTEP_SERIES_INCREMENTAL); known from WRITTEN on */
+    char link_reason[128]; /* why what could have been shared was written, or "" */
 };
 #define SIDESTEP_SAVE_INFO_INIT                                                                    \
     {                                                                                              \
@@ -1041,6 +1044,7 @@ struct sidestep_series;
  * other runs and of other programs, directories with files that are not ours, and everything while
  * the outcome of a save is UNKNOWN or before this incarnation has committed one of its own.
  * Those that a resume left behind (see sidestep_series_load_step()) go first.
+ * With a ${keep_last} of 2 or more, the newest that shares no file with the newest one stays, too.
  */
 struct sidestep_retention {
     size_t struct_size;
@@ -1068,6 +1072,14 @@ struct sidestep_retention {
 /** The same, but first all that the retention may let go goes, but the newest: ${keep_last},
     ${keep_every} and ${keep_best} do not hold then.  What is pinned stays. */
 #define SIDESTEP_SERIES_MAKE_ROOM 16u
+/** Incremental: tensors that two saves in a row found equal, 1 MiB of them at least on a rank, are
+    written once more, into a file of their own, and later checkpoints of this engine share it (by
+    hard links) as long as they stay as they are; so they cost a read of memory, and no payload.  If
+    one of them changes, all are written anew, and so they are after 16 links, and where the storage
+    refuses links (${link_reason}).  A bad block in such a file damages all checkpoints that share
+    it: so a retention with a ${keep_last} of 2 or more also keeps the newest checkpoint that shares
+    no file with the newest.  What is shared is never compressed. */
+#define SIDESTEP_SERIES_INCREMENTAL 32u
 
 struct sidestep_series_options {
     size_t struct_size;
@@ -1287,7 +1299,8 @@ struct sidestep_listed {
     bool is_abandoned; /* a resume has left it behind: it is of a line that has ended */
     uint32_t tag_count;
     uint32_t metric_count;
-    uint32_t reserved;
+    uint32_t shared_files; /* of ${files}: written by an earlier save, whose checkpoint has them,
+                              too (SIDESTEP_SERIES_INCREMENTAL) */
     const char *const *tags;
     const struct sidestep_metric *metrics;
     const char *layout; /* the program whose form it has, by its name and files: "lightning",
@@ -1382,6 +1395,8 @@ struct sidestep_checkpoint_info {
     uint64_t bytes; /* of its files */
     size_t tensor_count;
     size_t object_count;
+    uint64_t shared_bytes; /* of ${bytes}: written by an earlier save, whose checkpoint has them,
+                              too (SIDESTEP_SERIES_INCREMENTAL) */
 };
 #define SIDESTEP_CHECKPOINT_INFO_INIT                                                              \
     {                                                                                              \

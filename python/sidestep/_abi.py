@@ -47,6 +47,7 @@ from ._abi_series import DUE_STOP as DUE_STOP
 from ._abi_series import RETENTION_MAX as RETENTION_MAX
 from ._abi_series import SERIES_ANY_RUN as SERIES_ANY_RUN
 from ._abi_series import SERIES_CHECK_SPACE as SERIES_CHECK_SPACE
+from ._abi_series import SERIES_INCREMENTAL as SERIES_INCREMENTAL
 from ._abi_series import SERIES_MAKE_ROOM as SERIES_MAKE_ROOM
 from ._abi_series import SERIES_REQUESTS as SERIES_REQUESTS
 from ._abi_series import SERIES_SKIP_BUSY as SERIES_SKIP_BUSY
@@ -328,6 +329,8 @@ class SaveInfo(Structure):
     device_ns: int
     fence_ns: int
     pin_reason: Bytes
+    linked_bytes: int
+    link_reason: Bytes
     _fields_ = [
         ("struct_size", Size),
         ("state", Int),
@@ -368,6 +371,8 @@ class SaveInfo(Structure):
         ("device_ns", Uint64),
         ("fence_ns", Uint64),
         ("pin_reason", ctypes.c_char * 128),
+        ("linked_bytes", Uint64),
+        ("link_reason", ctypes.c_char * 128),
     ]
 
 
@@ -431,6 +436,7 @@ class CheckpointInfo(Structure):
     bytes: int
     tensor_count: int
     object_count: int
+    shared_bytes: int
     _fields_ = [
         ("struct_size", Size),
         ("path", String),
@@ -442,6 +448,7 @@ class CheckpointInfo(Structure):
         ("bytes", Uint64),
         ("tensor_count", Size),
         ("object_count", Size),
+        ("shared_bytes", Uint64),
     ]
 
 

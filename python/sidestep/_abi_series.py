@@ -23,6 +23,7 @@ SERIES_SKIP_BUSY = 2
 SERIES_ANY_RUN = 4
 SERIES_CHECK_SPACE = 8
 SERIES_MAKE_ROOM = 16
+SERIES_INCREMENTAL = 32
 DUE_INTERVAL = 1
 DUE_SAVE = 2
 DUE_STOP = 4
@@ -119,6 +120,7 @@ class Listed(Structure):
     is_abandoned: bool
     tag_count: int
     metric_count: int
+    shared_files: int
     tags: Any
     metrics: Any
     layout: Optional[Bytes]
@@ -140,7 +142,7 @@ class Listed(Structure):
         ("is_abandoned", Bool),
         ("tag_count", Uint32),
         ("metric_count", Uint32),
-        ("reserved", Uint32),
+        ("shared_files", Uint32),
         ("tags", POINTER(String)),
         ("metrics", POINTER(Metric)),
         ("layout", String),

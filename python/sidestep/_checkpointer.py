@@ -82,6 +82,8 @@ class Checkpointer:
     keep_best       and the best by a metric: ("loss", 3, "min")
     on_full         space is short for the next one: "fail" at once, "make_room" (all but the
                     newest may go), or None: try
+    incremental     tensors that do not change are written once, and later checkpoints share the
+                    file by hard links (docs/SERIES.md says what that costs and what it is worth)
 
     What to do about trouble:
     max_restarts    so many runs may resume from a checkpoint and come to nothing; then the one
@@ -112,6 +114,7 @@ class Checkpointer:
         keep_every: int = 0,
         keep_best: Optional[tuple[str, int, str]] = None,
         on_full: Optional[Literal["fail", "make_room"]] = None,
+        incremental: bool = False,
         max_restarts: int = 0,
         max_failures: int = 0,
         any_run: bool = False,
@@ -155,7 +158,7 @@ class Checkpointer:
             max_lost=max_lost,
             max_restarts=max_restarts,
             prefix=name,
-            flags=_flags(busy, on_full, any_run),
+            flags=_flags(busy, on_full, any_run, incremental),
         )
         if keep_best is not None:
             config.metric, config.keep_best, best = keep_best
@@ -510,10 +513,11 @@ def _seconds(interval: Interval) -> float:
     return 0.0
 
 
-def _flags(busy: str, on_full: Optional[str], any_run: bool) -> int:
+def _flags(busy: str, on_full: Optional[str], any_run: bool, incremental: bool) -> int:
     flags = _abi.SERIES_REQUESTS
     flags |= {"wait": 0, "skip": _abi.SERIES_SKIP_BUSY}[busy]
     flags |= {None: 0, "fail": _abi.SERIES_CHECK_SPACE, "make_room": _abi.SERIES_MAKE_ROOM}[on_full]
+    flags |= _abi.SERIES_INCREMENTAL if incremental else 0
     return flags | (_abi.SERIES_ANY_RUN if any_run else 0)
 
 

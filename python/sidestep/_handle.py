@@ -70,6 +70,8 @@ class Progress:
     fence_s        the host waited in fences
     pageable       staging memory could not be pinned, so these copies were slow
     pin_reason     why, or ""
+    linked_bytes   of bytes_total: shared with an earlier checkpoint, not written (once written)
+    link_reason    why what could have been shared was written, or ""
     """
 
     state: str
@@ -112,6 +114,8 @@ class Progress:
     fence_s: float
     pageable: bool
     pin_reason: str
+    linked_bytes: int
+    link_reason: str
 
 
 def _state_name(state: int) -> str:
@@ -168,6 +172,8 @@ def _progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
         fence_s=info.fence_ns / 1e9,
         pageable=bool(info.flags & _abi.SAVE_PAGEABLE),
         pin_reason=info.pin_reason.decode("utf-8", "replace"),
+        linked_bytes=info.linked_bytes,
+        link_reason=info.link_reason.decode("utf-8", "replace"),
     )
 
 

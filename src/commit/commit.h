@@ -28,6 +28,9 @@
  *       exchange took out.
  *   I7  A rename that reports an error may have happened: look whose directory is there.
  *
+ * A shard may be one that an earlier checkpoint has, under a second name (a hard link).  It counts
+ * as written and synced only if C has seen it, file and footer, in a checkpoint that it committed.
+ *
  * The swap form makes a new directory.  The in-place form serves whenever NAME exists already
  * (empty, an older checkpoint, a user's own files, a mount point, a symbolic link to one).
  */
@@ -56,6 +59,22 @@ struct commit_guard {
     void *context;
 };
 
+/* Shards (but the first of each rank) of a checkpoint that C has committed: later ones may have
+ * them, too.  Zeroed: none. */
+struct commit_shared_file {
+    uint32_t rank;
+    uint32_t shard;
+    uint64_t bytes;
+    uint64_t device, inode;
+    char origin[SAVE_ID_HEX];
+    uint8_t footer_sha256[HASH_SHA256_BYTES];
+};
+struct commit_shared {
+    struct commit_shared_file *files;
+    size_t count, room;
+};
+void commit_shared_release(struct commit_shared *shared);
+
 /* One save, as one rank sees it.  Used by one thread at a time. */
 struct commit {
     /* Set before commit_open(). */
@@ -67,8 +86,9 @@ struct commit {
     int64_t step;        /* -1: none */
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
-    const struct commit_guard *guard; /* NULL: none */
-    bool no_replace;                  /* refuse if NAME holds a checkpoint */
+    const struct commit_guard *guard;   /* NULL: none */
+    bool no_replace;                    /* refuse if NAME holds a checkpoint */
+    const struct commit_shared *shared; /* C: what may be shared; NULL: nothing */
 
     /* Set by commit_open(). */
     char path[COMMIT_PATH_BYTES]; /* absolute */
@@ -116,6 +136,16 @@ void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYT
 /* Make shard ${shard} of this rank under its .part name. */
 enum sidestep_status commit_shard_create(struct commit *commit, uint32_t shard, uint32_t flags,
                                          struct store_file **file, struct sidestep_error *err);
+/* Instead: under its .part name, what is ${name} in ${dir}, a checkpoint.  ${*file} is open for
+ * reading.  The bytes are that checkpoint's, too: nobody may write to them. */
+enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, const char *dir,
+                                       const char *name, struct store_file **file,
+                                       struct sidestep_error *err);
+/* Take either back, so that it can be made anew. */
+enum sidestep_status commit_shard_drop(struct commit *commit, uint32_t shard,
+                                       struct sidestep_error *err);
+/* The final name of it. */
+void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NAMES_MAX]);
 /* Make ${file} (taken, also on failure) durable under its final name. */
 enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
                                        struct store_file *file, struct sidestep_error *err);
@@ -131,7 +161,8 @@ struct commit_count {
     struct arena arena;
     struct footer *footers; /* one per file */
     struct manifest manifest;
-    struct metadata metadata; /* of its own arena */
+    struct metadata metadata;    /* of its own arena */
+    struct commit_shared shared; /* of this checkpoint */
 };
 void commit_count_release(struct commit_count *count);
 enum sidestep_status commit_count_votes(struct commit *commit, struct commit_count *count,

@@ -108,35 +108,114 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
     }
 }
 
+void commit_shared_release(struct commit_shared *shared)
+{
+    free(shared->files);
+    *shared = (struct commit_shared){0};
+}
+
+/* What of a file decides whether it is one that was shared. */
+static struct commit_shared_file shared_file(const struct footer *footer,
+                                             const struct manifest_file *row,
+                                             const struct store_stat *stat)
+{
+    struct commit_shared_file file = {.rank = footer->rank,
+                                      .shard = footer->shard,
+                                      .bytes = row->bytes,
+                                      .device = stat->device,
+                                      .inode = stat->inode};
+
+    memcpy(file.origin, row->origin, sizeof(file.origin));
+    memcpy(file.footer_sha256, row->footer_sha256, sizeof(file.footer_sha256));
+    return file;
+}
+
+/* Is it the very file that the checkpoint had which was committed last? */
+static bool was_committed(const struct commit *commit, const struct commit_shared_file *file)
+{
+    for (size_t i = 0; commit->shared != NULL && i < commit->shared->count; i++) {
+        const struct commit_shared_file *known = &commit->shared->files[i];
+        if (known->rank == file->rank && known->shard == file->shard)
+            return known->bytes == file->bytes && known->device == file->device &&
+                   known->inode == file->inode && strcmp(known->origin, file->origin) == 0 &&
+                   memcmp(known->footer_sha256, file->footer_sha256, sizeof(file->footer_sha256)) ==
+                       0;
+    }
+    return false;
+}
+
+/* Note it for the next save, but for the first of each rank, which is always new. */
+static enum sidestep_status share(struct commit_shared *shared,
+                                  const struct commit_shared_file *file, struct sidestep_error *err)
+{
+    if (file->shard == 0)
+        return SIDESTEP_OK;
+    if (shared->count == shared->room) {
+        size_t room = shared->room != 0 ? 2 * shared->room : 8;
+        struct commit_shared_file *files = memory_resize(shared->files, room, sizeof(*files));
+        if (files == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*files));
+        shared->files = files;
+        shared->room = room;
+    }
+    shared->files[shared->count++] = *file;
+    return SIDESTEP_OK;
+}
+
+/* It is of this save, or of an earlier one that may be shared, and of the layout agreed upon. */
+static enum sidestep_status check_ids(struct commit *commit, const struct footer *footer,
+                                      const struct commit_shared_file *file,
+                                      struct sidestep_error *err)
+{
+    bool is_own = memcmp(footer->save_id, commit->save_id_bytes, SAVE_ID_BYTES) == 0;
+
+    if (footer->world_size != commit->world_size ||
+        (!is_own && (footer->shard == 0 || !was_committed(commit, file))))
+        return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");
+    if (footer->layout_digest != commit->layout_digest)
+        return FAIL(err, SIDESTEP_EDISAGREE, "rank %u saved another layout than rank 0",
+                    footer->rank);
+    return SIDESTEP_OK;
+}
+
 /* One shard, by descriptor: its footer, and its row of the manifest. */
-static enum sidestep_status check_shard(struct commit *commit, struct arena *arena, uint32_t rank,
-                                        uint32_t shard, struct footer *footer,
-                                        struct manifest_file *row, struct sidestep_error *err)
+static enum sidestep_status read_shard(struct commit *commit, struct commit_count *count,
+                                       const char *name, struct footer *footer,
+                                       struct manifest_file *row, struct store_stat *stat,
+                                       struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
+
+    TRY(store_file_open(commit->dir, name, 0, &file, err));
+    TRY(store_file_stat(file, stat, err));
+    struct source source = commit_file_source(file, stat->size);
+    TRY(footer_read(&source, &count->arena, footer, row->footer_sha256, err));
+    row->name = arena_strndup(&count->arena, name, strlen(name));
+    row->bytes = stat->size;
+    hash_to_hex(footer->save_id, SAVE_ID_BYTES, row->origin);
+    return row->name != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, NAMES_MAX);
+}
+
+static enum sidestep_status check_shard(struct commit *commit, struct commit_count *count,
+                                        uint32_t rank, uint32_t shard, struct footer *footer,
+                                        struct manifest_file *row, struct sidestep_error *err)
+{
     struct store_stat stat;
     char name[NAMES_MAX];
 
     names_format(NAMES_SHARD, commit->in_place ? commit->save_id : "", rank, shard, name);
-    TRY(store_file_open(commit->dir, name, 0, &file, err));
-    TRY(store_file_stat(file, &stat, err));
-    struct source source = commit_file_source(file, stat.size);
-    enum sidestep_status status = footer_read(&source, arena, footer, row->footer_sha256, err);
-    if (status == SIDESTEP_OK &&
-        (memcmp(footer->save_id, commit->save_id_bytes, SAVE_ID_BYTES) != 0 ||
-         footer->rank != rank || footer->shard != shard ||
-         footer->world_size != commit->world_size))
+    enum sidestep_status status = read_shard(commit, count, name, footer, row, &stat, err);
+    if (status == SIDESTEP_OK && (footer->rank != rank || footer->shard != shard))
         status = FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");
-    if (status == SIDESTEP_OK && footer->layout_digest != commit->layout_digest)
-        status = FAIL(err, SIDESTEP_EDISAGREE, "rank %u saved another layout than rank 0", rank);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "check shard '%s'", name);
-        return status;
+    if (status == SIDESTEP_OK) {
+        struct commit_shared_file file = shared_file(footer, row, &stat);
+        status = check_ids(commit, footer, &file, err);
+        if (status == SIDESTEP_OK)
+            status = share(&count->shared, &file, err);
     }
-    row->name = arena_strndup(arena, name, strlen(name));
-    row->bytes = stat.size;
-    memcpy(row->origin, commit->save_id, sizeof(row->origin));
-    return row->name != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(name));
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "check shard '%s'", name);
+    return status;
 }
 
 static enum sidestep_status grow_files(struct commit_count *count, size_t files,
@@ -168,9 +247,10 @@ static enum sidestep_status check_shards(struct commit *commit, struct commit_co
             size_t at = count->manifest.file_count;
             if (at == room)
                 TRY(grow_files(count, room *= 2, err));
-            TRY(check_shard(commit, &count->arena, rank, shard, &count->footers[at],
+            TRY(check_shard(commit, count, rank, shard, &count->footers[at],
                             &count->manifest.files[at], err));
-            shards = count->footers[at].shard_count;
+            if (shard == 0)
+                shards = count->footers[at].shard_count;
             count->manifest.file_count++;
         }
     }
@@ -181,6 +261,7 @@ void commit_count_release(struct commit_count *count)
 {
     metadata_release(&count->metadata);
     arena_release(&count->arena);
+    commit_shared_release(&count->shared);
     *count = (struct commit_count){0};
 }
 

@@ -29,6 +29,38 @@ enum sidestep_status commit_shard_create(struct commit *commit, uint32_t shard, 
     return store_file_create(commit->dir, part, flags, file, err);
 }
 
+enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, const char *dir,
+                                       const char *name, struct store_file **file,
+                                       struct sidestep_error *err)
+{
+    char part[NAMES_MAX], final[NAMES_MAX];
+    OWNED_DIR *from = NULL;
+
+    assert(commit->dir != NULL);
+    shard_names(commit, shard, part, final);
+    TRY(store_dir_open(commit->store, NULL, dir, &from, err));
+    commit->shards_made = true;
+    TRY(store_link(from, name, commit->dir, part, err));
+    return store_file_open(commit->dir, part, 0, file, err);
+}
+
+enum sidestep_status commit_shard_drop(struct commit *commit, uint32_t shard,
+                                       struct sidestep_error *err)
+{
+    char part[NAMES_MAX], final[NAMES_MAX];
+
+    shard_names(commit, shard, part, final);
+    enum sidestep_status status = store_unlink(commit->dir, part, err);
+    return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
+}
+
+void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NAMES_MAX])
+{
+    char part[NAMES_MAX];
+
+    shard_names(commit, shard, part, name);
+}
+
 enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
                                        struct store_file *file, struct sidestep_error *err)
 {

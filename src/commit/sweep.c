@@ -65,8 +65,8 @@ static void unlink_counted(struct store_dir *dir, const char *name, uint64_t *by
     struct store_stat stat;
 
     if (store_stat(dir, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE &&
-        store_unlink(dir, name, NULL) == SIDESTEP_OK && bytes != NULL)
-        *bytes += stat.size;
+        store_unlink(dir, name, NULL) == SIDESTEP_OK && bytes != NULL && stat.links <= 1)
+        *bytes += stat.size; /* else another checkpoint has it, too */
 }
 
 enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
@@ -205,7 +205,8 @@ static uint64_t bytes_in(struct store_dir *dir)
         return 0;
     for (size_t i = 0; i < names.count; i++)
         if ((is_export(&names) || is_ours(names.names[i])) &&
-            store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE)
+            store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK &&
+            stat.kind == STORE_FILE && stat.links <= 1)
             bytes += stat.size;
     return bytes;
 }

@@ -135,6 +135,9 @@ enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *
         .world_size = r->has_manifest ? r->manifest.world_size : 0,
         .bytes = r->bytes + r->record_bytes,
     };
+    for (size_t i = 0; i < r->manifest.file_count; i++)
+        if (strcmp(r->manifest.files[i].origin, r->manifest.save_id) != 0)
+            info->shared_bytes += r->manifest.files[i].bytes;
     for (size_t i = 0; i < c->count; i++) {
         info->object_count += c->entries[i].is_object;
         info->tensor_count += !c->entries[i].is_object;

@@ -72,6 +72,7 @@ static void engine_shut(struct sidestep_engine *engine)
     workers_free(&engine->stagers);
     workers_free(&engine->writers);
     image_release(&engine->image);
+    commit_shared_release(&engine->keep.shared);
     save_plan_release(&engine->plan);
     offload_close(&engine->offload);
     devices_close(&engine->devices); /* before the pool, which may be pinned */

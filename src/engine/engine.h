@@ -13,6 +13,7 @@
 #include "commit/commit.h"
 #include "engine/events.h"
 #include "engine/hold.h"
+#include "engine/keep.h"
 #include "engine/neighbour.h"
 #include "engine/pace.h"
 #include "engine/pipeline.h"
@@ -64,6 +65,7 @@ struct sidestep_engine {
     uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */
     struct save_plan plan;
     struct image image;
+    struct keep keep; /* of incremental saves */
     uint64_t save_counter;
     struct sidestep_save *last;     /* the engine's reference to the latest save, or NULL */
     struct sidestep_series *series; /* a list of those that are open */
@@ -74,6 +76,7 @@ struct save_series {
     const char *run_id;
     uint64_t incarnation;
     const struct commit_guard *guard;
+    bool incremental; /* what does not change is shared with the checkpoint before */
 };
 
 struct sidestep_save {
@@ -83,7 +86,7 @@ struct sidestep_save {
     struct press *press;   /* NULL: items are written as they are */
     const char *transform; /* of those that it encodes */
     struct sidestep_save_options options;
-    uint64_t total_bytes; /* of the shard file */
+    bool incremental;
     pthread_t runner;
     bool has_runner;    /* to be joined */
     bool counted;       /* C: the commit code is done with */

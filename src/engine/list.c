@@ -22,6 +22,13 @@ static const char *const presence_names[] = {
     [SIDESTEP_COMPLETE] = "complete",   [SIDESTEP_INCOMPLETE] = "incomplete",
 };
 
+/* A checkpoint with files of earlier saves. */
+struct sharing {
+    const char *save_id;
+    const char **origins;
+    size_t count;
+};
+
 struct listing {
     struct arena arena;
     struct store *store;
@@ -31,6 +38,8 @@ struct listing {
     struct marks marks;
     struct sidestep_listed *entries;
     size_t count;
+    struct sharing *sharing; /* as much room as for entries */
+    size_t sharing_count;
 };
 
 /* The number in [begin, end); -1: it has no digit, or is too large. */
@@ -163,8 +172,50 @@ static bool resolve_manifest(struct store_dir *dir, struct contents *c)
     return true;
 }
 
-static void take_manifest(struct listing *l, struct store_dir *dir, struct contents *c,
-                          struct sidestep_listed *entry)
+/* Which of its files are of which earlier saves. */
+static enum sidestep_status take_origins(struct listing *l, const struct manifest *manifest,
+                                         struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct sharing *s = &l->sharing[l->sharing_count];
+
+    *s = (struct sharing){.save_id = entry->save_id};
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        const char *origin = manifest->files[i].origin;
+        size_t known = 0;
+        if (strcmp(origin, manifest->save_id) == 0)
+            continue;
+        entry->shared_files++;
+        while (known < s->count && strcmp(s->origins[known], origin) != 0)
+            known++;
+        if (known < s->count)
+            continue;
+        if (s->origins == NULL)
+            s->origins = arena_new(&l->arena, manifest->file_count - i, sizeof(*s->origins));
+        if (s->origins == NULL ||
+            (s->origins[s->count++] = arena_strndup(&l->arena, origin, strlen(origin))) == NULL)
+            return FAIL_NOMEM(err, manifest->file_count * sizeof(*s->origins));
+    }
+    l->sharing_count += s->count != 0;
+    return SIDESTEP_OK;
+}
+
+const char *const *list_origins(const struct sidestep_list *list, const char *save_id,
+                                size_t *count)
+{
+    const struct listing *l = list->owner;
+
+    *count = 0;
+    for (size_t i = 0; save_id != NULL && i < l->sharing_count; i++)
+        if (strcmp(l->sharing[i].save_id, save_id) == 0) {
+            *count = l->sharing[i].count;
+            return l->sharing[i].origins;
+        }
+    return NULL;
+}
+
+static enum sidestep_status take_manifest(struct listing *l, struct store_dir *dir,
+                                          struct contents *c, struct sidestep_listed *entry,
+                                          struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
     OWNED_ARENA arena = {0};
@@ -172,11 +223,11 @@ static void take_manifest(struct listing *l, struct store_dir *dir, struct conte
     char name[NAMES_MAX];
 
     if (!resolve_manifest(dir, c))
-        return;
+        return SIDESTEP_OK;
     names_format(NAMES_MANIFEST, c->save_id, 0, 0, name);
     if (commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) != SIDESTEP_OK ||
         manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK)
-        return;
+        return SIDESTEP_OK;
     entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
     if (manifest.run_id[0] != '\0')
         entry->run_id = arena_strndup(&l->arena, manifest.run_id, strlen(manifest.run_id));
@@ -185,6 +236,9 @@ static void take_manifest(struct listing *l, struct store_dir *dir, struct conte
     entry->saved_at = manifest.saved_at;
     if (manifest.step >= 0)
         entry->step = manifest.step;
+    if (entry->save_id == NULL)
+        return FAIL_NOMEM(err, sizeof(manifest.save_id));
+    return take_origins(l, &manifest, entry, err);
 }
 
 static enum sidestep_presence classify(const char *name, const struct contents *c)
@@ -280,7 +334,7 @@ static enum sidestep_status look_into(struct listing *l, const char *name,
     TRY(read_contents(dir, &names, &contents, entry, err));
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;
-    take_manifest(l, dir, &contents, entry);
+    TRY(take_manifest(l, dir, &contents, entry, err));
     return take_layout(l, name, dir, &names, entry, err);
 }
 
@@ -408,7 +462,8 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
 
     TRY(name_list_read(l->root_dir, &names, err));
     l->entries = arena_new(&l->arena, names.count, sizeof(*l->entries));
-    if (l->entries == NULL)
+    l->sharing = arena_new(&l->arena, names.count, sizeof(*l->sharing));
+    if (l->entries == NULL || l->sharing == NULL)
         return FAIL_NOMEM(err, names.count * sizeof(*l->entries));
     TRY(read_marks(l, err));
     for (size_t i = 0; i < names.count; i++)

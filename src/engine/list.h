@@ -15,6 +15,10 @@ enum sidestep_status list_root(struct store *store, const char *root, struct sid
 enum sidestep_status list_candidates(struct store *store, const char *root,
                                      struct sidestep_list *list, struct sidestep_error *err);
 
+/* The earlier saves whose files the checkpoint of this save shares; it may be NULL. */
+const char *const *list_origins(const struct sidestep_list *list, const char *save_id,
+                                size_t *count);
+
 /* Step in a checkpoint's name, if it is one of the forms that trainers use ("step-42",
  * "iter_0000042", "epoch_1_step_42"); -1: none. */
 int64_t list_step_of(const char *name);

@@ -20,7 +20,7 @@ uint64_t pipeline_wanted_bytes(const struct image *image)
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
                                    struct sidestep_error *err)
 {
-    *p = (struct pipeline){.image = image, .pool = pool};
+    *p = (struct pipeline){.image = image, .pool = pool, .until = image->window_count};
     TRY(places_new(&p->places, image, err));
     p->shared.states = memory_new(image->window_count, 2);
     if (p->shared.states == NULL) {
@@ -262,17 +262,19 @@ void pipeline_settle(struct pipeline *p)
         offload_settle(p->offload);
 }
 
+/* What is written now: one of the image's files. */
 struct writing {
     struct pipeline *p;
-    struct store_file *file;
-    const struct store_queue_kind *kind;
-    unsigned threads;
+    struct store_file *file;              /* NULL: see ${choice} */
+    const struct pipeline_choice *choice; /* NULL: all goes to ${file} ... */
+    uint64_t begin;                       /* ... which begins here, in the image */
+    const struct pipeline_crew *crew;
 };
 
 /* One thread of those that write. */
 struct writer {
     struct pipeline *p;
-    struct store_file *file;
+    const struct writing *writing;
     struct store_queue queue;
     struct store_request requests[STORE_QUEUE_MAX_DEPTH];
     struct store_request *free; /* a list */
@@ -312,14 +314,16 @@ void pipeline_hash_next(struct pipeline *p)
 }
 
 /* May ${file} take ${bytes} from ${memory}, without a copy by the store's own threads? */
-static bool takes_from(struct store_file *file, const void *memory, const struct image_window *w)
+static bool takes_from(const struct writing *writing, const void *memory,
+                       const struct image_window *w)
 {
-    const struct store_ops *ops = file->store->ops;
+    struct store_file *file = writing->file;
 
-    if (store_file_alignment(file) == 0)
-        return true; /* it is copied by the kernel in any case */
+    if (file == NULL || store_file_alignment(file) == 0)
+        return true; /* it is not written, most likely, or copied by the kernel in any case */
+    const struct store_ops *ops = file->store->ops;
     return ops->file_async_fd != NULL &&
-           ops->file_async_fd(file, memory, w->bytes, w->offset, true) >= 0;
+           ops->file_async_fd(file, memory, w->bytes, w->offset - writing->begin, true) >= 0;
 }
 
 /* Locked: is window ${i} to be hashed and written where it lies?  Not once copiers run: they are
@@ -328,11 +332,10 @@ static bool is_live(const struct writer *writer, size_t i)
 {
     const struct pipeline *p = writer->p;
 
-    if (p->cow == NULL || !p->writers_stage || atomic_load(&p->copiers_run) ||
-        i >= p->image->window_count)
+    if (p->cow == NULL || !p->writers_stage || atomic_load(&p->copiers_run) || i >= p->until)
         return false;
     const uint8_t *memory = cow_live_memory(p->cow, p->image, i);
-    return memory != NULL && takes_from(writer->file, memory, &p->image->windows[i]);
+    return memory != NULL && takes_from(writer->writing, memory, &p->image->windows[i]);
 }
 
 /* Locked: is it time for the next one of them?  No more than can soon be written: who writes to the
@@ -375,19 +378,24 @@ static uint8_t *window_memory(struct pipeline *p, size_t i)
     return p->shared.live[i] ? cow_live_memory(p->cow, p->image, i) : places_of(p->places, i);
 }
 
-uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes)
+/* Where window ${i} goes, once it is finished; NULL: nowhere.  ${*held_ns}: what it was held back
+ * for others. */
+static enum sidestep_status finish_window(const struct writer *writer, size_t i,
+                                          struct store_file **file, uint64_t *held_ns,
+                                          struct sidestep_error *err)
 {
-    if (p->neighbour == NULL)
-        return 0;
-    return neighbour_take(p->neighbour, bytes, p->bytes_per_second,
-                          p->cow != NULL ? cow_is_full(p->cow) : NULL, &p->stop);
+    const struct writing *writing = writer->writing;
+    struct pipeline *p = writer->p;
+
+    *file = writing->file;
+    if (writing->choice != NULL)
+        TRY(writing->choice->choose(writing->choice->context, i, file, err));
+    if (*file != NULL)
+        *held_ns = pipeline_give_way(p, p->image->windows[i].bytes);
+    return image_finish(p->image, i, window_memory(p, i), err);
 }
 
-bool pipeline_may_write(struct pipeline *p, uint64_t bytes)
-{
-    return p->neighbour == NULL || neighbour_try(p->neighbour, bytes, p->bytes_per_second,
-                                                 p->cow != NULL ? cow_is_full(p->cow) : NULL);
-}
+static void count_written(struct pipeline *p, size_t i);
 
 /* Locked: finish window ${i}, which is taken, and start to write it; the lock is released
  * meanwhile. */
@@ -397,24 +405,27 @@ static void start_window(struct writer *writer, size_t i)
     const struct image_window *w = &p->image->windows[i];
     struct store_request *request = writer->free;
     struct sidestep_error why = {0};
-    uint8_t *place = window_memory(p, i);
+    struct store_file *file;
+    uint64_t held_ns = 0;
 
     pthread_mutex_unlock(&p->shared.lock);
-    uint64_t held_ns = pipeline_give_way(p, w->bytes);
-    if (image_finish(p->image, i, place, &why) != SIDESTEP_OK) {
-        pipeline_fail(p, &why);
-    } else {
+    enum sidestep_status status = finish_window(writer, i, &file, &held_ns, &why);
+    if (status == SIDESTEP_OK && file != NULL) {
         writer->free = request->next;
-        *request = (struct store_request){.file = writer->file,
-                                          .memory = place,
+        *request = (struct store_request){.file = file,
+                                          .memory = window_memory(p, i),
                                           .bytes = w->bytes,
-                                          .offset = w->offset,
+                                          .offset = w->offset - writer->writing->begin,
                                           .is_write = true,
                                           .tag = i};
         store_queue_start(&writer->queue, request);
     }
     pthread_mutex_lock(&p->shared.lock);
     p->shared.held_ns += held_ns;
+    if (status != SIDESTEP_OK)
+        pipeline_fail_locked(p, &why);
+    else if (file == NULL)
+        count_written(p, i);
 }
 
 void pipeline_window_done(struct pipeline *p, size_t i)
@@ -440,19 +451,24 @@ static void end_live(struct pipeline *p, size_t i)
     p->shared.live_bytes += p->image->windows[i].bytes;
 }
 
+/* Locked: window ${i} is written, or need not be. */
+static void count_written(struct pipeline *p, size_t i)
+{
+    if (p->shared.live[i])
+        end_live(p, i);
+    p->shared.written_bytes += p->image->windows[i].bytes;
+    pipeline_window_done(p, i);
+}
+
 /* Locked: the window of ${request} is written, or the write has failed. */
 static void end_window(struct writer *writer, struct store_request *request)
 {
     struct pipeline *p = writer->p;
 
-    if (request->status == SIDESTEP_OK && p->shared.live[request->tag])
-        end_live(p, request->tag);
-    if (request->status != SIDESTEP_OK) {
+    if (request->status != SIDESTEP_OK)
         pipeline_fail_locked(p, &request->err);
-    } else {
-        p->shared.written_bytes += p->image->windows[request->tag].bytes;
-        pipeline_window_done(p, request->tag);
-    }
+    else
+        count_written(p, request->tag);
     request->next = writer->free;
     writer->free = request;
 }
@@ -470,7 +486,7 @@ static void wait_for_window(struct writer *writer)
 
 bool pipeline_stage_one(struct pipeline *p)
 {
-    if (!p->writers_stage || !may_stage(p))
+    if (!p->writers_stage || p->shared.stage_next >= p->until || !may_stage(p))
         return false;
     size_t i = p->shared.stage_next++;
     pthread_mutex_unlock(&p->shared.lock);
@@ -487,7 +503,8 @@ static void write_step(struct writer *writer)
 
     if (done != NULL) {
         end_window(writer, done);
-    } else if (p->shared.write_next < p->shared.hashed && store_queue_has_room(&writer->queue)) {
+    } else if (p->shared.write_next < min_u64(p->shared.hashed, p->until) &&
+               store_queue_has_room(&writer->queue)) {
         start_window(writer, p->shared.write_next++);
     } else if (pipeline_may_hash(p)) {
         pipeline_hash_next(p);
@@ -503,43 +520,20 @@ static void write_step(struct writer *writer)
     }
 }
 
-void pipeline_join(struct pipeline *p)
-{
-    if (p->neighbour != NULL)
-        neighbour_join(p->neighbour);
-    if (p->cow != NULL)
-        cow_join(p->cow,
-                 p->neighbour != NULL && p->neighbour->lower ? &p->neighbour->rights : NULL);
-}
-
-void pipeline_leave(struct pipeline *p)
-{
-    if (p->cow != NULL)
-        cow_leave(p->cow);
-    if (p->neighbour != NULL)
-        neighbour_leave(p->neighbour);
-}
-
-void pipeline_calm(struct pipeline *p)
-{
-    if (p->cow != NULL && p->neighbour != NULL && cow_was_raised(p->cow))
-        neighbour_calm(p->neighbour);
-}
-
 static void write_windows(void *context)
 {
     const struct writing *writing = context;
     struct pipeline *p = writing->p;
-    struct writer writer = {.p = p, .file = writing->file};
+    struct writer writer = {.p = p, .writing = writing};
 
     pipeline_join(p);
-    store_queue_open(&writer.queue, writing->kind, writing->threads);
+    store_queue_open(&writer.queue, writing->crew->kind, writing->crew->threads);
     for (unsigned i = 0; i < writer.queue.depth; i++) {
         writer.requests[i].next = writer.free;
         writer.free = &writer.requests[i];
     }
     pthread_mutex_lock(&p->shared.lock);
-    while (!p->shared.failed && p->shared.written < p->image->window_count) {
+    while (!p->shared.failed && p->shared.written < p->until) {
         write_step(&writer);
         pipeline_calm(p);
     }
@@ -549,9 +543,8 @@ static void write_windows(void *context)
     pipeline_leave(p);
 }
 
-enum sidestep_status pipeline_end(struct pipeline *p, struct sidestep_error *err)
+static enum sidestep_status first_failure(const struct pipeline *p, struct sidestep_error *err)
 {
-    pipeline_settle(p);
     if (!p->shared.failed)
         return SIDESTEP_OK;
     if (err != NULL)
@@ -559,13 +552,35 @@ enum sidestep_status pipeline_end(struct pipeline *p, struct sidestep_error *err
     return (enum sidestep_status)p->shared.err.status;
 }
 
-enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
-                                    const struct store_queue_kind *kind, struct workers *workers,
-                                    unsigned threads, struct sidestep_error *err)
+enum sidestep_status pipeline_end(struct pipeline *p, struct sidestep_error *err)
 {
-    struct writing writing = {.p = p, .file = file, .kind = kind, .threads = threads};
+    pipeline_settle(p);
+    return first_failure(p, err);
+}
 
-    workers_run_some(workers, threads, write_windows, &writing);
+enum sidestep_status pipeline_write_kept(struct pipeline *p, const struct pipeline_choice *choice,
+                                         const struct pipeline_crew *crew,
+                                         struct sidestep_error *err)
+{
+    struct writing writing = {.p = p, .choice = choice, .crew = crew};
+
+    assert(p->image->kept_windows != 0);
+    p->until = p->image->kept_windows;
+    workers_run_some(crew->workers, crew->threads, write_windows, &writing);
+    p->until = p->image->window_count;
+    /* Others may be staging still. */
+    pthread_mutex_lock(&p->shared.lock);
+    enum sidestep_status status = first_failure(p, err);
+    pthread_mutex_unlock(&p->shared.lock);
+    return status;
+}
+
+enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
+                                    const struct pipeline_crew *crew, struct sidestep_error *err)
+{
+    struct writing writing = {.p = p, .file = file, .begin = p->image->kept_bytes, .crew = crew};
+
+    workers_run_some(crew->workers, crew->threads, write_windows, &writing);
     return pipeline_end(p, err);
 }
 

@@ -59,6 +59,7 @@ struct pipeline {
      * they write unless somebody waits (0: as it goes). */
     struct neighbour *neighbour;
     uint64_t bytes_per_second;
+    size_t until;     /* windows before this one are written now */
     atomic_bool stop; /* as shared.failed, for those that wait elsewhere */
     struct {
         pthread_mutex_t lock;
@@ -111,11 +112,26 @@ void pipeline_start_staging(struct pipeline *p, uint64_t patience);
 /* End what pipeline_hold() or _stage_later() began: all is staged, or the write has failed.  Before
  * the pool or the image is used again, and before the caller is told the end.  Else a no-op. */
 void pipeline_settle(struct pipeline *p);
-/* Hash and write all windows to ${file}, on the caller and ${workers}, ${threads} of them at most
- * and together, as they are staged. */
+/* Who writes: the caller and ${workers}, ${threads} of them at most and together. */
+struct pipeline_crew {
+    const struct store_queue_kind *kind;
+    struct workers *workers;
+    unsigned threads;
+};
+/* Hash the windows of the image's kept file, as they are staged, and write them to where ${choose}
+ * says, which is asked for each of them once it is hashed, by any thread: NULL, and it need not be
+ * written.  Before pipeline_write(); the image has such a file. */
+struct pipeline_choice {
+    enum sidestep_status (*choose)(void *context, size_t window, struct store_file **file,
+                                   struct sidestep_error *err);
+    void *context;
+};
+enum sidestep_status pipeline_write_kept(struct pipeline *p, const struct pipeline_choice *choice,
+                                         const struct pipeline_crew *crew,
+                                         struct sidestep_error *err);
+/* Hash and write all other windows to ${file}, as they are staged. */
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
-                                    const struct store_queue_kind *kind, struct workers *workers,
-                                    unsigned threads, struct sidestep_error *err);
+                                    const struct pipeline_crew *crew, struct sidestep_error *err);
 /* Once that is done: what was not needed of the pool goes back to the system, if it was set to. */
 void pipeline_trim(struct pipeline *p);
 /* Make both of the above return soon, because of ${why}. */

@@ -114,6 +114,7 @@ static enum sidestep_status press_prepare(struct press *press, struct pipeline *
 
     press->p = p;
     press->room = room;
+    press->shared.encode_next = press->shared.append_next = p->image->kept_windows;
     TRY(room_prepare(room, count_windows(threads), blocks, workers, err));
     press->items = arena_new(&press->arena, p->image->count, sizeof(*press->items));
     press->blocks = arena_new(&press->arena, blocks, sizeof(*press->blocks));

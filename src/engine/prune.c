@@ -77,7 +77,8 @@ static bool is_meant(const struct prune *p, const struct sidestep_listed *entry)
 static struct retention_item make_item(const struct prune *p, const struct marks *marks,
                                        const struct sidestep_listed *entry)
 {
-    struct retention_item item = {.step = entry->step, .is_pinned = entry->is_pinned};
+    struct retention_item item = {
+        .step = entry->step, .is_pinned = entry->is_pinned, .save_id = entry->save_id};
 
     item.is_ours = entry->save_id != NULL;
     if (p->run_id != NULL && item.is_ours)
@@ -113,6 +114,8 @@ static enum sidestep_status look(struct prune *p, struct looking *l, struct side
     lines_find_ended(l->entries, l->count, &l->marks);
     for (size_t i = 0; i < l->count; i++) {
         l->items[i] = make_item(p, &l->marks, &l->entries[i]);
+        l->items[i].origins =
+            list_origins(&l->list, l->entries[i].save_id, &l->items[i].origin_count);
         if (l->items[i].is_ours && !l->items[i].is_abandoned)
             p->newest_bytes = l->entries[i].bytes;
     }
@@ -152,7 +155,7 @@ static enum sidestep_status check(struct prune *p, struct looking *l, struct sid
     for (size_t i = l->count; i-- > 0;) {
         struct retention_item *item = &l->items[i];
         bool is_counted = item->is_ours && !item->is_abandoned && valid < wanted;
-        if (!is_counted && item->keep != NULL)
+        if (!is_counted && item->keep != NULL && !item->is_apart)
             continue;
         TRY(check_one(p, l, i, err));
         if (!is_counted || item->is_damaged)

@@ -83,12 +83,54 @@ static struct retention_item *find_best(const struct retention *r, struct retent
     return best;
 }
 
+static bool has_origin(const struct retention_item *item, const char *save_id)
+{
+    for (size_t i = 0; save_id != NULL && i < item->origin_count; i++)
+        if (strcmp(item->origins[i], save_id) == 0)
+            return true;
+    return false;
+}
+
+/* Have two checkpoints a file in common? */
+static bool share(const struct retention_item *a, const struct retention_item *b)
+{
+    for (size_t i = 0; i < a->origin_count; i++)
+        if (has_origin(b, a->origins[i]))
+            return true;
+    return has_origin(a, b->save_id) || has_origin(b, a->save_id);
+}
+
+static void keep_one_apart(const struct retention *r, struct retention_item *items, size_t count)
+{
+    const struct retention_item *newest = NULL;
+    struct retention_item *apart = NULL;
+
+    if (!r->wanted || r->keep_last < 2)
+        return;
+    for (size_t i = count; i-- > 0;) {
+        if (!counts(&items[i]))
+            continue;
+        if (newest == NULL)
+            newest = &items[i];
+        if (share(newest, &items[i]) || newest == &items[i])
+            continue;
+        if (items[i].keep != NULL)
+            return;
+        if (apart == NULL)
+            apart = &items[i];
+    }
+    if (apart == NULL)
+        return;
+    apart->is_apart = true;
+    apart->keep = "it shares no file with the newest";
+}
+
 void retention_plan(const struct retention *r, struct retention_item *items, size_t count)
 {
     uint64_t newer = 0;
 
     for (size_t i = count; i-- > 0;) {
-        items[i].is_best = false;
+        items[i].is_best = items[i].is_apart = false;
         items[i].keep = r->wanted ? judge(r, &items[i], newer) : "everything stays";
         newer += counts(&items[i]);
     }
@@ -103,4 +145,5 @@ void retention_plan(const struct retention *r, struct retention_item *items, siz
         if (best->keep == NULL)
             best->keep = "it is one of the best";
     }
+    keep_one_apart(r, items, count);
 }

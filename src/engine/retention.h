@@ -25,7 +25,12 @@ struct retention_item {
     bool is_damaged;   /* found so: neither counted nor deleted */
     bool has_metric;
     double metric;
+    /* The saves whose files it has, where they are not all its own: see ${save_id}. */
+    const char *save_id; /* its own; NULL: not known */
+    const char *const *origins;
+    size_t origin_count;
     bool is_best;     /* out */
+    bool is_apart;    /* out: kept because it shares no file with the newest */
     const char *keep; /* out: why it stays; NULL: it goes */
 };
 
@@ -36,7 +41,9 @@ enum sidestep_status retention_take(struct retention *retention,
 
 /*
  * Decide for each of ${items}, which are sorted by step, oldest first.  Whatever the policy: the
- * newest one of the line that is not damaged stays, and without one everything does.
+ * newest one of the line that is not damaged stays, and without one everything does.  Where two or
+ * more of the last are to stay, two of those that stay share no file, if there are two: one bad
+ * block would damage all that share it.
  */
 void retention_plan(const struct retention *retention, struct retention_item *items, size_t count);
 

@@ -123,6 +123,9 @@ static void set_commit(struct starting *s, const struct sidestep_save_options *o
         commit->incarnation = s->series->incarnation;
         commit->guard = s->series->guard;
     }
+    s->save->incremental = s->series != NULL && s->series->incremental;
+    if (s->save->incremental)
+        commit->shared = &s->engine->keep.shared;
 }
 
 /* Addresses and objects of this save into the image; the pool for it. */
@@ -134,6 +137,9 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
 
     /* What is encoded is not written from where it lies. */
     engine->image.cut_at_data = held && s->save->press == NULL;
+    engine->image.splits = s->save->incremental;
+    if (s->save->incremental)
+        TRY(keep_plan(&engine->keep, &engine->image, err));
     TRY(image_bind(&engine->image, &engine->plan, s->state, err));
     TRY(offload_look(&engine->offload, &engine->image, s->save->options.streams,
                      s->save->options.stream_count, err));
@@ -287,6 +293,7 @@ static enum sidestep_status plan_anew_all(struct starting *s, struct sidestep_er
 
     if (status != SIDESTEP_OK) /* on all ranks */
         return status;
+    keep_forget(&s->engine->keep);
     status = image_build(&s->engine->image, &s->engine->plan, s->state, err);
     if (status == SIDESTEP_OK)
         status = bind_image(s, err);
@@ -475,6 +482,9 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     s.info->bytes_total = engine->image.body_bytes;
     if (s.save->commit.is_volatile)
         s.info->flags |= SIDESTEP_SAVE_VOLATILE;
+    keep_settle(&engine->keep,
+                engine->last != NULL && save_state(engine->last) == SIDESTEP_SAVE_COMMITTED,
+                s.save->incremental);
     keep_as_last(&s);
     save_emit_started(s.save);
     hold_or_stage(&s);

@@ -19,7 +19,7 @@ _Static_assert(sizeof(struct sidestep_series_options) == 72, "a field was added:
 
 #define SERIES_KNOWN_FLAGS                                                                         \
     (SIDESTEP_SERIES_REQUESTS | SIDESTEP_SERIES_SKIP_BUSY | SIDESTEP_SERIES_ANY_RUN |              \
-     SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM)
+     SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM | SIDESTEP_SERIES_INCREMENTAL)
 
 static enum sidestep_status guard_check(void *context, const struct commit *commit,
                                         struct sidestep_error *err)
@@ -278,7 +278,8 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     struct sidestep_save_options options;
     struct save_series part = {.run_id = series->run_id,
                                .incarnation = series->incarnation,
-                               .guard = series->engine->comm.rank == 0 ? &series->guard : NULL};
+                               .guard = series->engine->comm.rank == 0 ? &series->guard : NULL,
+                               .incremental = (series->flags & SIDESTEP_SERIES_INCREMENTAL) != 0};
     char path[COMMIT_PATH_BYTES], name[NAMES_MAX];
     struct sidestep_error why = {0};
     uint64_t began_ns = clock_now(series->engine->clock);

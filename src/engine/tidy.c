@@ -85,20 +85,35 @@ static enum sidestep_status read_shard(struct rebuilding *r, const char *name,
     return SIDESTEP_OK;
 }
 
-/* All shards are of one save, and all shards of that save are there. */
+/* The first of the lowest rank: it is of the save itself, as others need not be. */
+static size_t find_first(const struct rebuilding *r)
+{
+    size_t first = 0;
+
+    for (size_t i = 1; i < r->manifest.file_count; i++) {
+        const struct footer *f = &r->footers[i], *best = &r->footers[first];
+        if (f->shard < best->shard || (f->shard == best->shard && f->rank < best->rank))
+            first = i;
+    }
+    return first;
+}
+
+/* All shards are of one layout, the first of each rank of one save (others may be shared with an
+ * earlier one), and all of them are there. */
 static enum sidestep_status check_complete(struct rebuilding *r, struct sidestep_error *err)
 {
-    const struct footer *first = &r->footers[0];
+    size_t at = find_first(r);
+    const struct footer *first = &r->footers[at];
     uint64_t expected = 0;
 
     if (r->manifest.file_count == 0)
         return FAIL(err, SIDESTEP_ENOTFOUND, "there are no shards of ours");
     for (size_t i = 0; i < r->manifest.file_count; i++) {
         const struct footer *f = &r->footers[i];
-        if (memcmp(f->save_id, first->save_id, SAVE_ID_BYTES) != 0 ||
+        if ((f->shard == 0 && memcmp(f->save_id, first->save_id, SAVE_ID_BYTES) != 0) ||
             f->layout_digest != first->layout_digest || f->world_size != first->world_size)
-            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' and '%s' are of different saves", r->names[0],
-                        r->names[i]);
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' and '%s' are of different saves",
+                        r->names[at], r->names[i]);
         for (size_t k = 0; k < i; k++)
             if (r->footers[k].rank == f->rank && r->footers[k].shard == f->shard)
                 return FAIL(err, SIDESTEP_ECORRUPT, "'%s' and '%s' are the same shard", r->names[k],
@@ -181,7 +196,7 @@ static enum sidestep_status rebuild(struct rebuilding *r, const char *path,
             TRY(read_shard(r, names.names[i], err));
     TRY(check_complete(r, err));
     TRY(commit_metadata_build(r->footers, r->names, r->manifest.file_count, &metadata, err));
-    memcpy(r->manifest.save_id, r->manifest.files[0].origin, SAVE_ID_HEX);
+    memcpy(r->manifest.save_id, r->manifest.files[find_first(r)].origin, SAVE_ID_HEX);
     TRY(take_manifest(r, err));
     r->manifest.world_size = r->footers[0].world_size;
     metadata.save_id = r->manifest.save_id;

@@ -56,7 +56,7 @@ struct footer {
     uint8_t save_id[SAVE_ID_BYTES]; /* of the save that wrote the file: its origin */
     uint32_t rank;
     uint32_t shard;       /* number among the shards of this rank */
-    uint32_t shard_count; /* that this rank wrote in this save */
+    uint32_t shard_count; /* of this rank, in the checkpoint */
     uint32_t world_size;
     uint64_t layout_digest;     /* of the agreement */
     uint64_t required_features; /* a bit unknown to the reader: refuse */

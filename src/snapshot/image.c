@@ -38,14 +38,16 @@ static uint64_t into_page(const struct image_item *item)
     return (uint64_t)(uintptr_t)item->entry->data % IMAGE_ALIGN;
 }
 
-/* Is item ${i} to be written from where it lies in memory?  No block of it goes through two seams:
- * the first one may be cut at its beginning, or at its end. */
+/* Is item ${i} to be written from where it lies in memory?  Not a kept one: where that lies in the
+ * file outlives its address, and what it is is told window by window.  No block of it goes through
+ * two seams: the first one may be cut at its beginning, or at its end. */
 static bool is_by_address(const struct image *image, size_t i)
 {
     const struct image_item *item = &image->items[i];
     uint64_t bytes = item->footer.data_bytes;
 
-    return image->cut_at_data && bytes >= IMAGE_LARGE_BYTES && image_is_plain(image, i) &&
+    return image->cut_at_data && bytes >= IMAGE_LARGE_BYTES && !item->kept &&
+           image_is_plain(image, i) &&
            (into_page(item) == 0 || bytes >= HASH_BLOCK_BYTES + IMAGE_ALIGN);
 }
 
@@ -122,6 +124,8 @@ enum sidestep_status image_build(struct image *image, const struct save_plan *pl
     if (image->items == NULL)
         return image_memory(err);
     image->count = plan->count;
+    for (size_t i = 0; i < plan->count; i++)
+        image->items[i].planned = i;
     for (size_t i = 0; i < plan->count; i++) {
         const struct state_entry *entry = &state->entries[plan->items[i].entry];
         if (entry->is_object)
@@ -142,7 +146,7 @@ static enum sidestep_status bind_object(struct image *image, const struct state_
 {
     OWNED_BUFFER bytes = {0};
 
-    *item = (struct image_item){.entry = entry};
+    *item = (struct image_item){.entry = entry, .planned = item->planned};
     if (entry->value == NULL && entry->bytes == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "it has no value to save");
     TRY(copy_names(&image->objects, entry, &item->footer, err));
@@ -166,7 +170,8 @@ static enum sidestep_status bind_items(struct image *image, const struct save_pl
                                        struct sidestep_error *err)
 {
     for (size_t i = 0; i < image->count; i++) {
-        const struct state_entry *entry = &state->entries[plan->items[i].entry];
+        const struct save_plan_item *planned = &plan->items[image->items[i].planned];
+        const struct state_entry *entry = &state->entries[planned->entry];
         image->items[i].entry = entry;
         if (!entry->is_object)
             continue;
@@ -257,7 +262,7 @@ static size_t most_windows(const struct image *image)
         bytes += image->items[i].footer.bytes + IMAGE_ALIGN;
         large += image->items[i].footer.data_bytes >= IMAGE_LARGE_BYTES;
     }
-    return bytes / (IMAGE_WINDOW_BYTES - IMAGE_ALIGN) + 2 + (image->cut_at_data ? 2 * large : 0);
+    return bytes / (IMAGE_WINDOW_BYTES - IMAGE_ALIGN) + 3 + (image->cut_at_data ? 2 * large : 0);
 }
 
 /* The windows of a large item. */
@@ -287,6 +292,13 @@ static enum sidestep_status make_seams(struct image *image, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
+/* The kept file ends here. */
+static void end_kept(struct image *image, uint64_t at)
+{
+    image->kept_bytes = at;
+    image->kept_windows = image->window_count;
+}
+
 static enum sidestep_status place_items(struct image *image, struct sidestep_error *err)
 {
     struct cutter c = {.image = image};
@@ -299,10 +311,13 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
         return image_memory(err);
     for (size_t i = 0; i < image->count; i++) {
         struct footer_item *f = &image->items[i].footer;
-        if (at - c.begin >= IMAGE_WINDOW_BYTES) {
+        bool is_other_file = image->splits && i != 0 && i == image->kept_count;
+        if (is_other_file || at - c.begin >= IMAGE_WINDOW_BYTES) {
             at = round_up(at, IMAGE_ALIGN);
             cut(&c, at, i);
         }
+        if (is_other_file)
+            end_kept(image, at);
         f->offset =
             is_by_address(image, i) ? place_by_address(&image->items[i], at) : image_place(f, at);
         if (f->data_bytes >= IMAGE_LARGE_BYTES)
@@ -311,6 +326,8 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
     }
     image->body_bytes = round_up(at, IMAGE_ALIGN);
     cut(&c, image->body_bytes, image->count);
+    if (image->splits && image->count != 0 && image->kept_count == image->count)
+        end_kept(image, image->body_bytes);
     assert(image->window_count <= most);
     return make_seams(image, err);
 }
@@ -325,6 +342,8 @@ static void unbind(struct image *image)
     image->window_count = 0;
     image->seams = NULL;
     image->seam_count = 0;
+    image->kept_windows = 0;
+    image->kept_bytes = 0;
 }
 
 enum sidestep_status image_bind(struct image *image, const struct save_plan *plan,

@@ -43,6 +43,13 @@ struct image_item {
     uint8_t first_bytes[8]; /* of the data, for the tail */
     bool away;              /* in a device's memory: offload.h brings it into the windows ... */
     const uint8_t *aside;   /* ... but for what was put aside, in one piece, or NULL */
+    size_t planned;         /* its number in the plan */
+    /* Of tensors, see known.h. */
+    bool kept;            /* it comes first, with all others that are */
+    bool is_known;        /* ${known} and ${known_crcs} are those of an earlier save */
+    uint32_t unchanged;   /* saves in a row that found it as the one before */
+    uint64_t *known;      /* as ${blocks}; NULL: nobody asked */
+    uint32_t *known_crcs; /* as ${crcs} */
 };
 
 /* Where a window ends in the midst of a block, at most a page behind its beginning or before its
@@ -80,7 +87,13 @@ struct image {
     /* Set before image_bind(): large tensors lie, and windows are cut, so that most windows are
      * inner ones, and whole pages in memory. */
     bool cut_at_data;
-    bool away; /* some items are: windows have places of their own before they are staged */
+    bool away;         /* some items are: windows have places of their own before they are staged */
+    size_t kept_count; /* items of known.h's choice, which come first */
+    /* Set before image_bind(): they are to be a file of their own, the kept one.  Its windows come
+     * first, too, and the other file begins where they end. */
+    bool splits;
+    size_t kept_windows;
+    uint64_t kept_bytes;
 };
 
 /* Lay out the tensors of ${plan}: once per layout. */

@@ -42,6 +42,7 @@ struct store_stat {
     uint64_t device; /* with inode: identity */
     uint64_t inode;
     int64_t modified; /* seconds since 1970, for people */
+    uint32_t links;   /* names that a file has; 0: the storage does not say */
 };
 
 enum store_rename_mode {

@@ -56,6 +56,7 @@ void store_posix_fill_stat(const struct stat *from, struct store_stat *to)
         .device = from->st_dev,
         .inode = from->st_ino,
         .modified = from->st_mtim.tv_sec,
+        .links = (uint32_t)from->st_nlink,
     };
 }
 
@@ -277,7 +278,8 @@ static enum sidestep_status name_link(struct store_dir *from_dir, const char *fr
     TRY(store_posix_check_name(to, err));
     if (st.kind != STORE_FILE)
         return FAIL(err, SIDESTEP_EUNSAFE, "link '%s': not a regular file", from);
-    if (linkat(store_posix_fd(from_dir), from, store_posix_fd(to_dir), to, 0) == 0)
+    if (!fault_hit("posix.link") &&
+        linkat(store_posix_fd(from_dir), from, store_posix_fd(to_dir), to, 0) == 0)
         return SIDESTEP_OK;
     if (errno == EXDEV || errno == EMLINK || errno == EOPNOTSUPP || errno == ENOSYS)
         return error_set(err, SIDESTEP_EUNSUPPORTED, errno, HERE, "link '%s' as '%s'", from, to);

@@ -107,8 +107,8 @@ def test_show_chunks(sidestep):
 def test_show_json(sidestep):
     """show --json has the stable fields, in order, and plain values"""
     shown = sidestep.json("show", NESTED)
-    assert list(shown) == ["path", "format", "save_id", "step", "world_size", "bytes", "tensors",
-                           "objects"], shown
+    assert list(shown) == ["path", "format", "save_id", "step", "world_size", "bytes",
+                           "shared_bytes", "tensors", "objects"], shown
     assert shown["path"] == NESTED and shown["format"] == "dcp" and shown["bytes"] == 11205, shown
     assert shown["step"] is None, shown
     assert shown["tensors"][2] == {
@@ -136,8 +136,8 @@ def test_ls(sidestep):
     entries = sidestep.json("ls", root)["checkpoints"]
     assert [entry["name"] for entry in entries] == ["four_ranks", "nested"], entries
     for entry in entries:
-        assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "ranks",
-                               "saved_at", "pinned", "abandoned", "tags", "metrics", "layout",
+        assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
+                               "ranks", "saved_at", "pinned", "abandoned", "tags", "metrics", "layout",
                            "reason"], entry
         assert entry["state"] == "committed" and entry["step"] is None, entry
         assert entry["path"] == os.path.join(root, entry["name"]), entry

@@ -73,7 +73,8 @@ def test_foreign_is_hidden(sidestep):
     sidestep.expect("ls", sidestep.folder, stderr="sidestep: no checkpoints here; other directories "
                     "are listed with --all\n")
     entry, = sidestep.json("ls", "--all", sidestep.folder)["checkpoints"]
-    assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "ranks", "saved_at",
+    assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
+                           "ranks", "saved_at",
                            "pinned", "abandoned", "tags", "metrics", "layout",
                            "reason"]
     assert entry["name"] == "src" and entry["state"] == "foreign" and entry["step"] is None

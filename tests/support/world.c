@@ -153,6 +153,11 @@ static bool visit(const struct world_tensor *t, uint64_t seed, size_t id, bool s
     return true;
 }
 
+static uint64_t seed_of(const struct world_tensor *t, uint64_t seed)
+{
+    return t->frozen != 0 ? t->frozen : seed;
+}
+
 struct filling {
     const struct world_tensor *tensor;
     uint64_t seed;
@@ -174,7 +179,7 @@ void world_fill(struct world *world, uint64_t seed)
     for (size_t i = 0; i < world->count; i++) {
         struct filling *filling = malloc(sizeof(*filling));
         assert(filling != NULL);
-        *filling = (struct filling){&world->tensors[i], seed, i};
+        *filling = (struct filling){&world->tensors[i], seed_of(&world->tensors[i], seed), i};
         tensor_memory_run(world->tensors[i].memory, fill_tensor, filling);
     }
     assert(!world->for_load);
@@ -200,7 +205,7 @@ int world_check(const struct world *world, uint64_t seed)
 
     for (size_t i = 0; i < world->count; i++) {
         tensor_memory_settle(world->tensors[i].memory);
-        if (!visit(&world->tensors[i], seed, i, false))
+        if (!visit(&world->tensors[i], seed_of(&world->tensors[i], seed), i, false))
             return 1 + (int)i;
     }
     if (config == NULL || sidestep_value_count(config) != 2 ||

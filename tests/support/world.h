@@ -22,6 +22,7 @@ struct world_tensor {
     unsigned char *block;
     size_t block_bytes;
     struct tensor_memory *memory; /* of the block, see tensor_memory.h */
+    uint64_t frozen;              /* not 0: it is as of this step, whatever the others are */
 };
 
 struct world {

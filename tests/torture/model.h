@@ -43,15 +43,17 @@ struct model_save {
     uint8_t id[SAVE_ID_BYTES];
     char name[16]; /* below MODEL_PARENT */
     uint32_t ranks;
-    uint32_t began, ended; /* ticks; 0: not yet */
-    bool committed;        /* somebody was told so */
-    bool uncertain;        /* but only after a sync of names had lied */
-    bool aborted;          /* somebody was told so */
-    bool doomed;           /* it is being deleted */
-    bool gone;             /* somebody was told that it is deleted */
-    bool fenced;           /* a later incarnation has chosen without it */
-    bool seen;             /* it was there when one chose */
-    uint64_t incarnation;  /* that saved it; 0: none, or one that has ended */
+    uint32_t began, ended;          /* ticks; 0: not yet */
+    bool committed;                 /* somebody was told so */
+    bool uncertain;                 /* but only after a sync of names had lied */
+    bool aborted;                   /* somebody was told so */
+    bool doomed;                    /* it is being deleted */
+    bool gone;                      /* somebody was told that it is deleted */
+    bool fenced;                    /* a later incarnation has chosen without it */
+    bool seen;                      /* it was there when one chose */
+    uint64_t incarnation;           /* that saved it; 0: none, or one that has ended */
+    bool has_kept;                  /* each rank has a second shard, with the data of ... */
+    uint8_t kept_id[SAVE_ID_BYTES]; /* ... this save */
 };
 /* A file that is not ours. */
 struct model_file {
@@ -89,8 +91,10 @@ bool ledger_judge_leftovers(struct sim *sim, struct problem *problem);
 
 /* ---- shards */
 
+/* Shard ${number} of ${count}. */
 enum sidestep_status shard_write(struct commit *commit, struct store_file *file,
-                                 const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err);
+                                 const uint8_t id[SAVE_ID_BYTES], uint32_t number, uint32_t count,
+                                 struct sidestep_error *err);
 struct reader;
 bool shard_check_all(struct reader *reader, const struct model_save *save, struct problem *problem);
 #define MODEL_LAYOUT_DIGEST 0x5157455354455021u
@@ -198,6 +202,13 @@ struct workload {
 extern const struct workload model_workloads[];
 extern const size_t model_workload_count;
 
+/* What a series of one rank has kept: the second shard of the checkpoint before, which the next one
+ * shares. */
+struct sharing {
+    const struct model_save *last; /* NULL: none */
+    struct commit_shared shared;
+};
+
 /* A save by several tasks, and what they agreed upon. */
 struct saving {
     struct world *world;
@@ -210,6 +221,7 @@ struct saving {
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
     const struct commit_guard *guard;
+    struct sharing *sharing; /* NULL: each rank has one shard */
     /* C's word. */
     bool agreed, given_up;
     bool in_place;
@@ -226,7 +238,8 @@ bool program_open_series(struct lease *lease, struct store *store, struct ledger
 /* A save of this incarnation. */
 enum commit_outcome program_series_save(struct world *world, struct ledger *ledger,
                                         struct lease *lease, struct store *store,
-                                        struct clock *clock, const char *name);
+                                        struct clock *clock, const char *name,
+                                        struct sharing *sharing);
 bool program_series_delete(struct ledger *ledger, struct lease *lease, struct store *store,
                            struct model_save *save);
 /* `sidestep gc` */

@@ -320,8 +320,8 @@ static bool recover_series(struct scene *scene, struct store *store, struct prob
                  chosen[1]);
         good = false;
     }
-    if (good && program_series_save(NULL, scene->ledger, &lease, store, recovery_time(), name) !=
-                    COMMIT_COMMITTED) {
+    if (good && program_series_save(NULL, scene->ledger, &lease, store, recovery_time(), name,
+                                    NULL) != COMMIT_COMMITTED) {
         snprintf(err.message, sizeof(err.message), "the next save does not commit");
         good = false;
     }

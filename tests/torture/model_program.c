@@ -57,6 +57,8 @@ static void init(struct rank *r, uint32_t rank, struct store *store, struct cloc
     };
     if (s->has_series)
         memcpy(r->commit.run_id, s->run_id, sizeof(r->commit.run_id));
+    if (s->sharing != NULL)
+        r->commit.shared = &s->sharing->shared;
     if (rank == 0 && (model.mutant == NULL || model.mutant->kind != MUTANT_NO_GUARD))
         r->commit.guard = s->guard;
 }
@@ -99,7 +101,33 @@ static void write_decoy(struct rank *r)
     names_format(NAMES_SHARD, r->commit.in_place ? r->commit.save_id : "", r->commit.rank, 0, name);
     if (store_dir_open(store, NULL, "/decoys", &decoys, NULL) == SIDESTEP_OK &&
         store_file_create(decoys, name, 0, &file, NULL) == SIDESTEP_OK)
-        (void)shard_write(&r->commit, file, r->saving->save->id, NULL);
+        (void)shard_write(&r->commit, file, r->saving->save->id, 0, 1, NULL);
+}
+
+/* The second shard: the one of the checkpoint before, or a new one. */
+static enum sidestep_status write_kept(struct rank *r)
+{
+    struct commit *commit = &r->commit;
+    struct sharing *sharing = r->saving->sharing;
+    struct model_save *save = r->saving->save;
+    struct sidestep_error *err = &r->why;
+    OWNED_FILE *file = NULL;
+    char dir[64];
+    const uint8_t *kept_id = save->id;
+
+    if (sharing->last != NULL) {
+        snprintf(dir, sizeof(dir), MODEL_PARENT "/%s", sharing->last->name);
+        if (commit_shard_link(commit, 1, dir, "__0_1.distcp", &file, NULL) == SIDESTEP_OK)
+            kept_id = sharing->last->kept_id;
+    }
+    if (file == NULL) {
+        TRY(commit_shard_drop(commit, 1, err));
+        TRY(commit_shard_create(commit, 1, 0, &file, err));
+        TRY(shard_write(commit, file, save->id, 1, 2, err));
+    }
+    save->has_kept = true;
+    memcpy(save->kept_id, kept_id, sizeof(save->kept_id));
+    return commit_shard_seal(commit, 1, TAKE(file), err);
 }
 
 static enum sidestep_status write_and_vote(struct rank *r)
@@ -115,7 +143,10 @@ static enum sidestep_status write_and_vote(struct rank *r)
     TRY(commit_shard_create(commit, 0, 0, &file, err));
     if (cheats)
         write_decoy(r);
-    TRY(shard_write(commit, file, cheats ? other_id : r->saving->save->id, err));
+    TRY(shard_write(commit, file, cheats ? other_id : r->saving->save->id, 0,
+                    r->saving->sharing != NULL ? 2 : 1, err));
+    if (r->saving->sharing != NULL)
+        TRY(write_kept(r));
     if (r->saving->votes_no == (int32_t)commit->rank)
         return FAIL(err, SIDESTEP_EIO, "this rank votes no");
     TRY(commit_check_aborted(commit, err));
@@ -162,6 +193,13 @@ static enum commit_outcome decide(struct rank *r)
     model_enter(PHASE_PUBLISH);
     if (status == SIDESTEP_OK)
         status = commit_publish(&r->commit, &count, &outcome, &r->why);
+    struct sharing *sharing = r->saving->sharing;
+    if (sharing != NULL && outcome == COMMIT_COMMITTED) {
+        commit_shared_release(&sharing->shared);
+        sharing->shared = count.shared;
+        count.shared = (struct commit_shared){0};
+        sharing->last = r->saving->save;
+    }
     commit_count_release(&count);
     tell(r, outcome == COMMIT_COMMITTED ? outcome : COMMIT_UNKNOWN);
     return outcome == COMMIT_ABORTED ? give_up(r) : outcome;
@@ -291,7 +329,8 @@ bool program_open_series(struct lease *lease, struct store *store, struct ledger
 
 enum commit_outcome program_series_save(struct world *world, struct ledger *ledger,
                                         struct lease *lease, struct store *store,
-                                        struct clock *clock, const char *name)
+                                        struct clock *clock, const char *name,
+                                        struct sharing *sharing)
 {
     struct commit_guard guard = {.check = guard_check, .context = lease};
     struct saving saving = {
@@ -304,6 +343,7 @@ enum commit_outcome program_series_save(struct world *world, struct ledger *ledg
         .no_replace = true,
         .incarnation = lease->incarnation,
         .guard = &guard,
+        .sharing = sharing,
     };
 
     memcpy(saving.run_id, lease->run_id, sizeof(saving.run_id));

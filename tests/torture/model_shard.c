@@ -12,7 +12,7 @@
 #include "base/owned.h"
 #include "commit/reader.h"
 
-#define TENSOR "w"
+static const char *const tensors[] = {"w", "kept"}; /* by number of shard */
 #define DATA_BYTES 8
 
 static uint64_t expected_data(const uint8_t id[SAVE_ID_BYTES], uint32_t rank)
@@ -29,8 +29,8 @@ struct layout {
 };
 
 static enum sidestep_status put_item(struct layout *l, const struct commit *commit,
-                                     const uint8_t id[SAVE_ID_BYTES], struct buffer *out,
-                                     struct sidestep_error *err)
+                                     const uint8_t id[SAVE_ID_BYTES], const char *tensor,
+                                     struct buffer *out, struct sidestep_error *err)
 {
     struct archive_tensor_layout archive;
     uint8_t first_bytes[8];
@@ -40,7 +40,7 @@ static enum sidestep_status put_item(struct layout *l, const struct commit *comm
         .shape = {DATA_BYTES * commit->world_size},
         .offsets = {DATA_BYTES * commit->rank},
         .lengths = {DATA_BYTES},
-        .path = {{.key = TENSOR}},
+        .path = {{.key = tensor}},
         .data = expected_data(id, commit->rank),
     };
     memcpy(first_bytes, &l->data, sizeof(first_bytes));
@@ -53,7 +53,7 @@ static enum sidestep_status put_item(struct layout *l, const struct commit *comm
                            hash_crc32(0, &l->data, DATA_BYTES), first_bytes, out, err));
     buffer_put(&envelope, out->bytes + tail, out->length - tail);
     l->item = (struct footer_item){
-        .name = TENSOR,
+        .name = tensor,
         .dtype = SIDESTEP_UINT8,
         .ndim = 1,
         .shape = l->shape,
@@ -74,16 +74,18 @@ static enum sidestep_status put_item(struct layout *l, const struct commit *comm
 
 /* In two writes, as the engine does: items, then footer and trailer. */
 enum sidestep_status shard_write(struct commit *commit, struct store_file *file,
-                                 const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
+                                 const uint8_t id[SAVE_ID_BYTES], uint32_t number, uint32_t count,
+                                 struct sidestep_error *err)
 {
     struct layout layout;
     OWNED_BUFFER items = {0};
     OWNED_BUFFER footer_bytes = {0};
 
-    TRY(put_item(&layout, commit, id, &items, err));
+    TRY(put_item(&layout, commit, id, tensors[number], &items, err));
     struct footer footer = {
         .rank = commit->rank,
-        .shard_count = 1,
+        .shard = number,
+        .shard_count = count,
         .world_size = commit->world_size,
         .layout_digest = commit->layout_digest,
         .count = 1,
@@ -97,13 +99,12 @@ enum sidestep_status shard_write(struct commit *commit, struct store_file *file,
 }
 
 static bool check_chunk(struct reader *reader, const struct metadata_entry *entry,
-                        const struct metadata_chunk *chunk, const struct model_save *save,
+                        const struct metadata_chunk *chunk, const uint8_t id[SAVE_ID_BYTES],
                         struct sidestep_error *err)
 {
     struct reader_item item;
     uint64_t data = 0;
-    uint64_t wanted =
-        expected_data(save->id, (uint32_t)((uint64_t)chunk->box.offsets[0] / DATA_BYTES));
+    uint64_t wanted = expected_data(id, (uint32_t)((uint64_t)chunk->box.offsets[0] / DATA_BYTES));
 
     if (reader_item(reader, entry, &chunk->storage, &chunk->box, &item, err) != SIDESTEP_OK)
         return false;
@@ -119,19 +120,32 @@ static bool check_chunk(struct reader *reader, const struct metadata_entry *entr
     return data == wanted;
 }
 
+/* The tensor that shards ${number} hold is as save ${id} wrote it. */
+static bool check_tensor(struct reader *reader, const struct model_save *save, uint32_t number,
+                         const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
+{
+    const struct metadata_entry *entry = metadata_find(&reader->metadata, tensors[number]);
+    bool is_whole = entry != NULL && entry->chunk_count == save->ranks;
+
+    if (!is_whole)
+        (void)FAIL(err, SIDESTEP_ECORRUPT, "an entry, or chunks of it, are missing");
+    for (size_t i = 0; is_whole && i < entry->chunk_count; i++)
+        is_whole = check_chunk(reader, entry, &entry->chunks[i], id, err);
+    return is_whole;
+}
+
 /* An opened checkpoint is ${save}, and all of it. */
 bool shard_check_all(struct reader *reader, const struct model_save *save, struct problem *problem)
 {
     struct sidestep_error err = {0};
-    const struct metadata_entry *entry = metadata_find(&reader->metadata, TENSOR);
-    bool is_whole = entry != NULL && reader->metadata.count == 1 &&
-                    entry->chunk_count == save->ranks && reader->has_manifest &&
-                    reader->manifest.file_count == save->ranks;
+    size_t shards = save->has_kept ? 2 : 1;
+    bool is_whole = reader->metadata.count == shards && reader->has_manifest &&
+                    reader->manifest.file_count == shards * save->ranks;
 
     if (!is_whole)
-        (void)FAIL(&err, SIDESTEP_ECORRUPT, "entries, chunks or files are missing");
-    for (size_t i = 0; is_whole && i < entry->chunk_count; i++)
-        is_whole = check_chunk(reader, entry, &entry->chunks[i], save, &err);
+        (void)FAIL(&err, SIDESTEP_ECORRUPT, "entries or files are missing");
+    is_whole = is_whole && check_tensor(reader, save, 0, save->id, &err) &&
+               (!save->has_kept || check_tensor(reader, save, 1, save->kept_id, &err));
     if (!is_whole)
         snprintf(problem->text, sizeof(problem->text), "a reader was told that '%s' is whole: %s",
                  save->name, err.message);

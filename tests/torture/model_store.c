@@ -111,6 +111,13 @@ static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
     WITH_FAULT(at->store, "unlink", sim_ops.unlink(at, name, err));
 }
 
+static enum sidestep_status name_link(struct store_dir *from_dir, const char *from,
+                                      struct store_dir *to_dir, const char *to,
+                                      struct sidestep_error *err)
+{
+    WITH_FAULT(to_dir->store, "link", sim_ops.link(from_dir, from, to_dir, to, err));
+}
+
 static enum sidestep_status file_create(struct store_dir *at, const char *name, uint32_t flags,
                                         struct store_file **out, struct sidestep_error *err)
 {
@@ -197,6 +204,7 @@ void model_store_attach(struct sim *sim)
     model_ops.stat = name_stat;
     model_ops.rename = name_rename;
     model_ops.unlink = name_unlink;
+    model_ops.link = name_link;
     model_ops.file_create = file_create;
     model_ops.file_open = file_open;
     model_ops.file_write_at = file_write_at;

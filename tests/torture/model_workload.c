@@ -195,7 +195,8 @@ static void start_read(struct world *world)
 
 /* ---- series */
 
-static void series_main(struct task *task)
+/* Two saves, of which the first is then deleted. */
+static void save_two(struct task *task, struct sharing *sharing)
 {
     struct world *world = task->world;
     struct store *store = world_store(task);
@@ -205,11 +206,35 @@ static void series_main(struct task *task)
 
     for (int i = 1; i <= 2 && good && !task->actor.is_dead; i++)
         good = program_series_save(world, &world->ledger, &lease, store, &world->clock,
-                                   i == 1 ? "step-1" : "step-2") == COMMIT_COMMITTED;
+                                   i == 1 ? "step-1" : "step-2", sharing) == COMMIT_COMMITTED;
     if (good && !task->actor.is_dead)
         (void)program_series_delete(&world->ledger, &lease, store,
                                     &world->ledger.saves[world->ledger.save_count - 2]);
     lease_release(&lease);
+}
+
+static void series_main(struct task *task)
+{
+    save_two(task, NULL);
+}
+
+/* The second shares a file with the first. */
+static void sharing_main(struct task *task)
+{
+    struct sharing sharing = {0};
+
+    save_two(task, &sharing);
+    /* It really does, unless something failed. */
+    const struct ledger *ledger = &task->world->ledger;
+    const struct model_save *last = &ledger->saves[ledger->save_count - 1];
+    assert(ledger->save_count != 2 || !last->committed || task->world->plan.fault != FAULT_NONE ||
+           memcmp(last->kept_id, ledger->saves[0].id, SAVE_ID_BYTES) == 0);
+    commit_shared_release(&sharing.shared);
+}
+
+static void start_sharing(struct world *world)
+{
+    (void)world_add(world, sharing_main, NULL, 0);
 }
 
 static void start_series(struct world *world)
@@ -226,7 +251,7 @@ static void resume_and_save(struct task *task, const char *name)
     int chosen;
 
     if (program_open_series(&lease, store, &world->ledger, &chosen, NULL) && !task->actor.is_dead)
-        (void)program_series_save(world, &world->ledger, &lease, store, &world->clock, name);
+        (void)program_series_save(world, &world->ledger, &lease, store, &world->clock, name, NULL);
     lease_release(&lease);
 }
 
@@ -249,7 +274,7 @@ static void series_before(struct world *world)
 
     assert(good);
     enum commit_outcome outcome =
-        program_series_save(world, &world->ledger, &lease, store, &world->clock, "step-1");
+        program_series_save(world, &world->ledger, &lease, store, &world->clock, "step-1", NULL);
     assert(outcome == COMMIT_COMMITTED);
     (void)good;
     (void)outcome;
@@ -309,6 +334,7 @@ const struct workload model_workloads[] = {
     {"reader", 0, WORKLOAD_COMMITS | WORKLOAD_NO_FAULTS, MODEL_TARGET, 1, old_made_by_swap,
      start_read},
     {"series", 0, WORKLOAD_SERIES, NULL, 1, NULL, start_series},
+    {"series-sharing", 0, WORKLOAD_SERIES, NULL, 1, NULL, start_sharing},
     {"series-root", 0, WORKLOAD_SERIES | WORKLOAD_MAKES_PARENT, NULL, 1, NULL, start_series},
     {"series-dir", 0, WORKLOAD_SERIES, NULL, 1, series_before_dir, start_second_step},
     {"zombie", SIM_NO_LOCKS, WORKLOAD_SERIES, NULL, 1, series_before, start_zombie},

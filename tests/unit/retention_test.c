@@ -20,7 +20,8 @@ struct row {
     const char *what;
     struct retention retention;
     double metrics[8];
-    const char *kept; /* '+' stays, '-' goes */
+    const char *kept;   /* '+' stays, '-' goes */
+    const char *shared; /* those of one letter share a file, '.' none; NULL: all '.' */
 };
 
 static const struct row rows[] = {
@@ -67,17 +68,34 @@ static const struct row rows[] = {
      {.wanted = true, .keep_last = 1, .keep_best = 1, .metric = "loss"},
      {1, 3, 2, 4},
      "--++"},
+    /* those that share a file are not two */
+    {"ooooo", {.wanted = true, .keep_last = 2}, {0}, "-+-++", "..aaa"},
+    {"ooooo", {.wanted = true, .keep_last = 2}, {0}, "--+++", "aaabb"},
+    {"ooooo", {.wanted = true, .keep_last = 1}, {0}, "----+", "..aaa"},
+    {"ooooo", {.wanted = true, .keep_last = 2, .keep_every = 10}, {0}, "+++++", "..aaa"},
+    {"ooooo", {.wanted = true, .keep_last = 2, .keep_every = 40}, {0}, "-+-++", "..aaa"},
+    {"poooo", {.wanted = true, .keep_last = 2}, {0}, "+--++", "..aaa"}, /* there is one */
+    {"oadoo", {.wanted = true, .keep_last = 2}, {0}, "+-+++", "...aa"},
+    {"ooo", {.wanted = true, .keep_last = 2}, {0}, "-++", "aaa"},
+    {"oooo", {.wanted = false}, {0}, "++++", "..aa"},
 };
 
 static void decide(const struct row *row, struct retention_item *items, size_t count)
 {
+    static const char *const letters[] = {"a", "b"}, *const * origins;
+
     for (size_t i = 0; i < count; i++) {
         char c = row->what[i];
+        char shared = row->shared != NULL ? row->shared[i] : '.';
+        origins = &letters[shared == 'b'];
         items[i] = (struct retention_item){.step = 10 * (int64_t)(i + 1),
                                            .is_ours = c != 'f',
                                            .is_pinned = c == 'p' || c == 'P',
                                            .is_abandoned = c == 'a' || c == 'P',
                                            .is_damaged = c == 'd',
+                                           .save_id = "another",
+                                           .origins = origins,
+                                           .origin_count = shared != '.',
                                            .has_metric = row->metrics[i] != 0,
                                            .metric = row->metrics[i]};
     }

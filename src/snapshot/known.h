@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * known.h -- what earlier saves of the same layout have found of each tensor: the hashes of its
+ * blocks, and since when they are the same.  Tensors that do not change are put into a file of
+ * their own, the kept one, so that later checkpoints can share it.
+ */
+#ifndef SNAPSHOT_KNOWN_H
+#define SNAPSHOT_KNOWN_H
+
+#include "snapshot/image.h"
+
+/* Less than this is not worth a file. */
+#define KNOWN_MIN_BYTES ((uint64_t)1 << 20)
+
+/* Room for the hashes of all tensors of ${image}, once per layout; nothing is known yet. */
+enum sidestep_status known_prepare(struct image *image, struct sidestep_error *err);
+/* Before image_bind(): the kept file is to have the tensors that the last two saves found equal,
+ * if that is worth it.  They come first in ${image} from now on. */
+void known_choose(struct image *image);
+/* Is the choice as good as one that known_choose() would make now?  Not if a kept tensor has
+ * changed, nor if many others have not. */
+bool known_is_good(const struct image *image);
+/* Is all data in kept window ${i}, which is hashed, what it was in the last save? */
+bool known_is_same(const struct image *image, size_t i);
+/* Is what ${buffer} holds as window ${i}, which is hashed, what was hashed then? */
+bool known_is_hashed(const struct image *image, size_t i, const uint8_t *buffer);
+/* After a save that has hashed all: its hashes are known. */
+void known_take(struct image *image);
+
+#endif

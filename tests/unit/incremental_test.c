@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * incremental_test.c -- saves that share what has not changed with the checkpoint before: that it
+ * is shared, that what is loaded is what was saved, whatever changes, goes or fails, and that
+ * checkpoints which share a file do not count as two.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "support/comm_threads.h"
+#include "support/one_rank.h"
+
+#define KEPT "/__0_1.distcp"
+#define EMBED 0 /* tensors of the world that are large */
+#define HEAD 4
+#define SCALE 16
+#define LARGE_SCALE 48 /* more than a window is kept */
+
+static int64_t scale;
+static char last_event[4096];
+
+static void on_event(void *context, const char *line)
+{
+    (void)context;
+    if (strstr(line, "\"written\"") != NULL)
+        snprintf(last_event, sizeof(last_event), "%s", line);
+}
+
+static int begin(int64_t times)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    scale = times;
+    options.on_event = on_event;
+    options.threads = 2;
+    last_event[0] = '\0';
+    world_make(&world, 0, 1, WORLD_BY_ROWS, scale, false);
+    world.tensors[EMBED].frozen = world.tensors[HEAD].frozen = 1000;
+    return scratch_make(&scratch, NULL) && sidestep_engine_open(&engine, &options, NULL) == 0 ? 0
+                                                                                              : -1;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return begin(SCALE);
+}
+
+static int setup_large(void **state)
+{
+    (void)state;
+    return begin(LARGE_SCALE);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fault_arm("", 0, false, 0);
+    return one_rank_end();
+}
+
+static struct sidestep_series *open_incremental(uint32_t keep_last)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = keep_last};
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+
+    options.flags = SIDESTEP_SERIES_INCREMENTAL;
+    if (keep_last != 0)
+        options.retention = &keep;
+    return open_with(&options);
+}
+
+static const char *path_of(uint64_t step, const char *rest)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/step-%llu%s", scratch.path, (unsigned long long)step, rest);
+    return path;
+}
+
+static struct sidestep_save_info info;
+
+static enum sidestep_status try_save_filled(struct sidestep_series *series, uint64_t step,
+                                            const struct sidestep_save_options *options,
+                                            bool blocking)
+{
+    struct sidestep_save *save = NULL;
+
+    info = (struct sidestep_save_info)SIDESTEP_SAVE_INFO_INIT;
+    if (blocking)
+        return sidestep_series_save(series, step, world.state, options, &info, &err);
+    enum sidestep_status status =
+        sidestep_series_save_async(series, step, world.state, options, &save, &err);
+    return status == SIDESTEP_OK ? sidestep_save_finish(&save, &info, &err) : status;
+}
+
+static enum sidestep_status try_save(struct sidestep_series *series, uint64_t step,
+                                     const struct sidestep_save_options *options, bool blocking)
+{
+    world_fill(&world, step);
+    return try_save_filled(series, step, options, blocking);
+}
+
+static void save_one(struct sidestep_series *series, uint64_t step)
+{
+    ASSERT_OK(try_save(series, step, NULL, step % 2 == 0));
+}
+
+/* Saves ${first} to ${last}. */
+static void save_some(struct sidestep_series *series, uint64_t first, uint64_t last)
+{
+    for (uint64_t n = first; n <= last; n++)
+        save_one(series, n);
+}
+
+static void expect(uint64_t step)
+{
+    struct sidestep_verify_report report = {0};
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_COLUMNS, scale, true);
+    for (size_t i = 0; i < loaded.count; i++)
+        loaded.tensors[i].frozen = world.tensors[i].frozen;
+    ASSERT_OK(sidestep_load(engine, path_of(step, ""), loaded.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&loaded, step), 0);
+    world_free(&loaded);
+    ASSERT_OK(sidestep_verify(path_of(step, ""), NULL, &report, &err));
+    assert_true(report.ok);
+    sidestep_verify_report_release(&report);
+}
+
+static ino_t inode_of(uint64_t step)
+{
+    struct stat st;
+
+    assert_int_equal(stat(path_of(step, KEPT), &st), 0);
+    return st.st_ino;
+}
+
+static bool has_kept(uint64_t step)
+{
+    return access(path_of(step, KEPT), F_OK) == 0;
+}
+
+static void remove_step(uint64_t step)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command), "rm -r %s", path_of(step, ""));
+    assert_int_equal(system(command), 0);
+}
+
+static void close_series(struct sidestep_series **series)
+{
+    ASSERT_OK(sidestep_series_close(series, &err));
+}
+
+/* ---- what is shared */
+
+static void what_does_not_change_is_shared(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_incremental(0);
+
+    save_some(series, 1, 2);
+    assert_false(has_kept(2)); /* that is when it is seen not to change */
+    save_one(series, 3);
+    assert_true(has_kept(3));
+    assert_int_equal(info.linked_bytes, 0);
+    assert_string_equal(info.link_reason, "");
+    for (uint64_t n = 4; n <= 6; n++) {
+        save_one(series, n);
+        assert_true(info.linked_bytes > 2 << 20);
+        assert_true(info.bytes_total - info.linked_bytes < info.linked_bytes);
+        assert_int_equal(inode_of(n), inode_of(3));
+        assert_non_null(strstr(last_event, "\"linked_bytes\":2"));
+        expect(n);
+    }
+    remove_step(3); /* the one that wrote it */
+    remove_step(5);
+    expect(4);
+    expect(6);
+    save_one(series, 7);
+    assert_true(info.linked_bytes != 0);
+    expect(7);
+    close_series(&series);
+}
+
+static void without_the_flag_nothing_is(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+
+    save_some(series, 1, 5);
+    assert_false(has_kept(5));
+    assert_int_equal(info.linked_bytes, 0);
+    close_series(&series);
+}
+
+static void a_tensor_that_changes_late_is_written(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_incremental(0);
+    const size_t which[] = {HEAD, EMBED};
+
+    save_some(series, 1, 4);
+    assert_true(info.linked_bytes != 0);
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t n = 10 * (i + 1);
+        world.tensors[which[i]].frozen = 2000 + i;
+        ino_t before = inode_of(i == 0 ? 4 : 15);
+        save_one(series, n);
+        assert_int_equal(info.linked_bytes, 0);
+        assert_string_equal(info.link_reason, "");
+        assert_true(inode_of(n) != before);
+        expect(n);
+        save_some(series, n + 1, n + 5);
+        assert_true(info.linked_bytes != 0);
+        expect(n + 5);
+    }
+    world.tensors[EMBED].frozen = world.tensors[HEAD].frozen = 1000;
+    expect(4);
+    close_series(&series);
+}
+
+static void what_changes_always_is_no_longer_kept(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_incremental(0);
+
+    save_some(series, 1, 4);
+    uint64_t both = info.linked_bytes;
+    world.tensors[HEAD].frozen = 0;
+    save_some(series, 5, 8);
+    assert_true(info.linked_bytes != 0 && info.linked_bytes < both);
+    expect(8);
+    world.tensors[EMBED].frozen = 0;
+    save_some(series, 9, 12);
+    assert_false(has_kept(12));
+    expect(12);
+    close_series(&series);
+}
+
+static void it_is_written_anew_after_some_links(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_incremental(0);
+
+    save_some(series, 1, 3 + 16);
+    assert_int_equal(inode_of(19), inode_of(3));
+    save_one(series, 20);
+    assert_int_equal(info.linked_bytes, 0);
+    assert_true(inode_of(20) != inode_of(3));
+    save_one(series, 21);
+    assert_int_equal(inode_of(21), inode_of(20));
+    expect(21);
+    close_series(&series);
+}
+
+static void a_new_layout_begins_anew(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_incremental(0);
+    unsigned char more[8] = {0};
+    const int64_t shape[] = {8};
+    struct sidestep_tensor tensor = SIDESTEP_TENSOR_INIT;
+
+    save_some(series, 1, 4);
+    tensor.name = "more";
+    tensor.dtype = SIDESTEP_UINT8;
+    tensor.ndim = 1;
+    tensor.shape = shape;
+    tensor.data = more;
+    ASSERT_OK(sidestep_state_dict_add_tensor(world.state, &tensor, &err));
+    save_one(series, 5);
+    assert_false(has_kept(5));
+    expect(5);
+    save_some(series, 6, 8);
+    assert_true(info.linked_bytes != 0);
+    expect(8);
+    close_series(&series);
+}
+
+static void a_one_off_save_between_them_is_whole(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_incremental(0);
+    char path[256];
+
+    save_some(series, 1, 4);
+    snprintf(path, sizeof(path), "%s/aside", scratch.path);
+    world_fill(&world, 5);
+    ASSERT_OK(sidestep_save(engine, path, world.state, NULL, NULL, &err));
+    strcat(path, KEPT);
+    assert_int_not_equal(access(path, F_OK), 0);
+    save_one(series, 5);
+    assert_int_equal(inode_of(5), inode_of(4));
+    expect(5);
+    close_series(&series);
+    series = open_incremental(0); /* of the same engine, which still knows */
+    save_one(series, 6);
+    expect(6);
+    close_series(&series);
+}
+
+static void compressed_saves_share_too(void **state)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_series *series = open_incremental(0);
+
+    (void)state;
+    options.compress = SIDESTEP_COMPRESS_PLANES;
+    for (uint64_t n = 1; n <= 6; n++) {
+        if (n == 6)
+            world.tensors[EMBED].frozen = 7; /* what was let go before it is found to differ */
+        ASSERT_OK(try_save(series, n, &options, n % 2 == 0));
+        assert_true((info.linked_bytes != 0) == (n == 4 || n == 5));
+        expect(n);
+    }
+    close_series(&series);
+}
+
+/* ---- what goes wrong */
+
+static void where_links_are_refused_all_is_written(void **state)
+{
+    static const int refusals[] = {EXDEV, EMLINK, EPERM, EOPNOTSUPP, ENOSPC};
+    struct sidestep_series *series = open_incremental(0);
+
+    (void)state;
+    save_some(series, 1, 3);
+    for (size_t i = 0; i < ARRAY_LENGTH(refusals); i++) {
+        fault_arm("posix.link", 1, false, refusals[i]);
+        save_one(series, 4 + i);
+        assert_string_equal(fault_fired(), "posix.link");
+        fault_arm("", 0, false, 0);
+        assert_int_equal(info.linked_bytes, 0);
+        assert_non_null(strstr(info.link_reason, "link '__0_1.distcp'"));
+        assert_non_null(strstr(last_event, "link '__0_1.distcp'"));
+        expect(4 + i);
+    }
+    remove_step(8); /* the one that it would be taken from */
+    save_one(series, 9);
+    assert_non_null(strstr(info.link_reason, "step-8"));
+    save_one(series, 10);
+    assert_true(info.linked_bytes != 0);
+    expect(10);
+    close_series(&series);
+}
+
+static void another_file_under_the_name_is_not_taken(void **state)
+{
+    struct sidestep_series *series = open_incremental(0);
+    char command[700];
+
+    (void)state;
+    save_some(series, 1, 4);
+    snprintf(command, sizeof(command), "cd %s && cp %s new && mv new %s", scratch.path,
+             "step-4" KEPT, "step-4" KEPT);
+    assert_int_equal(system(command), 0);
+    save_one(series, 5);
+    assert_int_equal(info.linked_bytes, 0);
+    assert_non_null(strstr(info.link_reason, "another file"));
+    expect(5);
+    close_series(&series);
+}
+
+static void flip(const char *path, long offset)
+{
+    FILE *f = fopen(path, "r+");
+
+    assert_non_null(f);
+    assert_int_equal(fseek(f, offset, SEEK_SET), 0);
+    int byte = fgetc(f);
+    assert_int_equal(fseek(f, offset, SEEK_SET), 0);
+    assert_int_not_equal(fputc(byte ^ 0x40, f), EOF);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* One bad block is in all that share it, and verify finds it in each; a save that needs these bytes
+ * fails, and the next one does not. */
+static void damage_is_shared_and_found(void **state)
+{
+    struct sidestep_series *series = open_incremental(0);
+    struct sidestep_verify_report report = {0};
+    const char *path;
+
+    (void)state;
+    save_some(series, 1, 5);
+    flip(path_of(3, KEPT), 100000);
+    for (uint64_t n = 2; n <= 5; n++) {
+        ASSERT_OK(sidestep_verify(path_of(n, ""), NULL, &report, &err));
+        assert_true(report.ok == (n == 2));
+        sidestep_verify_report_release(&report);
+    }
+    world.tensors[HEAD].frozen = 5;
+    assert_int_equal(try_save(series, 6, NULL, true), SIDESTEP_ECORRUPT);
+    path = path_of(5, KEPT);
+    assert_non_null(strstr(err.message, path));
+    save_one(series, 7);
+    assert_int_equal(info.linked_bytes, 0);
+    expect(7);
+    close_series(&series);
+}
+
+/* Whatever fails, what is committed is right, and so is the next save. */
+static void any_failure_leaves_what_is_right(void **state)
+{
+    static const char *const points[] = {"memory", "posix"};
+    struct sidestep_series *series = open_incremental(0);
+    uint64_t n = 1;
+    unsigned long failed = 0;
+
+    (void)state;
+    save_some(series, 1, 4);
+    n = 5;
+    for (size_t p = 0; p < ARRAY_LENGTH(points); p++) {
+        bool fired = true;
+        for (unsigned long nth = 1; fired && nth < 300; nth++, n += 3) {
+            if (nth % 3 == 0)
+                world.tensors[nth % 2 == 0 ? HEAD : EMBED].frozen = 3000 + n;
+            world_fill(&world, n);
+            fault_arm(points[p], nth, false, p == 0 ? ENOMEM : EIO);
+            enum sidestep_status status = try_save_filled(series, n, NULL, true);
+            fired = fault_fired() != NULL;
+            fault_arm("", 0, false, 0);
+            failed += status != SIDESTEP_OK;
+            assert_true(fired || status == SIDESTEP_OK);
+            if (status == SIDESTEP_OK)
+                expect(n);
+            (void)try_save(series, n + 1, NULL, true); /* it may be told of the one before */
+            save_one(series, n + 2);
+            expect(n + 2);
+        }
+        assert_false(fired);
+    }
+    assert_true(failed > 20);
+    close_series(&series);
+}
+
+/* ---- what counts */
+
+static void two_that_share_a_file_do_not_count_as_two(void **state)
+{
+    struct sidestep_series *series = open_incremental(2);
+    struct sidestep_list list;
+    struct sidestep_gc_report report;
+
+    (void)state;
+    save_some(series, 1, 8);
+    ASSERT_OK(sidestep_series_prune(series, &report, &err));
+    sidestep_gc_report_release(&report);
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    size_t seen = 0;
+    const int64_t steps[] = {2, 7, 8};
+    for (size_t i = 0; i < list.count; i++) {
+        assert_true(seen < ARRAY_LENGTH(steps));
+        assert_int_equal(list.entries[i].step, steps[seen++]);
+        assert_int_equal(list.entries[i].shared_files, list.entries[i].step == 2 ? 0 : 1);
+    }
+    assert_int_equal(seen, ARRAY_LENGTH(steps));
+    sidestep_list_release(&list);
+    expect(2);
+    expect(8);
+    close_series(&series);
+}
+
+static void lost_metadata_can_be_rebuilt(void **state)
+{
+    struct sidestep_series *series = open_incremental(0);
+    struct sidestep_checkpoint *checkpoint = NULL;
+    struct sidestep_checkpoint_info about = SIDESTEP_CHECKPOINT_INFO_INIT;
+    char command[512];
+
+    (void)state;
+    save_some(series, 1, 5);
+    for (int with_manifest = 1; with_manifest >= 0; with_manifest--) {
+        assert_int_equal(unlink(path_of(5, "/.metadata")), 0);
+        snprintf(command, sizeof(command), "rm %s/.sidestep.manifest.*", path_of(5, ""));
+        if (!with_manifest)
+            assert_int_equal(system(command), 0);
+        ASSERT_OK(sidestep_rebuild(path_of(5, ""), &err));
+        expect(5);
+    }
+    ASSERT_OK(sidestep_checkpoint_open(path_of(5, ""), &checkpoint, &err));
+    assert_int_equal(sidestep_checkpoint_info(checkpoint, &about), SIDESTEP_OK);
+    assert_int_equal(about.shared_bytes, info.linked_bytes);
+    sidestep_checkpoint_close(&checkpoint);
+    close_series(&series);
+}
+
+/* ---- ranks */
+
+static int run_ranks(struct sidestep_comm *comm, void *context)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_series_options wanted = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_save_info own_info = SIDESTEP_SAVE_INFO_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    struct world mine;
+    int bad = 0;
+
+    (void)context;
+    options.comm = comm;
+    options.threads = 1;
+    wanted.flags = SIDESTEP_SERIES_INCREMENTAL;
+    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= sidestep_series_open(own, scratch.path, &wanted, &series, NULL) != SIDESTEP_OK;
+    world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 3 * SCALE, false);
+    mine.tensors[EMBED].frozen = 1000;
+    for (uint64_t n = 1; bad == 0 && n <= 6; n++) {
+        if (n == 6 && comm->rank == 1)
+            mine.tensors[EMBED].frozen = 1001; /* this rank writes, others link */
+        world_fill(&mine, n);
+        bad |= sidestep_series_save(series, n, mine.state, NULL, &own_info, NULL) != SIDESTEP_OK;
+        bad |= (own_info.linked_bytes != 0) != (n == 4 || n == 5 || (n == 6 && comm->rank != 1));
+    }
+    world_free(&mine);
+    bad |= sidestep_series_close(&series, NULL) != SIDESTEP_OK;
+    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK;
+    return bad;
+}
+
+static void each_rank_shares_by_itself(void **state)
+{
+    struct sidestep_verify_report report = {0};
+    struct world loaded;
+
+    (void)state;
+    assert_int_equal(comm_threads_run(3, run_ranks, NULL), 0);
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 3 * SCALE, true);
+    loaded.tensors[EMBED].frozen = 1000;
+    ASSERT_OK(sidestep_load(engine, path_of(5, ""), loaded.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&loaded, 5), 0);
+    world_free(&loaded);
+    ASSERT_OK(sidestep_verify(path_of(6, ""), NULL, &report, &err));
+    assert_true(report.ok);
+    sidestep_verify_report_release(&report);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define LARGE_CASE(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(what_does_not_change_is_shared),
+        CASE(without_the_flag_nothing_is),
+        LARGE_CASE(a_tensor_that_changes_late_is_written),
+        CASE(what_changes_always_is_no_longer_kept),
+        CASE(it_is_written_anew_after_some_links),
+        CASE(a_new_layout_begins_anew),
+        CASE(a_one_off_save_between_them_is_whole),
+        CASE(compressed_saves_share_too),
+        CASE(where_links_are_refused_all_is_written),
+        CASE(another_file_under_the_name_is_not_taken),
+        LARGE_CASE(damage_is_shared_and_found),
+        CASE(any_failure_leaves_what_is_right),
+        CASE(two_that_share_a_file_do_not_count_as_two),
+        CASE(lost_metadata_can_be_rebuilt),
+        CASE(each_rank_shares_by_itself),
+#undef CASE
+#undef LARGE_CASE
+    };
+
+    return cmocka_run_group_tests_name("incremental", tests, NULL, NULL);
+}
