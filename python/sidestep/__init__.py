@@ -13,6 +13,7 @@ other public name of torch's package and of its modules is found here too.  What
 - `Checkpointer`: the checkpoints of a run, which look after themselves; `TrainState`: all that a
   run has to remember; `Preempted`: its end, when a signal announced it; `pin`, `tag`: by hand;
 - `huge_pages`: memory that can be held still in no time;
+- `paused`: parts of training that no save in the background may disturb;
 - `export`, `Final`: a checkpoint as safetensors or one file of `torch.save`;
 - `Writer`, `Reader`: the same storage under torch's own ``save`` and ``load``;
 - `Error`: what goes wrong.
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ._latest import latest
     from ._load import load
     from ._marks import pin, tag
+    from ._paused import paused
     from ._plugins import Reader, Writer
     from ._read import load_metadata, read
     from ._save import async_save, save
@@ -74,6 +76,7 @@ __all__ = [
     "latest",
     "load",
     "load_metadata",
+    "paused",
     "pin",
     "read",
     "save",

@@ -91,6 +91,9 @@ class Checkpointer:
     max_failures    so many saves in a row may fail in the background, and are logged and counted;
                     the next failure is raised by the save after it.  0: the first one is
     any_run         resume also from what another run made
+    spread_s        written evenly over so many seconds, unless somebody waits for the save: to be
+                    done before the next one, with the least disturbance.  None: as fast as it goes.
+                    See also `sidestep.paused`
     fence           tensors on CUDA devices are copied beside the next step: `fence_optimizers`
 
     on_staged, on_committed (each with step and handle), on_failed (with step and error), on_deleted
@@ -122,6 +125,7 @@ class Checkpointer:
         name: str = "step-",
         final: Optional[Final] = None,
         compress: Optional[str] = None,
+        spread_s: Optional[float] = None,
         process_group: Any = None,
         no_dist: bool = False,
         on_staged: Optional[Callable[[int, SaveHandle], object]] = None,
@@ -134,6 +138,7 @@ class Checkpointer:
         self.failures_in_a_row = 0
         self._final = final
         self._compress = compress
+        self._spread_s = spread_s
         self._grace_s = GRACE_S if grace_s is None else grace_s
         self._is_late = False
         self.environment = environment()
@@ -231,7 +236,9 @@ class Checkpointer:
             prepared = self._prepared(state)
         except BaseException as reason:
             failure = reason
-        handle = self._series.save_async(step, prepared, failure=failure, compress=self._compress)
+        handle = self._series.save_async(
+            step, prepared, failure=failure, compress=self._compress, spread_s=self._spread_s
+        )
         self._last, self._last_step = handle, step
         self._watch(step, handle)
         if final:

@@ -31,7 +31,7 @@ from ._errors import Error, check, error_info, make_error
 from ._fence import fences
 from ._handle import SaveHandle, in_background, in_flight
 from ._library import lib
-from ._options import COPY_AHEAD, IO, SNAPSHOT, choice, compression, number
+from ._options import COPY_AHEAD, IO, SNAPSHOT, choice, compression, milliseconds, number
 
 if TYPE_CHECKING:
     from ._state import StateCache, StateDict
@@ -149,11 +149,14 @@ class Engine:
         result: Optional[Callable[[], Any]] = None,
         series: Optional[ctypes.c_void_p] = None,
         compress: Optional[str] = None,
+        spread_s: Optional[float] = None,
     ) -> SaveHandle:
         """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
 
         Collective.  Waits for the save before.  ``series``: as its checkpoint of ``step``, which
         is what ``path`` is then.  ``compress``: None is what SIDESTEP_COMPRESS says, or "none".
+        ``spread_s``: written evenly over this time unless somebody waits for it; None is what
+        SIDESTEP_SPREAD_MS says, or as fast as it goes.
         ``result`` makes what the handle's result() is, on
         first use.  ``failure``: this rank cannot take part; all the others fail with an `Error`
         that names this rank and gives the reason, and here ``failure`` itself is raised.
@@ -174,6 +177,7 @@ class Engine:
                 options.flags |= _abi.SAVE_NO_REPLACE
             try:
                 options.compress, options.compress_level = compression(compress)
+                options.spread_ms = milliseconds("SIDESTEP_SPREAD_MS", spread_s)
             except Error as wrong:
                 if self.size == 1:
                     raise
@@ -232,6 +236,15 @@ class Engine:
                 words = self.comm.max_all([mine])
             self.comm.raise_carried("agree")
             return words[0]
+
+    def pause(self, paused: bool) -> None:
+        """Let background writes stand still, or go on; see `sidestep.paused`.  Any thread."""
+        if os.getpid() != self._pid:
+            return
+        call = lib().sidestep_engine_pause if paused else lib().sidestep_engine_resume
+        with self.turn("pause", closing=True):
+            if self._pointer:
+                call(self._pointer)
 
     def close(self) -> None:
         """Wait for a save in flight, stop the threads, free the staging memory.
@@ -462,6 +475,12 @@ class _Registry:
 
 
 _registry = _Registry()
+
+
+def open_engines() -> list[Engine]:
+    """Those of this process that `engine_for` has opened."""
+    with _registry.lock:
+        return [slot.engine for slot in _registry.slots.values() if slot.engine is not None]
 
 
 def engine_for(process_group: Any = None, *, no_dist: bool = False) -> Engine:

@@ -39,6 +39,7 @@ OURS = {
     "convert": "_convert",
     "export": "_export",
     "huge_pages": "_huge_pages",
+    "paused": "_paused",
     "latest": "_latest",
     "load": "_load",
     "load_metadata": "_read",

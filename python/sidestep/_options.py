@@ -47,6 +47,15 @@ def number(variable: str) -> int:
     return int(text)
 
 
+def milliseconds(variable: str, seconds: Optional[float]) -> int:
+    """``seconds``, or the milliseconds that the environment says in ``variable``."""
+    if seconds is None:
+        return number(variable)
+    if not 0 <= seconds < 1e9:
+        raise make_error(f"{seconds!r} is no number of seconds to spread a save over")
+    return round(seconds * 1000)
+
+
 ZSTD_LEVELS = 19
 COMPRESSIONS = f"none, zstd, zstd:1 to zstd:{ZSTD_LEVELS}, planes, auto"
 

@@ -100,6 +100,7 @@ class Series:
         *,
         failure: Optional[BaseException] = None,
         compress: Optional[str] = None,
+        spread_s: Optional[float] = None,
     ) -> SaveHandle:
         """As `Engine.save_async`, to ROOT/step-<step>."""
         return self.engine.save_async(
@@ -109,6 +110,7 @@ class Series:
             failure=failure,
             series=self._pointer,
             compress=compress,
+            spread_s=spread_s,
         )
 
     def load(

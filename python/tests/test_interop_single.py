@@ -215,3 +215,14 @@ def test_any_nesting(tmp_path: pathlib.Path) -> None:
 
     check()
     assert compared[0] > 1000
+
+
+def test_pages_of_the_file_are_pages_of_memory(tmp_path: pathlib.Path) -> None:
+    """What is written from where it lies begins anywhere in a page of the file, as in memory."""
+    state = {f"w{i}": torch.randn(1000 + 37 * i, 1024 + i) for i in range(4)}
+    for _ in range(3):  # the first save does not know yet that nobody writes to the state
+        sidestep.async_save(state, checkpoint_id=tmp_path / "it").result()
+    loaded = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+    stock.load(loaded, checkpoint_id=tmp_path / "it")
+    for name, tensor in state.items():
+        assert torch.equal(loaded[name], tensor)
