@@ -218,6 +218,10 @@ static void look_at_cuda(struct doctor *doctor)
     else if (cuda.problem[0] != '\0')
         doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO,
                    "Install a newer driver, or see whether nvidia-smi works.", "%s", cuda.problem);
+    else if (cuda.hidden)
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO,
+                   "Start the container with its GPUs (--gpus all, or the NVIDIA runtime).",
+                   "the kernel has NVIDIA's driver, but libcuda.so.1 is not found here");
     else if (cuda.version == 0)
         doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_FACT, NULL, "no driver (libcuda.so.1)");
     else if (cuda.devices == 0)
@@ -226,9 +230,11 @@ static void look_at_cuda(struct doctor *doctor)
                    cuda.version % 1000 / 10);
     else
         doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_YES, NULL,
-                   "driver of CUDA %d.%d, %d device%s, the first is %s", cuda.version / 1000,
-                   cuda.version % 1000 / 10, cuda.devices, cuda.devices == 1 ? "" : "s",
-                   cuda.first);
+                   "driver of CUDA %d.%d, %d device%s, the first is %s%s", cuda.version / 1000,
+                   cuda.version % 1000 / 10, cuda.devices, cuda.devices == 1 ? "" : "s", cuda.first,
+                   strstr(cuda.first, " MIG ") != NULL
+                       ? " (a part of one: a process sees one part, and parts share its link)"
+                       : "");
 }
 
 void doctor_kernel(struct doctor *doctor)

@@ -16,9 +16,13 @@ enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, uint64_
                                          struct workers *workers, bool pin,
                                          struct sidestep_error *err)
 {
-    if (bytes > engine->pool.length)
+    int node = -1;
+
+    if (bytes > engine->pool.length) {
         devices_unpin(&engine->devices);
-    TRY(pool_reserve(&engine->pool, bytes, workers, err));
+        node = pin ? devices_node(&engine->devices) : -1;
+    }
+    TRY(pool_reserve_near(&engine->pool, bytes, node, workers, err));
     if (pin)
         (void)devices_pin(&engine->devices, &engine->pool);
     return SIDESTEP_OK;

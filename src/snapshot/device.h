@@ -99,6 +99,7 @@ enum sidestep_status device_cuda_open(struct device_driver **driver, struct side
 /* For doctor, which loads the driver if nobody has: no context is made. */
 struct device_cuda_report {
     bool off;    /* SIDESTEP_CUDA=0 */
+    bool hidden; /* the kernel has NVIDIA's module, but this process does not see the library */
     int version; /* 1000 * major + 10 * minor; 0: there is no driver, or none for us */
     int devices;
     char first[128];

@@ -16,8 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/owned.h"
+
+#define MODULE "/proc/driver/nvidia/version"
 
 typedef int cu_result;
 typedef uint64_t cu_device_pointer;
@@ -510,6 +513,7 @@ void device_cuda_look(struct device_cuda_report *report)
 
     *report = (struct device_cuda_report){.off = is_off()};
     void *library = report->off ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    report->hidden = library == NULL && (fault_hit("cuda.module") || access(MODULE, F_OK) == 0);
     if (library == NULL)
         return;
     enum sidestep_status status = check_library(library, &calls, &why);

@@ -131,6 +131,21 @@ enum sidestep_status devices_find(struct devices *devices, uint64_t address, uin
     return SIDESTEP_OK;
 }
 
+int devices_node(struct devices *devices)
+{
+    int node = -1;
+
+    for (int32_t i = 0; i < DEVICE_MAX; i++) {
+        if (devices->devices[i].context == NULL)
+            continue;
+        int its = devices->driver->ops->numa_node(devices->driver, i);
+        if (its < 0 || (node >= 0 && its != node))
+            return -1;
+        node = its;
+    }
+    return node;
+}
+
 static void unpin_pieces(struct devices *devices, uint8_t *memory, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes; at += DEVICES_PIN_BYTES)

@@ -61,6 +61,8 @@ void devices_leave(struct devices *devices, int before);
 enum sidestep_status devices_settle(struct devices *devices, int32_t device, void *stream,
                                     struct sidestep_error *err);
 
+/* The node of the machine's memory that all open devices are next to; -1: there is none such. */
+int devices_node(struct devices *devices);
 /* Pin the pool if it is not; false: it is pageable, and pin_refused says why.  Before the pool goes
  * away it must be unpinned. */
 bool devices_pin(struct devices *devices, const struct pool *pool);

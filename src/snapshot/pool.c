@@ -2,15 +2,19 @@
 /* pool.c -- see pool.h. */
 #include "snapshot/pool.h"
 
+#include <linux/mempolicy.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/fault.h"
 
 #define POOL_HUGE_BYTES ((uint64_t)2 << 20)
 #define POOL_SMALL_BYTES ((uint64_t)64 << 10) /* a multiple of every page size */
+#define POOL_MAX_NODES 1024                   /* of the kernel */
 #define POOL_TOUCH_BYTES ((uint64_t)32 << 20)
 
 struct touching {
@@ -31,8 +35,26 @@ static void touch(void *context)
     }
 }
 
+/* Before any page is there.  Where it is not allowed, the pages come from near who touches them. */
+static void prefer_node(void *memory, uint64_t bytes, int node)
+{
+    enum { WORD_BITS = 8 * sizeof(unsigned long) };
+    unsigned long nodes[POOL_MAX_NODES / WORD_BITS] = {0};
+
+    if (node < 0 || node >= POOL_MAX_NODES)
+        return;
+    nodes[node / WORD_BITS] = 1ul << node % WORD_BITS;
+    (void)syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, nodes, POOL_MAX_NODES + 1, 0);
+}
+
 enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct workers *workers,
                                   struct sidestep_error *err)
+{
+    return pool_reserve_near(pool, bytes, -1, workers, err);
+}
+
+enum sidestep_status pool_reserve_near(struct pool *pool, uint64_t bytes, int node,
+                                       struct workers *workers, struct sidestep_error *err)
 {
     if (bytes <= pool->length)
         return SIDESTEP_OK;
@@ -56,6 +78,7 @@ enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct work
     (void)madvise(aligned, bytes, MADV_HUGEPAGE);
     (void)madvise(aligned, bytes, MADV_DONTFORK);
     (void)madvise(aligned, bytes, MADV_DONTDUMP);
+    prefer_node(aligned, bytes, node);
     struct touching t = {.bytes = aligned, .length = bytes};
     if (workers != NULL)
         workers_run(workers, touch, &t);

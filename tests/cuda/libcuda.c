@@ -16,7 +16,6 @@ static __thread int stack[MAX_DEPTH]; /* 1 + the device of each context */
 static __thread int depth;
 static __thread int capture_mode; /* 0: global */
 
-#define VERSION 13000
 #define PAGE_BYTES 4096
 #define RELAXED 2
 #define MEMORY_HOST 1
@@ -103,7 +102,7 @@ CALL(cuInit, (unsigned flags), { result = flags == 0 ? OK : INVALID_VALUE; })
 EXPORT int cuDriverGetVersion(int *version);
 int cuDriverGetVersion(int *version)
 {
-    *version = VERSION;
+    *version = the.version;
     if (is_forked())
         return OK;
     pthread_mutex_lock(&the.lock);
@@ -114,7 +113,7 @@ int cuDriverGetVersion(int *version)
 
 CALL(cuDeviceGetCount, (int *count), { *count = the.devices; })
 CALL(cuDeviceGetName, (char *name, int length, int device),
-     { snprintf(name, (size_t)length, "Stand-in %d", device); })
+     { snprintf(name, (size_t)length, "%s %d", the.name, device); })
 CALL(cuDeviceGetPCIBusId, (char *id, int length, int device),
      { snprintf(id, (size_t)length, "FFFF:%02X:00.0", device); })
 

@@ -248,6 +248,12 @@ static void release_all(void)
     }
 }
 
+static void describe(int version, const char *name)
+{
+    the.version = version;
+    the.name = name;
+}
+
 static void reset(int devices)
 {
     release_all();
@@ -258,6 +264,7 @@ static void reset(int devices)
     the.process = getpid();
     the.pinned_limit = SIZE_MAX;
     the.seed = 7;
+    describe(13000, "Stand-in");
     for (int i = 0; i < devices; i++) {
         the.active[i] = true;
         the.defaults[i].device = i;
@@ -509,6 +516,7 @@ EXPORT const struct standin *standin_get(void)
     static const struct standin hooks = {
         .reset = reset,
         .set_active = set_active,
+        .describe = describe,
         .allocate = allocate,
         .allocate_managed = allocate_managed,
         .free = free_memory,

@@ -30,6 +30,8 @@ struct standin {
      * as if the program had used each. */
     void (*reset)(int devices);
     void (*set_active)(int device, bool active);
+    /* A driver of CUDA ${version} / 1000, of devices called ${name}. */
+    void (*describe)(int version, const char *name);
     /* A program's memory, streams and kernels; a stream NULL is the default one of ${device}. */
     void *(*allocate)(int device, size_t bytes);
     void *(*allocate_managed)(int device, size_t bytes);

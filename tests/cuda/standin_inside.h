@@ -98,6 +98,8 @@ struct state {
     unsigned long lose_at, operations;
     bool lost;
     unsigned slow_us;
+    int version;
+    const char *name;
     uint64_t copied_bytes;
     uint32_t seed;
     int captures;

@@ -259,6 +259,29 @@ static void managed_memory_is_that_of_a_device(void **state)
     end();
 }
 
+/* Exit handlers of the driver run before ours: it answers nothing any more. */
+static void a_driver_may_end_before_the_engine(void **state)
+{
+    (void)state;
+    begin();
+    add_some(MIB);
+    expect_ok(save_once());
+    cuda->fail_calls("cu", 1, 4, true); /* CUDA_ERROR_DEINITIALIZED, for good */
+    fill(1);
+    enum sidestep_status status = start();
+    expect_status(status, SIDESTEP_EDEVICE);
+    assert_non_null(strstr(job.err.message, "tensor 't0'"));
+    expect_ok(sidestep_engine_close(&job.engine, &job.err));
+    cuda->fail_calls("", 0, 0, false);
+    assert_int_equal(sidestep_engine_open(&job.engine, NULL, &job.err), SIDESTEP_OK);
+    expect_epoch(1); /* of the save before */
+    expect_ok(sidestep_engine_close(&job.engine, &job.err));
+    for (size_t i = 0; i < job.count; i++)
+        job.tensors[i].device < 0 ? free(job.tensors[i].words) : cuda->free(job.tensors[i].words);
+    expect_no_problem();
+    cuda->reset(0);
+}
+
 /* ---- processes */
 
 /* In a child: handles of the parent, and an engine of its own.  0, or what went wrong. */
@@ -365,6 +388,10 @@ static void doctor_says_what_is_there(void **state)
     (void)state;
     cuda->reset(2);
     expect_doctor(SIDESTEP_ALLOWED_YES, "driver of CUDA 13.0, 2 devices, the first is Stand-in 0");
+    cuda->describe(12040, "A100 MIG 1g.5gb");
+    expect_doctor(SIDESTEP_ALLOWED_YES, "the first is A100 MIG 1g.5gb 0 (a part of one");
+    cuda->describe(9020, "K80");
+    expect_doctor(SIDESTEP_ALLOWED_NO, "the driver is of CUDA 9.2, 10.1 is needed");
     cuda->reset(0);
     expect_doctor(SIDESTEP_ALLOWED_FACT, "no device");
     cuda->fail_calls("cuInit", 1, 100, true);
@@ -393,6 +420,7 @@ int main(void)
         cmocka_unit_test(a_context_is_never_made),
         cmocka_unit_test(bad_streams_are_refused),
         cmocka_unit_test(managed_memory_is_that_of_a_device),
+        cmocka_unit_test(a_driver_may_end_before_the_engine),
         cmocka_unit_test(a_child_of_fork_leaves_devices_alone),
         cmocka_unit_test(addresses_are_told_apart),
         cmocka_unit_test(doctor_says_what_is_there),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_test.c -- what a machine refuses is found, and said; here the refusing is done by fault
  * points. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -140,12 +141,26 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* In a container that was started without its GPUs, say. */
+static void a_driver_that_is_hidden(void **state)
+{
+    (void)state;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+
+    if (driver != NULL) {
+        dlclose(driver);
+        print_message("skipped: this machine shows its driver\n");
+        skip();
+    }
+    expect_no("cuda.module", 0, "cuda", "libcuda.so.1 is not found here");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals_are_findings),    cmocka_unit_test(findings_are_complete),
         cmocka_unit_test(memory_may_be_short),      cmocka_unit_test(arguments_are_checked),
-        cmocka_unit_test(priorities_follow_rights),
+        cmocka_unit_test(priorities_follow_rights), cmocka_unit_test(a_driver_that_is_hidden),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
