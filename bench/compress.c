@@ -155,8 +155,7 @@ static void measure_gain(const struct bench *bench, struct pressing *p, enum con
     }
     size.goal = compress == SIDESTEP_COMPRESS_PLANES
                     ? contents[content].stored * (double)info.raw_bytes
-                : content == WEIGHTS_BF16 ? 0.78 * (double)info.raw_bytes
-                                          : 0;
+                    : 0;
     speed.bytes = info.raw_bytes;
     if (content == WEIGHTS_BF16 && compress == SIDESTEP_COMPRESS_PLANES)
         speed.goal = (double)info.raw_bytes / 1e9;

@@ -20,6 +20,7 @@ import time
 from torch_support import drop_from_cache, settle
 
 REQUEST = 16 << 20
+MATRIX_MIB = 16  # of each tensor
 
 
 # ---------------------------------------------------------------- stock's ways, in a process of their own
@@ -98,6 +99,16 @@ def run_stock(name, source, target):
     print(time.monotonic() - began)
 
 
+def make_checkpoint(mib, path):
+    import torch
+
+    import sidestep
+
+    count = mib // MATRIX_MIB
+    state = {f"layers.{i}.weight": torch.randn(MATRIX_MIB * 256, 2048, dtype=torch.bfloat16) for i in range(count)}
+    sidestep.save(state, checkpoint_id=path)
+
+
 # ---------------------------------------------------------------- measuring
 
 def plain_copy(source, target):
@@ -137,16 +148,11 @@ class Bench:
         self.bytes = 0
 
     def make_sources(self):
-        """As sidestep writes them, which is what stock's readers take, too."""
-        import torch
-
-        import sidestep
-
-        rows = 4096
-        count = self.args.mib * 2**20 // (rows * 2048 * 2)
-        state = {f"layers.{i}.weight": torch.randn(rows, 2048, dtype=torch.bfloat16) for i in range(count)}
-        self.bytes = count * rows * 2048 * 2
-        sidestep.save(state, checkpoint_id=self.path["dcp"])
+        """As sidestep writes them, which is what stock's readers take, too.  Not in this process: the
+        peak of a process begins with what the one had that started it."""
+        command = [sys.executable, __file__, f"--make={self.args.mib}", self.path["dcp"]]
+        subprocess.run(command, check=True)
+        self.bytes = self.args.mib // MATRIX_MIB * MATRIX_MIB << 20
         for target in ("weights.safetensors", "weights.pt"):
             subprocess.run([self.args.cli, "convert", "-q", self.path["dcp"], self.path[target]],
                            check=True, stdout=subprocess.DEVNULL)
@@ -223,10 +229,13 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--stock")
+    parser.add_argument("--make", type=int)
     parser.add_argument("paths", nargs="*")
     args = parser.parse_args()
     if args.stock:
         run_stock(args.stock, *args.paths)
+    elif args.make:
+        make_checkpoint(args.make, *args.paths)
     else:
         Bench(args).run()
 

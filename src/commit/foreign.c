@@ -101,10 +101,11 @@ static enum sidestep_status reserve(struct reader *r, size_t more, struct sidest
     return SIDESTEP_OK;
 }
 
-/* A tensor with one chunk: all of it. */
+/* A tensor with one chunk: all of it, or, at ${place}, a piece that foreign_join_shards() looks at.
+ */
 static enum sidestep_status fill_tensor(struct reader *r, struct metadata_entry *entry,
                                         const struct metadata_storage *storage,
-                                        struct sidestep_error *err)
+                                        const int64_t *place, struct sidestep_error *err)
 {
     struct arena *arena = &r->metadata.arena;
     struct metadata_chunk *chunk = arena_new(arena, 1, sizeof(*chunk));
@@ -112,9 +113,10 @@ static enum sidestep_status fill_tensor(struct reader *r, struct metadata_entry 
 
     if (chunk == NULL || zeros == NULL)
         return FAIL_NOMEM(err, sizeof(*chunk));
-    *chunk = (struct metadata_chunk){
-        .box = {.ndim = entry->ndim, .offsets = zeros, .lengths = entry->shape},
-        .storage = *storage};
+    *chunk = (struct metadata_chunk){.box = {.ndim = entry->ndim,
+                                             .offsets = place != NULL ? place : zeros,
+                                             .lengths = entry->shape},
+                                     .storage = *storage};
     entry->dtype_name = sidestep_dtype_name(entry->dtype);
     entry->chunks = chunk;
     entry->chunk_count = 1;
@@ -136,7 +138,8 @@ static enum sidestep_status add_tensors(struct reader *r, const struct safetenso
         TRY(fill_tensor(
             r, entry,
             &(struct metadata_storage){.file = shown, .offset = t->offset, .length = t->bytes},
-            err));
+            t->place, err));
+        r->foreign->has_pieces = r->foreign->has_pieces || t->place != NULL;
         r->metadata.count++;
     }
     return SIDESTEP_OK;
@@ -158,6 +161,13 @@ static enum sidestep_status add_safetensors(struct reader *r, const char *path, 
     else if (r->file_count > READER_MAX_OPEN)
         store_file_discard(TAKE(file->file));
     return status;
+}
+
+static enum sidestep_status index_tensors(struct reader *r, struct sidestep_error *err)
+{
+    if (r->foreign->has_pieces)
+        TRY(foreign_join_shards(&r->metadata, err));
+    return metadata_index(&r->metadata, err);
 }
 
 /* The files that the index names, each once, in order of their names. */
@@ -215,7 +225,7 @@ static enum sidestep_status add_files(struct reader *r, const struct name_list *
             return FAIL_NOMEM(err, strlen(r->path));
         TRY(add_safetensors(r, path, shown, flags, err));
     }
-    return metadata_index(&r->metadata, err);
+    return index_tensors(r, err);
 }
 
 /* The index as text, "" if there is none. */
@@ -318,7 +328,7 @@ static enum sidestep_status add_torch_entry(struct reader *r, const struct torch
     entry->requires_grad = from->requires_grad;
     storage.offset = tensor->data_offset;
     storage.length = tensor->data_bytes;
-    return fill_tensor(r, entry, &storage, err);
+    return fill_tensor(r, entry, &storage, NULL, err);
 }
 
 static enum sidestep_status open_torch(struct reader *r, const char *shown, uint32_t flags,
@@ -391,7 +401,7 @@ static enum sidestep_status open_regular(struct reader *r, uint32_t flags,
     if (safetensors_is_one(bytes, stat.size)) {
         TRY(begin(r, "safetensors", 1, err));
         TRY(add_safetensors(r, r->path, shown, flags, err));
-        return metadata_index(&r->metadata, err);
+        return index_tensors(r, err);
     }
     if (memcmp(bytes, "PK\3\4", 4) == 0)
         return open_torch(r, shown, flags, err);

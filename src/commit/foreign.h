@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * foreign.h -- what is no checkpoint, but holds tensors, read as if it were one: a file of
- * safetensors, a directory of them (Hugging Face's: with an index, or one file), a file of
- * torch.save().  Known by content, not by name.
+ * safetensors, a directory of them (Hugging Face's: with an index, or one file; torch's
+ * HuggingFaceStorageWriter's: several files with pieces of each tensor), a file of torch.save().
+ * Known by content, not by name.
  *
  * Its tensors become entries of the reader's metadata with one chunk each, which reader_item()
  * finds; so whoever reads checkpoints (loads, conversions, the command line) reads these, too.
@@ -22,6 +23,7 @@ struct foreign_entry {
 
 struct foreign {
     const char *format;            /* "safetensors", "torch" */
+    bool has_pieces;               /* of tensors, in files of safetensors */
     struct foreign_entry *entries; /* as the metadata's */
     struct store_dir **dirs;
     size_t dir_count;
@@ -33,6 +35,10 @@ struct foreign {
 enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_foreign,
                                   struct sidestep_error *err);
 void foreign_free(struct foreign **foreign);
+
+/* Entries of equal names become one of several chunks.  ECORRUPT unless they make up a tensor each.
+ */
+enum sidestep_status foreign_join_shards(struct metadata *metadata, struct sidestep_error *err);
 
 /* The object as an archive of its own, as a checkpoint would store it; malloc'ed.  EUNSUPPORTED: it
  * is more than data. */

@@ -70,6 +70,7 @@ struct reading {
     struct arena *arena;
     struct safetensors_tensor *tensors;
     size_t count, room;
+    const char *places; /* SAFETENSORS_SHARDS_KEY, or NULL */
     struct sidestep_error *err;
 };
 
@@ -206,6 +207,17 @@ static enum sidestep_status add_tensor(struct reading *r, const char *name)
     return SIDESTEP_OK;
 }
 
+static void read_metadata(struct reading *r)
+{
+    jsontext_enter(&r->json, '{');
+    for (bool first = true; jsontext_more(&r->json, '}', &first);) {
+        if (strcmp(jsontext_key(&r->json), SAFETENSORS_SHARDS_KEY) == 0)
+            r->places = jsontext_string(&r->json);
+        else
+            jsontext_skip(&r->json);
+    }
+}
+
 static enum sidestep_status read_header(struct reading *r)
 {
     jsontext_enter(&r->json, '{');
@@ -213,7 +225,7 @@ static enum sidestep_status read_header(struct reading *r)
         const char *name = jsontext_key(&r->json);
 
         if (strcmp(name, METADATA) == 0)
-            jsontext_skip(&r->json);
+            read_metadata(r);
         else
             TRY(add_tensor(r, name));
     }
@@ -224,7 +236,8 @@ static enum sidestep_status read_header(struct reading *r)
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status check_names(const struct safetensors *all, struct sidestep_error *err)
+static enum sidestep_status check_names(struct reading *r, struct safetensors *all,
+                                        struct sidestep_error *err)
 {
     OWNED_TABLE table = {0};
     size_t existing;
@@ -235,7 +248,8 @@ static enum sidestep_status check_names(const struct safetensors *all, struct si
             return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is in it twice",
                         shown_name(all->tensors[i].name).text);
     }
-    return SIDESTEP_OK;
+    return r->places != NULL ? safetensors_read_places(r->places, all, &table, r->arena, err)
+                             : SIDESTEP_OK;
 }
 
 static int compare_places(const void *a, const void *b)
@@ -324,7 +338,7 @@ enum sidestep_status safetensors_read(const struct source *source, struct arena 
     all.tensors = arena_copy(arena, tensors, r.count * sizeof(*tensors));
     if (all.tensors == NULL)
         return FAIL_NOMEM(err, r.count * sizeof(*tensors));
-    TRY(check_names(&all, err));
+    TRY(check_names(&r, &all, err));
     TRY(check_places(&all, LENGTH_BYTES + length, source->length - LENGTH_BYTES - length, err));
     *out = all;
     return SIDESTEP_OK;

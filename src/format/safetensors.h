@@ -22,6 +22,7 @@ struct safetensors_tensor {
     const int64_t *shape; /* torch's: two values of float4_e2m1fn_x2 are one element */
     uint64_t offset;      /* in the file */
     uint64_t bytes;
+    const int64_t *place; /* in a tensor of which this is a piece, see below; NULL: it is whole */
 };
 
 struct safetensors {
@@ -36,6 +37,14 @@ bool safetensors_is_one(const uint8_t bytes[9], uint64_t file_bytes);
  * EUNSUPPORTED for a dtype that torch does not have. */
 enum sidestep_status safetensors_read(const struct source *source, struct arena *arena,
                                       struct safetensors *out, struct sidestep_error *err);
+
+/* The member of a header's metadata by which torch says that files hold pieces of tensors. */
+#define SAFETENSORS_SHARDS_KEY "DCP_SHARDING_INFO"
+/* Its text into the places of ${all}; ${names}: their numbers. */
+struct table;
+enum sidestep_status safetensors_read_places(const char *text, struct safetensors *all,
+                                             const struct table *names, struct arena *arena,
+                                             struct sidestep_error *err);
 
 /* How safetensors spells a dtype; NULL if it has none such. */
 const char *safetensors_dtype_name(enum sidestep_dtype dtype);

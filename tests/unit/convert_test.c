@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -372,6 +373,59 @@ static void fail_each(const char *from, const char *name, enum sidestep_format t
     expect_state(from, from != source);
 }
 
+/* A file of rows [first, first + 2) of "w", as torch's HuggingFaceStorageWriter makes it. */
+static void write_rows(const char *name, int first)
+{
+    char header[256], path[256];
+    uint8_t length[8] = {0};
+    float rows[8];
+
+    for (int i = 0; i < 8; i++)
+        rows[i] = (float)(first * 4 + i);
+    length[0] = (uint8_t)snprintf(
+        header, sizeof(header),
+        "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[%d,0]}}\"},"
+        "\"w\":{\"dtype\":\"F32\",\"shape\":[2,4],\"data_offsets\":[0,32]}}",
+        first);
+    snprintf(path, sizeof(path), "%s/%s", in_scratch("pieces"), name);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_int_equal(fwrite(length, 1, 8, file), 8);
+    assert_int_equal(fwrite(header, 1, length[0], file), length[0]);
+    assert_int_equal(fwrite(rows, 1, sizeof(rows), file), sizeof(rows));
+    assert_int_equal(fclose(file), 0);
+}
+
+static void pieces_of_tensors_are_one(void **test)
+{
+    struct sidestep_checkpoint *checkpoint = NULL;
+    bool fired = true;
+
+    (void)test;
+    assert_int_equal(mkdir(in_scratch("pieces"), 0777), 0);
+    write_rows("a.safetensors", 0);
+    write_rows("b.safetensors", 2);
+    for (unsigned long nth = 1; fired; nth++) {
+        fault_arm("memory", nth, false, ENOMEM);
+        enum sidestep_status status =
+            sidestep_checkpoint_open(in_scratch("pieces"), &checkpoint, NULL);
+        fired = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        assert_int_equal(status, fired ? SIDESTEP_ENOMEM : SIDESTEP_OK);
+    }
+    const struct sidestep_entry *entry = sidestep_checkpoint_find(checkpoint, "w");
+    float values[16];
+    assert_int_equal(sidestep_checkpoint_count(checkpoint), 1);
+    assert_int_equal(entry->chunk_count, 2);
+    assert_true(entry->shape[0] == 4 && entry->shape[1] == 4);
+    assert_int_equal(
+        sidestep_checkpoint_read_tensor(checkpoint, "w", NULL, NULL, values, sizeof(values), NULL),
+        SIDESTEP_OK);
+    for (int i = 0; i < 16; i++)
+        assert_true(values[i] == (float)i);
+    sidestep_checkpoint_close(&checkpoint);
+}
+
 static void every_call_may_fail(void **test)
 {
     char from[128];
@@ -432,6 +486,7 @@ int main(void)
         cmocka_unit_test(names_are_chosen_and_changed),
         cmocka_unit_test(it_can_be_cancelled),
         cmocka_unit_test(numbers_of_tensors),
+        cmocka_unit_test(pieces_of_tensors_are_one),
         cmocka_unit_test(every_call_may_fail),
     };
 

@@ -77,6 +77,7 @@ static void what_it_lacks_is_not_written(void **test)
     assert_int_equal(safetensors_write(&named, 1, &file, NULL), SIDESTEP_EUNSUPPORTED);
 }
 
+#define PLACES(text) "\"__metadata__\":{\"DCP_SHARDING_INFO\":\"" text "\"}"
 #define T(name, offsets)                                                                           \
     "\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" offsets "}"
 
@@ -114,7 +115,21 @@ static void hostile_headers_are_refused(void **test)
         {"{\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, SIDESTEP_EUNSUPPORTED,
          "a name of 0"},
         {"{\"a\":[[[[[[[[[]]]]]]]]]}", 0, SIDESTEP_ECORRUPT, "header"},
-        {"{\"__metadata__\":[[[[[[[[[]]]]]]]]]}", 0, SIDESTEP_ECORRUPT, "each other"},
+        {"{\"__metadata__\":{\"a\":[[[[[[[[[]]]]]]]]]}}", 0, SIDESTEP_ECORRUPT, "each other"},
+        {"{\"__metadata__\":[]}", 0, SIDESTEP_ECORRUPT, "an object belongs here"},
+        {"{" PLACES("{\\\"a\\\":{\\\"saved_offsets\\\":[7]}}") "," T("a", "[0,4]") "}", 4,
+         SIDESTEP_OK, ""},
+        {"{" PLACES("{\\\"b\\\":{}}") "," T("a", "[0,4]") "}", 4, SIDESTEP_OK, ""},
+        {"{" PLACES("{\\\"a\\\":{}}") "," T("a", "[0,4]") "}", 4, SIDESTEP_ECORRUPT, "'a' has no"},
+        {"{" PLACES("{\\\"a\\\":{\\\"saved_offsets\\\":[-1]}}") "," T("a", "[0,4]") "}", 4,
+         SIDESTEP_ECORRUPT, "no sound place"},
+        {"{" PLACES("{\\\"a\\\":{\\\"saved_offsets\\\":[1,1]}}") "," T("a", "[0,4]") "}", 4,
+         SIDESTEP_ECORRUPT, "no sound place"},
+        {"{" PLACES("{\\\"a\\\":{\\\"saved_offsets\\\":[9223372036854775807]}}") "," T("a",
+                                                                                       "[0,4]") "}",
+         4, SIDESTEP_ECORRUPT, "no sound place"},
+        {"{" PLACES("{\\\"a\\\":3}") "," T("a", "[0,4]") "}", 4, SIDESTEP_ECORRUPT,
+         "of its DCP_SHARDING_INFO"},
         {"{" T("a", "[0,4]") "} x", 4, SIDESTEP_ECORRUPT, "header"},
         {"{" T("a", "[0,4]"), 4, SIDESTEP_ECORRUPT, "header"},
         {"[]", 0, SIDESTEP_ECORRUPT, "does not begin"},
@@ -211,7 +226,10 @@ static void short_memory_is_no_damage(void **test)
         OWNED_ARENA arena = {0};
         struct safetensors found;
 
-        make_file(&file, "{" T("a", "[0,4]") "," T("b", "[4,8]") "}", 8);
+        make_file(&file,
+                  "{" PLACES("{\\\"a\\\":{\\\"saved_offsets\\\":[7]}}") "," T("a", "[0,4]") "," T(
+                      "b", "[4,8]") "}",
+                  8);
         fault_arm("memory", nth, false, ENOMEM);
         enum sidestep_status status = read_file(&file, &arena, &found, NULL);
         bool fired = fault_fired() != NULL;

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* safetensors_shards.c -- see safetensors.h: files of which each holds pieces of tensors, as
+ * torch's HuggingFaceStorageWriter writes them with save_distributed.  Where a piece lies in its
+ * tensor says a text in the header's metadata, JSON within JSON: {"w": {"saved_offsets": [2, 0]}}.
+ */
+#include "base/owned.h"
+#include "base/table.h"
+#include "format/jsontext.h"
+#include "format/safetensors.h"
+#include "model/shown.h"
+
+#include <string.h>
+
+/* The offsets of one tensor; ${*count}: how many there were. */
+static void read_piece(struct jsontext *json, int64_t offsets[SIDESTEP_MAX_NDIM], size_t *count)
+{
+    *count = SIZE_MAX;
+    jsontext_enter(json, '{');
+    for (bool first = true; jsontext_more(json, '}', &first);) {
+        if (strcmp(jsontext_key(json), "saved_offsets") != 0) {
+            jsontext_skip(json);
+            continue;
+        }
+        *count = 0;
+        jsontext_enter(json, '[');
+        for (bool first_offset = true; jsontext_more(json, ']', &first_offset); ++*count) {
+            int64_t offset = jsontext_integer(json);
+            if (*count < SIDESTEP_MAX_NDIM)
+                offsets[*count] = offset;
+        }
+    }
+}
+
+static enum sidestep_status set_place(struct safetensors_tensor *tensor, const int64_t *offsets,
+                                      size_t count, struct arena *arena, struct sidestep_error *err)
+{
+    bool sound = count == tensor->ndim;
+    int64_t end;
+
+    for (size_t i = 0; sound && i < count; i++)
+        sound = offsets[i] >= 0 && !__builtin_add_overflow(offsets[i], tensor->shape[i], &end);
+    if (!sound)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has no sound place in " SAFETENSORS_SHARDS_KEY,
+                    shown_name(tensor->name).text);
+    tensor->place = arena_copy(arena, offsets, count * sizeof(*offsets));
+    return tensor->place != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, count * sizeof(*offsets));
+}
+
+enum sidestep_status safetensors_read_places(const char *text, struct safetensors *all,
+                                             const struct table *names, struct arena *arena,
+                                             struct sidestep_error *err)
+{
+    char *copy = arena_strndup(arena, text, strlen(text));
+
+    if (copy == NULL)
+        return FAIL_NOMEM(err, strlen(text));
+    struct jsontext json = jsontext_over(copy);
+    jsontext_enter(&json, '{');
+    for (bool first = true; jsontext_more(&json, '}', &first);) {
+        size_t i = table_find(names, jsontext_key(&json)), count = 0;
+        int64_t offsets[SIDESTEP_MAX_NDIM];
+        read_piece(&json, offsets, &count);
+        if (json.problem == NULL && i != SIZE_MAX)
+            TRY(set_place(&all->tensors[i], offsets, count, arena, err));
+    }
+    jsontext_end(&json);
+    if (json.problem != NULL)
+        return FAIL(err, SIDESTEP_ECORRUPT, "byte %zu of its " SAFETENSORS_SHARDS_KEY ": %s",
+                    json.position, json.problem);
+    return SIDESTEP_OK;
+}
