@@ -193,7 +193,6 @@ static void settle_open(struct history *h, const struct sidestep_list *list)
         told->is_there = entry != NULL;
         told->is_left = entry != NULL && entry->is_abandoned;
         told->is_pinned = entry != NULL && entry->is_pinned;
-        told->is_damaged = false;
     }
 }
 
@@ -230,6 +229,24 @@ static int64_t look(struct history *h)
 
 /* ---- what happens */
 
+/* A resume has passed over what is damaged: it is set aside; or left where it is, if nobody can
+ * tell any more whose it was. */
+static void pass_damaged(struct history *h)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+
+    if (list_root(sim_store(h->sim, 0), ROOT, &list, NULL) != SIDESTEP_OK)
+        return;
+    for (size_t i = 0; i < h->count; i++) {
+        struct told *told = &h->told[i];
+        if (!told->is_damaged || told->step <= h->step || told->is_left)
+            continue;
+        told->is_left = told->is_damaged = listed(&list, told->step) != NULL;
+        told->is_there = told->is_left;
+        seen.set_aside += !told->is_left;
+    }
+}
+
 static bool resume(struct history *h, int64_t expected)
 {
     struct sidestep_error err = {0};
@@ -254,13 +271,7 @@ static bool resume(struct history *h, int64_t expected)
     h->step = step;
     h->went_on = true;
     seen.resumes += expected >= 0;
-    for (size_t i = 0; i < h->count; i++)
-        if (h->told[i].is_damaged && h->told[i].step > step && !h->told[i].is_left) {
-            /* Set aside; or left where it is, if nobody can tell any more whose it was. */
-            h->told[i].is_there = false;
-            h->told[i].is_left = true;
-            seen.set_aside++;
-        }
+    pass_damaged(h);
     return true;
 }
 
@@ -293,7 +304,7 @@ static void save(struct history *h)
     uint64_t step = h->step + 1 + prng_below(&h->prng, 2);
     struct told *told = find(h, step);
     bool is_replaced = told->is_there || told->is_replaced || told->is_open;
-    bool may = !(told->is_there && (told->is_pinned || told->may_be_gone));
+    bool may = !told->is_damaged && !(told->is_there && (told->is_pinned || told->may_be_gone));
 
     if (!may) { /* pinned is refused; and what may be gone may be on its way */
         h->step = step;
