@@ -61,9 +61,9 @@ static enum sidestep_status open_file(struct reader *r, const char *path, const 
 
     TRY(open_place(r, path, &dir, &file->name, err));
     TRY(reader_file_open(r, file, dir, flags, err));
+    r->file_count++; /* from here on, reader_close() closes it */
     /* Items name their file as the user knows it, whatever it is called where it really lies. */
-    TRY(table_insert(&r->file_names, shown, r->file_count, &existing, err));
-    r->file_count++;
+    TRY(table_insert(&r->file_names, shown, r->file_count - 1, &existing, err));
     *out = file;
     return SIDESTEP_OK;
 }
