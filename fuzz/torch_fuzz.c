@@ -47,9 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const uint8_t storage[64] = {1};
 
     try_file(data, size);
-    zip_writer_put(&w, "data.pkl", data, size, NULL);
-    zip_writer_put(&w, "data/0", storage, sizeof(storage), NULL);
-    zip_writer_put(&w, "version", "3\n", 2, NULL);
+    zip_writer_put(&w, "data.pkl", data, size);
+    zip_writer_put(&w, "data/0", storage, sizeof(storage));
+    zip_writer_put(&w, "version", "3\n", 2);
     zip_writer_close(&w);
     if (!file.failed)
         try_file(file.bytes, file.length);

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/owned.h"
+#include "commit/named.h"
 #include "commit/sweep.h"
 #include "format/dcp_metadata.h"
 
@@ -25,6 +26,8 @@ enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
 {
     OWNED_BUFFER bytes = {0};
     OWNED_METADATA metadata = {0};
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
     struct sidestep_error why = {0};
     enum sidestep_status status =
         commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &why);
@@ -37,8 +40,10 @@ enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
             *err = why;
         return status;
     }
-    if (dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL) == SIDESTEP_OK &&
-        metadata.save_id != NULL)
+    if (named_find(dir, &bytes, &arena, &manifest))
+        *identity = commit_identity(manifest.save_id);
+    else if (dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL) == SIDESTEP_OK &&
+             metadata.save_id != NULL)
         *identity = commit_identity(metadata.save_id);
     else
         *identity = XXH3_64bits(bytes.bytes, bytes.length) | 1;

@@ -10,18 +10,8 @@
 #include "base/owned.h"
 #include "commit/commit.h"
 #include "commit/name_list.h"
+#include "commit/named.h"
 #include "commit/sweep.h"
-#include "format/dcp_metadata.h"
-
-/* Metadata of ${name} in ${dir}. */
-static enum sidestep_status read_metadata(struct store_dir *dir, const char *name,
-                                          struct metadata *out)
-{
-    OWNED_BUFFER bytes = {0};
-
-    TRY(commit_read_file(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
-    return dcp_metadata_read(bytes.bytes, bytes.length, out, NULL);
-}
 
 /* It will never be read, however often we try. */
 static bool is_damage(enum sidestep_status status)
@@ -70,26 +60,6 @@ static bool is_unlinked(struct remover *remover, const char *name)
     return status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND;
 }
 
-static enum sidestep_status add_file(struct table *files, const struct metadata_storage *storage)
-{
-    size_t existing;
-
-    return storage->file != NULL ? table_insert(files, storage->file, 0, &existing, NULL)
-                                 : SIDESTEP_OK;
-}
-
-/* The set of files that a checkpoint is made of. */
-static enum sidestep_status files_of(const struct metadata *metadata, struct table *files)
-{
-    for (size_t i = 0; i < metadata->count; i++) {
-        const struct metadata_entry *entry = &metadata->entries[i];
-        TRY(add_file(files, &entry->storage));
-        for (size_t c = 0; c < entry->chunk_count; c++)
-            TRY(add_file(files, &entry->chunks[c].storage));
-    }
-    return SIDESTEP_OK;
-}
-
 /* false: it must go, but does not. */
 static bool unlink_unless(struct remover *remover, const char *file, const struct table *keep)
 {
@@ -125,13 +95,12 @@ static bool unlink_listed(struct remover *remover, const char *save_id, const st
 }
 
 /* Unlink the files that ${old} names and ${keep} does not; false: some are still there. */
-static bool unlink_files(struct remover *remover, const struct metadata *old,
-                         const struct table *keep)
+static bool unlink_files(struct remover *remover, const struct named *old, const struct table *keep)
 {
     bool done = true;
 
-    for (size_t i = 0; i < old->count; i++) {
-        const struct metadata_entry *entry = &old->entries[i];
+    for (size_t i = 0; i < old->metadata.count; i++) {
+        const struct metadata_entry *entry = &old->metadata.entries[i];
         done &= unlink_unless(remover, entry->storage.file, keep);
         for (size_t c = 0; c < entry->chunk_count; c++)
             done &= unlink_unless(remover, entry->chunks[c].storage.file, keep);
@@ -141,29 +110,28 @@ static bool unlink_files(struct remover *remover, const struct metadata *old,
     return done;
 }
 
-static bool has_id(const struct metadata *metadata, const char *save_id)
+static bool has_id(const struct named *named, const char *save_id)
 {
-    return metadata->save_id != NULL && strcmp(metadata->save_id, save_id) == 0;
+    return named->save_id != NULL && strcmp(named->save_id, save_id) == 0;
 }
 
 static void remove_replaced(struct remover *remover, const char *save_id)
 {
-    OWNED_METADATA current = {0};
-    OWNED_METADATA old = {0};
-    OWNED_TABLE keep = {0};
+    OWNED_NAMED current = {0};
+    OWNED_NAMED old = {0};
     char tmp[NAMES_MAX];
     struct store_stat stat;
     struct store_dir *dir = remover->dir;
 
     names_format(NAMES_META_TMP, save_id, 0, 0, tmp);
     if (store_stat(dir, tmp, &stat, NULL) != SIDESTEP_OK ||
-        read_metadata(dir, NAMES_METADATA, &current) != SIDESTEP_OK || !has_id(&current, save_id) ||
-        files_of(&current, &keep) != SIDESTEP_OK)
+        named_read(dir, NAMES_METADATA, &current) != SIDESTEP_OK || !has_id(&current, save_id))
         return; /* nothing came out, or ours is not in: nothing is known to be garbage */
-    enum sidestep_status status = read_metadata(dir, tmp, &old);
+    enum sidestep_status status = named_read(dir, tmp, &old);
     if (status != SIDESTEP_OK && !is_damage(status))
         return; /* it alone knows what must go: keep it for the next sweep */
-    if (status == SIDESTEP_OK && !has_id(&old, save_id) && !unlink_files(remover, &old, &keep))
+    if (status == SIDESTEP_OK && !has_id(&old, save_id) &&
+        !unlink_files(remover, &old, &current.files))
         return;
     (void)is_unlinked(remover, tmp);
     if (!is_dry(remover))
@@ -191,12 +159,12 @@ static void unlink_votes_of(struct store_dir *dir, const struct name_list *names
 void sweep_save_files(struct store_dir *dir, const char *save_id)
 {
     OWNED_NAMES struct name_list names = {0};
-    OWNED_METADATA current = {0};
+    OWNED_NAMED current = {0};
     char mark[NAMES_MAX];
     struct store_stat stat;
     bool found = store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
 
-    if (found && read_metadata(dir, NAMES_METADATA, &current) != SIDESTEP_OK)
+    if (found && named_read(dir, NAMES_METADATA, &current) != SIDESTEP_OK)
         return; /* we cannot tell that it is not the checkpoint */
     if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return;
@@ -244,8 +212,7 @@ struct place {
     bool *ended;               /* of those names that are of a save: it commits nothing any more */
     bool is_network;           /* a mark that is not seen may be there */
     bool has_metadata, can_read;
-    struct metadata current;
-    struct table keep; /* files of ${current} */
+    struct named current;
     bool is_durable;
 };
 
@@ -301,11 +268,11 @@ static bool find_ended(struct place *place)
 
 static bool read_current(struct place *place)
 {
-    enum sidestep_status status = read_metadata(place->dir, NAMES_METADATA, &place->current);
+    enum sidestep_status status = named_read(place->dir, NAMES_METADATA, &place->current);
 
     place->has_metadata = status != SIDESTEP_ENOTFOUND;
     place->can_read = status == SIDESTEP_OK;
-    return !place->can_read || files_of(&place->current, &place->keep) == SIDESTEP_OK;
+    return status != SIDESTEP_ENOMEM;
 }
 
 /* What is seen may not be durable yet; until it is, what it replaced may be needed again. */
@@ -370,9 +337,9 @@ static void sweep_name(struct place *place, const char *name)
     if (!is_garbage(place, &parsed, had_mark(place, parsed.save_id)) || !make_durable(place))
         return;
     if (parsed.kind == NAMES_MANIFEST)
-        (void)unlink_listed(&place->remover, parsed.save_id, &place->keep);
+        (void)unlink_listed(&place->remover, parsed.save_id, &place->current.files);
     else
-        (void)unlink_unless(&place->remover, name, &place->keep);
+        (void)unlink_unless(&place->remover, name, &place->current.files);
 }
 
 static void sweep_ended(struct place *place)
@@ -399,9 +366,8 @@ static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sw
         store_file_discard(place.marks[i]);
     free(place.marks);
     free(place.ended);
-    table_release(&place.keep);
     table_release(&place.remover.told);
-    metadata_release(&place.current);
+    named_release(&place.current);
     name_list_release(&place.names);
 }
 

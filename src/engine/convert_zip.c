@@ -100,10 +100,10 @@ static enum sidestep_status add_member(struct layout *l, const char *name, size_
 static void put_tail(struct layout *l, struct zip_writer *w, char id[ID_DIGITS + 1])
 {
     if (l->is_torch) {
-        zip_writer_put(w, "version", "3\n", 2, NULL);
+        zip_writer_put(w, "version", "3\n", 2);
         snprintf(id, ID_DIGITS + 1, "%020llu%020llu", (unsigned long long)l->names_hash,
                  (unsigned long long)w->crc_hash);
-        zip_writer_put(w, ".data/serialization_id", id, ID_DIGITS, NULL);
+        zip_writer_put(w, ".data/serialization_id", id, ID_DIGITS);
     }
     zip_writer_close(w);
 }
@@ -238,10 +238,10 @@ static enum sidestep_status lay_out_torch(struct layout *l, struct sidestep_erro
         return FAIL_NOMEM(err, l->c->tensor_count * sizeof(*storages));
     TRY(find_ties(l->c, storages, err));
     TRY(make_pickle(l, storages, &pickle, err));
-    zip_writer_put(&l->writer, "data.pkl", pickle.bytes, pickle.length, NULL);
-    zip_writer_put(&l->writer, ".format_version", "1", 1, NULL);
-    zip_writer_put(&l->writer, ".storage_alignment", "64", 2, NULL);
-    zip_writer_put(&l->writer, "byteorder", "little", 6, NULL);
+    zip_writer_put(&l->writer, "data.pkl", pickle.bytes, pickle.length);
+    zip_writer_put(&l->writer, ".format_version", "1", 1);
+    zip_writer_put(&l->writer, ".storage_alignment", "64", 2);
+    zip_writer_put(&l->writer, "byteorder", "little", 6);
     l->names_hash = XXH3_64bits(pickle.bytes, pickle.length);
     for (size_t i = 0; i < l->c->tensor_count; i++) {
         if (storages[i] != next) /* one that is there already */

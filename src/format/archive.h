@@ -18,6 +18,8 @@
 #define ARCHIVE_LARGE_MAX_RECORDS ((uint64_t)1 << 20)
 #define ARCHIVE_LARGE_MAX_DIRECTORY_BYTES ((uint64_t)256 << 20)
 
+#define ARCHIVE_HEAD_MEMBERS 4
+
 /*
  * The archive of a row-major, contiguous tensor is head | data | tail.  All sizes and all bytes
  * are known beforehand, except the CRC32 of the data, which the tail needs.
@@ -26,7 +28,13 @@ struct archive_tensor_layout {
     uint64_t head_bytes;
     uint64_t data_bytes;
     uint64_t tail_bytes;
-    uint32_t head_crcs[4]; /* of the records in the head: what the tail's directory repeats */
+    /* Of the members in the head, and of the data: what the tail's directory repeats. */
+    struct {
+        uint32_t offset;
+        uint32_t size;
+        uint32_t crc;
+    } head[ARCHIVE_HEAD_MEMBERS];
+    uint32_t data_header; /* where the data's local header lies */
 };
 /* Compute the layout, and append the head to ${head} if that is not NULL. */
 enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t ndim,
@@ -35,9 +43,7 @@ enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t nd
                                           struct sidestep_error *err);
 /* Append the tail: exactly layout->tail_bytes.  ${first_bytes}: the first eight bytes of the data
  * as stored (unread if there are fewer), for torch's serialization_id quirk. */
-enum sidestep_status archive_tensor_end(enum sidestep_dtype dtype, uint32_t ndim,
-                                        const int64_t *lengths,
-                                        const struct archive_tensor_layout *layout,
+enum sidestep_status archive_tensor_end(const struct archive_tensor_layout *layout,
                                         uint32_t data_crc, const uint8_t first_bytes[8],
                                         struct buffer *tail, struct sidestep_error *err);
 

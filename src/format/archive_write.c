@@ -33,14 +33,16 @@ static struct zip_writer writer_over(struct zip_writer_member members[MAX_MEMBER
         .prefix = PREFIX, .members = members, .room = MAX_MEMBERS, .out = out};
 }
 
-/* What stands in front of the storage.  ${crcs}: of these four, where known; else NULL. */
-static void put_first_members(struct zip_writer *w, const void *pickle, size_t pickle_bytes,
-                              const uint32_t *crcs)
+static const char *const first_names[ARCHIVE_HEAD_MEMBERS] = {"data.pkl", ".format_version",
+                                                              ".storage_alignment", "byteorder"};
+
+/* What stands in front of the storage. */
+static void put_first_members(struct zip_writer *w, const void *pickle, size_t pickle_bytes)
 {
-    zip_writer_put(w, "data.pkl", pickle, pickle_bytes, crcs);
-    zip_writer_put(w, ".format_version", "1", 1, crcs != NULL ? crcs + 1 : NULL);
-    zip_writer_put(w, ".storage_alignment", "64", 2, crcs != NULL ? crcs + 2 : NULL);
-    zip_writer_put(w, "byteorder", "little", 6, crcs != NULL ? crcs + 3 : NULL);
+    zip_writer_put(w, first_names[0], pickle, pickle_bytes);
+    zip_writer_put(w, first_names[1], "1", 1);
+    zip_writer_put(w, first_names[2], "64", 2);
+    zip_writer_put(w, first_names[3], "little", 6);
 }
 
 /* What stands behind the storage. */
@@ -48,10 +50,10 @@ static void put_last_members(struct zip_writer *w, uint64_t names_hash)
 {
     char id[ID_DIGITS + 1];
 
-    zip_writer_put(w, "version", "3\n", 2, NULL);
+    zip_writer_put(w, "version", "3\n", 2);
     snprintf(id, sizeof(id), "%020llu%020llu", (unsigned long long)names_hash,
              (unsigned long long)w->crc_hash);
-    zip_writer_put(w, ".data/serialization_id", id, ID_DIGITS, NULL);
+    zip_writer_put(w, ".data/serialization_id", id, ID_DIGITS);
     zip_writer_close(w);
 }
 
@@ -89,13 +91,12 @@ static enum sidestep_status check_tensor(enum sidestep_dtype dtype, uint32_t ndi
 }
 
 /* Everything in front of the first byte of data. */
-static void put_tensor_head(struct zip_writer *w, const struct archive_plain_tensor *tensor,
-                            const uint32_t *crcs)
+static void put_tensor_head(struct zip_writer *w, const struct archive_plain_tensor *tensor)
 {
     uint8_t pickle[ARCHIVE_PICKLE_BYTES];
     size_t pickle_bytes = archive_pickle_tensor(tensor, pickle);
 
-    put_first_members(w, pickle, pickle_bytes, crcs);
+    put_first_members(w, pickle, pickle_bytes);
     (void)zip_writer_begin(w, DATA_NAME, tensor->bytes);
 }
 
@@ -104,6 +105,36 @@ static void put_tensor_tail(struct zip_writer *w, uint32_t data_crc)
 {
     zip_writer_end(w, &w->members[w->count - 1], data_crc);
     put_last_members(w, NAMES_HASH_TENSOR);
+}
+
+/* What the tail will repeat of the head, which ${w} has written. */
+static void note_head(const struct zip_writer *w, uint64_t data_bytes,
+                      struct archive_tensor_layout *layout)
+{
+    layout->head_bytes = w->position;
+    layout->data_bytes = data_bytes;
+    for (size_t i = 0; i < ARCHIVE_HEAD_MEMBERS; i++) {
+        layout->head[i].offset = (uint32_t)w->members[i].offset;
+        layout->head[i].size = (uint32_t)w->members[i].size;
+        layout->head[i].crc = w->members[i].crc;
+    }
+    layout->data_header = (uint32_t)w->members[ARCHIVE_HEAD_MEMBERS].offset;
+}
+
+/* ${w} as it was when it had written the head. */
+static void resume_behind_head(struct zip_writer *w, const struct archive_tensor_layout *layout)
+{
+    for (size_t i = 0; i < ARCHIVE_HEAD_MEMBERS; i++) {
+        w->members[i] = (struct zip_writer_member){.name = first_names[i],
+                                                   .offset = layout->head[i].offset,
+                                                   .size = layout->head[i].size,
+                                                   .crc = layout->head[i].crc};
+        zip_writer_combine(w, layout->head[i].crc);
+    }
+    w->members[ARCHIVE_HEAD_MEMBERS] = (struct zip_writer_member){
+        .name = DATA_NAME, .offset = layout->data_header, .size = layout->data_bytes};
+    w->count = ARCHIVE_HEAD_MEMBERS + 1;
+    w->position = layout->head_bytes;
 }
 
 enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t ndim,
@@ -116,11 +147,8 @@ enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t nd
     struct zip_writer w = writer_over(members, head);
 
     TRY(check_tensor(dtype, ndim, lengths, &tensor, err));
-    put_tensor_head(&w, &tensor, NULL);
-    layout->head_bytes = w.position;
-    layout->data_bytes = tensor.bytes;
-    for (size_t i = 0; i < ARRAY_LENGTH(layout->head_crcs); i++)
-        layout->head_crcs[i] = w.members[i].crc;
+    put_tensor_head(&w, &tensor);
+    note_head(&w, tensor.bytes, layout);
 
     w.out = NULL;
     w.position += tensor.bytes;
@@ -143,23 +171,17 @@ static void fold_data_quirk(struct zip_writer *w, uint64_t data_bytes, const uin
         zip_writer_combine(w, words[1]);
 }
 
-enum sidestep_status archive_tensor_end(enum sidestep_dtype dtype, uint32_t ndim,
-                                        const int64_t *lengths,
-                                        const struct archive_tensor_layout *layout,
+enum sidestep_status archive_tensor_end(const struct archive_tensor_layout *layout,
                                         uint32_t data_crc, const uint8_t first_bytes[8],
                                         struct buffer *tail, struct sidestep_error *err)
 {
-    struct archive_plain_tensor tensor;
     struct zip_writer_member members[MAX_MEMBERS];
-    struct zip_writer w = writer_over(members, NULL);
+    struct zip_writer w = writer_over(members, tail);
 
-    TRY(check_tensor(dtype, ndim, lengths, &tensor, err));
-    put_tensor_head(&w, &tensor, layout->head_crcs);
-    assert(w.position == layout->head_bytes && tensor.bytes == layout->data_bytes);
-    assert(tensor.bytes != 0 || data_crc == 0);
-    fold_data_quirk(&w, tensor.bytes, first_bytes);
-    w.out = tail;
-    w.position += tensor.bytes;
+    assert(layout->data_bytes != 0 || data_crc == 0);
+    resume_behind_head(&w, layout);
+    fold_data_quirk(&w, layout->data_bytes, first_bytes);
+    w.position += layout->data_bytes;
     put_tensor_tail(&w, data_crc);
     assert(w.position == layout->head_bytes + layout->data_bytes + layout->tail_bytes);
     return buffer_check(tail, err);
@@ -178,7 +200,7 @@ enum sidestep_status archive_object_write(const struct sidestep_value *value, st
         return FAIL(err, SIDESTEP_EINVAL,
                     "archive: the object's pickle has %zu bytes, more than %llu", pickle.length,
                     (unsigned long long)ARCHIVE_MAX_PICKLE_BYTES);
-    put_first_members(&w, pickle.bytes, pickle.length, NULL);
+    put_first_members(&w, pickle.bytes, pickle.length);
     put_last_members(&w, NAMES_HASH_OBJECT);
     return buffer_check(out, err);
 }

@@ -3,11 +3,14 @@
 #include "format/zip_writer.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "codec/hash.h"
 #include "format/archive_zip.h"
+
+#define RECORD_BYTES 112u /* more than the longest has, the end of the archive */
 
 static void put(struct zip_writer *w, const void *bytes, size_t n)
 {
@@ -16,13 +19,29 @@ static void put(struct zip_writer *w, const void *bytes, size_t n)
     w->position += n;
 }
 
-static void put_le(struct zip_writer *w, uint64_t value, unsigned bytes)
-{
-    uint8_t little[8];
+/* A header, which is put as a whole: a checkpoint of small tensors is mostly headers. */
+struct record {
+    unsigned length;
+    uint8_t bytes[RECORD_BYTES];
+};
 
-    for (unsigned i = 0; i < bytes; i++)
-        little[i] = (uint8_t)(value >> (8 * i));
-    put(w, little, bytes);
+static void add(struct record *r, const void *bytes, size_t n)
+{
+    assert(n <= sizeof(r->bytes) - r->length);
+    memcpy(r->bytes + r->length, bytes, n);
+    r->length += (unsigned)n;
+}
+
+static void add_le(struct record *r, uint64_t value, unsigned bytes)
+{
+    uint64_t little = htole64(value);
+
+    add(r, &little, bytes);
+}
+
+static void put_record(struct zip_writer *w, const struct record *r)
+{
+    put(w, r->bytes, r->length);
 }
 
 /* A value that does not fit into 32 bits, or is the mark for that. */
@@ -42,17 +61,17 @@ static bool is_zip64(const struct zip_writer_member *member)
 }
 
 /* ${stored_size}: the local header knows only the size, and says 0. */
-static void put_zip64_extra(struct zip_writer *w, const struct zip_writer_member *member,
+static void add_zip64_extra(struct record *r, const struct zip_writer_member *member,
                             uint64_t stored_size)
 {
-    put_le(w, 1, 2);
-    put_le(w, (is_big(member->size) ? 16 : 0) + (is_big(member->offset) ? 8 : 0), 2);
+    add_le(r, 1, 2);
+    add_le(r, (is_big(member->size) ? 16 : 0) + (is_big(member->offset) ? 8 : 0), 2);
     if (is_big(member->size)) {
-        put_le(w, member->size, 8);
-        put_le(w, stored_size, 8);
+        add_le(r, member->size, 8);
+        add_le(r, stored_size, 8);
     }
     if (is_big(member->offset))
-        put_le(w, member->offset, 8);
+        add_le(r, member->offset, 8);
 }
 
 static unsigned zip64_extra_bytes(const struct zip_writer_member *member)
@@ -66,32 +85,41 @@ static uint16_t member_flags(const struct zip_writer_member *member)
     return member->size != 0 ? 0x0808 : 0x0800; /* a descriptor follows; the name is UTF-8 */
 }
 
+static void put_name(struct zip_writer *w, const char *name)
+{
+    put(w, w->prefix, strlen(w->prefix));
+    put(w, name, strlen(name));
+}
+
 struct zip_writer_member *zip_writer_begin(struct zip_writer *w, const char *name, uint64_t size)
 {
     static const char padding[ZIP_WRITER_ALIGNMENT] = "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ"
                                                       "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ";
     struct zip_writer_member *member = &w->members[w->count++];
     size_t name_bytes = strlen(w->prefix) + strlen(name);
+    struct record r = {0};
 
     assert(w->count <= w->room);
     *member = (struct zip_writer_member){.name = name, .offset = w->position, .size = size};
     uint64_t start = w->position + 30 + name_bytes + zip64_extra_bytes(member) + 4;
     unsigned pad = (unsigned)(round_up(start, ZIP_WRITER_ALIGNMENT) - start);
 
-    put_le(w, ZIP_LOCAL_SIGNATURE, 4);
-    put_le(w, 0, 2);
-    put_le(w, member_flags(member), 2);
-    put_le(w, 0, 6); /* method, time, date */
-    put_le(w, 0, 4); /* CRC and sizes: see the descriptor */
-    put_le(w, 0, 8);
-    put_le(w, name_bytes, 2);
-    put_le(w, zip64_extra_bytes(member) + 4 + pad, 2);
-    put(w, w->prefix, strlen(w->prefix));
-    put(w, name, strlen(name));
+    add_le(&r, ZIP_LOCAL_SIGNATURE, 4);
+    add_le(&r, 0, 2);
+    add_le(&r, member_flags(member), 2);
+    add_le(&r, 0, 6); /* method, time, date */
+    add_le(&r, 0, 4); /* CRC and sizes: see the descriptor */
+    add_le(&r, 0, 8);
+    add_le(&r, name_bytes, 2);
+    add_le(&r, zip64_extra_bytes(member) + 4 + pad, 2);
+    put_record(w, &r);
+    put_name(w, name);
+    r.length = 0;
     if (is_zip64(member))
-        put_zip64_extra(w, member, 0);
-    put(w, "FB", 2);
-    put_le(w, pad, 2);
+        add_zip64_extra(&r, member, 0);
+    add(&r, "FB", 2);
+    add_le(&r, pad, 2);
+    put_record(w, &r);
     put(w, padding, pad);
     return member;
 }
@@ -120,75 +148,81 @@ void zip_writer_combine(struct zip_writer *w, uint32_t crc)
 void zip_writer_end(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc)
 {
     unsigned width = is_zip64(member) ? 8 : 4;
+    struct record r = {0};
 
     member->crc = crc;
     if (member->size == 0)
         return;
     w->crc_hash = combine(w->crc_hash, crc);
-    put_le(w, ZIP_DESCRIPTOR_SIGNATURE, 4);
-    put_le(w, crc, 4);
-    put_le(w, member->size, width);
-    put_le(w, member->size, width);
+    add_le(&r, ZIP_DESCRIPTOR_SIGNATURE, 4);
+    add_le(&r, crc, 4);
+    add_le(&r, member->size, width);
+    add_le(&r, member->size, width);
+    put_record(w, &r);
 }
 
-void zip_writer_put(struct zip_writer *w, const char *name, const void *bytes, size_t size,
-                    const uint32_t *crc)
+void zip_writer_put(struct zip_writer *w, const char *name, const void *bytes, size_t size)
 {
     struct zip_writer_member *member = zip_writer_begin(w, name, size);
 
     put(w, bytes, size);
-    zip_writer_end(w, member, crc != NULL ? *crc : hash_crc32(0, bytes, size));
+    zip_writer_end(w, member, hash_crc32(0, bytes, size));
 }
 
 static void put_directory(struct zip_writer *w)
 {
     for (size_t i = 0; i < w->count; i++) {
         const struct zip_writer_member *member = &w->members[i];
+        struct record r = {0};
 
-        put_le(w, ZIP_CENTRAL_SIGNATURE, 4);
-        put_le(w, 0, 4); /* versions */
-        put_le(w, member_flags(member), 2);
-        put_le(w, 0, 6); /* method, time, date */
-        put_le(w, member->crc, 4);
-        put_le(w, saturated(member->size), 4);
-        put_le(w, saturated(member->size), 4);
-        put_le(w, strlen(w->prefix) + strlen(member->name), 2);
-        put_le(w, zip64_extra_bytes(member), 2);
-        put_le(w, 0, 8); /* comment, disk, attributes */
-        put_le(w, 0, 2);
-        put_le(w, saturated(member->offset), 4);
-        put(w, w->prefix, strlen(w->prefix));
-        put(w, member->name, strlen(member->name));
+        add_le(&r, ZIP_CENTRAL_SIGNATURE, 4);
+        add_le(&r, 0, 4); /* versions */
+        add_le(&r, member_flags(member), 2);
+        add_le(&r, 0, 6); /* method, time, date */
+        add_le(&r, member->crc, 4);
+        add_le(&r, saturated(member->size), 4);
+        add_le(&r, saturated(member->size), 4);
+        add_le(&r, strlen(w->prefix) + strlen(member->name), 2);
+        add_le(&r, zip64_extra_bytes(member), 2);
+        add_le(&r, 0, 8); /* comment, disk, attributes */
+        add_le(&r, 0, 2);
+        add_le(&r, saturated(member->offset), 4);
+        put_record(w, &r);
+        put_name(w, member->name);
+        r.length = 0;
         if (is_zip64(member))
-            put_zip64_extra(w, member, member->size);
+            add_zip64_extra(&r, member, member->size);
+        put_record(w, &r);
     }
 }
 
 static void put_end(struct zip_writer *w, uint64_t directory_offset)
 {
     uint64_t end = w->position;
+    struct record r = {0};
 
-    put_le(w, ZIP_END64_SIGNATURE, 4);
-    put_le(w, 44, 8);         /* bytes that follow */
-    put_le(w, 0x002d031e, 4); /* versions */
-    put_le(w, 0, 8);          /* disks */
-    put_le(w, w->count, 8);
-    put_le(w, w->count, 8);
-    put_le(w, end - directory_offset, 8);
-    put_le(w, directory_offset, 8);
+    add_le(&r, ZIP_END64_SIGNATURE, 4);
+    add_le(&r, 44, 8);         /* bytes that follow */
+    add_le(&r, 0x002d031e, 4); /* versions */
+    add_le(&r, 0, 8);          /* disks */
+    add_le(&r, w->count, 8);
+    add_le(&r, w->count, 8);
+    add_le(&r, end - directory_offset, 8);
+    add_le(&r, directory_offset, 8);
 
-    put_le(w, ZIP_LOCATOR_SIGNATURE, 4);
-    put_le(w, 0, 4);
-    put_le(w, end, 8);
-    put_le(w, 1, 4);
+    add_le(&r, ZIP_LOCATOR_SIGNATURE, 4);
+    add_le(&r, 0, 4);
+    add_le(&r, end, 8);
+    add_le(&r, 1, 4);
 
-    put_le(w, ZIP_END_SIGNATURE, 4);
-    put_le(w, 0, 4);
-    put_le(w, w->count < UINT16_MAX ? w->count : UINT16_MAX, 2);
-    put_le(w, w->count < UINT16_MAX ? w->count : UINT16_MAX, 2);
-    put_le(w, saturated(end - directory_offset), 4);
-    put_le(w, saturated(directory_offset), 4);
-    put_le(w, 0, 2);
+    add_le(&r, ZIP_END_SIGNATURE, 4);
+    add_le(&r, 0, 4);
+    add_le(&r, w->count < UINT16_MAX ? w->count : UINT16_MAX, 2);
+    add_le(&r, w->count < UINT16_MAX ? w->count : UINT16_MAX, 2);
+    add_le(&r, saturated(end - directory_offset), 4);
+    add_le(&r, saturated(directory_offset), 4);
+    add_le(&r, 0, 2);
+    put_record(w, &r);
 }
 
 void zip_writer_close(struct zip_writer *w)

@@ -40,9 +40,8 @@ void zip_writer_skip(struct zip_writer *w, uint64_t bytes);
 void zip_writer_end(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc);
 /* How many bytes zip_writer_end() writes. */
 unsigned zip_writer_end_bytes(const struct zip_writer_member *member);
-/* A whole member.  ${crc}: its CRC where that is known already, NULL to compute it. */
-void zip_writer_put(struct zip_writer *w, const char *name, const void *bytes, size_t size,
-                    const uint32_t *crc);
+/* A whole member. */
+void zip_writer_put(struct zip_writer *w, const char *name, const void *bytes, size_t size);
 /* Fold a CRC into w->crc_hash. */
 void zip_writer_combine(struct zip_writer *w, uint32_t crc);
 /* The directory and the end records. */

@@ -237,19 +237,19 @@ static uint32_t join_crcs(const struct image_item *item)
     return crc;
 }
 
+/* ${envelope}: for the item's head and tail, which are hashed together. */
 static enum sidestep_status finish_tensor(struct image_item *item, const struct image_window *w,
-                                          uint8_t *buffer, struct sidestep_error *err)
+                                          uint8_t *buffer, struct buffer *envelope,
+                                          struct sidestep_error *err)
 {
     struct footer_item *f = &item->footer;
-    OWNED_BUFFER envelope = {0};
 
-    buffer_put(&envelope, item->head, item->layout.head_bytes);
-    TRY(archive_tensor_end(f->dtype, f->ndim, f->box.lengths, &item->layout, join_crcs(item),
-                           item->first_bytes, &envelope, err));
-    TRY(buffer_check(&envelope, err));
-    assert(envelope.length == item->layout.head_bytes + item->layout.tail_bytes);
-    f->envelope_hash = hash_block(envelope.bytes, envelope.length);
-    put_bytes(w, buffer, envelope.bytes + item->layout.head_bytes,
+    envelope->length = 0;
+    buffer_put(envelope, item->head, item->layout.head_bytes);
+    TRY(archive_tensor_end(&item->layout, join_crcs(item), item->first_bytes, envelope, err));
+    assert(envelope->length == item->layout.head_bytes + item->layout.tail_bytes);
+    f->envelope_hash = hash_block(envelope->bytes, envelope->length);
+    put_bytes(w, buffer, envelope->bytes + item->layout.head_bytes,
               f->offset + f->data_offset + f->data_bytes, item->layout.tail_bytes);
     return SIDESTEP_OK;
 }
@@ -258,6 +258,7 @@ enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer
                                   struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
+    OWNED_BUFFER envelope = {0};
 
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct image_item *item = &image->items[k];
@@ -267,7 +268,7 @@ enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer
             break; /* it ends in a later window */
         f->raw_hash = hash_list(item->blocks, f->block_count);
         if (!f->is_object)
-            TRY(finish_tensor(item, w, buffer, err));
+            TRY(finish_tensor(item, w, buffer, &envelope, err));
     }
     return SIDESTEP_OK;
 }

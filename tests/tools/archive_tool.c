@@ -83,8 +83,7 @@ static enum sidestep_status run_tensor(char **args, struct sidestep_error *err)
     buffer_put(&out, data.bytes, data.length);
     memcpy(first_bytes, data.bytes, data.length < 8 ? data.length : 8);
     uint32_t crc = hash_crc32(0, data.bytes, data.length);
-    TRY(archive_tensor_end(shape.dtype, shape.ndim, shape.lengths, &layout, crc, first_bytes, &out,
-                           err));
+    TRY(archive_tensor_end(&layout, crc, first_bytes, &out, err));
     return write_stdout(&out, err);
 }
 
@@ -112,8 +111,7 @@ static enum sidestep_status run_sparse(char **args, struct sidestep_error *err)
 
     TRY(parse_shape(args[0], args[1], &shape, err));
     TRY(archive_tensor_begin(shape.dtype, shape.ndim, shape.lengths, &head, &layout, err));
-    TRY(archive_tensor_end(shape.dtype, shape.ndim, shape.lengths, &layout,
-                           zero_crc(layout.data_bytes), zeroes, &tail, err));
+    TRY(archive_tensor_end(&layout, zero_crc(layout.data_bytes), zeroes, &tail, err));
     OWNED_FD fd = open(args[2], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     off_t tail_at = (off_t)(layout.head_bytes + layout.data_bytes);
     if (fd < 0 || pwrite(fd, head.bytes, head.length, 0) != (ssize_t)head.length ||

@@ -49,8 +49,7 @@ static enum sidestep_status put_item(struct layout *l, const struct commit *comm
     buffer_put(&envelope, out->bytes, out->length);
     buffer_put(out, &l->data, DATA_BYTES);
     size_t tail = out->length;
-    TRY(archive_tensor_end(SIDESTEP_UINT8, 1, l->lengths, &archive,
-                           hash_crc32(0, &l->data, DATA_BYTES), first_bytes, out, err));
+    TRY(archive_tensor_end(&archive, hash_crc32(0, &l->data, DATA_BYTES), first_bytes, out, err));
     buffer_put(&envelope, out->bytes + tail, out->length - tail);
     l->item = (struct footer_item){
         .name = tensor,

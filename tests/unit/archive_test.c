@@ -64,10 +64,9 @@ static void write_tensor(const struct archive_tensor *tensor, const uint8_t *dat
     assert_int_equal(tensor->data_bytes, layout.data_bytes);
     buffer_put(out, data, layout.data_bytes);
     memcpy(first_bytes, data, layout.data_bytes < 8 ? layout.data_bytes : 8);
-    assert_int_equal(archive_tensor_end(tensor->dtype, tensor->ndim, tensor->shape, &layout,
-                                        hash_crc32(0, data, layout.data_bytes), first_bytes, out,
-                                        &err),
-                     SIDESTEP_OK);
+    assert_int_equal(
+        archive_tensor_end(&layout, hash_crc32(0, data, layout.data_bytes), first_bytes, out, &err),
+        SIDESTEP_OK);
     assert_int_equal(out->length, layout.head_bytes + layout.data_bytes + layout.tail_bytes);
 }
 
@@ -370,7 +369,7 @@ static enum sidestep_status step_tensor_write(void *context)
 
     (void)context;
     TRY(archive_tensor_begin(SIDESTEP_INT8, 1, lengths, &out, &layout, NULL));
-    return archive_tensor_end(SIDESTEP_INT8, 1, lengths, &layout, 0, data, &tail, NULL);
+    return archive_tensor_end(&layout, 0, data, &tail, NULL);
 }
 
 static void test_memory(void **unused)

@@ -99,9 +99,8 @@ static struct metadata_storage put_tensor(struct made *made, int64_t floats)
     for (uint64_t i = 0; i < layout.data_bytes; i++)
         data[i] = (uint8_t)(i * 7 >> 3);
     memcpy(first, data, sizeof(first));
-    assert_int_equal(archive_tensor_end(SIDESTEP_FLOAT32, 1, &floats, &layout,
-                                        hash_crc32(0, data, layout.data_bytes), first, &made->file,
-                                        NULL),
+    assert_int_equal(archive_tensor_end(&layout, hash_crc32(0, data, layout.data_bytes), first,
+                                        &made->file, NULL),
                      SIDESTEP_OK);
     return (struct metadata_storage){
         .file = FILE_NAME, .offset = begin, .length = made->file.length - begin};

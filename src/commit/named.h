@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * named.h -- what a .metadata names: a save, and the files of a checkpoint.
+ *
+ * That of a checkpoint of ours is not parsed for this: the manifest beside it that has its SHA-256
+ * says both, and its files are a few, whatever the number of tensors.
+ */
+#ifndef COMMIT_NAMED_H
+#define COMMIT_NAMED_H
+
+#include "base/buffer.h"
+#include "format/manifest.h"
+#include "model/metadata.h"
+#include "store/store.h"
+
+struct named {
+    const char *save_id;      /* NULL: it has none */
+    struct table files;       /* of the checkpoint */
+    bool is_listed;           /* by a manifest; then ${metadata} is empty */
+    struct metadata metadata; /* else */
+    struct arena arena;
+};
+
+void named_release(struct named *named);
+#define OWNED_NAMED __attribute__((cleanup(named_release))) struct named
+
+/* The manifest in ${dir} that lists ${metadata}, the bytes of one, as its own; false: there is
+ * none, or it cannot be read now. */
+bool named_find(struct store_dir *dir, const struct buffer *metadata, struct arena *arena,
+                struct manifest *manifest);
+
+/* By ${name}, a .metadata in ${dir} or one that was.  On failure ${*out} is to be released, too. */
+enum sidestep_status named_read(struct store_dir *dir, const char *name, struct named *out);
+
+#endif

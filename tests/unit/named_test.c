@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* named_test.c -- what a .metadata names is found by its manifest, and is the same without it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/name_list.h"
+#include "commit/named.h"
+#include "format/dcp_metadata.h"
+#include "store/store.h"
+#include "support/one_rank.h"
+
+static char checkpoint[512];
+
+static int setup(void **state)
+{
+    (void)state;
+    if (one_rank_begin(NULL) != 0)
+        return -1;
+    snprintf(checkpoint, sizeof(checkpoint), "%s/checkpoint", scratch.path);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return one_rank_end();
+}
+
+static struct store_dir *open_dir(void)
+{
+    struct store_dir *dir = NULL;
+
+    ASSERT_OK(store_dir_open(store_posix(), NULL, checkpoint, &dir, &err));
+    return dir;
+}
+
+static void save(unsigned epoch)
+{
+    world_fill(&world, epoch);
+    ASSERT_OK(sidestep_save(engine, checkpoint, world.state, NULL, NULL, &err));
+}
+
+static size_t count_kind(struct store_dir *dir, enum names_kind kind, char name[NAMES_MAX])
+{
+    OWNED_NAMES struct name_list names = {0};
+    size_t count = 0;
+
+    ASSERT_OK(name_list_read(dir, &names, &err));
+    for (size_t i = 0; i < names.count; i++) {
+        if (names_parse(names.names[i]).kind != kind)
+            continue;
+        count++;
+        snprintf(name, NAMES_MAX, "%s", names.names[i]);
+    }
+    return count;
+}
+
+static uint64_t identify(struct store_dir *dir)
+{
+    uint64_t identity = 0;
+
+    ASSERT_OK(commit_identify(dir, &identity, &err));
+    return identity;
+}
+
+static void read_named(struct store_dir *dir, struct named *named)
+{
+    assert_int_equal(named_read(dir, NAMES_METADATA, named), SIDESTEP_OK);
+}
+
+static void replace_file(struct store_dir *dir, const char *name, const void *bytes, size_t length)
+{
+    ASSERT_OK(store_unlink(dir, name, &err));
+    ASSERT_OK(commit_write_file(dir, name, bytes, length, &err));
+}
+
+/* With its manifest, without it, and with one that is damaged. */
+static void the_manifest_says_what_the_metadata_says(void **state)
+{
+    char name[NAMES_MAX], shard[NAMES_MAX];
+
+    (void)state;
+    save(1);
+    OWNED_DIR *dir = open_dir();
+    OWNED_NAMED listed = {0};
+    OWNED_NAMED parsed = {0};
+    OWNED_BUFFER manifest = {0};
+    assert_int_equal(count_kind(dir, NAMES_MANIFEST, name), 1);
+    assert_int_equal(count_kind(dir, NAMES_SHARD, shard), 1);
+    uint64_t identity = identify(dir);
+    read_named(dir, &listed);
+    assert_true(listed.is_listed && listed.metadata.count == 0);
+    assert_true(identity == commit_identity(listed.save_id));
+    assert_true(table_find(&listed.files, shard) != SIZE_MAX);
+
+    ASSERT_OK(commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &manifest, &err));
+    manifest.bytes[manifest.length / 2] ^= 1;
+    replace_file(dir, name, manifest.bytes, manifest.length);
+    read_named(dir, &parsed);
+    assert_true(!parsed.is_listed && parsed.metadata.count != 0);
+    assert_string_equal(parsed.save_id, listed.save_id);
+    assert_true(table_find(&parsed.files, shard) != SIZE_MAX);
+    assert_true(identify(dir) == identity);
+    ASSERT_OK(store_unlink(dir, name, &err));
+    assert_true(identify(dir) == identity);
+}
+
+/* A manifest is believed for the very bytes that it lists, and for no others of that length. */
+static void a_manifest_of_other_metadata_is_not_believed(void **state)
+{
+    OWNED_BUFFER metadata = {0};
+    char name[NAMES_MAX];
+
+    (void)state;
+    save(2);
+    OWNED_DIR *dir = open_dir();
+    OWNED_NAMED named = {0};
+    uint64_t identity = identify(dir);
+    assert_int_equal(count_kind(dir, NAMES_MANIFEST, name), 1);
+    ASSERT_OK(commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &metadata, &err));
+    metadata.bytes[metadata.length - 1] ^= 1; /* STOP */
+    replace_file(dir, NAMES_METADATA, metadata.bytes, metadata.length);
+    assert_int_equal(named_read(dir, NAMES_METADATA, &named), SIDESTEP_ECORRUPT);
+    assert_true(identify(dir) != identity);
+}
+
+/* In place, again and again: the old one's files go, and nothing else. */
+static void what_is_replaced_goes(void **state)
+{
+    char name[NAMES_MAX];
+
+    (void)state;
+    for (unsigned epoch = 3; epoch < 6; epoch++) {
+        save(epoch);
+        OWNED_DIR *dir = open_dir();
+        assert_int_equal(count_kind(dir, NAMES_MANIFEST, name), 1);
+        assert_int_equal(count_kind(dir, NAMES_SHARD, name), 1);
+        assert_int_equal(count_kind(dir, NAMES_META_TMP, name), 0);
+        assert_int_equal(count_kind(dir, NAMES_PENDING, name), 0);
+    }
+    ASSERT_OK(sidestep_load(engine, checkpoint, world.state, NULL, NULL, &err));
+}
+
+/* Whatever allocation fails: what is named, or that memory was short. */
+static void every_failed_allocation_is_survived(void **state)
+{
+    bool failed = true;
+
+    (void)state;
+    save(6);
+    OWNED_DIR *dir = open_dir();
+    for (unsigned n = 1; failed; n++) {
+        OWNED_NAMED named = {0};
+        assert_true(n < 10000);
+        fault_arm("memory", n, false, 12);
+        enum sidestep_status status = named_read(dir, NAMES_METADATA, &named);
+        failed = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        assert_true(status == SIDESTEP_OK || (failed && status == SIDESTEP_ENOMEM));
+        if (status == SIDESTEP_OK)
+            assert_true(named.save_id != NULL && named.files.count != 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_manifest_says_what_the_metadata_says, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_manifest_of_other_metadata_is_not_believed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_is_replaced_goes, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_failed_allocation_is_survived, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
