@@ -12,7 +12,7 @@ import rig as rigs
 ERRORS = ["EIO", "ENOSPC", "EACCES", "EINTR"]
 INTERRUPTIBLE = ("open", "read", "write", "pread64", "pwrite64", "fsync", "fdatasync", "fallocate",
                  "ftruncate", "close", "fcntl", "statx", "fstatfs")
-STRIDE = 3  # of the combinations, unless --long
+STRIDE = 5  # of the combinations, unless --long
 
 
 def may_fail_with(call, name):
