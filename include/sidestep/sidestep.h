@@ -744,6 +744,11 @@ enum sidestep_save_state {
 #define SIDESTEP_SAVE_NOWAIT 1u
 /** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint already. */
 #define SIDESTEP_SAVE_NO_REPLACE 2u
+/** Nobody changes the state before the save is STAGED: the caller waits for it, say, but not in the
+ * library.  Then nothing is write-protected or copied in the call; it is copied as it is written,
+ * through 48 MiB of the pool whatever the size, and STAGED comes when the disk is nearly done.  Of
+ * this rank; tensors on devices are staged as ever. */
+#define SIDESTEP_SAVE_STILL 4u
 
 /*
  * Compression, of each tensor and object by itself, in the background: the call takes no longer.

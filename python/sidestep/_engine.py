@@ -150,11 +150,13 @@ class Engine:
         series: Optional[ctypes.c_void_p] = None,
         compress: Optional[str] = None,
         spread_s: Optional[float] = None,
+        still: bool = False,
     ) -> SaveHandle:
         """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
 
         Collective.  Waits for the save before.  ``series``: as its checkpoint of ``step``, which
         is what ``path`` is then.  ``compress``: None is what SIDESTEP_COMPRESS says, or "none".
+        ``still``: nobody modifies them before the handle is ``staged``, which then comes late.
         ``spread_s``: written evenly over this time unless somebody waits for it; None is what
         SIDESTEP_SPREAD_MS says, or as fast as it goes.
         ``result`` makes what the handle's result() is, on
@@ -175,6 +177,8 @@ class Engine:
                 options.has_step, options.step = 1, step
             if no_replace:
                 options.flags |= _abi.SAVE_NO_REPLACE
+            if still:
+                options.flags |= _abi.SAVE_STILL
             try:
                 options.compress, options.compress_level = compression(compress)
                 options.spread_ms = milliseconds("SIDESTEP_SPREAD_MS", spread_s)

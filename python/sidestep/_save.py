@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 from collections.abc import Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Optional, Union, cast
 
 import torch
@@ -91,8 +92,19 @@ def save(
                 use_collectives=use_collectives,
             ),
         )
-    handle = _start(state_dict, route, process_group, no_dist)
-    return cast("Metadata", handle.result())
+    handle = _start(state_dict, route, process_group, no_dist, still=True)
+    try:
+        return cast("Metadata", handle.result())
+    except BaseException:
+        _until_staged(handle)
+        raise
+
+
+def _until_staged(handle: SaveHandle) -> None:
+    """However often Ctrl-C comes: the caller may change the state once this has returned."""
+    while not handle.staged.done():
+        with contextlib.suppress(KeyboardInterrupt):
+            wait([handle.staged])
 
 
 def async_save(
@@ -182,6 +194,7 @@ def _start(
     process_group: Any,
     no_dist: bool,
     stager: Optional[_Asked] = None,
+    still: bool = False,
 ) -> SaveHandle:
     """Start the save.  What fails on this rank alone is told to the others."""
     engine = engine_for(process_group, no_dist=no_dist)
@@ -203,6 +216,7 @@ def _start(
         step=route.step,
         no_replace=route.no_replace,
         compress=route.compress,
+        still=still,
     )
 
 

@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
 
 import sidestep as dcp
+from sidestep._handle import SaveHandle
 
 
 def a_state(value: float = 1.0) -> dict[str, Any]:
@@ -48,6 +49,31 @@ def check(path: Any, value: float = 1.0) -> None:
 def is_ours(path: Any) -> bool:
     """Whether a directory is a checkpoint that this library committed."""
     return dcp.load_metadata(str(path)).format == "sidestep"
+
+
+# ---------------------------------------------------------------- interrupted
+
+
+def test_a_save_that_is_interrupted_has_the_state_of_its_call(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`save` copies nothing ahead, so it returns, if by Ctrl-C, when nothing is left to copy."""
+    state = {"w": torch.ones(50_000_000, dtype=torch.int32)}
+    handles = []
+
+    def interrupted(handle: SaveHandle, timeout: float | None = None) -> Any:
+        handles.append(handle)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SaveHandle, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            dcp.save(state, checkpoint_id=tmp_path / "a")
+    state["w"].zero_()
+    handles[0].result(60)
+    dcp.load(state, checkpoint_id=tmp_path / "a")
+    ones = int(state["w"].sum())
+    assert ones == 50_000_000
 
 
 # ---------------------------------------------------------------- where to

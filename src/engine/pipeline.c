@@ -18,9 +18,11 @@ uint64_t pipeline_wanted_bytes(const struct image *image)
 }
 
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
-                                   struct sidestep_error *err)
+                                   uint64_t pool_bytes, struct sidestep_error *err)
 {
-    *p = (struct pipeline){.image = image, .pool = pool, .until = image->window_count};
+    assert(pool_bytes <= pool->length);
+    *p = (struct pipeline){
+        .image = image, .pool = pool, .pool_bytes = pool_bytes, .until = image->window_count};
     TRY(places_new(&p->places, image, err));
     p->shared.states = memory_new(image->window_count, 2);
     if (p->shared.states == NULL) {
@@ -28,8 +30,8 @@ enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, stru
         return FAIL_NOMEM(err, 2 * image->window_count);
     }
     p->shared.live = p->shared.states + image->window_count;
-    p->streamed = pool->length < pipeline_wanted_bytes(image);
-    assert(!p->streamed || pool->length >= PIPELINE_MIN_POOL_BYTES);
+    p->streamed = pool_bytes < pipeline_wanted_bytes(image);
+    assert(!p->streamed || pool_bytes >= PIPELINE_MIN_POOL_BYTES);
     pthread_mutex_init(&p->shared.lock, NULL);
     pthread_cond_init(&p->shared.changed, NULL);
     return SIDESTEP_OK;
@@ -155,12 +157,17 @@ static void stage_windows(void *context)
     }
 }
 
-void pipeline_stage(struct pipeline *p, struct workers *workers)
+static void set_places(struct pipeline *p)
 {
     if (p->streamed)
-        places_set_shared(p->places, p->pool->bytes, p->pool->length, p->pool->length);
+        places_set_shared(p->places, p->pool->bytes, p->pool_bytes, p->pool_bytes);
     else
         places_set_whole(p->places, p->pool->bytes);
+}
+
+void pipeline_stage(struct pipeline *p, struct workers *workers)
+{
+    set_places(p);
     workers_run(workers, stage_windows, p);
 }
 
@@ -184,7 +191,7 @@ void pipeline_offload(struct pipeline *p, struct offload *offload)
 
 uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes)
 {
-    uint64_t length = p->pool->length;
+    uint64_t length = p->pool_bytes;
 
     assert(p->streamed);
     bytes = round_up(bytes, IMAGE_ALIGN);
@@ -238,6 +245,15 @@ static void copy_ahead(void *context)
     atomic_store(&p->copiers_run, true);
     while (take_stage(p, &i) && stage_taken(p, i))
         atomic_fetch_add(&p->ahead_bytes, p->image->windows[i].bytes);
+}
+
+void pipeline_stage_behind(struct pipeline *p, struct workers *workers,
+                           void (*released)(void *context), void *context)
+{
+    set_places(p);
+    p->released = released;
+    p->context = context;
+    p->stagers = workers;
 }
 
 void pipeline_start_staging(struct pipeline *p, uint64_t patience)

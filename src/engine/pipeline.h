@@ -40,9 +40,10 @@
 struct pipeline {
     struct image *image;
     const struct pool *pool;
-    bool pool_stays; /* a device's driver knows its pages: none is given back */
+    uint64_t pool_bytes; /* from its beginning on, that this save uses */
+    bool pool_stays;     /* a device's driver knows its pages: none is given back */
     struct places *places;
-    bool streamed;              /* by copy, the pool is smaller than the file */
+    bool streamed;              /* by copy, which uses less of the pool than the file takes */
     struct offload *offload;    /* tensors are on devices ... */
     bool host_copied;           /* ... and those in host memory are in their windows already */
     struct cow *cow;            /* pipeline_hold() was called ... */
@@ -85,7 +86,7 @@ struct pipeline {
 /* Bytes of pool that the image would like. */
 uint64_t pipeline_wanted_bytes(const struct image *image);
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
-                                   struct sidestep_error *err);
+                                   uint64_t pool_bytes, struct sidestep_error *err);
 void pipeline_release(struct pipeline *p);
 
 /* Copy all windows, on the caller and ${workers}.  Returns early if the write has failed. */
@@ -105,6 +106,10 @@ uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes);
  * each window and nothing held, what lies in host memory is copied first. */
 void pipeline_stage_later(struct pipeline *p, struct workers *workers,
                           void (*released)(void *context), void *context);
+/* Nobody changes the state before ${released} is called.  Instead of pipeline_stage() or _hold().
+ */
+void pipeline_stage_behind(struct pipeline *p, struct workers *workers,
+                           void (*released)(void *context), void *context);
 /* ... and then let the workers stage the rest in the background, after ${patience} faults (0: at
  * once, as it must be where nothing is held); until then, or without any, pipeline_write() does.
  * ${released} is called, on whatever thread, when all is staged. */

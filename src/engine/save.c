@@ -23,6 +23,11 @@
 
 _Static_assert(sizeof(struct sidestep_save_options) == 80, "a field was added: apply it below");
 
+#define SAVE_FLAGS (SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE | SIDESTEP_SAVE_STILL)
+/* Of the pool, for a state that nobody changes meanwhile: enough to keep the disk busy, and little
+ * enough for most of it to be in the processor's caches when it is hashed and written. */
+#define SAVE_BEHIND_BYTES ((uint64_t)48 << 20)
+
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
  * brought the same x. */
 enum agreement {
@@ -48,6 +53,7 @@ struct starting {
     struct sidestep_save *save;
     struct sidestep_save_info *info;
     bool blocking;
+    bool still;     /* nobody changes the state before it is STAGED */
     bool has_begun; /* C: directory and mark are there */
     uint64_t digest;
     uint64_t began_ns;
@@ -133,7 +139,7 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
 {
     struct sidestep_engine *engine = s->engine;
 
-    bool held = !s->blocking && hold_expects(&engine->hold);
+    bool held = !s->still && hold_expects(&engine->hold);
 
     /* What is encoded is not written from where it lies. */
     engine->image.cut_at_data = held && s->save->press == NULL;
@@ -144,16 +150,20 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
     TRY(offload_look(&engine->offload, &engine->image, s->save->options.streams,
                      s->save->options.stream_count, err));
     uint64_t wanted = pipeline_wanted_bytes(&engine->image);
+    bool pin = engine->offload.bytes != 0;
+    bool behind = s->still && !pin;
+    if (behind)
+        wanted = min_u64(wanted, SAVE_BEHIND_BYTES);
     if (engine->pool_cap != 0 && wanted > engine->pool_cap)
         wanted = engine->pool_cap;
     uint64_t from = clock_now(engine->clock);
     /* What is held needs the pool only by and by, and maybe little of it; what is pinned, at once.
      */
-    bool pin = engine->offload.bytes != 0;
     TRY(engine_reserve_pool(engine, wanted, held && !pin ? NULL : engine->stagers, pin, err));
     s->info->pool_ns += since(s, from);
     pipeline_release(&s->save->pipeline);
-    TRY(pipeline_init(&s->save->pipeline, &engine->image, &engine->pool, err));
+    TRY(pipeline_init(&s->save->pipeline, &engine->image, &engine->pool,
+                      behind ? wanted : engine->pool.length, err));
     s->save->pipeline.pool_stays = engine->devices.pinned != NULL;
     return SIDESTEP_OK;
 }
@@ -220,13 +230,13 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
     if (save->options.stream_count != 0 && save->options.streams == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "save options: streams is NULL");
-    if ((save->options.flags & ~(SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE)) != 0 ||
-        save->options.reserved != 0)
+    if ((save->options.flags & ~SAVE_FLAGS) != 0 || save->options.reserved != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown flags 0x%x",
                     save->options.flags);
     if (save->options.has_step != 0 && save->options.step > INT64_MAX)
         return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
                     (unsigned long long)save->options.step);
+    s->still = s->blocking || (save->options.flags & SIDESTEP_SAVE_STILL) != 0;
     TRY(settle_last(s, save->options.flags, err));
     TRY(choose_codec(s, err));
     set_commit(s, &save->options);
@@ -355,18 +365,18 @@ static void set_staged(struct starting *s, uint64_t from)
     save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
 }
 
-/* Copy.  With the whole file in the pool nothing is written meanwhile, unless the caller waits for
- * the end anyway; with a smaller one, writing has to free it. */
+/* Copy.  With the whole file in the pool nothing is written meanwhile; with a smaller one, writing
+ * has to free it. */
 static void stage(struct starting *s)
 {
     struct sidestep_save *save = s->save;
     bool streamed = save->pipeline.streamed;
     uint64_t from = clock_now(s->engine->clock);
 
-    if (streamed || s->blocking)
+    if (streamed) {
         save_release_runner(save, false);
-    if (streamed)
         neighbour_wait_begin(&s->engine->neighbour);
+    }
     pipeline_stage(&save->pipeline, s->engine->stagers);
     if (streamed) {
         neighbour_wait_end(&s->engine->neighbour);
@@ -374,8 +384,40 @@ static void stage(struct starting *s)
     }
     set_staged(s, from);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
-    if (!streamed && !s->blocking)
+    if (!streamed)
         save_release_runner(save, false);
+}
+
+/* All is copied, of a state that is still; on a thread of the pipeline. */
+static void on_staged_behind(void *context)
+{
+    struct sidestep_save *save = context;
+    struct sidestep_save_info *info = &save->shared.info;
+
+    pthread_mutex_lock(&save->shared.lock);
+    uint64_t from = save->staged_ns;
+    save->staged_ns = clock_now(save->engine->clock);
+    info->stage_ns = save->staged_ns - from;
+    info->call_ns += info->stage_ns;
+    pthread_mutex_unlock(&save->shared.lock);
+    save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
+    save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
+}
+
+/* The state is still: copy it behind the call's back, no faster than it is written, so that a small
+ * part of the pool is enough. */
+static void stage_behind(struct starting *s)
+{
+    struct sidestep_save *save = s->save;
+    struct sidestep_engine *engine = s->engine;
+
+    if (engine->pool_cap != 0 && save->pipeline.pool_bytes == engine->pool_cap)
+        s->info->flags |= save->pipeline.streamed ? SIDESTEP_SAVE_STREAMED : 0;
+    save->staged_ns = clock_now(engine->clock); /* until it is */
+    s->info->call_ns = save->staged_ns - s->began_ns;
+    pipeline_stage_behind(&save->pipeline, engine->stagers, on_staged_behind, save);
+    pipeline_start_staging(&save->pipeline, 0);
+    save_release_runner(save, false);
 }
 
 /* All that was held is copied; on a thread of the pipeline. */
@@ -419,9 +461,9 @@ static void hold_or_stage(struct starting *s)
 
     if (s->engine->offload.bytes != 0 && save_offload(s->save, s->blocking, s->began_ns))
         return;
-    if (s->blocking)
+    if (s->still)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
-                 "the call waits for the end anyway");
+                 "the caller waits for it anyway");
     else if (engine->offload.bytes != 0)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
                  s->save->pipeline.streamed ? "pool_bytes is smaller than the state"
@@ -434,7 +476,10 @@ static void hold_or_stage(struct starting *s)
         return;
     if (cow != NULL)
         hold_refuse(&engine->hold, s->info->copy_reason);
-    stage(s);
+    if (s->still && engine->offload.bytes == 0)
+        stage_behind(s);
+    else
+        stage(s);
 }
 
 static void keep_as_last(struct starting *s)

@@ -316,13 +316,14 @@ static void reads_go_straight(void **state)
 /* ---- giving way to training */
 
 static struct sidestep_save *save_async(struct sidestep_engine *engine, struct world *world,
-                                        uint64_t seed, uint64_t spread_ms)
+                                        uint64_t seed, uint64_t spread_ms, uint32_t flags)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_save *started = NULL;
     struct sidestep_error err = {0};
 
     options.spread_ms = spread_ms;
+    options.flags = flags;
     world_make(world, 0, 1, WORLD_BY_ROWS, scale, false);
     world_fill(world, seed);
     if (sidestep_save_async(engine, path, world->state, &options, &started, &err) != SIDESTEP_OK)
@@ -351,7 +352,7 @@ static void pauses_end(void **state)
         struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
         engine = open_engine((struct sidestep_engine_options){0});
         sidestep_engine_pause(engine);
-        struct sidestep_save *save = save_async(engine, &world, (uint64_t)way + 1, 0);
+        struct sidestep_save *save = save_async(engine, &world, (uint64_t)way + 1, 0, 0);
         expect_standing(save);
         if (way == RESUMED)
             sidestep_engine_resume(engine);
@@ -393,6 +394,37 @@ static void streamed_saves_do_not_stand(void **state)
     close_engine(&engine);
 }
 
+/* A state that stays as it is until it is STAGED is copied as it is written. */
+static void still_states_are_not_held(void **state)
+{
+    const uint64_t most = 48u << 20; /* of the pool */
+    struct world world;
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+    struct sidestep_error err = {0};
+    struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
+
+    (void)state;
+    scale = 400; /* 70 MB */
+    sidestep_engine_pause(engine);
+    struct sidestep_save *save = save_async(engine, &world, 1, 0, SIDESTEP_SAVE_STILL);
+    assert_int_equal(sidestep_save_watch(save, SIDESTEP_SAVE_STAGED, STANDS_MS, NULL),
+                     SIDESTEP_ETIMEDOUT);
+    sidestep_engine_resume(engine);
+    assert_int_equal(sidestep_save_wait(save, SIDESTEP_SAVE_STAGED, -1, &err), SIDESTEP_OK);
+    world_fill(&world, 2);
+    assert_int_equal(sidestep_save_finish(&save, &info, &err), SIDESTEP_OK);
+    assert_true(info.bytes_total > most);
+    assert_true(info.pool_bytes <= most);
+    assert_int_equal(info.cow_bytes, 0);
+    assert_true(info.stage_ns >= STANDS_MS * 1000000u && info.call_ns >= info.stage_ns);
+    assert_int_equal(info.flags & SIDESTEP_SAVE_STREAMED, 0); /* nothing was short */
+    assert_int_equal(load(engine, 1, &err), SIDESTEP_OK);
+    save_and_load(engine, 3, &info); /* as in calls that wait themselves */
+    assert_true(info.pool_bytes <= most);
+    world_free(&world);
+    close_engine(&engine);
+}
+
 /* What is spread or limited is held; what somebody waits for is only limited. */
 static void writes_are_paced(void **state)
 {
@@ -414,7 +446,7 @@ static void writes_are_paced(void **state)
             .write_bytes_per_second = cases[c].bytes_per_second,
             .flags = c % 2 != 0 ? SIDESTEP_ENGINE_KEEP_PRIORITY : 0,
             .background_cpus = c == 1 ? "0-1023" : NULL});
-        struct sidestep_save *save = save_async(engine, &world, c + 1, cases[c].spread_ms);
+        struct sidestep_save *save = save_async(engine, &world, c + 1, cases[c].spread_ms, 0);
         if (!cases[c].wait)
             assert_int_equal(sidestep_save_watch(save, SIDESTEP_SAVE_COMMITTED, -1, &err),
                              SIDESTEP_OK);
@@ -440,6 +472,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reads_go_straight, setup, teardown),
         cmocka_unit_test_setup_teardown(pauses_end, setup, teardown),
         cmocka_unit_test_setup_teardown(streamed_saves_do_not_stand, setup, teardown),
+        cmocka_unit_test_setup_teardown(still_states_are_not_held, setup, teardown),
         cmocka_unit_test_setup_teardown(writes_are_paced, setup, teardown),
     };
 
