@@ -17,6 +17,14 @@ uint64_t pipeline_wanted_bytes(const struct image *image)
     return image->body_bytes != 0 ? image->body_bytes : IMAGE_ALIGN;
 }
 
+static void set_places(struct pipeline *p)
+{
+    if (p->streamed)
+        places_set_shared(p->places, p->pool->bytes, p->pool_bytes, p->pool_bytes);
+    else
+        places_set_whole(p->places, p->pool->bytes);
+}
+
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
                                    uint64_t pool_bytes, struct sidestep_error *err)
 {
@@ -32,6 +40,7 @@ enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, stru
     p->shared.live = p->shared.states + image->window_count;
     p->streamed = pool_bytes < pipeline_wanted_bytes(image);
     assert(!p->streamed || pool_bytes >= PIPELINE_MIN_POOL_BYTES);
+    set_places(p);
     pthread_mutex_init(&p->shared.lock, NULL);
     pthread_cond_init(&p->shared.changed, NULL);
     return SIDESTEP_OK;
@@ -157,25 +166,18 @@ static void stage_windows(void *context)
     }
 }
 
-static void set_places(struct pipeline *p)
-{
-    if (p->streamed)
-        places_set_shared(p->places, p->pool->bytes, p->pool_bytes, p->pool_bytes);
-    else
-        places_set_whole(p->places, p->pool->bytes);
-}
-
 void pipeline_stage(struct pipeline *p, struct workers *workers)
 {
-    set_places(p);
     workers_run(workers, stage_windows, p);
 }
 
 bool pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
                    void (*released)(void *context), void *context)
 {
-    if (!cow_arm(cow, p->image, p->places, p->pool, workers))
+    if (!cow_arm(cow, p->image, p->places, p->pool, workers)) {
+        set_places(p);
         return false;
+    }
     p->cow = cow;
     p->streamed = false;
     p->released = released;
@@ -224,8 +226,7 @@ void pipeline_stage_later(struct pipeline *p, struct workers *workers,
 {
     struct host_copy copy = {.p = p};
 
-    if (p->cow == NULL && !p->streamed) {
-        places_set_whole(p->places, p->pool->bytes);
+    if (p->offload != NULL && p->cow == NULL && !p->streamed) {
         workers_run(workers, copy_host, &copy);
         p->host_copied = true;
     }
@@ -245,15 +246,6 @@ static void copy_ahead(void *context)
     atomic_store(&p->copiers_run, true);
     while (take_stage(p, &i) && stage_taken(p, i))
         atomic_fetch_add(&p->ahead_bytes, p->image->windows[i].bytes);
-}
-
-void pipeline_stage_behind(struct pipeline *p, struct workers *workers,
-                           void (*released)(void *context), void *context)
-{
-    set_places(p);
-    p->released = released;
-    p->context = context;
-    p->stagers = workers;
 }
 
 void pipeline_start_staging(struct pipeline *p, uint64_t patience)

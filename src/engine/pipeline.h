@@ -101,15 +101,12 @@ void pipeline_offload(struct pipeline *p, struct offload *offload);
 /* Where windows share the pool: ${bytes} of it that none of them gets; NULL: too few would be left.
  */
 uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes);
-/* Nothing but devices is left to wait for.  Instead of pipeline_stage(), or after pipeline_hold()
- * for what lies in host memory, or pipeline_put_aside() for what would change.  With a place for
- * each window and nothing held, what lies in host memory is copied first. */
+/* Nothing but devices is left to wait for, or nobody changes the state before ${released}.  Instead
+ * of pipeline_stage(), or after pipeline_hold() for what lies in host memory, or
+ * pipeline_put_aside() for what would change.  Beside devices, and with a place for each window and
+ * nothing held, what lies in host memory is copied first. */
 void pipeline_stage_later(struct pipeline *p, struct workers *workers,
                           void (*released)(void *context), void *context);
-/* Nobody changes the state before ${released} is called.  Instead of pipeline_stage() or _hold().
- */
-void pipeline_stage_behind(struct pipeline *p, struct workers *workers,
-                           void (*released)(void *context), void *context);
 /* ... and then let the workers stage the rest in the background, after ${patience} faults (0: at
  * once, as it must be where nothing is held); until then, or without any, pipeline_write() does.
  * ${released} is called, on whatever thread, when all is staged. */

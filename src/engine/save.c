@@ -415,7 +415,7 @@ static void stage_behind(struct starting *s)
         s->info->flags |= save->pipeline.streamed ? SIDESTEP_SAVE_STREAMED : 0;
     save->staged_ns = clock_now(engine->clock); /* until it is */
     s->info->call_ns = save->staged_ns - s->began_ns;
-    pipeline_stage_behind(&save->pipeline, engine->stagers, on_staged_behind, save);
+    pipeline_stage_later(&save->pipeline, engine->stagers, on_staged_behind, save);
     pipeline_start_staging(&save->pipeline, 0);
     save_release_runner(save, false);
 }

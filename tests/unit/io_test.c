@@ -398,6 +398,8 @@ static void streamed_saves_do_not_stand(void **state)
 static void still_states_are_not_held(void **state)
 {
     const uint64_t most = 48u << 20; /* of the pool */
+    if (tensor_memory_has_devices())
+        skip(); /* these are staged as ever */
     struct world world;
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
     struct sidestep_error err = {0};
