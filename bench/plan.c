@@ -114,7 +114,7 @@ static void write_shard(struct planning *p, struct commit *commit, struct image 
     bench_check(workers_new(0, "none", &none, &err), &err);
     crew.workers = none;
     bench_check(pool_reserve(&pool, pipeline_wanted_bytes(image), none, &err), &err);
-    bench_check(pipeline_init(&pipeline, image, &pool, &err), &err);
+    bench_check(pipeline_init(&pipeline, image, &pool, pool.length, &err), &err);
     pipeline_stage(&pipeline, none);
     bench_check(commit_shard_create(commit, 0, 0, &file, &err), &err);
     bench_check(pipeline_write(&pipeline, file, &crew, &err), &err);
