@@ -12,8 +12,8 @@
 #include "commit/commit.h"
 #include "commit/marks.h"
 #include "commit/name_list.h"
+#include "commit/named.h"
 #include "engine/layouts.h"
-#include "format/dcp_metadata.h"
 
 static const char *const presence_names[] = {
     [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
@@ -156,19 +156,16 @@ static void note_name(struct contents *c, const char *name)
 /* More than one manifest: a replacement was cut short, and .metadata says which one counts. */
 static bool resolve_manifest(struct store_dir *dir, struct contents *c)
 {
-    OWNED_BUFFER bytes = {0};
-    OWNED_METADATA metadata = {0};
+    OWNED_NAMED named = {0};
     uint8_t id[SAVE_ID_BYTES];
 
     if (c->manifests <= 1)
         return c->manifests == 1;
-    if (commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL) !=
-            SIDESTEP_OK ||
-        dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL) != SIDESTEP_OK ||
-        metadata.save_id == NULL || strlen(metadata.save_id) != SAVE_ID_HEX - 1 ||
-        !hash_from_hex(metadata.save_id, SAVE_ID_BYTES, id))
+    if (named_read(dir, NAMES_METADATA, &named) != SIDESTEP_OK || named.save_id == NULL ||
+        strlen(named.save_id) != SAVE_ID_HEX - 1 ||
+        !hash_from_hex(named.save_id, SAVE_ID_BYTES, id))
         return false;
-    memcpy(c->save_id, metadata.save_id, SAVE_ID_HEX);
+    memcpy(c->save_id, named.save_id, SAVE_ID_HEX);
     return true;
 }
 
