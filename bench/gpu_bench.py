@@ -2,7 +2,8 @@
 """gpu_bench.py [GIB] -- what a save of CUDA tensors costs a training: the call, the copy beside one
 large pinned copy of the same run, steps beside a copy, loads, and stock DCP with the same state.
 
-Needs a GPU, and says so where there is none.  Prints one line of JSON per figure.
+Needs a GPU, and says so where there is none.  Prints one line of JSON per figure, and beside some
+what they should be: ``at_most`` and ``at_least`` (docs/GPU.md).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Callable
 import torch
 
 RUNS = 5
-TENSORS = 300
+TENSORS = 100  # and two moments of each
 
 
 def say(name: str, **figures: Any) -> None:
@@ -48,7 +49,7 @@ class Trainer:
     """Matrix products that keep the device busy, and an optimizer over the state."""
 
     def __init__(self, size: int) -> None:
-        count = size // 3 // TENSORS // 4  # Adam has two moments of each parameter
+        count = size // 3 // TENSORS // 4
         self.parameters = [
             torch.nn.Parameter(torch.randn(count, device="cuda")) for _ in range(TENSORS)
         ]
@@ -57,10 +58,14 @@ class Trainer:
         for parameter in self.parameters:
             parameter.grad = torch.randn_like(parameter)
 
-    def step(self) -> None:
-        """Forward and backward, then the optimizer."""
+    def forward_and_backward(self) -> None:
+        """Nothing of the state changes."""
         for _ in range(40):
             self.work = torch.tanh(self.work @ self.work)
+
+    def step(self) -> None:
+        """Forward and backward, then the optimizer."""
+        self.forward_and_backward()
         self.optimizer.step()
 
     def state(self) -> dict[str, Any]:
@@ -89,6 +94,53 @@ def lost_time(trainer: Trainer, save: Callable[[], Any], steps: int = 20) -> tup
         losses.append(time.perf_counter() - began - plain)
         handle.result()
     return statistics.median(losses), statistics.median(calls)
+
+
+def on_host(values: Any) -> Any:
+    """The same in host memory."""
+    if isinstance(values, torch.Tensor):
+        return values.cpu()
+    if isinstance(values, dict):
+        return {key: on_host(value) for key, value in values.items()}
+    return values
+
+
+def load_seconds(values: Any, path: str) -> float:
+    """Of a load into ``values``; from the page cache if it has room, for host and device alike."""
+    import sidestep
+
+    return statistics.median(
+        timed(lambda: sidestep.load(values, checkpoint_id=path, no_dist=True)) for _ in range(RUNS)
+    )
+
+
+def slowdown(trainer: Trainer, save: Callable[[], Any], copy_s: float) -> float:
+    """How much longer forward and backward take that lie wholly beside a copy of ``copy_s``."""
+    one = statistics.median(timed(trainer.forward_and_backward) for _ in range(RUNS))
+    count = max(1, int(copy_s / 2 / one))
+
+    def several() -> None:
+        for _ in range(count):
+            trainer.forward_and_backward()
+
+    plain = statistics.median(timed(several) for _ in range(RUNS))
+    beside = []
+    for _ in range(RUNS):
+        trainer.step()
+        handle = save()
+        beside.append(timed_from_here(several))
+        handle.result()
+    return statistics.median(beside) / plain
+
+
+def timed_from_here(work: Callable[[], Any]) -> float:
+    """Seconds until the current stream is done, without waiting for other streams: the copy's."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
 
 
 def main() -> None:
@@ -121,20 +173,34 @@ def main() -> None:
         ours().result()  # pins the memory
         loss, call = lost_time(trainer, ours)
         copied = [handle.progress() for handle in handles[1:]]
-        say("sidestep", lost_s=loss, call_s=call)
+        say("sidestep", lost_s=loss)
+        say("call", seconds=call, tensors=3 * TENSORS, at_most=0.002)
+        ours_lost = loss
         rate = statistics.median(p.device_bytes / max(p.device_s, 1e-9) for p in copied)
-        say("copy", bytes_per_second=rate, of_link=rate / link, pageable=copied[-1].pageable)
-        seconds = statistics.median(
-            timed(lambda: sidestep.load(trainer.state(), checkpoint_id=paths[0], no_dist=True))
-            for _ in range(RUNS)
+        say(
+            "copy",
+            bytes_per_second=rate,
+            of_link=rate / link,
+            pageable=copied[-1].pageable,
+            at_least=0.9,
         )
-        say("load", bytes_per_second=size / seconds, of_link=size / seconds / link)
+        copy_s = statistics.median(p.device_s for p in copied)
+        say("step beside a copy", of_plain=slowdown(trainer, ours, copy_s), at_most=1.05)
+        disk = size / load_seconds(on_host(trainer.state()), paths[0])
+        loaded = size / load_seconds(trainer.state(), paths[0])
+        say(
+            "load",
+            bytes_per_second=loaded,
+            to_host_memory=disk,
+            of_lesser=loaded / min(disk, link),
+            at_least=0.8,
+        )
         sidestep.fence_optimizers(False)
         loss, call = lost_time(
             trainer,
             lambda: stock.async_save(trainer.state(), checkpoint_id=paths[1], no_dist=True),
         )
-        say("stock", lost_s=loss, call_s=call)
+        say("stock", lost_s=loss, call_s=call, ours_of_it=ours_lost / loss, at_most=1 / 20)
         # Its best: pinned memory that is used again.
         stager = DefaultStager(StagingOptions(use_shared_memory=False, use_async_staging=False))
 
@@ -146,7 +212,7 @@ def main() -> None:
         pinned().result()
         loss, call = lost_time(trainer, pinned)
         stager.close()
-        say("stock, pinned", lost_s=loss, call_s=call)
+        say("stock, pinned", lost_s=loss, call_s=call, ours_of_it=ours_lost / loss, at_most=1 / 20)
 
 
 if __name__ == "__main__":

@@ -247,6 +247,9 @@ struct sidestep_tensor {
     uint32_t flags;         /* SIDESTEP_TENSOR_* */
     uint32_t path_length;   /* 0: the path is the name alone */
     const struct sidestep_path_item *path;
+    uint32_t turn;     /* of SIDESTEP_TENSOR_FENCED, no part of the layout: tensors of an earlier
+                          turn are copied first, see sidestep_fence_until() */
+    uint32_t reserved; /* zero */
 };
 #define SIDESTEP_TENSOR_INIT                                                                       \
     {                                                                                              \
@@ -715,6 +718,18 @@ struct sidestep_save; /* one save in flight, see below */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_fence(struct sidestep_save *save, const struct sidestep_stream *stream,
                struct sidestep_error *err);
+
+/**
+ * sidestep_fence_until(save, stream, turn, err):
+ * As sidestep_fence(), but ${stream} waits only for what is not FENCED, and for FENCED tensors
+ * whose turn is at most ${turn}: for programs with several optimizers that step one after the other
+ * (in backward, say).  Tensors of an earlier turn are copied first; how far the device is, is known
+ * every 32 MiB.  The fence is for all where pool_bytes is smaller than the state, and with
+ * SIDESTEP_FENCE_DEBUG.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_fence_until(struct sidestep_save *save, const struct sidestep_stream *stream,
+                     uint32_t turn, struct sidestep_error *err);
 
 /* ---------------------------------------------------------------- save */
 

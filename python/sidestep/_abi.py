@@ -117,6 +117,8 @@ class Tensor(Structure):
     flags: int
     path_length: int
     path: Any
+    turn: int
+    reserved: int
     _fields_ = [
         ("struct_size", Size),
         ("name", String),
@@ -130,6 +132,8 @@ class Tensor(Structure):
         ("flags", Uint32),
         ("path_length", Uint32),
         ("path", POINTER(PathItem)),
+        ("turn", Uint32),
+        ("reserved", Uint32),
     ]
 
 

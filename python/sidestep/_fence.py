@@ -5,6 +5,10 @@ steps wait, on the device, for saves whose copies are not done.
 A hook that torch calls before every step of every optimizer, in-backward ones too, does that.  Its
 tensors may be late only if the hook was seen to run since the save before: a step that is replayed
 from a CUDA graph, or compiled, runs no hooks.
+
+The hook also sees in which order optimizers step.  Their tensors are copied in that order, and each
+step waits for those of its own turn and earlier ones.  In which order one optimizer goes through
+its tensors nobody sees; its step is one fence, so it would not matter.
 """
 
 from __future__ import annotations
@@ -17,14 +21,20 @@ if TYPE_CHECKING:
     from ._handle import SaveHandle
 
 
+Turns = weakref.WeakKeyDictionary[Any, int]
+"""Optimizers, and when each of them steps."""
+
+
 class Fences:
     """The hook, the optimizers that were seen, and the saves that their steps wait for."""
 
     def __init__(self) -> None:
         self._hook: Any = None
-        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()  # since the save before
+        # Since the save before, in the order of their first steps.
+        self._stepped: Turns = weakref.WeakKeyDictionary()
+        self._turns: Turns = weakref.WeakKeyDictionary()  # in the save that is being made
         self._captured: weakref.WeakSet[Any] = weakref.WeakSet()  # in a graph, for good
-        self._pending: list[weakref.ref[SaveHandle]] = []
+        self._pending: list[tuple[weakref.ref[SaveHandle], Turns]] = []
 
     @property
     def on(self) -> bool:
@@ -51,28 +61,32 @@ class Fences:
     def _before_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if is_capturing():
             self._captured.add(optimizer)
-        self._stepped.add(optimizer)
+        self._stepped.setdefault(optimizer, 0)
         pending, self._pending = self._pending, []
-        for reference in pending:
+        for reference, turns in pending:
             handle = reference()
             if handle is not None and not handle.staged.done():
-                handle.fence()
-                self._pending.append(reference)  # other optimizers have other streams
+                handle.fence_until(turns.get(optimizer))
+                self._pending.append((reference, turns))  # other optimizers have other streams
 
     def add(self, handle: SaveHandle) -> None:
         """A save with tensors that may be late: steps wait for it."""
-        self._pending.append(weakref.ref(handle))
+        self._pending.append((weakref.ref(handle), self._turns))
 
-    def late_storages(self) -> frozenset[int]:
-        """Addresses of the storages that only fenced steps write to; the next save starts anew."""
+    def late_storages(self) -> dict[int, int]:
+        """Addresses of the storages that only fenced steps write to, and the turn of each: that of
+        the first optimizer to write to it.  The next save starts anew."""
+        self._turns = weakref.WeakKeyDictionary()
+        found: dict[int, int] = {}
         if not self.on:
-            return frozenset()
-        stepped, self._stepped = self._stepped, weakref.WeakSet()
-        found: set[int] = set()
-        for optimizer in stepped:
+            return found
+        stepped, self._stepped = self._stepped, weakref.WeakKeyDictionary()
+        for optimizer in list(stepped):
             if optimizer not in self._captured and not may_be_captured(optimizer):
-                found.update(_storages(optimizer))
-        return frozenset(found)
+                turn = self._turns[optimizer] = len(self._turns)
+                for storage in _storages(optimizer):
+                    found.setdefault(storage, turn)
+        return found
 
 
 def may_be_captured(optimizer: Any) -> bool:

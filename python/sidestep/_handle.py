@@ -26,6 +26,7 @@ from ._errors import Error, error_of
 from ._library import lib
 
 log = logging.getLogger("sidestep")
+_LAST_TURN = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -362,8 +363,13 @@ class SaveHandle(_Stage):
         The host waits only where a stream cannot: a graph is being captured on it, the state is
         larger than the staging memory, or the driver refused.
         """
+        self.fence_until(None, stream)
+
+    def fence_until(self, turn: Optional[int], stream: Any = None) -> None:
+        """The same, but only for what optimizers write to up to ``turn`` (`_fence`); None: all."""
         if self.staged.done() or not self._devices:
             return
+        last = _LAST_TURN if turn is None else turn
         if stream is None:
             streams = list(streams_of(self._devices))
         else:
@@ -373,7 +379,7 @@ class SaveHandle(_Stage):
             with self._lock:
                 status = 0
                 if self._pointer:
-                    status = lib().sidestep_fence(self._pointer, one, ctypes.byref(err))
+                    status = lib().sidestep_fence_until(self._pointer, one, last, ctypes.byref(err))
             if status:
                 log.warning("%s: waiting instead", err.message.decode("utf-8", "replace"))
                 concurrent.futures.wait([self.staged])

@@ -112,6 +112,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "sidestep_device_of": (Int32, [Pointer]),
     "sidestep_fence": (Int, [Pointer, POINTER(Stream), _Err]),
+    "sidestep_fence_until": (Int, [Pointer, POINTER(Stream), Uint32, _Err]),
     "sidestep_save_poll": (Int, [Pointer, POINTER(SaveInfo)]),
     "sidestep_save_wait": (Int, [Pointer, Int, Int64, _Err]),
     "sidestep_save_watch": (Int, [Pointer, Int, Int64, _Err]),

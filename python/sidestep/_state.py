@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Optional
 
 from . import _abi, _device
@@ -24,6 +25,7 @@ from ._shards import Piece, Shards, dtype_number, is_host, is_loadable, shards_o
 
 _PLAIN, _DTENSOR, _OTHER, _OBJECT = range(4)
 _INT64 = 1 << 63
+_NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class _Entry:
@@ -39,7 +41,6 @@ class _Entry:
         "flags",
         "index",
         "kind",
-        "late",
         "local_cls",
         "object_kind",
         "pieces",
@@ -47,6 +48,7 @@ class _Entry:
         "shape",
         "spec",
         "strides",
+        "turn",
         "value",
     )
 
@@ -58,7 +60,7 @@ class _Entry:
     strides: Any
     device: Any
     away: bool  # not in host memory
-    late: bool  # on a device, and only fenced steps of optimizers write to it
+    turn: Optional[int]  # on a device, and only fenced steps write to it: whose; None: it is not
     complex: bool
     requires_grad: bool
     flags: int
@@ -155,7 +157,7 @@ class _Memory:
 
     __slots__ = ("_away", "_late", "addresses", "devices", "late", "storages")
 
-    def __init__(self, late: frozenset[int] = frozenset()) -> None:
+    def __init__(self, late: Mapping[int, int] = _NOTHING) -> None:
         self.addresses: list[int] = []
         self.storages: list[Any] = []
         self.devices: set[int] = set()  # where the library reads by itself
@@ -163,24 +165,24 @@ class _Memory:
         self._late = late
         self._away: list[tuple[int, Any]] = []
 
-    def add(self, tensor: Any) -> bool:
+    def add(self, tensor: Any) -> Optional[int]:
         """A tensor that may lie anywhere, or whose elements are not what its memory says.  Returns
-        whether it may be copied late."""
+        its turn if it may be copied late."""
         if _is_away(tensor) and not _device.is_direct(tensor):
             self._away.append((len(self.addresses), tensor))
             self.addresses.append(0)
-            return False
+            return None
         if _is_lazy(tensor):
             tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
         storage = tensor.untyped_storage()
         self.addresses.append(tensor.data_ptr())
         self.storages.append(storage)
         if not _is_away(tensor):
-            return False
+            return None
         self.devices.add(tensor.device.index)
-        late = storage.data_ptr() in self._late
-        self.late = self.late or late
-        return late
+        turn = self._late.get(storage.data_ptr())
+        self.late = self.late or turn is not None
+        return turn
 
     def fetch(self) -> None:
         """Bring what lies on devices into host memory."""
@@ -210,7 +212,7 @@ class StateDict:
         leaves: Sequence[Leaf],
         *,
         for_load: bool = False,
-        late: frozenset[int] = frozenset(),
+        late: Mapping[int, int] = _NOTHING,
     ) -> None:
         self.storages: list[Any] = []
         self.devices: set[int] = set()
@@ -252,7 +254,7 @@ class StateDict:
         )
         return None if data is None else ctypes.string_at(data, length.value)
 
-    def update(self, leaves: Sequence[Leaf], late: frozenset[int] = frozenset()) -> bool:
+    def update(self, leaves: Sequence[Leaf], late: Mapping[int, int] = _NOTHING) -> bool:
         """Take other values of the same layout; False, and nothing changed, if it is another.
 
         Names, paths, shapes, dtypes, strides, placements, devices and flags make up the layout.
@@ -307,7 +309,7 @@ class StateDict:
                 if shards is None or not entry.same_shards(shards):
                     return None
                 for piece in shards.pieces:
-                    if memory.add(piece.tensor) is not entry.late:
+                    if memory.add(piece.tensor) != entry.turn:
                         return None
                 continue
             if (
@@ -319,7 +321,7 @@ class StateDict:
             ):
                 return None
             if entry.away or local.is_neg() or (entry.complex and local.is_conj()):
-                if memory.add(local) is not entry.late:
+                if memory.add(local) != entry.turn:
                     return None
             else:
                 address(local.data_ptr())
@@ -361,11 +363,11 @@ class _Builder:
         pointer = ctypes.POINTER(ctypes.c_int64)
         self.pointers = [ctypes.cast(array, pointer) for array in self.arrays]
 
-    def build(self, leaves: Sequence[Leaf], state: StateDict, late: frozenset[int]) -> None:
+    def build(self, leaves: Sequence[Leaf], state: StateDict, late: Mapping[int, int]) -> None:
         """Look at all leaves, fetch what lies on devices, then add them in order."""
         memory = _Memory(late)
         found: list[Optional[Shards]] = []
-        are_late: list[bool] = []
+        turns: list[Optional[int]] = []
         for leaf in leaves:
             cls = type(leaf.value)
             shards = (
@@ -379,7 +381,7 @@ class _Builder:
                         status=Status.EINVAL,
                         tensor=leaf.name,
                     )
-                are_late.append(memory.add(piece.tensor))
+                turns.append(memory.add(piece.tensor))
         memory.fetch()
         at, objects = 0, 0
         for leaf, shards in zip(leaves, found):
@@ -391,9 +393,10 @@ class _Builder:
             else:
                 end = at + len(shards.pieces)
                 # What is late in part is not: update() would not know which.
-                entry.late = at < end and all(are_late[at:end])
+                one = set(turns[at:end])
+                entry.turn = one.pop() if len(one) == 1 else None
                 self.add_tensor(
-                    leaf, name, length, shards, memory.addresses[at:end], late=entry.late
+                    leaf, name, length, shards, memory.addresses[at:end], turn=entry.turn
                 )
                 at = end
                 entry.remember_tensor(leaf.value, shards)
@@ -427,7 +430,7 @@ class _Builder:
         shards: Shards,
         addresses: list[int],
         *,
-        late: bool,
+        turn: Optional[int],
     ) -> None:
         """One call for each piece."""
         tensor, arrays, pointers = self.tensor, self.arrays, self.pointers
@@ -436,7 +439,8 @@ class _Builder:
             raise make_error(f"'{leaf.name}': {ndim} dimensions; the limit is {_abi.MAX_NDIM}")
         tensor.name, tensor.ndim = name, ndim
         tensor.dtype = dtype_number(leaf.name, shards.dtype)
-        tensor.flags = shards.flags | (_abi.TENSOR_FENCED if late else 0)
+        tensor.flags = shards.flags | (_abi.TENSOR_FENCED if turn is not None else 0)
+        tensor.turn = turn or 0
         tensor.path_length, tensor.path = path_length, self.path
         arrays[0][:ndim] = shards.shape
         tensor.shape = pointers[0]

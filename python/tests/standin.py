@@ -33,6 +33,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "synchronize": (None, INT, POINTER),
     "view": (POINTER, POINTER),
     "slow": (None, ctypes.c_uint),
+    "copied_bytes": (ctypes.c_uint64,),
+    "hold_copies": (None, ctypes.c_uint64),
     "problem": (ctypes.c_char_p,),
     "forgive": (None,),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,6 +147,36 @@ def test_optimizers_in_backward(driver: Driver, fenced: None, tmp_path: Path) ->
         assert_saved(tmp_path / str(number), wanted)
 
 
+def test_the_first_to_step_is_copied_first(driver: Driver, fenced: None, tmp_path: Path) -> None:
+    """And its step waits for no more than that."""
+    size = 8 << 20  # 32 MiB: so often it is known how far the device is
+    weights = {name: device_tensor(driver, torch.zeros(size)) for name in "abc"}
+    for weight in weights.values():
+        weight.requires_grad_(True)
+        weight.grad = device_tensor(driver, torch.ones(size))
+    optimizers = [torch.optim.SGD([weights[name]], lr=0.5, foreach=False) for name in "cba"]
+    for optimizer in optimizers:
+        optimizer.step()
+    state = {name: weight.detach() for name, weight in weights.items()}
+    wanted = now(driver, state)
+    driver.hold_copies(driver.copied_bytes() + 4 * size)
+    handle = start(tmp_path / "it", state)
+    try:
+        optimizers[0].step()
+        deadline = time.monotonic() + 60
+        while weights["c"].host[0] != -1 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert weights["c"].host[0] == -1
+        for optimizer in optimizers[1:]:
+            optimizer.step()
+        time.sleep(0.05)
+        assert weights["b"].host[0] == weights["a"].host[0] == -0.5  # they wait, for ever
+    finally:
+        driver.hold_copies(0)
+    handle.result()
+    assert_saved(tmp_path / "it", wanted)
+
+
 def test_a_bias_that_is_changed_in_a_pre_hook(driver: Driver, fenced: None, tmp_path: Path) -> None:
     weight = parameter(driver)
     optimizer = optimizer_of(weight)
@@ -199,7 +230,7 @@ def test_a_missing_fence_is_seen(
     driver: Driver, fenced: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control: hooks that do not fence."""
-    monkeypatch.setattr(sidestep.SaveHandle, "fence", lambda *_: None)
+    monkeypatch.setattr(sidestep.SaveHandle, "fence_until", lambda *_: None)
     weight = parameter(driver)
     optimizer = optimizer_of(weight)
     for number in range(50):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import torch
@@ -28,9 +28,9 @@ class Handle:
         self.is_staged = False
         self.staged = SimpleNamespace(done=lambda: self.is_staged)
 
-    def fence(self) -> None:
+    def fence_until(self, turn: Optional[int]) -> None:
         """As SaveHandle's."""
-        self.log.append("fence")
+        self.log.append("fence" if turn is None else f"fence {turn}")
 
 
 @pytest.fixture
@@ -62,14 +62,14 @@ def storages(tensors: Any) -> set[int]:
 
 def test_what_optimizers_write_may_be_late(fences: Fences) -> None:
     model, optimizer = model_and_optimizer()
-    assert fences.late_storages() == frozenset()  # no step was seen yet
+    assert fences.late_storages() == {}  # no step was seen yet
     step(model, optimizer)
     late = fences.late_storages()
-    assert storages(model.parameters()) <= late
-    assert not storages(model.buffers()) & late  # statistics change in forward
+    assert storages(model.parameters()) <= set(late)
+    assert not storages(model.buffers()) & set(late)  # statistics change in forward
     moments = [state["exp_avg"] for state in optimizer.state.values()]
-    assert storages(moments) <= late
-    assert fences.late_storages() == frozenset()  # no step since
+    assert storages(moments) <= set(late)
+    assert fences.late_storages() == {}  # no step since
     step(model, optimizer)
     assert fences.late_storages() == late
 
@@ -80,12 +80,12 @@ def test_graphs_run_no_hooks(fences: Fences, monkeypatch: pytest.MonkeyPatch) ->
     step(model, optimizer)
     monkeypatch.setattr(_fence, "is_capturing", lambda: False)
     step(model, optimizer)
-    assert fences.late_storages() == frozenset()  # it is in a graph, which may be replayed
+    assert fences.late_storages() == {}  # it is in a graph, which may be replayed
     other = torch.optim.SGD(model.parameters(), lr=0.1)
     for group in other.param_groups:
         group["capturable"] = True
     step(model, other)
-    assert fences.late_storages() == frozenset()
+    assert fences.late_storages() == {}
 
 
 def test_steps_wait_for_saves_first_of_all(fences: Fences) -> None:
@@ -137,7 +137,35 @@ def test_optimizers_in_backward_wait(fences: Fences) -> None:
     fences.add(handle)  # type: ignore[arg-type]
     model(torch.randn(8, 4)).sum().backward()
     assert log == ["fence"] * 4
-    assert storages(model.parameters()) <= fences.late_storages()
+    assert storages(model.parameters()) <= set(fences.late_storages())
+
+
+def test_tensors_are_copied_in_the_order_of_the_steps(fences: Fences) -> None:
+    """As it was seen since the save before; a step waits for its own turn, one that nobody knows
+    for all."""
+    model, _ = model_and_optimizer()
+    first, second, third = (torch.optim.SGD([p], lr=0.1) for p in list(model.parameters())[:3])
+    shared = torch.optim.SGD(list(model.parameters())[:3], lr=0.1)
+    for optimizer in (third, first, shared, first, third):
+        optimizer.step()
+    late = fences.late_storages()
+    turns = [late.get(*storages([p])) for p in list(model.parameters())]
+    assert turns == [1, 2, 0, None]
+    log: list[str] = []
+    handle = Handle(log)
+    fences.add(handle)  # type: ignore[arg-type]
+    for optimizer in (third, shared, second, first):
+        optimizer.step()
+    assert log == ["fence 0", "fence 2", "fence", "fence 1"]
+    # The next save has turns of its own; that of the earlier one keeps its.
+    late = fences.late_storages()
+    assert [late.get(*storages([p])) for p in list(model.parameters())] == [1, 1, 0, None]
+    later = Handle(log)
+    fences.add(later)  # type: ignore[arg-type]
+    del log[:]
+    second.step()
+    first.step()
+    assert log == ["fence", "fence 2", "fence 1", "fence 3"]
 
 
 def test_saves_that_are_gone_are_forgotten(fences: Fences) -> None:
@@ -149,9 +177,9 @@ def test_saves_that_are_gone_are_forgotten(fences: Fences) -> None:
     assert log == []
 
 
-def flags_of(state: Any) -> list[bool]:
-    """Of the tensors of a state: which are late."""
-    return [entry.late for entry in state._entries if entry.kind != _state._OBJECT]
+def turns_of(state: Any) -> list[Optional[int]]:
+    """Of the tensors of a state: which are late, and whose."""
+    return [entry.turn for entry in state._entries if entry.kind != _state._OBJECT]
 
 
 def test_what_is_late_is_told_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,19 +187,21 @@ def test_what_is_late_is_told_to_the_library(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(_state, "_is_away", lambda tensor: True)
     monkeypatch.setattr(_device, "is_direct", lambda tensor: True)
     tensors = {"a": torch.ones(4), "b": torch.zeros(3, 3).t(), "step": 1}
-    late: frozenset[int] = frozenset()
+    late: dict[int, int] = {}
     monkeypatch.setattr(_state.fences, "late_storages", lambda: late)
     cache = StateCache()
     first = cache.get(flatten(tensors))
-    assert flags_of(first) == [False, False] and not first.late
+    assert turns_of(first) == [None, None] and not first.late
     assert first.devices == {None}
     assert cache.get(flatten(tensors)) is first
-    late = frozenset(storages([tensors["b"]]))
+    late = dict.fromkeys(storages([tensors["b"]]), 0)
     second = cache.get(flatten(tensors))
     assert second is not first
-    assert flags_of(second) == [False, True] and second.late
+    assert turns_of(second) == [None, 0] and second.late
     assert cache.get(flatten(tensors)) is second
-    late = frozenset()
+    late = dict.fromkeys(storages([tensors["b"]]), 3)
+    assert turns_of(cache.get(flatten(tensors))) == [None, 3]
+    late = {}
     assert cache.get(flatten(tensors)) is first
     assert not first.late
 

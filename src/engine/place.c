@@ -89,11 +89,15 @@ static enum sidestep_status place_on_device(struct devices *devices, const struc
 {
     int32_t device = (int32_t)target->on_device - 1;
     struct box_memory memory = state_entry_memory(target);
+    struct device_batch batch;
     int before;
 
+    device_batch_begin(&batch, devices, device, true);
     TRY(devices_enter(devices, device, &before, err));
     enum sidestep_status status =
-        device_rows_copy(devices, device, stored, begin, length, &memory, bytes, true, err);
+        device_rows_add(&batch, stored, begin, length, &memory, bytes, err);
+    if (status == SIDESTEP_OK)
+        status = device_batch_submit(&batch, err);
     devices_leave(devices, before);
     /* After a failure, too: what was submitted reads the buffer. */
     enum sidestep_status settled = devices_settle(devices, device, devices->devices[device].in,

@@ -183,7 +183,7 @@ static bool await_submission(struct sidestep_save *save)
 }
 
 static enum sidestep_status fence(struct sidestep_save *save, const struct sidestep_stream *stream,
-                                  struct sidestep_error *err)
+                                  uint32_t turn, struct sidestep_error *err)
 {
     struct sidestep_engine *engine = save->engine;
     uint64_t from = clock_now(engine->clock);
@@ -194,7 +194,7 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
     if (waits)
         sidestep_save_hurry(save);
     if (await_submission(save))
-        status = offload_fence(&engine->offload, stream, err);
+        status = offload_fence(&engine->offload, stream, turn, err);
     pthread_mutex_lock(&save->shared.lock);
     save->shared.info.fence_ns += clock_now(engine->clock) - from;
     pthread_mutex_unlock(&save->shared.lock);
@@ -221,9 +221,9 @@ static enum sidestep_status fence_doubted(struct sidestep_save *save,
     return status;
 }
 
-enum sidestep_status sidestep_fence(struct sidestep_save *save,
-                                    const struct sidestep_stream *stream,
-                                    struct sidestep_error *err)
+enum sidestep_status sidestep_fence_until(struct sidestep_save *save,
+                                          const struct sidestep_stream *stream, uint32_t turn,
+                                          struct sidestep_error *err)
 {
     if (save == NULL || stream == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", save == NULL ? "save" : "stream");
@@ -232,5 +232,12 @@ enum sidestep_status sidestep_fence(struct sidestep_save *save,
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "stream: reserved is %u", stream->reserved);
     if (save->pipeline.offload == NULL || save_state(save) >= SIDESTEP_SAVE_STAGED)
         return SIDESTEP_OK;
-    return save->doubted ? fence_doubted(save, stream, err) : fence(save, stream, err);
+    return save->doubted ? fence_doubted(save, stream, err) : fence(save, stream, turn, err);
+}
+
+enum sidestep_status sidestep_fence(struct sidestep_save *save,
+                                    const struct sidestep_stream *stream,
+                                    struct sidestep_error *err)
+{
+    return sidestep_fence_until(save, stream, UINT32_MAX, err);
 }

@@ -292,6 +292,9 @@ static enum sidestep_status check_header(const struct sidestep_tensor *tensor,
     if ((tensor->flags & ~TENSOR_FLAGS) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': this library does not know the flags 0x%x",
                     name.text, tensor->flags & ~TENSOR_FLAGS);
+    if (tensor->reserved != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': reserved is %u", name.text,
+                    tensor->reserved);
     return check_path(tensor->name, tensor->path, tensor->path_length, err);
 }
 
@@ -391,6 +394,7 @@ static enum sidestep_status add_tensor(struct sidestep_state_dict *state,
     entry.dtype = ours.dtype;
     entry.data = ours.data;
     entry.flags = ours.flags;
+    entry.turn = ours.turn;
     TRY(copy_arrays(&state->arena, &ours, &entry, err));
     TRY(copy_names(&state->arena, ours.name, ours.path, ours.path_length, &entry, err));
     if (reader == NULL)

@@ -37,6 +37,7 @@ struct state_entry {
     const struct state_reader *reader; /* instead of ${data}; saves only */
     size_t reader_tensor;              /* for reader->read() */
     uint32_t flags;
+    uint32_t turn;      /* of SIDESTEP_TENSOR_FENCED */
     uint32_t on_device; /* 1 + the device it lies on; 0: host memory.  Loads find it out */
     /* Objects: ${value} or ${bytes}; neither: wanted by a load; both: loaded. */
     struct sidestep_value *value; /* owned */

@@ -17,7 +17,10 @@
 
 #include "base/error.h"
 
-#define DEVICE_MAX 64 /* ordinals, and MIG instances, that a process may use */
+#define DEVICE_MAX 64              /* ordinals, and MIG instances, that a process may use */
+#define DEVICE_MAX_PITCH INT32_MAX /* CU_DEVICE_ATTRIBUTE_MAX_PITCH of all devices so far */
+
+#define DEVICE_COPIES 128u /* at most, in one call of copy() */
 
 /* What an address is: the device, and the memory around it that was allocated as one.  A tensor may
  * lie in several such pieces, one behind the other, where an allocator maps memory by and by. */
@@ -36,6 +39,7 @@ struct device_copy {
     uint64_t host_pitch; /* from row to row, at least ${bytes} */
     uint64_t device_pitch;
     bool to_device;
+    bool pinned; /* the host memory is */
 };
 
 struct device_driver {
@@ -78,9 +82,12 @@ struct device_ops {
     /* The host waits, asleep, for what came before the event's latest record. */
     enum sidestep_status (*event_await)(struct device_driver *driver, void *event,
                                         struct sidestep_error *err);
-    /* Submit; with pinned memory it does not wait. */
-    enum sidestep_status (*copy)(struct device_driver *driver, const struct device_copy *copy,
-                                 void *stream, struct sidestep_error *err);
+    /* Submit, in any order, at most DEVICE_COPIES; with pinned memory it does not wait.  Copies to
+     * one place, or from where another one goes, are never together.  *failed: the first that is
+     * refused; some of the others may have been submitted. */
+    enum sidestep_status (*copy)(struct device_driver *driver, const struct device_copy *copies,
+                                 size_t count, void *stream, size_t *failed,
+                                 struct sidestep_error *err);
     /* Host memory for all contexts.  Page-aligned. */
     enum sidestep_status (*pin)(struct device_driver *driver, void *memory, uint64_t bytes,
                                 struct sidestep_error *err);

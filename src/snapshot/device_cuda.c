@@ -6,11 +6,8 @@
  * whose prototype stands here, since a plain name may mean an older one.  Nothing of the runtime
  * (cudart) is used: torch may carry another one than this machine has.
  */
-#include "snapshot/device.h"
-
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,22 +16,10 @@
 #include "base/fault.h"
 #include "base/memory.h"
 #include "base/owned.h"
+#include "snapshot/device_cuda_inside.h"
 
 #define MODULE "/proc/driver/nvidia/version"
 
-typedef int cu_result;
-typedef uint64_t cu_device_pointer;
-
-enum {
-    CUDA_SUCCESS = 0,
-    CUDA_ERROR_INVALID_VALUE = 1,
-    CUDA_ERROR_OUT_OF_MEMORY = 2,
-    CUDA_ERROR_NOT_INITIALIZED = 3,
-    CUDA_ERROR_NO_DEVICE = 100,
-    CUDA_ERROR_INVALID_CONTEXT = 201,
-    CUDA_ERROR_INVALID_HANDLE = 400,
-    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
-};
 enum {
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
     CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
@@ -43,88 +28,21 @@ enum {
     CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
     CU_POINTER_ATTRIBUTE_MAPPED = 13,
 };
-enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum { CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2 };
 enum { CU_MEMHOSTREGISTER_PORTABLE = 1 };
 enum { NEEDED_VERSION = 10010 }; /* relaxed captures, see enter() */
+enum {
+    BATCH_VERSION = 12080
+}; /* the prototype of cuMemcpyBatchAsync() here; that of 13.0 differs */
 
 /* CU_STREAM_LEGACY */
 void *const device_default_stream = (void *)1; /* NOLINT(performance-no-int-to-ptr) */
 
-struct cuda_memcpy_2d { /* CUDA_MEMCPY2D_v2 */
-    size_t src_x, src_y;
-    int src_type;
-    const void *src_host;
-    cu_device_pointer src_device;
-    void *src_array;
-    size_t src_pitch;
-    size_t dst_x, dst_y;
-    int dst_type;
-    void *dst_host;
-    cu_device_pointer dst_device;
-    void *dst_array;
-    size_t dst_pitch;
-    size_t width, height;
-};
-
-/* X(symbol, as we call it, its parameters) */
-#define CUDA_CALLS(X)                                                                              \
-    X(cuInit, init, (unsigned flags))                                                              \
-    X(cuDriverGetVersion, driver_get_version, (int *version))                                      \
-    X(cuGetErrorName, get_error_name, (cu_result error, const char **name))                        \
-    X(cuGetErrorString, get_error_string, (cu_result error, const char **text))                    \
-    X(cuDeviceGetCount, device_get_count, (int *count))                                            \
-    X(cuDeviceGetName, device_get_name, (char *name, int length, int device))                      \
-    X(cuDeviceGetPCIBusId, device_get_pci_bus_id, (char *id, int length, int device))              \
-    X(cuDevicePrimaryCtxGetState, primary_get_state, (int device, unsigned *flags, int *active))   \
-    X(cuDevicePrimaryCtxRetain, primary_retain, (void **context, int device))                      \
-    X(cuDevicePrimaryCtxRelease_v2, primary_release, (int device))                                 \
-    X(cuCtxPushCurrent_v2, ctx_push, (void *context))                                              \
-    X(cuCtxPopCurrent_v2, ctx_pop, (void **context))                                               \
-    X(cuCtxGetStreamPriorityRange, priority_range, (int *least, int *greatest))                    \
-    X(cuPointerGetAttributes, pointer_get,                                                         \
-      (unsigned count, int *attributes, void **data, cu_device_pointer pointer))                   \
-    X(cuStreamCreateWithPriority, stream_create, (void **stream, unsigned flags, int priority))    \
-    X(cuStreamDestroy_v2, stream_destroy, (void *stream))                                          \
-    X(cuStreamWaitEvent, stream_wait_event, (void *stream, void *event, unsigned flags))           \
-    X(cuStreamIsCapturing, stream_is_capturing, (void *stream, int *status))                       \
-    X(cuStreamSynchronize, stream_synchronize, (void *stream))                                     \
-    X(cuThreadExchangeStreamCaptureMode, exchange_capture_mode, (int *mode))                       \
-    X(cuEventCreate, event_create, (void **event, unsigned flags))                                 \
-    X(cuEventDestroy_v2, event_destroy, (void *event))                                             \
-    X(cuEventRecord, event_record, (void *event, void *stream))                                    \
-    X(cuEventSynchronize, event_synchronize, (void *event))                                        \
-    X(cuMemcpyDtoHAsync_v2, copy_out,                                                              \
-      (void *to, cu_device_pointer from, size_t bytes, void *stream))                              \
-    X(cuMemcpyHtoDAsync_v2, copy_in,                                                               \
-      (cu_device_pointer to, const void *from, size_t bytes, void *stream))                        \
-    X(cuMemcpy2DAsync_v2, copy_2d, (const struct cuda_memcpy_2d *copy, void *stream))              \
-    X(cuMemHostRegister_v2, host_register, (void *memory, size_t bytes, unsigned flags))           \
-    X(cuMemHostUnregister, host_unregister, (void *memory))
-
-struct cuda_calls {
-#define CUDA_MEMBER(symbol, call, parameters) cu_result(*call) parameters;
-    CUDA_CALLS(CUDA_MEMBER)
-#undef CUDA_MEMBER
-};
-
-struct cuda {
-    struct device_driver driver; /* first */
-    void *library;
-    struct cuda_calls calls;
-};
-
-static struct cuda *cuda_of(struct device_driver *driver)
-{
-    return (struct cuda *)(void *)driver;
-}
-
 /* ---- errors */
 
-/* "cuEventRecord: CUDA_ERROR_INVALID_HANDLE (invalid resource handle)" */
-static enum sidestep_status cuda_fail(const struct cuda_calls *calls, cu_result result,
+enum sidestep_status device_cuda_fail(const struct cuda_calls *calls, cu_result result,
                                       const char *call, const char *where,
                                       struct sidestep_error *err)
 {
@@ -142,14 +60,6 @@ static enum sidestep_status cuda_fail(const struct cuda_calls *calls, cu_result 
                      name != NULL ? name : "an unknown error",
                      text != NULL ? text : "the driver does not say what");
 }
-
-/* Call a function of the driver's; on failure return it to our caller. */
-#define CUDA_TRY(cuda, symbol, call, ...)                                                          \
-    do {                                                                                           \
-        cu_result cuda_result_ = (cuda)->calls.call(__VA_ARGS__);                                  \
-        if (cuda_result_ != CUDA_SUCCESS)                                                          \
-            return cuda_fail(&(cuda)->calls, cuda_result_, symbol, HERE, err);                     \
-    } while (0)
 
 /* ---- memory */
 
@@ -176,7 +86,7 @@ static enum sidestep_status cuda_find(struct device_driver *driver, uint64_t add
                     "CUDA was not started in this process (a child of fork() has nothing of its "
                     "parent's devices: start workers by spawn or exec)");
     if (result != CUDA_SUCCESS)
-        return cuda_fail(&cuda->calls, result, "cuPointerGetAttributes", HERE, err);
+        return device_cuda_fail(&cuda->calls, result, "cuPointerGetAttributes", HERE, err);
     if (type != CU_MEMORYTYPE_DEVICE && (managed & 0xff) == 0)
         return SIDESTEP_OK;
     if ((mapped & 0xff) == 0) /* addresses that are reserved, with no memory behind them */
@@ -199,41 +109,6 @@ static enum sidestep_status cuda_pin(struct device_driver *driver, void *memory,
 static void cuda_unpin(struct device_driver *driver, void *memory)
 {
     (void)cuda_of(driver)->calls.host_unregister(memory);
-}
-
-static enum sidestep_status cuda_copy(struct device_driver *driver, const struct device_copy *copy,
-                                      void *stream, struct sidestep_error *err)
-{
-    struct cuda *cuda = cuda_of(driver);
-
-    if (copy->rows == 1 && copy->to_device) {
-        CUDA_TRY(cuda, "cuMemcpyHtoDAsync", copy_in, copy->address, copy->host, copy->bytes,
-                 stream);
-        return SIDESTEP_OK;
-    }
-    if (copy->rows == 1) {
-        CUDA_TRY(cuda, "cuMemcpyDtoHAsync", copy_out, copy->host, copy->address, copy->bytes,
-                 stream);
-        return SIDESTEP_OK;
-    }
-    struct cuda_memcpy_2d rows = {.width = copy->bytes, .height = copy->rows};
-    if (copy->to_device) {
-        rows.src_type = CU_MEMORYTYPE_HOST;
-        rows.src_host = copy->host;
-        rows.src_pitch = copy->host_pitch;
-        rows.dst_type = CU_MEMORYTYPE_DEVICE;
-        rows.dst_device = copy->address;
-        rows.dst_pitch = copy->device_pitch;
-    } else {
-        rows.src_type = CU_MEMORYTYPE_DEVICE;
-        rows.src_device = copy->address;
-        rows.src_pitch = copy->device_pitch;
-        rows.dst_type = CU_MEMORYTYPE_HOST;
-        rows.dst_host = copy->host;
-        rows.dst_pitch = copy->host_pitch;
-    }
-    CUDA_TRY(cuda, "cuMemcpy2DAsync", copy_2d, &rows, stream);
-    return SIDESTEP_OK;
 }
 
 /* ---- contexts */
@@ -272,7 +147,8 @@ static enum sidestep_status cuda_enter(struct device_driver *driver, void *conte
     cu_result result = cuda->calls.exchange_capture_mode(&mode);
     if (result != CUDA_SUCCESS) {
         (void)cuda->calls.ctx_pop(&context);
-        return cuda_fail(&cuda->calls, result, "cuThreadExchangeStreamCaptureMode", HERE, err);
+        return device_cuda_fail(&cuda->calls, result, "cuThreadExchangeStreamCaptureMode", HERE,
+                                err);
     }
     *before = mode;
     return SIDESTEP_OK;
@@ -341,7 +217,7 @@ static enum sidestep_status cuda_stream_is_capturing(struct device_driver *drive
         result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || /* the default stream is drawn in */
         status != CU_STREAM_CAPTURE_STATUS_NONE;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
-        return cuda_fail(&cuda->calls, result, "cuStreamIsCapturing", HERE, err);
+        return device_cuda_fail(&cuda->calls, result, "cuStreamIsCapturing", HERE, err);
     return SIDESTEP_OK;
 }
 
@@ -396,22 +272,33 @@ static bool is_off(void)
     return wanted != NULL && strcmp(wanted, "0") == 0;
 }
 
-/* By name and version; through the driver's own table where the linker does not know it. */
-static void *find_symbol(void *library, const char *name)
+/* Through the driver's own table; NULL: it does not know the name, or not in the form that it had
+ * in ${version}, which is that of the prototype here. */
+static void *look_up(void *library, const char *name, int version)
 {
-    void *symbol = dlsym(library, name), *look_up = dlsym(library, "cuGetProcAddress_v2");
-    cu_result (*look_up_call)(const char *, void **, int, uint64_t, int *);
-    char plain[64];
+    void *symbol = NULL, *get = dlsym(library, "cuGetProcAddress_v2");
+    cu_result (*get_call)(const char *, void **, int, uint64_t, int *);
     int status;
 
-    if (symbol != NULL || look_up == NULL)
+    if (get == NULL)
+        return NULL;
+    memcpy(&get_call, &get, sizeof(get_call));
+    return get_call(name, &symbol, version, 0, &status) == CUDA_SUCCESS ? symbol : NULL;
+}
+
+/* By name and version; by the table where the linker does not know it. */
+static void *find_symbol(void *library, const char *name)
+{
+    void *symbol = dlsym(library, name);
+    char plain[64];
+
+    if (symbol != NULL)
         return symbol;
-    memcpy(&look_up_call, &look_up, sizeof(look_up_call));
     snprintf(plain, sizeof(plain), "%s", name);
     char *version = strstr(plain, "_v2");
     if (version != NULL)
         *version = '\0';
-    return look_up_call(plain, &symbol, 12000, 0, &status) == CUDA_SUCCESS ? symbol : NULL;
+    return look_up(library, plain, 12000);
 }
 
 /* The name of the first that is not there; NULL: all are. */
@@ -454,7 +341,7 @@ static const struct device_ops cuda_ops = {
     .event_free = cuda_event_free,
     .event_record = cuda_event_record,
     .event_await = cuda_event_await,
-    .copy = cuda_copy,
+    .copy = device_cuda_copy,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .numa_node = cuda_numa_node,
@@ -472,7 +359,7 @@ static enum sidestep_status check_library(void *library, struct cuda_calls *call
                     missing);
     cu_result result = calls->driver_get_version(&version);
     if (result != CUDA_SUCCESS)
-        return cuda_fail(calls, result, "cuDriverGetVersion", HERE, err);
+        return device_cuda_fail(calls, result, "cuDriverGetVersion", HERE, err);
     if (version < NEEDED_VERSION)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "the driver is of CUDA %d.%d, %d.%d is needed",
                     version / 1000, version % 1000 / 10, NEEDED_VERSION / 1000,
@@ -497,11 +384,14 @@ enum sidestep_status device_cuda_open(struct device_driver **driver, struct side
     }
     *cuda = (struct cuda){.driver = {.ops = &cuda_ops}, .library = library};
     enum sidestep_status status = check_library(library, &cuda->calls, err);
-    if (status != SIDESTEP_OK)
+    if (status != SIDESTEP_OK) {
         cuda_close(&cuda->driver);
-    else
-        *driver = &cuda->driver;
-    return status;
+        return status;
+    }
+    void *batch = look_up(library, "cuMemcpyBatchAsync", BATCH_VERSION);
+    memcpy(&cuda->copy_batch, &batch, sizeof(batch));
+    *driver = &cuda->driver;
+    return SIDESTEP_OK;
 }
 
 /* ---- for doctor */
@@ -524,7 +414,7 @@ void device_cuda_look(struct device_cuda_report *report)
         if (result == CUDA_SUCCESS)
             result = calls.device_get_count(&report->devices);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_NO_DEVICE)
-            (void)cuda_fail(&calls, result, "cuInit", HERE, &why);
+            (void)device_cuda_fail(&calls, result, "cuInit", HERE, &why);
         if (report->devices > 0)
             (void)calls.device_get_name(report->first, sizeof(report->first), 0);
     }

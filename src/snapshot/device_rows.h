@@ -7,13 +7,13 @@
 #define SNAPSHOT_DEVICE_ROWS_H
 
 #include "model/box.h"
-#include "snapshot/devices.h"
+#include "snapshot/device_batch.h"
 
-/* Submit the copies of bytes [begin, begin + bytes) of the chunk ${stored}, of which host[0] is the
- * first, from or to ${memory} on ${device}, which is entered. */
-enum sidestep_status device_rows_copy(struct devices *devices, int32_t device,
-                                      const struct box *stored, uint64_t begin, uint64_t bytes,
-                                      const struct box_memory *memory, uint8_t *host,
-                                      bool to_device, struct sidestep_error *err);
+/* Add the copies of bytes [begin, begin + bytes) of the chunk ${stored}, of which host[0] is the
+ * first, from or to ${memory} on the device of the batch. */
+enum sidestep_status device_rows_add(struct device_batch *batch, const struct box *stored,
+                                     uint64_t begin, uint64_t bytes,
+                                     const struct box_memory *memory, uint8_t *host,
+                                     struct sidestep_error *err);
 
 #endif

@@ -3,6 +3,7 @@
 #include "snapshot/devices.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -90,21 +91,37 @@ static enum sidestep_status check_extent(struct devices *devices, uint64_t addre
     return SIDESTEP_OK;
 }
 
-/* A driver that cannot be asked cannot say what an address is.  What the processor can read is host
- * memory; device memory has addresses that it cannot. */
-static enum sidestep_status guess(uint64_t address, const struct sidestep_error *why,
-                                  struct sidestep_error *err)
+/* Can the processor read it?  Device memory has addresses that it cannot. */
+static bool is_readable(uint64_t address)
 {
     char byte;
     struct iovec local = {&byte, 1};
     struct iovec remote = {(void *)(uintptr_t)address, 1}; /* NOLINT(performance-no-int-to-ptr) */
 
-    if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1)
+    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+/* A driver that cannot be asked cannot say what an address is.  What can be read is host memory. */
+static enum sidestep_status guess(uint64_t address, const struct sidestep_error *why,
+                                  struct sidestep_error *err)
+{
+    if (is_readable(address))
         return SIDESTEP_OK;
     if (err != NULL)
         *err = *why;
     error_wrap(err, "its memory is no host memory, and the driver cannot be asked");
     return (enum sidestep_status)why->status;
+}
+
+/* A driver that knows nothing of an address: host memory, or what was a device's and is gone, where
+ * a copy would end the program.  Some sandboxes do not let us look. */
+static enum sidestep_status check_host(uint64_t address, struct sidestep_error *err)
+{
+    if (!is_readable(address) && errno == EFAULT)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "its memory is neither the host's nor a device's: was it freed, or the memory "
+                    "of another process closed?");
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status devices_find(struct devices *devices, uint64_t address, uint64_t bytes,
@@ -122,7 +139,7 @@ enum sidestep_status devices_find(struct devices *devices, uint64_t address, uin
     if (devices->driver->ops->find(devices->driver, address, &range, &why) != SIDESTEP_OK)
         return guess(address, &why, err);
     if (range.device < 0)
-        return SIDESTEP_OK;
+        return check_host(address, err);
     if (range.device >= DEVICE_MAX)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "device %d is beyond the limit of %d", range.device,
                     DEVICE_MAX);

@@ -43,7 +43,8 @@ bool devices_look(struct devices *devices);
 void devices_close(struct devices *devices);
 
 /* Where ${bytes} at ${address} lie, as far as devices_look() knew: a device, or -1: in host memory.
- * EINVAL: part of it is not there, or on another device. */
+ * EINVAL: part of it is not there, or on another device; or the driver does not know it, and nobody
+ * can read it. */
 enum sidestep_status devices_find(struct devices *devices, uint64_t address, uint64_t bytes,
                                   int32_t *device, struct sidestep_error *err);
 /* Context and streams of ${device}, for the engine's life. */

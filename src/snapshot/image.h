@@ -42,7 +42,7 @@ struct image_item {
     uint32_t *crcs;         /* of each block */
     uint8_t first_bytes[8]; /* of the data, for the tail */
     bool away;              /* in a device's memory: offload.h brings it into the windows ... */
-    const uint8_t *aside;   /* ... but for what was put aside, in one piece, or NULL */
+    uint8_t *aside;         /* ... but for what was put aside, in one piece, or NULL */
     size_t planned;         /* its number in the plan */
     /* Of tensors, see known.h. */
     bool kept;            /* it comes first, with all others that are */

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -104,9 +105,22 @@ static enum sidestep_status look_at_item(struct offload *o, size_t k, struct sid
         return status;
     o->bytes += item->footer.data_bytes;
     o->lanes[o->item_lanes[k]].bytes += item->footer.data_bytes;
-    if (offload_is_late(o, k))
-        o->late_bytes += item->footer.data_bytes;
+    if (!offload_is_late(o, k))
+        return SIDESTEP_OK;
+    o->late_bytes += item->footer.data_bytes;
+    o->late[o->late_count++] =
+        (struct offload_late){.turn = item->entry->turn, .item = (uint32_t)k};
     return SIDESTEP_OK;
+}
+
+/* Those of one turn as the file has them, since that is how they are written. */
+static int compare_turns(const void *left, const void *right)
+{
+    const struct offload_late *a = left, *b = right;
+
+    if (a->turn != b->turn)
+        return a->turn < b->turn ? -1 : 1;
+    return a->item < b->item ? -1 : a->item > b->item;
 }
 
 /* ---- the program's streams */
@@ -190,10 +204,11 @@ enum sidestep_status offload_look(struct offload *o, struct image *image,
     o->image = image;
     o->bytes = o->late_bytes = 0;
     image->away = false;
-    o->lane_count = 0;
+    o->lane_count = o->late_count = 0;
     o->item_lanes = arena_new(&o->arena, image->count, sizeof(*o->item_lanes));
     o->lanes = arena_new(&o->arena, DEVICE_MAX, sizeof(*o->lanes));
-    if (o->item_lanes == NULL || o->lanes == NULL)
+    o->late = arena_new(&o->arena, image->tensor_count, sizeof(*o->late));
+    if (o->item_lanes == NULL || o->lanes == NULL || o->late == NULL)
         return offload_memory(err);
     (void)devices_look(o->devices);
     for (size_t k = 0; k < image->count; k++)
@@ -201,6 +216,7 @@ enum sidestep_status offload_look(struct offload *o, struct image *image,
     if (o->bytes == 0)
         return SIDESTEP_OK;
     image->away = true;
+    qsort(o->late, o->late_count, sizeof(*o->late), compare_turns);
     TRY(take_streams(o, streams, stream_count, err));
     return make_events(o, err);
 }
@@ -241,9 +257,28 @@ enum sidestep_status offload_meet(struct offload *o, struct sidestep_error *err)
     return SIDESTEP_OK;
 }
 
-/* Make ${stream} wait for chunk chunk_of(lane) of each lane. */
+/* Of lane ${l}: the chunk behind which all tensors up to ${turn} are copied; 0: it has none. */
+static uint32_t chunk_of_turn(const struct offload *o, size_t l, uint32_t turn)
+{
+    size_t low = 0, high = o->late_count;
+
+    if (o->pool == NULL)
+        return o->lanes[l].chunk_count;
+    while (low < high) { /* the first of a later turn */
+        size_t middle = low + (high - low) / 2;
+        if (o->late[middle].turn <= turn)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    while (low != 0 && o->item_lanes[o->late[low - 1].item] != (int16_t)l)
+        low--;
+    return low != 0 ? o->late[low - 1].chunk : o->lanes[l].early_count;
+}
+
+/* Make ${stream} wait for what is early, or for ${turn}: of each lane. */
 static enum sidestep_status wait_on_stream(struct offload *o, const struct sidestep_stream *stream,
-                                           bool early, struct sidestep_error *err)
+                                           const uint32_t *turn, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
     enum sidestep_status status = SIDESTEP_OK;
@@ -252,7 +287,7 @@ static enum sidestep_status wait_on_stream(struct offload *o, const struct sides
     TRY(devices_enter(o->devices, stream->device, &before, err));
     for (size_t i = 0; i < o->lane_count && status == SIDESTEP_OK; i++) {
         const struct offload_lane *lane = &o->lanes[i];
-        uint32_t chunk = early ? lane->early_count : lane->chunk_count;
+        uint32_t chunk = turn == NULL ? lane->early_count : chunk_of_turn(o, i, *turn);
         if (chunk != 0)
             status = driver->ops->stream_wait(driver, stream->stream, offload_event(o, lane, chunk),
                                               err);
@@ -264,7 +299,7 @@ static enum sidestep_status wait_on_stream(struct offload *o, const struct sides
 enum sidestep_status offload_fence_early(struct offload *o, struct sidestep_error *err)
 {
     for (size_t i = 0; i < o->stream_count; i++)
-        TRY(wait_on_stream(o, &o->streams[i], true, err));
+        TRY(wait_on_stream(o, &o->streams[i], NULL, err));
     return SIDESTEP_OK;
 }
 
@@ -318,16 +353,18 @@ bool offload_is_submitted(struct offload *o, unsigned ms)
 }
 
 /* The caller waits instead of a stream. */
-static enum sidestep_status await_all(struct offload *o, struct sidestep_error *err)
+static enum sidestep_status await_turn(struct offload *o, uint32_t turn, struct sidestep_error *err)
 {
-    for (size_t i = 0; i < o->lane_count; i++)
-        if (o->lanes[i].chunk_count != 0)
-            TRY(offload_await_chunk(o, &o->lanes[i], o->lanes[i].chunk_count, err));
+    for (size_t i = 0; i < o->lane_count; i++) {
+        uint32_t chunk = chunk_of_turn(o, i, turn);
+        if (chunk != 0)
+            TRY(offload_await_chunk(o, &o->lanes[i], chunk, err));
+    }
     return SIDESTEP_OK;
 }
 
 enum sidestep_status offload_fence(struct offload *o, const struct sidestep_stream *stream,
-                                   struct sidestep_error *err)
+                                   uint32_t turn, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
     bool capturing = false;
@@ -335,14 +372,14 @@ enum sidestep_status offload_fence(struct offload *o, const struct sidestep_stre
 
     if (stream->device < 0 || stream->device >= DEVICE_MAX ||
         o->devices->devices[stream->device].context == NULL)
-        return await_all(o, err);
+        return await_turn(o, turn, err);
     TRY(devices_enter(o->devices, stream->device, &before, err));
     enum sidestep_status status =
         driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
     devices_leave(o->devices, before);
     TRY(status);
     /* A captured wait would be one for an event of another time. */
-    return capturing ? await_all(o, err) : wait_on_stream(o, stream, false, err);
+    return capturing ? await_turn(o, turn, err) : wait_on_stream(o, stream, &turn, err);
 }
 
 void offload_settle(struct offload *o)

@@ -16,6 +16,9 @@
  *  3. A stream can wait only for an event that was recorded: so a fence is set when the last copy
  *     has been submitted, for which its caller waits.  With a place for every window that was in
  *     the call; else copies are submitted as windows get their places.
+ *     Late tensors have turns, and those of earlier ones are copied first: so a fence may be one
+ * for a part of them.  Where windows share the pool, they are copied as the file has them, and a
+ *     fence is for all.
  *  4. A window is staged when its copies are done, which events behind every CHUNK tell.
  *  5. What is not late is put aside where windows share the pool, since it could not wait for its
  *     window's turn: tensors in host memory, too.
@@ -31,6 +34,13 @@
 #include "snapshot/image.h"
 
 #define OFFLOAD_MAX_STREAMS 64u
+
+/* A tensor that is late, in the order in which they are copied. */
+struct offload_late {
+    uint32_t turn;  /* as the program said (struct sidestep_tensor) */
+    uint32_t item;  /* of the image */
+    uint32_t chunk; /* of its lane: with its last byte */
+};
 
 /* One device in a save. */
 struct offload_lane {
@@ -54,6 +64,8 @@ struct offload {
     int16_t *item_lanes; /* per item: its lane; -1: host memory */
     struct offload_lane *lanes;
     size_t lane_count;
+    struct offload_late *late;
+    size_t late_count;
     struct sidestep_stream streams[OFFLOAD_MAX_STREAMS]; /* the program's */
     size_t stream_count;
     uint32_t *stream_events; /* per stream: its event on its lane */
@@ -96,10 +108,10 @@ enum sidestep_status offload_stage(struct offload *offload, size_t i, uint8_t *b
                                    struct sidestep_error *err);
 /* Has every copy been submitted by now?  Waits for at most ${ms}. */
 bool offload_is_submitted(struct offload *offload, unsigned ms);
-/* What is submitted to ${stream} from now on waits for all copies, which have been submitted; or
- * the caller does, where a stream cannot. */
+/* What is submitted to ${stream} from now on waits for the copies of all tensors up to ${turn},
+ * which have been submitted; or the caller does, where a stream cannot. */
 enum sidestep_status offload_fence(struct offload *offload, const struct sidestep_stream *stream,
-                                   struct sidestep_error *err);
+                                   uint32_t turn, struct sidestep_error *err);
 /* Only where SIDESTEP_FENCE_DEBUG says so (promise_ms): before offload_begin...(), what is late is
  * read; the caller waits for that, and for the program's streams. */
 enum sidestep_status offload_note_promised(struct offload *offload, struct sidestep_error *err);

@@ -9,27 +9,59 @@
 
 #define ASIDE_ALIGN ((uint64_t)64)
 
-enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,
-                                         uint8_t *host, struct sidestep_error *err)
+static void begin_batch(struct offload *o, const struct offload_lane *lane,
+                        struct device_batch *batch)
 {
-    const struct image_item *item = &o->image->items[k];
-    struct box_memory memory = state_entry_memory(item->entry);
-    enum sidestep_status status =
-        device_rows_copy(o->devices, o->lanes[o->item_lanes[k]].device, &item->footer.box, begin,
-                         end - begin, &memory, host, false, err);
+    device_batch_begin(batch, o->devices, lane->device, false);
+}
 
+/* What a batch was refused for. */
+static enum sidestep_status tell_tensor(struct offload *o, const struct device_batch *batch,
+                                        enum sidestep_status status, struct sidestep_error *err)
+{
     if (status != SIDESTEP_OK)
-        error_wrap(err, "copy tensor '%s' from device %d", item->footer.name,
-                   o->lanes[o->item_lanes[k]].device);
+        error_wrap(err, "copy tensor '%s' from device %d",
+                   o->image->items[batch->failed].footer.name, batch->device);
     return status;
 }
 
-/* An event behind all that was submitted to the lane, which is entered. */
+static enum sidestep_status submit_batch(struct offload *o, struct device_batch *batch,
+                                         struct sidestep_error *err)
+{
+    return tell_tensor(o, batch, device_batch_submit(batch, err), err);
+}
+
+/* Bytes [begin, end) of the data of item ${k} to ${host}, with others of its lane. */
+static enum sidestep_status add_part(struct offload *o, struct device_batch *batch, size_t k,
+                                     uint64_t begin, uint64_t end, uint8_t *host,
+                                     struct sidestep_error *err)
+{
+    const struct image_item *item = &o->image->items[k];
+    struct box_memory memory = state_entry_memory(item->entry);
+
+    batch->tag = k;
+    return tell_tensor(
+        o, batch, device_rows_add(batch, &item->footer.box, begin, end - begin, &memory, host, err),
+        err);
+}
+
+enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,
+                                         uint8_t *host, struct sidestep_error *err)
+{
+    struct device_batch batch;
+
+    begin_batch(o, &o->lanes[o->item_lanes[k]], &batch);
+    TRY(add_part(o, &batch, k, begin, end, host, err));
+    return submit_batch(o, &batch, err);
+}
+
+/* An event behind all that was added for the lane, which is entered. */
 static enum sidestep_status end_chunk(struct offload *o, struct offload_lane *lane,
-                                      struct sidestep_error *err)
+                                      struct device_batch *batch, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
 
+    TRY(submit_batch(o, batch, err));
     TRY(driver->ops->event_record(driver, offload_event(o, lane, lane->chunk_count + 1),
                                   o->devices->devices[lane->device].out, err));
     lane->chunk_count++;
@@ -63,7 +95,8 @@ static void note_windows(struct offload *o, struct offload_lane *lane, uint64_t 
         lane->chunks[i] = lane->chunk_count + 1;
 }
 
-static enum sidestep_status submit_item(struct offload *o, size_t k, struct sidestep_error *err)
+static enum sidestep_status submit_item(struct offload *o, size_t k, struct device_batch *batch,
+                                        struct sidestep_error *err)
 {
     const struct footer_item *f = &o->image->items[k].footer;
     struct offload_lane *lane = &o->lanes[o->item_lanes[k]];
@@ -71,12 +104,38 @@ static enum sidestep_status submit_item(struct offload *o, size_t k, struct side
 
     for (uint64_t at = 0; at < f->data_bytes;) {
         uint64_t end = min_u64(f->data_bytes, at + OFFLOAD_CHUNK_BYTES - lane->since);
-        TRY(offload_submit_part(o, k, at, end, o->pool + data + at, err));
+        TRY(add_part(o, batch, k, at, end, o->pool + data + at, err));
         note_windows(o, lane, data + at, data + end);
         lane->since += end - at;
         at = end;
         if (lane->since == OFFLOAD_CHUNK_BYTES)
-            TRY(end_chunk(o, lane, err));
+            TRY(end_chunk(o, lane, batch, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* Its early ones, in the order of the file: that is how they are written. */
+static enum sidestep_status submit_early(struct offload *o, size_t l, struct device_batch *batch,
+                                         struct sidestep_error *err)
+{
+    for (size_t k = 0; k < o->image->tensor_count; k++)
+        if (o->item_lanes[k] == (int16_t)l && !offload_is_late(o, k))
+            TRY(submit_item(o, k, batch, err));
+    return SIDESTEP_OK;
+}
+
+/* Its late ones, by their turns. */
+static enum sidestep_status submit_late(struct offload *o, size_t l, struct device_batch *batch,
+                                        struct sidestep_error *err)
+{
+    const struct offload_lane *lane = &o->lanes[l];
+
+    for (size_t i = 0; i < o->late_count; i++) {
+        struct offload_late *late = &o->late[i];
+        if (o->item_lanes[late->item] != (int16_t)l)
+            continue;
+        TRY(submit_item(o, late->item, batch, err));
+        late->chunk = lane->chunk_count + (lane->since != 0);
     }
     return SIDESTEP_OK;
 }
@@ -86,15 +145,15 @@ static enum sidestep_status submit_lane(struct offload *o, size_t l, bool late,
                                         struct sidestep_error *err)
 {
     struct offload_lane *lane = &o->lanes[l];
-    enum sidestep_status status = SIDESTEP_OK;
+    struct device_batch batch;
     int before;
 
+    begin_batch(o, lane, &batch);
     TRY(devices_enter(o->devices, lane->device, &before, err));
-    for (size_t k = 0; k < o->image->tensor_count && status == SIDESTEP_OK; k++)
-        if (o->item_lanes[k] == (int16_t)l && offload_is_late(o, k) == late)
-            status = submit_item(o, k, err);
+    enum sidestep_status status =
+        late ? submit_late(o, l, &batch, err) : submit_early(o, l, &batch, err);
     if (status == SIDESTEP_OK && lane->since != 0)
-        status = end_chunk(o, lane, err);
+        status = end_chunk(o, lane, &batch, err);
     if (!late)
         lane->early_count = lane->chunk_count;
     devices_leave(o->devices, before);
@@ -143,21 +202,40 @@ uint64_t offload_aside_bytes(const struct offload *o)
     return bytes;
 }
 
-static enum sidestep_status put_aside(struct offload *o, size_t k, uint8_t *to,
-                                      struct sidestep_error *err)
+/* Places for what goes aside, from ${aside} on; and what lies in host memory is put there. */
+static enum sidestep_status give_places(struct offload *o, uint8_t *aside,
+                                        struct sidestep_error *err)
 {
-    struct image_item *item = &o->image->items[k];
-    uint64_t bytes = item->footer.data_bytes;
-    int before;
+    for (size_t k = 0; k < o->image->tensor_count; k++) {
+        struct image_item *item = &o->image->items[k];
+        if (!goes_aside(o, k))
+            continue;
+        item->aside = aside;
+        if (o->item_lanes[k] < 0)
+            TRY(image_copy_data(o->image, k, 0, item->footer.data_bytes, aside, err));
+        aside += round_up(item->footer.data_bytes, ASIDE_ALIGN);
+    }
+    return SIDESTEP_OK;
+}
 
-    item->aside = to;
-    if (o->item_lanes[k] < 0)
-        return image_copy_data(o->image, k, 0, bytes, to, err);
-    TRY(devices_enter(o->devices, o->lanes[o->item_lanes[k]].device, &before, err));
-    enum sidestep_status status = offload_submit_part(o, k, 0, bytes, to, err);
-    devices_leave(o->devices, before);
-    o->lanes[o->item_lanes[k]].since += bytes;
-    return status;
+/* What goes aside of one lane, which is entered. */
+static enum sidestep_status put_aside(struct offload *o, size_t l, struct sidestep_error *err)
+{
+    struct offload_lane *lane = &o->lanes[l];
+    struct device_batch batch;
+
+    begin_batch(o, lane, &batch);
+    for (size_t k = 0; k < o->image->tensor_count; k++) {
+        const struct image_item *item = &o->image->items[k];
+        if (o->item_lanes[k] != (int16_t)l || !goes_aside(o, k))
+            continue;
+        TRY(add_part(o, &batch, k, 0, item->footer.data_bytes, item->aside, err));
+        lane->since += item->footer.data_bytes;
+    }
+    if (lane->since != 0)
+        TRY(end_chunk(o, lane, &batch, err));
+    lane->early_count = lane->chunk_count;
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status offload_begin_shared(struct offload *o, uint8_t *aside,
@@ -170,20 +248,12 @@ enum sidestep_status offload_begin_shared(struct offload *o, uint8_t *aside,
     if (aside == NULL)
         return SIDESTEP_OK;
     atomic_store(&o->aside_ready, false);
-    for (size_t k = 0; k < o->image->tensor_count; k++)
-        if (goes_aside(o, k)) {
-            TRY(put_aside(o, k, aside, err));
-            aside += round_up(o->image->items[k].footer.data_bytes, ASIDE_ALIGN);
-        }
+    TRY(give_places(o, aside, err));
     for (size_t l = 0; l < o->lane_count; l++) {
-        struct offload_lane *lane = &o->lanes[l];
-        if (lane->since == 0)
-            continue;
-        TRY(devices_enter(o->devices, lane->device, &before, err));
-        enum sidestep_status status = end_chunk(o, lane, err);
+        TRY(devices_enter(o->devices, o->lanes[l].device, &before, err));
+        enum sidestep_status status = put_aside(o, l, err);
         devices_leave(o->devices, before);
         TRY(status);
-        lane->early_count = lane->chunk_count;
     }
     return offload_fence_early(o, err);
 }
@@ -200,8 +270,9 @@ enum sidestep_status offload_await_aside(struct offload *o, struct sidestep_erro
 }
 
 /* The part of window ${i} that has not been put aside, of one lane, which is entered. */
-static enum sidestep_status submit_window(struct offload *o, size_t l, size_t i, uint8_t *buffer,
-                                          uint64_t *bytes, struct sidestep_error *err)
+static enum sidestep_status add_window(struct offload *o, size_t l, size_t i, uint8_t *buffer,
+                                       struct device_batch *batch, uint64_t *bytes,
+                                       struct sidestep_error *err)
 {
     const struct image_window *w = &o->image->windows[i];
 
@@ -214,7 +285,7 @@ static enum sidestep_status submit_window(struct offload *o, size_t l, size_t i,
         if (begin == end)
             continue;
         uint64_t at = item->footer.offset + item->footer.data_offset + begin - w->offset;
-        TRY(offload_submit_part(o, k, begin, end, buffer + at, err));
+        TRY(add_part(o, batch, k, begin, end, buffer + at, err));
         *bytes += end - begin;
     }
     return SIDESTEP_OK;
@@ -226,14 +297,18 @@ static enum sidestep_status submit_window_of_lane(struct offload *o, size_t l, s
                                                   struct sidestep_error *err)
 {
     struct offload_lane *lane = &o->lanes[l];
+    struct device_batch batch;
     uint64_t bytes = 0;
     int before;
 
+    begin_batch(o, lane, &batch);
     TRY(devices_enter(o->devices, lane->device, &before, err));
-    enum sidestep_status status = submit_window(o, l, i, buffer, &bytes, err);
+    enum sidestep_status status = add_window(o, l, i, buffer, &batch, &bytes, err);
+    if (status == SIDESTEP_OK)
+        status = submit_batch(o, &batch, err);
     if (status == SIDESTEP_OK && bytes != 0) {
         pthread_mutex_lock(&o->shared.lock);
-        status = end_chunk(o, lane, err);
+        status = end_chunk(o, lane, &batch, err);
         *chunk = lane->chunk_count;
         pthread_mutex_unlock(&o->shared.lock);
     }

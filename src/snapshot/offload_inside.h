@@ -3,6 +3,7 @@
 #ifndef SNAPSHOT_OFFLOAD_INSIDE_H
 #define SNAPSHOT_OFFLOAD_INSIDE_H
 
+#include "snapshot/device_batch.h"
 #include "snapshot/offload.h"
 
 /* So much is submitted before the next event tells how far the device is: small enough for hashing
@@ -22,7 +23,8 @@ enum sidestep_status offload_meet(struct offload *o, struct sidestep_error *err)
 enum sidestep_status offload_fence_early(struct offload *o, struct sidestep_error *err);
 enum sidestep_status offload_await_chunk(struct offload *o, struct offload_lane *lane,
                                          uint32_t chunk, struct sidestep_error *err);
-/* Bytes [begin, end) of the data of item ${k} to ${host}, on its lane, which is entered. */
+/* Submit copies of bytes [begin, end) of the data of item ${k} to ${host}; its device is entered.
+ */
 enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,
                                          uint8_t *host, struct sidestep_error *err);
 void offload_set_submitted(struct offload *o);

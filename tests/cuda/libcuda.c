@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libcuda.c -- see standin.h: the calls of the driver that the library makes, over host memory.
+ * libcuda.c -- see standin.h: the calls of the driver that the library makes, over host memory;
+ * those that copy are in libcuda_copy.c.
  * What they return, and what they need (a context that is current, handles of that context, host
  * memory that is pinned for a copy not to wait), is as the driver's manual has it.
  */
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "standin_inside.h"
 
@@ -16,13 +16,9 @@ static __thread int stack[MAX_DEPTH]; /* 1 + the device of each context */
 static __thread int depth;
 static __thread int capture_mode; /* 0: global */
 
-#define PAGE_BYTES 4096
 #define RELAXED 2
-#define MEMORY_HOST 1
-#define MEMORY_DEVICE 2
 
-/* Locked.  What this call has to return at once, or OK. */
-static int begin_call(const char *name)
+int begin_call(const char *name)
 {
     if (the.lost)
         return LAUNCH_FAILED;
@@ -36,31 +32,14 @@ static int begin_call(const char *name)
     return the.fail_code;
 }
 
-/* Not locked, since another thread may have held the lock at the fork. */
-static int begin_forked_call(const char *name)
+int begin_forked_call(const char *name)
 {
     if (strncmp(name, "cuPointer", 9) != 0)
         the.forked_calls++;
     return NOT_INITIALIZED;
 }
 
-/* A function of the driver: locks, fails if it is to, and has ${result} for what it returns. */
-#define CALL(name, parameters, ...)                                                                \
-    EXPORT int name parameters;                                                                    \
-    int name parameters                                                                            \
-    {                                                                                              \
-        if (is_forked())                                                                           \
-            return begin_forked_call(#name);                                                       \
-        pthread_mutex_lock(&the.lock);                                                             \
-        int result = begin_call(#name);                                                            \
-        if (result == OK)                                                                          \
-            __VA_ARGS__                                                                            \
-        pthread_mutex_unlock(&the.lock);                                                           \
-        return result;                                                                             \
-    }
-
-/* The device of the current context; -1, and blamed: there is none. */
-static int current(void)
+int current(void)
 {
     if (depth == 0) {
         blame("a call needs a context, and none is current");
@@ -279,113 +258,6 @@ int cuMemHostUnregister(void *memory)
     pthread_mutex_unlock(&the.lock);
     return result;
 }
-
-/* ---- copies */
-
-/* A driver goes on writing to the pages that it was given: are they still the program's? */
-static bool has_pages(const uint8_t *begin, size_t bytes)
-{
-    uintptr_t first = (uintptr_t)begin / PAGE_BYTES * PAGE_BYTES;
-    unsigned char there[64];
-
-    for (uintptr_t at = first; at < (uintptr_t)begin + bytes; at += PAGE_BYTES * sizeof(there)) {
-        size_t length = (uintptr_t)begin + bytes - at;
-        if (length > PAGE_BYTES * sizeof(there))
-            length = PAGE_BYTES * sizeof(there);
-        if (mincore((void *)at, length, there) != 0)
-            return false;
-        for (size_t i = 0; i < (length + PAGE_BYTES - 1) / PAGE_BYTES; i++)
-            if ((there[i] & 1) == 0)
-                return false;
-    }
-    return true;
-}
-
-struct copy_2d {
-    size_t src_x, src_y;
-    int src_type;
-    const void *src_host;
-    uint64_t src_device;
-    void *src_array;
-    size_t src_pitch;
-    size_t dst_x, dst_y;
-    int dst_type;
-    void *dst_host;
-    uint64_t dst_device;
-    void *dst_array;
-    size_t dst_pitch;
-    size_t width, height;
-};
-
-static int copy(const struct operation *o, void *handle)
-{
-    int device = current();
-    struct stream *stream = device >= 0 ? stream_of(device, handle) : NULL;
-    size_t host_bytes = (o->rows - 1) * o->host_pitch + o->bytes;
-    bool partly;
-
-    if (device < 0)
-        return INVALID_CONTEXT;
-    if (stream == NULL || stream->device != device) {
-        blame("a copy on a stream of another context");
-        return INVALID_HANDLE;
-    }
-    if (memory_at(o->device_address, (o->rows - 1) * o->device_pitch + o->bytes) == NULL)
-        return INVALID_VALUE;
-    if (o->rows > 1 && (o->host_pitch < o->bytes || o->device_pitch < o->bytes))
-        return INVALID_VALUE;
-    bool pinned = is_pinned(o->host, host_bytes, &partly);
-    if (!pinned && partly) {
-        blame("a copy across the end of pinned memory");
-        return INVALID_VALUE;
-    }
-    if (stream->capturing)
-        return CAPTURE_ISOLATION;
-    if (pinned && !has_pages(o->host, host_bytes))
-        blame("pages of pinned memory were given back");
-    submit(stream, o);
-    if (!pinned)
-        drain(stream);
-    return OK;
-}
-
-static uint8_t *address_of(uint64_t pointer)
-{
-    return (uint8_t *)(uintptr_t)pointer;
-}
-
-CALL(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, void *stream), {
-    result = copy(&(struct operation){.kind = COPY,
-                                      .host = to,
-                                      .device_address = address_of(from),
-                                      .bytes = bytes,
-                                      .rows = 1},
-                  stream);
-})
-
-CALL(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream), {
-    result = copy(&(struct operation){.kind = COPY,
-                                      .host = (uint8_t *)(uintptr_t)from,
-                                      .device_address = address_of(to),
-                                      .bytes = bytes,
-                                      .rows = 1,
-                                      .to_device = true},
-                  stream);
-})
-
-CALL(cuMemcpy2DAsync_v2, (const struct copy_2d *c, void *stream), {
-    bool to_device = c->dst_type == MEMORY_DEVICE;
-    struct operation o = {.kind = COPY, .to_device = to_device, .bytes = c->width};
-    o.rows = c->height;
-    o.host = to_device ? (uint8_t *)(uintptr_t)c->src_host : c->dst_host;
-    o.host_pitch = to_device ? c->src_pitch : c->dst_pitch;
-    o.device_address = address_of(to_device ? c->dst_device : c->src_device);
-    o.device_pitch = to_device ? c->dst_pitch : c->src_pitch;
-    if (c->src_x + c->src_y + c->dst_x + c->dst_y != 0 || c->src_type + c->dst_type != 3)
-        result = INVALID_VALUE;
-    else
-        result = copy(&o, stream);
-})
 
 /* ---- streams */
 

@@ -144,6 +144,9 @@ static void do_operation(const struct operation *o)
     bool lost = the.lost;
     while (o->kind == WAIT && !the.lost && o->event->reached < o->turn)
         pthread_cond_wait(&the.changed, &the.lock);
+    while (o->kind == COPY && !the.lost && the.hold_bytes != 0 &&
+           the.copied_bytes >= the.hold_bytes)
+        pthread_cond_wait(&the.changed, &the.lock);
     pthread_mutex_unlock(&the.lock);
     if (us != 0)
         (void)nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
@@ -480,6 +483,22 @@ static uint64_t copied_bytes(void)
     return bytes;
 }
 
+static unsigned long copy_calls(void)
+{
+    pthread_mutex_lock(&the.lock);
+    unsigned long calls = the.copy_calls;
+    pthread_mutex_unlock(&the.lock);
+    return calls;
+}
+
+static void hold_copies(uint64_t bytes)
+{
+    pthread_mutex_lock(&the.lock);
+    the.hold_bytes = bytes;
+    pthread_cond_broadcast(&the.changed);
+    pthread_mutex_unlock(&the.lock);
+}
+
 static const char *problem(void)
 {
     return the.problem;
@@ -537,6 +556,8 @@ EXPORT const struct standin *standin_get(void)
         .lose = lose,
         .slow = slow,
         .limit_pinned = limit_pinned,
+        .copy_calls = copy_calls,
+        .hold_copies = hold_copies,
         .problem = problem,
         .forgive = forgive,
         .left = left,

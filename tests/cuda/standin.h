@@ -68,6 +68,11 @@ struct standin {
     /* Before each operation streams sleep for up to ${us}, at random. */
     void (*slow)(unsigned us);
     void (*limit_pinned)(size_t bytes);
+    /* Calls of the driver that copy; one of a batch counts once. */
+    unsigned long (*copy_calls)(void);
+    /* From when so many bytes were copied on, copies stand still; 0: never, and those that do go
+     * on. */
+    void (*hold_copies)(uint64_t bytes);
     /* The first misuse, as a sentence, or NULL. */
     const char *(*problem)(void);
     void (*forgive)(void); /* and look for the next */

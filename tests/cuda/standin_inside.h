@@ -100,7 +100,8 @@ struct state {
     unsigned slow_us;
     int version;
     const char *name;
-    uint64_t copied_bytes;
+    uint64_t copied_bytes, hold_bytes;
+    unsigned long copy_calls;
     uint32_t seed;
     int captures;
     bool spoiled;
@@ -125,5 +126,31 @@ void end_stream(struct stream *stream); /* not locked */
 /* Is there a copy that is not done yet and touches this memory, of a device or of the host?
  * ${startable}: only those that wait for no event any more. */
 bool is_in_use(const uint8_t *begin, size_t bytes, bool startable);
+
+#define PAGE_BYTES 4096
+#define MEMORY_HOST 1
+#define MEMORY_DEVICE 2
+
+/* Locked.  What this call has to return at once, or OK. */
+int begin_call(const char *name);
+/* Not locked, since another thread may have held the lock at the fork. */
+int begin_forked_call(const char *name);
+/* The device of the current context; -1, and blamed: there is none. */
+int current(void);
+
+/* A function of the driver: locks, fails if it is to, and has ${result} for what it returns. */
+#define CALL(name, parameters, ...)                                                                \
+    EXPORT int name parameters;                                                                    \
+    int name parameters                                                                            \
+    {                                                                                              \
+        if (is_forked())                                                                           \
+            return begin_forked_call(#name);                                                       \
+        pthread_mutex_lock(&the.lock);                                                             \
+        int result = begin_call(#name);                                                            \
+        if (result == OK)                                                                          \
+            __VA_ARGS__                                                                            \
+        pthread_mutex_unlock(&the.lock);                                                           \
+        return result;                                                                             \
+    }
 
 #endif

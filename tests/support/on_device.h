@@ -34,7 +34,7 @@ struct on_device {
     int device; /* -1: host memory */
     uint64_t *words;
     int64_t rows, columns, pitch;
-    uint32_t flags;
+    uint32_t flags, turn;
     struct kernel_fill {
         const struct on_device *tensor;
         uint64_t tensor_number, epoch;
@@ -190,6 +190,7 @@ static inline struct sidestep_state_dict *new_state(struct on_device *tensors)
         tensor.strides = strides;
         tensor.data = t->words;
         tensor.flags = t->flags;
+        tensor.turn = t->turn;
         assert_int_equal(sidestep_state_dict_add_tensor(state, &tensor, NULL), SIDESTEP_OK);
     }
     return state;
@@ -232,6 +233,13 @@ static inline enum sidestep_status fence(int device)
     struct sidestep_stream stream = {.device = device, .stream = job.streams[device]};
 
     return sidestep_fence(job.save, &stream, &job.err);
+}
+
+static inline enum sidestep_status fence_until(int device, void *on, uint32_t turn)
+{
+    struct sidestep_stream stream = {.device = device, .stream = on};
+
+    return sidestep_fence_until(job.save, &stream, turn, &job.err);
 }
 
 static inline enum sidestep_status finish(void)

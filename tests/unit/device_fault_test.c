@@ -199,9 +199,43 @@ static void memory_that_is_too_small_is_refused(void **state)
     words = cuda->reserve(0, 1 << 20, 1 << 19); /* addresses, the second half without memory */
     expect_refused(words, (1 << 20) / 8, "freed, or resized");
     cuda->free(words);
+    words = cuda->reserve(0, 1 << 20, 0);
+    expect_refused(words, 1, "neither the host's nor a device's");
+    cuda->free(words);
     add(0, 65536, 0);
     expect_ok(save_once());
     expect_epoch(1);
+    end();
+}
+
+/* What a driver says of memory that another process has exported is what it says of any other: the
+ * device, and the mapping here.  The other process writes to it, and ends. */
+static void memory_of_another_process_is_copied_too(void **state)
+{
+    (void)state;
+    int status;
+
+    begin();
+    for (int i = 0; i < 2; i++)
+        add(0, 3 * MIB, i == 0 ? SIDESTEP_TENSOR_FENCED : 0);
+    for (uint64_t epoch = 5; epoch < 7; epoch++) {
+        uint64_t *views[] = {cuda->view(job.tensors[0].words), cuda->view(job.tensors[1].words)};
+        pid_t other = fork();
+        assert_true(other >= 0);
+        if (other == 0) {
+            for (size_t i = 0; i < 2; i++)
+                fill_words(views[i], &job.tensors[i], i, epoch);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(other, &status, 0), other);
+        assert_int_equal(status, 0);
+        expect_ok(start());
+        expect_ok(fence(0));
+        fill(9);
+        expect_ok(finish());
+        expect_epoch(epoch);
+        cuda->synchronize(0, job.streams[0]);
+    }
     end();
 }
 
@@ -417,6 +451,7 @@ int main(void)
         cmocka_unit_test(memory_may_be_short),
         cmocka_unit_test(what_a_driver_refuses_is_told),
         cmocka_unit_test(memory_that_is_too_small_is_refused),
+        cmocka_unit_test(memory_of_another_process_is_copied_too),
         cmocka_unit_test(a_context_is_never_made),
         cmocka_unit_test(bad_streams_are_refused),
         cmocka_unit_test(managed_memory_is_that_of_a_device),

@@ -179,6 +179,8 @@ static void bad_tensors_are_refused(void **test)
         {TENSOR(.name = "w", .ndim = 1), .words = "'w': the shape is NULL"},
         {TENSOR(.name = "w", .flags = 64), .words = "does not know the flags 0x40",
          .status = SIDESTEP_EUNSUPPORTED},
+        {TENSOR(.name = "w", .reserved = 1), .words = "'w': reserved is 1",
+         .status = SIDESTEP_EUNSUPPORTED},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(-3)), .words = "'w': shape[0] is -3"},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(4), .offsets = DIMS(2), .lengths = DIMS(3)),
          .words = "'w': in dimension 0, 3 elements at offset 2 lie outside 4"},

@@ -211,6 +211,38 @@ def test_strides_dtypes_and_empty_tensors(tmp_path):
     assert_saved(tmp_path / "it", wanted)
 
 
+@pytest.mark.parametrize("sizes", [[1024], [1024, 1000, 3, 1]])
+def test_many_small_tensors(tmp_path, fenced, sizes):
+    """Rows of one copy, and batches."""
+    flat = torch.zeros(1000 * 1024, device="cuda")
+    values = {f"t{i:04}": flat[i * 1024 :][: sizes[i % len(sizes)]] for i in range(1000)}
+    for number in range(3):
+        flat.copy_(torch.arange(flat.numel(), device="cuda")).mul_(number + 1)
+        wanted = copies(values)
+        handle = sidestep.async_save(values, checkpoint_id=tmp_path / "it", no_dist=True)
+        flat.fill_(-1)
+        handle.result()
+        assert_saved(tmp_path / "it", wanted)
+
+
+def save_what_another_process_has(tensor, path):
+    """In a process of its own, whose only context is that of the mapping."""
+    sidestep.save({"theirs": tensor}, checkpoint_id=path, no_dist=True)
+
+
+def test_memory_of_another_process(tmp_path):
+    tensor = torch.randn(3 * MIB, device="cuda")
+    torch.cuda.synchronize()
+    context = torch.multiprocessing.get_context("spawn")
+    other = context.Process(
+        target=save_what_another_process_has, args=(tensor, tmp_path / "it"), daemon=True
+    )
+    other.start()
+    other.join()
+    assert other.exitcode == 0
+    assert_saved(tmp_path / "it", {"theirs": tensor.cpu()})
+
+
 def test_load_to_the_device(tmp_path):
     values = {
         "a": torch.randn(3000, 2000, device="cuda"),

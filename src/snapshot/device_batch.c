@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_batch.c -- see device_batch.h. */
+#include "snapshot/device_batch.h"
+
+#include "base/fault.h"
+
+/* So many copies are worth asking whether they lie in one allocation. */
+#define JOIN_MIN 4u
+
+void device_batch_begin(struct device_batch *batch, struct devices *devices, int32_t device,
+                        bool to_device)
+{
+    batch->devices = devices;
+    batch->device = device;
+    batch->to_device = to_device;
+    batch->tag = batch->failed = batch->count = 0;
+}
+
+enum sidestep_status device_batch_add(struct device_batch *batch, const struct device_copy *copy,
+                                      struct sidestep_error *err)
+{
+    if (batch->count == DEVICE_COPIES)
+        TRY(device_batch_submit(batch, err));
+    batch->failed = batch->tag;
+    if (fault_hit("device.copy"))
+        return FAIL(err, SIDESTEP_EDEVICE, "a fault point");
+    batch->tags[batch->count] = batch->tag;
+    batch->copies[batch->count] = *copy;
+    batch->copies[batch->count].pinned = devices_reach(batch->devices, copy->host) != UINT64_MAX;
+    batch->count++;
+    return SIDESTEP_OK;
+}
+
+/* From ${a} to ${b}, as the distance of two rows; 0: it is none. */
+static uint64_t step_between(uint64_t a, uint64_t b, uint64_t bytes)
+{
+    return b >= a && b - a >= bytes && b - a <= DEVICE_MAX_PITCH ? b - a : 0;
+}
+
+/* How many copies from ${first} on could be rows of one? */
+static size_t count_rows(const struct device_batch *batch, size_t first, struct device_copy *rows)
+{
+    const struct device_copy *copies = batch->copies;
+    size_t i = first;
+
+    *rows = copies[first];
+    for (; i + 1 < batch->count && copies[i].rows == 1; i++) {
+        const struct device_copy *a = &copies[i], *b = &copies[i + 1];
+        uint64_t host = step_between((uintptr_t)a->host, (uintptr_t)b->host, a->bytes);
+        uint64_t device = step_between(a->address, b->address, a->bytes);
+        if (b->rows != 1 || b->bytes != a->bytes || host == 0 || device == 0 ||
+            (i != first && (host != rows->host_pitch || device != rows->device_pitch)))
+            break;
+        rows->host_pitch = host;
+        rows->device_pitch = device;
+    }
+    rows->rows = copies[first].rows == 1 ? i + 1 - first : copies[first].rows;
+    return i + 1 - first;
+}
+
+/* A driver copies no rows from one allocation to the next, and none across the end of what was
+ * pinned as one. */
+static bool are_together(const struct device_batch *batch, const struct device_copy *rows)
+{
+    struct device_driver *driver = batch->devices->driver;
+    struct device_range range;
+    uint64_t host_bytes = (rows->rows - 1) * rows->host_pitch + rows->bytes;
+    uint64_t device_bytes = (rows->rows - 1) * rows->device_pitch + rows->bytes;
+
+    return host_bytes <= devices_reach(batch->devices, rows->host) &&
+           driver->ops->find(driver, rows->address, &range, NULL) == SIDESTEP_OK &&
+           range.device == batch->device && range.end - rows->address >= device_bytes;
+}
+
+/* As few copies as can be; how many. */
+static size_t join(struct device_batch *batch)
+{
+    size_t joined = 0;
+
+    for (size_t i = 0; i < batch->count;) {
+        struct device_copy rows;
+        size_t count = count_rows(batch, i, &rows);
+        if (count >= JOIN_MIN && are_together(batch, &rows)) {
+            batch->joined[joined++] = rows;
+            i += count;
+        } else {
+            batch->joined[joined++] = batch->copies[i++];
+        }
+    }
+    return joined;
+}
+
+enum sidestep_status device_batch_submit(struct device_batch *batch, struct sidestep_error *err)
+{
+    struct device_driver *driver = batch->devices->driver;
+    const struct device *ours = &batch->devices->devices[batch->device];
+    void *stream = batch->to_device ? ours->in : ours->out;
+    size_t joined = join(batch), failed = 0;
+    enum sidestep_status status = SIDESTEP_EINVAL;
+
+    if (batch->count == 0)
+        return SIDESTEP_OK;
+    if (joined < batch->count)
+        status = driver->ops->copy(driver, batch->joined, joined, stream, &failed, NULL);
+    if (status != SIDESTEP_OK)
+        status = driver->ops->copy(driver, batch->copies, batch->count, stream, &failed, err);
+    if (status != SIDESTEP_OK)
+        batch->failed = batch->tags[failed];
+    batch->count = 0;
+    return status;
+}

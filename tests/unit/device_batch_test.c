@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_batch_test.c -- many small tensors on a device: few calls of the driver, of any age, and
+ * the right bytes and names whatever it refuses. */
+#include "support/on_device.h"
+
+#define COUNT 1000u
+#define MOST_WORDS 3072
+#define BATCH 128u /* copies in one call, see DEVICE_COPIES */
+#define OLD 12040  /* a driver that knows no batches */
+
+/* Tensors of ${words[i]} words, at ${addresses[i]}. */
+static struct many {
+    uint8_t *memory; /* one allocation, or NULL */
+    uint64_t *addresses[COUNT];
+    int64_t words[COUNT];
+} many;
+
+static uint64_t value_of(size_t tensor, size_t word, uint64_t epoch)
+{
+    return epoch << 48 ^ (uint64_t)tensor << 24 ^ word;
+}
+
+static void write_tensor(size_t i, uint64_t epoch)
+{
+    uint64_t values[MOST_WORDS];
+
+    assert_true(many.words[i] <= MOST_WORDS);
+    for (int64_t w = 0; w < many.words[i]; w++)
+        values[w] = value_of(i, (size_t)w, epoch);
+    cuda->write(many.addresses[i], values, (size_t)many.words[i] * sizeof(uint64_t));
+}
+
+/* All in one allocation, one behind the other. */
+static void allocate_one(const int64_t words[], size_t kinds)
+{
+    size_t at = 0;
+
+    many.memory = cuda->allocate(0, COUNT * MOST_WORDS * sizeof(uint64_t));
+    for (size_t i = 0; i < COUNT; i++) {
+        many.words[i] = words[i % kinds];
+        many.addresses[i] = (uint64_t *)(void *)(many.memory + at);
+        at += (size_t)many.words[i] * sizeof(uint64_t);
+    }
+}
+
+static void add_many(struct sidestep_state_dict *state, uint64_t *const addresses[])
+{
+    for (size_t i = 0; i < COUNT; i++) {
+        struct sidestep_tensor tensor = SIDESTEP_TENSOR_INIT;
+        char name[16];
+        snprintf(name, sizeof(name), "t%04zu", i);
+        tensor.name = name;
+        tensor.dtype = SIDESTEP_UINT64;
+        tensor.ndim = 1;
+        tensor.shape = &many.words[i];
+        tensor.data = addresses[i];
+        assert_int_equal(sidestep_state_dict_add_tensor(state, &tensor, NULL), SIDESTEP_OK);
+    }
+}
+
+/* One save; how many calls copied. */
+static enum sidestep_status save_many(uint64_t epoch, unsigned long *calls)
+{
+    struct sidestep_state_dict *state = NULL;
+    unsigned long before = cuda->copy_calls();
+
+    for (size_t i = 0; i < COUNT; i++)
+        write_tensor(i, epoch);
+    assert_int_equal(sidestep_state_dict_new(&state, NULL), SIDESTEP_OK);
+    add_many(state, many.addresses);
+    enum sidestep_status status = start_state(state);
+    sidestep_state_dict_free(&state);
+    if (status == SIDESTEP_OK)
+        status = finish();
+    *calls = cuda->copy_calls() - before;
+    return status;
+}
+
+static void expect_many(uint64_t epoch)
+{
+    struct sidestep_state_dict *state = NULL;
+    uint64_t *loaded[COUNT];
+    size_t wrong = 0;
+
+    for (size_t i = 0; i < COUNT; i++) {
+        loaded[i] = calloc((size_t)many.words[i], sizeof(uint64_t));
+        assert_non_null(loaded[i]);
+    }
+    assert_int_equal(sidestep_state_dict_new(&state, NULL), SIDESTEP_OK);
+    add_many(state, loaded);
+    expect_ok(sidestep_load(job.engine, job.path, state, NULL, NULL, &job.err));
+    sidestep_state_dict_free(&state);
+    for (size_t i = 0; i < COUNT; i++) {
+        for (int64_t w = 0; w < many.words[i]; w++)
+            wrong += loaded[i][w] != value_of(i, (size_t)w, epoch);
+        free(loaded[i]);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void end_many(void)
+{
+    expect_no_problem();
+    cuda->free(many.memory);
+    end();
+}
+
+static void begin_many(int version, uint64_t pool_bytes, const int64_t words[], size_t kinds)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.pool_bytes = pool_bytes;
+    begin_with(&options, 1);
+    if (version != 0)
+        cuda->describe(version, "Stand-in");
+    allocate_one(words, kinds);
+}
+
+static const int64_t same[] = {512};              /* 4 KiB */
+static const int64_t uneven[] = {512, 514, 7, 1}; /* no two neighbours are alike */
+
+/* At even distances they are rows of one copy, also where no batches are known. */
+static void tensors_of_one_size_are_copied_as_rows(void **state)
+{
+    (void)state;
+    for (int version = OLD; version <= 13000; version += 13000 - OLD) {
+        unsigned long calls;
+        begin_many(version, 0, same, 1);
+        for (uint64_t epoch = 1; epoch < 3; epoch++) {
+            expect_ok(save_many(epoch, &calls));
+            assert_in_range(calls, 1, COUNT / BATCH + 2);
+            expect_many(epoch);
+        }
+        end_many();
+    }
+}
+
+static void tensors_of_all_sizes_are_copied_in_batches(void **state)
+{
+    (void)state;
+    static const struct {
+        int version;
+        unsigned long least, most;
+    } cases[] = {{13000, 1, COUNT / BATCH + 2}, {12080, 1, COUNT / BATCH + 2}, {OLD, COUNT, COUNT}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        unsigned long calls;
+        begin_many(cases[i].version, 0, uneven, 4);
+        expect_ok(save_many(1, &calls));
+        assert_in_range(calls, cases[i].least, cases[i].most);
+        expect_many(1);
+        end_many();
+    }
+}
+
+/* 24 MB of them. */
+static void many_tensors_go_through_a_small_pool(void **state)
+{
+    (void)state;
+    static const int64_t large[] = {3072, 3072, 3071};
+    unsigned long calls;
+
+    begin_many(0, 16 * MIB, large, 3);
+    expect_ok(save_many(1, &calls));
+    assert_in_range(calls, COUNT / BATCH, COUNT / 2);
+    expect_many(1);
+    end_many();
+}
+
+/* Each an allocation of its own: nothing reaches from one to the next. */
+static void allocations_are_not_joined(void **state)
+{
+    (void)state;
+    unsigned long calls;
+
+    begin_many(OLD, 0, same, 1);
+    cuda->free(many.memory);
+    for (size_t i = 0; i < COUNT; i++) /* the system gives addresses from above */
+        many.addresses[COUNT - 1 - i] = cuda->allocate(0, 4096);
+    cuda->fail_calls("cuMemcpy2D", 1, 1, true);
+    expect_ok(save_many(1, &calls));
+    assert_int_equal(cuda->failed_calls(), 0);
+    assert_int_equal(calls, COUNT);
+    cuda->fail_calls("", 0, 0, false);
+    expect_many(1);
+    expect_no_problem();
+    for (size_t i = 0; i < COUNT; i++)
+        cuda->free(many.addresses[i]);
+    end();
+}
+
+/* ---- what a driver refuses */
+
+static void rows_that_are_refused_are_copied_one_by_one(void **state)
+{
+    (void)state;
+    unsigned long calls;
+
+    begin_many(OLD, 0, same, 1);
+    cuda->fail_calls("cuMemcpy2D", 1, 1, false);
+    expect_ok(save_many(1, &calls));
+    assert_int_equal(cuda->failed_calls(), 1);
+    assert_in_range(calls, BATCH, 2 * BATCH);
+    cuda->fail_calls("", 0, 0, false);
+    expect_many(1);
+    end_many();
+}
+
+/* ... and never asked for again. */
+static void batches_that_are_refused_are_copied_one_by_one(void **state)
+{
+    (void)state;
+    unsigned long calls;
+
+    begin_many(0, 0, uneven, 4);
+    cuda->fail_calls("cuMemcpyBatch", 1, 801, false); /* CUDA_ERROR_NOT_SUPPORTED */
+    for (uint64_t epoch = 1; epoch < 3; epoch++) {
+        expect_ok(save_many(epoch, &calls));
+        assert_int_equal(calls, COUNT);
+        expect_many(epoch);
+    }
+    assert_int_equal(cuda->failed_calls(), 1);
+    cuda->fail_calls("", 0, 0, false);
+    end_many();
+}
+
+static void a_failure_names_its_tensor(void **state)
+{
+    (void)state;
+    unsigned long calls;
+
+    begin_many(OLD, 0, uneven, 4);
+    expect_ok(save_many(1, &calls));
+    for (unsigned long nth = 1; nth <= COUNT; nth += 333) {
+        char wanted[32];
+        snprintf(wanted, sizeof(wanted), "copy tensor 't%04lu'", nth - 1);
+        cuda->fail_calls("cuMemcpyDtoH", nth, 719, false);
+        expect_status(save_many(2, &calls), SIDESTEP_EDEVICE);
+        if (strstr(job.err.message, wanted) == NULL)
+            print_message("# %s\n", job.err.message);
+        assert_non_null(strstr(job.err.message, wanted));
+        fault_arm("device.copy", nth, false, 0);
+        cuda->fail_calls("", 0, 0, false);
+        expect_status(save_many(2, &calls), SIDESTEP_EDEVICE);
+        assert_non_null(strstr(job.err.message, wanted));
+        fault_arm("", 0, false, 0);
+    }
+    expect_many(1);
+    end_many();
+}
+
+/* With a batch that is refused because of it: by what is tried next. */
+static void a_device_that_fails_in_a_batch_is_told(void **state)
+{
+    (void)state;
+    unsigned long calls;
+
+    begin_many(0, 0, uneven, 4);
+    cuda->fail_calls("cuMemcpy", 3, 719, true);
+    expect_status(save_many(1, &calls), SIDESTEP_EDEVICE);
+    assert_non_null(strstr(job.err.message, "copy tensor 't0256'"));
+    assert_non_null(strstr(job.err.message, "cuMemcpyDtoHAsync"));
+    cuda->fail_calls("", 0, 0, false);
+    end_many();
+}
+
+/* Copies to pageable memory are made one by one: what batches do with it is not promised. */
+static void pageable_memory_is_not_for_batches(void **state)
+{
+    (void)state;
+    unsigned long calls;
+
+    begin_many(0, 0, uneven, 4);
+    cuda->limit_pinned(4096);
+    expect_ok(save_many(1, &calls));
+    assert_int_equal(calls, COUNT);
+    expect_many(1);
+    end_many();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_of_one_size_are_copied_as_rows),
+        cmocka_unit_test(tensors_of_all_sizes_are_copied_in_batches),
+        cmocka_unit_test(many_tensors_go_through_a_small_pool),
+        cmocka_unit_test(allocations_are_not_joined),
+        cmocka_unit_test(rows_that_are_refused_are_copied_one_by_one),
+        cmocka_unit_test(batches_that_are_refused_are_copied_one_by_one),
+        cmocka_unit_test(a_failure_names_its_tensor),
+        cmocka_unit_test(a_device_that_fails_in_a_batch_is_told),
+        cmocka_unit_test(pageable_memory_is_not_for_batches),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

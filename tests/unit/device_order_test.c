@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_order_test.c -- tensors of several turns: which are copied first, and what a fence for a
+ * part of them waits for. */
+#include <stdatomic.h>
+
+#include "support/on_device.h"
+
+#define LARGE (32 * MIB) /* a chunk: so often it is known how far the device is */
+
+static atomic_uint kernels_done;
+
+static void note_kernel(void *memory, size_t bytes, void *context)
+{
+    (void)memory;
+    (void)bytes;
+    (void)context;
+    atomic_fetch_add(&kernels_done, 1);
+}
+
+/* t0 has the last turn, t1 the second, t2 the first; t3 is early. */
+static void begin_turns(int devices)
+{
+    begin_with(NULL, devices);
+    for (uint32_t turn = 3; turn > 0; turn--) {
+        add(0, LARGE, SIDESTEP_TENSOR_FENCED);
+        job.tensors[job.count - 1].turn = turn;
+    }
+    add(0, MIB, 0);
+    atomic_store(&kernels_done, 0);
+    fill(1);
+}
+
+static void the_first_turn_is_copied_first(void **state)
+{
+    (void)state;
+    begin_turns(1);
+    void *other = cuda->new_stream(0);
+    cuda->hold_copies(MIB + LARGE); /* what is early, and t2 */
+    expect_ok(start());
+    expect_ok(fence_until(0, other, 1));
+    fill_one(2, other, 2);
+    cuda->synchronize(0, other);
+    assert_int_equal(cuda->copied_bytes(), MIB + LARGE);
+    /* Other turns, and all, wait for more: they cannot go on, whatever time they are given. */
+    expect_ok(fence_until(0, other, 2));
+    cuda->launch(0, other, note_kernel, NULL, 0, NULL);
+    expect_ok(fence(0));
+    fill(3);
+    cuda->launch(0, job.streams[0], note_kernel, NULL, 0, NULL);
+    usleep(20000);
+    assert_int_equal(atomic_load(&kernels_done), 0);
+    cuda->hold_copies(MIB + 2 * LARGE);
+    cuda->synchronize(0, other);
+    assert_int_equal(atomic_load(&kernels_done), 1);
+    cuda->hold_copies(0);
+    expect_ok(finish());
+    expect_epoch(1);
+    cuda->synchronize(0, job.streams[0]);
+    assert_int_equal(atomic_load(&kernels_done), 2);
+    cuda->free_stream(other);
+    end();
+}
+
+/* A stream that waits for a turn waits for what is early, too; nothing has turn 0. */
+static void a_turn_of_nobody_is_that_of_what_is_early(void **state)
+{
+    (void)state;
+    begin_turns(1);
+    void *other = cuda->new_stream(0);
+    cuda->hold_copies(MIB);
+    expect_ok(start());
+    expect_ok(fence_until(0, other, 0));
+    fill_one(3, other, 2);
+    cuda->synchronize(0, other);
+    assert_int_equal(cuda->copied_bytes(), MIB);
+    cuda->hold_copies(0);
+    expect_ok(fence_until(0, job.streams[0], UINT32_MAX));
+    fill(2);
+    expect_ok(finish());
+    expect_epoch(1);
+    cuda->free_stream(other);
+    end();
+}
+
+/* Where a stream cannot wait the host does, for the same. */
+static void the_host_waits_for_a_turn_too(void **state)
+{
+    (void)state;
+    begin_turns(2);
+    void *captured = cuda->new_stream(0);
+    cuda->hold_copies(MIB + LARGE);
+    expect_ok(start());
+    expect_ok(fence_until(1, job.streams[1], 1)); /* a device that has no part in the save */
+    cuda->capture(0, captured, true);
+    expect_ok(fence_until(0, captured, 1));
+    cuda->capture(0, captured, false);
+    assert_false(cuda->capture_is_spoiled());
+    fill_one(2, job.streams[1], 2);
+    cuda->synchronize(1, job.streams[1]);
+    cuda->hold_copies(0);
+    expect_ok(finish());
+    expect_epoch(1);
+    cuda->free_stream(captured);
+    end();
+}
+
+static void turns_on_several_devices(void **state)
+{
+    (void)state;
+    begin_with(NULL, 3);
+    for (uint32_t i = 0; i < 12; i++) {
+        add((int)(i % 3), 9 * MIB + 40 * i, i % 4 != 0 ? SIDESTEP_TENSOR_FENCED : 0);
+        job.tensors[i].turn = 7 - i / 2; /* t11 first */
+    }
+    fill(1);
+    cuda->slow(2000);
+    expect_ok(start());
+    for (uint32_t i = 12; i-- > 0;) {
+        int device = job.tensors[i].device;
+        expect_ok(fence_until(device, job.streams[device], 7 - i / 2));
+        fill_one(i, job.streams[device], 2);
+    }
+    expect_ok(finish());
+    expect_epoch(1);
+    end();
+}
+
+/* There they are copied as the file has them, and every fence is for all. */
+static void a_small_pool_knows_no_turns(void **state)
+{
+    (void)state;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.pool_bytes = 24 * MIB;
+    begin_with(&options, 1);
+    for (uint32_t turn = 2; turn > 0; turn--) {
+        add(0, 20 * MIB, SIDESTEP_TENSOR_FENCED);
+        job.tensors[job.count - 1].turn = turn;
+    }
+    fill(1);
+    cuda->slow(1000);
+    expect_ok(start());
+    expect_ok(fence_until(0, job.streams[0], 1));
+    fill(2);
+    expect_ok(finish());
+    expect_epoch(1);
+    end();
+}
+
+/* A state of another order is one of the same layout. */
+static void turns_may_change_from_save_to_save(void **state)
+{
+    (void)state;
+    begin_turns(1);
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t k = 0; k < 3; k++)
+            job.tensors[k].turn = (k + i) % 3;
+        fill(10 + i);
+        cuda->hold_copies(cuda->copied_bytes() + MIB + LARGE);
+        expect_ok(start());
+        expect_ok(fence_until(0, job.streams[0], 0));
+        fill_one((3 - i % 3) % 3, job.streams[0], 99);
+        cuda->synchronize(0, job.streams[0]);
+        cuda->hold_copies(0);
+        expect_ok(fence(0));
+        expect_ok(finish());
+        expect_epoch(10 + i);
+    }
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_turn_is_copied_first),
+        cmocka_unit_test(a_turn_of_nobody_is_that_of_what_is_early),
+        cmocka_unit_test(the_host_waits_for_a_turn_too),
+        cmocka_unit_test(turns_on_several_devices),
+        cmocka_unit_test(a_small_pool_knows_no_turns),
+        cmocka_unit_test(turns_may_change_from_save_to_save),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
