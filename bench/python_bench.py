@@ -8,10 +8,8 @@ load the same tensors in turns; with --ranks each rank holds its DTensor shards 
 import argparse
 import functools
 import glob
-import json
 import os
 import re
-import shutil
 import statistics
 import tempfile
 import time
@@ -21,7 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as stock
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-from torch_support import drop_from_cache, plain_read, settle, timed, warm
+from torch_support import drop_from_cache, plain_read, report, settle, timed, warm
 
 import sidestep
 
@@ -114,9 +112,8 @@ class Bench:
 
     def report(self, what, kind, goal, ours, reference, theirs, size=None):
         if self.rank == 0:
-            print(json.dumps({"what": self.prefix + what, "kind": kind, "goal": goal,
-                              "bytes": self.bytes * self.args.ranks if size is None else size,
-                              "ours": ours, "reference": reference, "theirs": theirs}), flush=True)
+            size = self.bytes * self.args.ranks if size is None else size
+            report(self.prefix + what, kind, goal, ours, reference, theirs, size)
 
     # ------------------------------------------------------------ blocking
 

@@ -6,7 +6,6 @@ that of a mixed-precision training: bfloat16 weights and two float32 moments of 
 other names until it has --mib; no codec sees more than one tensor at a time, so repeating is no gain.
 """
 import argparse
-import json
 import os
 import statistics
 import time
@@ -16,7 +15,7 @@ import torch
 import torch.distributed.checkpoint as stock
 from safetensors.torch import load_file
 from torch.distributed.checkpoint._extension import ZStandard
-from torch_support import settle, timed, warm
+from torch_support import report, settle, timed, warm
 
 import sidestep
 
@@ -55,8 +54,7 @@ class Bench:
         self.path = os.path.join(args.dir, "compressed")
 
     def report(self, what, kind, goal, ours, reference="", theirs=None, size=0):
-        print(json.dumps({"what": "python: " + what, "kind": kind, "goal": goal, "bytes": size, "ours": ours,
-                          "reference": reference, "theirs": theirs}), flush=True)
+        report("python: " + what, kind, goal, ours, reference, theirs, size)
 
     def ours(self, compress):
         def save():

@@ -9,7 +9,6 @@ not counted against stock's.
 """
 import argparse
 import glob
-import json
 import mmap
 import os
 import statistics
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from torch_support import drop_from_cache, settle
+from torch_support import drop_from_cache, report, settle
 
 REQUEST = 16 << 20
 MATRIX_MIB = 16  # of each tensor
@@ -157,12 +156,9 @@ class Bench:
             subprocess.run([self.args.cli, "convert", "-q", self.path["dcp"], self.path[target]],
                            check=True, stdout=subprocess.DEVNULL)
 
-    def cold(self, source):
-        drop_from_cache(source) if os.path.isdir(source) else drop_file(source)
-
     def once(self, source, ending, command, prints_seconds=False):
         target = self.path["out"] + ending
-        self.cold(source)
+        drop_from_cache(source)
         found = measured([*command, source, target], prints_seconds)
         self.clean(target)
         return found
@@ -171,7 +167,7 @@ class Bench:
         if os.path.isdir(source):
             (source,) = glob.glob(source + "/*.distcp")
         target = self.path["out"]
-        drop_file(source)
+        drop_from_cache(source)
         seconds = plain_copy(source, target)
         self.clean(target)
         return seconds, REQUEST
@@ -202,8 +198,7 @@ class Bench:
         self.report(what + ", memory", "memory", 256 << 20, peaks["sidestep"], others[best], peaks[best])
 
     def report(self, what, kind, goal, ours, reference, theirs, size=0):
-        print(json.dumps({"what": "convert: " + what, "kind": kind, "goal": goal, "bytes": size, "ours": ours,
-                          "reference": reference, "theirs": theirs}), flush=True)
+        report("convert: " + what, kind, goal, ours, reference, theirs, size)
 
     def run(self):
         self.make_sources()
@@ -213,13 +208,6 @@ class Bench:
             "safetensors_to_dcp": "load_file, dcp.save"})
         self.compare("checkpoint to torch.save()", "dcp", ".pt", "torch", {"dcp_to_torch": "dcp_to_torch_save"})
         self.compare("torch.save() to checkpoint", "weights.pt", "", "dcp", {"torch_to_dcp": "torch_save_to_dcp"})
-
-
-def drop_file(name):
-    fd = os.open(name, os.O_RDONLY)
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
 
 
 def main():

@@ -15,7 +15,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch_support import report_duration
+from torch_support import report
 
 from sidestep._flatten import flatten
 from sidestep._state import StateCache, StateDict
@@ -78,8 +78,8 @@ def measure(name: str, state: dict[str, Any], goal: float) -> None:
             raise RuntimeError(f"{name}: the layout was not recognized")
 
     what = f"python: overhead of a save, {count} {name}"
-    report_duration(what, goal, seconds_of(known))
-    report_duration(what + ", new", goal + count * NEW_LEAF, seconds_of(lambda: StateDict(flatten(state))))
+    report(what, "duration", goal, seconds_of(known))
+    report(what + ", new", "duration", goal + count * NEW_LEAF, seconds_of(lambda: StateDict(flatten(state))))
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch_support import report_duration, report_memory, report_stall, timed
+from torch_support import report, timed
 
 import sidestep
 
@@ -111,9 +111,10 @@ def frozen(directory: str, runs: int) -> None:
                 total, written = progress.bytes_total, progress.bytes_total - progress.linked_bytes
         shutil.rmtree(root)
     what = f"{10 * FROZEN_MIB} MiB, 9/10 frozen"
-    report_memory(f"series: incremental save of {what}: bytes written", 0.12 * total, [written])
-    report_stall(
+    report(f"series: incremental save of {what}: bytes written", "memory", 0.12 * total, [written])
+    report(
         f"series: incremental save of {what}, in the background",
+        "stall",
         1.0,
         times[True],
         "one that writes all",
@@ -154,26 +155,29 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="series-", dir=options.dir) as directory:
-        report_duration(
+        report(
             "python: should_save, alone, 'no'",
+            "duration",
             10e-6,
             ask(os.path.join(directory, "alone"), options.runs),
         )
-        report_duration("python: should_save, 2 ranks, 'no'", 10e-6, two_ranks(directory, options.runs))
-        report_duration(
-            "series: retention, on the training thread", 1e-3, retention(directory, options.runs)
+        report("python: should_save, 2 ranks, 'no'", "duration", 10e-6, two_ranks(directory, options.runs))
+        report(
+            "series: retention, on the training thread", "duration", 1e-3, retention(directory, options.runs)
         )
         frozen(directory, options.runs)
         many = os.path.join(directory, "many")
         make_many(many)
-        report_duration(
+        report(
             f"series: latest() of {MANY} checkpoints",
+            "duration",
             0.050,
             [timed(lambda: sidestep.latest(many))[0] for _ in range(options.runs)],
         )
         program = os.path.join(os.path.dirname(os.environ["SIDESTEP_LIBRARY"]), "sidestep")
-        report_duration(
+        report(
             f"series: sidestep ls of {MANY} checkpoints",
+            "duration",
             0.050,
             [
                 timed(
@@ -189,8 +193,9 @@ def main() -> None:
             for step in range(1, 11):
                 checkpoints.save(step, {"weight": torch.zeros(16), "step": step})
         sound = statistics.median(resume_once(few, directory, 0) for _ in range(options.runs))
-        report_duration(
+        report(
             f"series: resume past {BAD} damaged ones, more than past none",
+            "duration",
             0.100,
             [max(1e-9, resume_once(few, directory, BAD) - sound) for _ in range(options.runs)],
         )

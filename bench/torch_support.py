@@ -28,12 +28,17 @@ def timed(function):
     return time.monotonic() - began, result
 
 
+def drop_file(name):
+    fd = os.open(name, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
 def drop_from_cache(path):
-    for name in [*glob.glob(path + "/*"), *glob.glob(path + "/.*")]:
-        fd = os.open(name, os.O_RDONLY)
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
+    """A file, or all of a directory."""
+    for name in [*glob.glob(path + "/*"), *glob.glob(path + "/.*")] if os.path.isdir(path) else [path]:
+        drop_file(name)
 
 
 def settle(path):
@@ -50,22 +55,7 @@ def plain_read(path):
             pass
 
 
-def report_duration(what, goal, seconds):
-    """A row for bench/run that is compared with nothing but its goal."""
-    row = {"what": what, "kind": "duration", "goal": goal, "bytes": 0, "ours": seconds, "reference": "",
-           "theirs": None}
-    print(json.dumps(row), flush=True)
-
-
-def report_memory(what, goal, amounts):
-    """The same, of bytes."""
-    row = {"what": what, "kind": "memory", "goal": goal, "bytes": 0, "ours": amounts, "reference": "",
-           "theirs": None}
-    print(json.dumps(row), flush=True)
-
-
-def report_stall(what, goal, ours, reference, theirs):
-    """A row of times that are compared with those of ``reference``."""
-    row = {"what": what, "kind": "stall", "goal": goal, "bytes": 0, "ours": ours,
-           "reference": reference, "theirs": theirs}
-    print(json.dumps(row), flush=True)
+def report(what, kind, goal, ours, reference="", theirs=None, size=0):
+    """A row for bench/run: samples of ours, and of ``reference`` where there is one."""
+    print(json.dumps({"what": what, "kind": kind, "goal": goal, "bytes": size, "ours": ours,
+                      "reference": reference, "theirs": theirs}), flush=True)

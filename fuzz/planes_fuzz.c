@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes_fuzz.c -- items of any contents for both stream decoders; what comes out stays within its
- * limit. */
+/* planes_fuzz.c -- items of any contents for both stream decoders, and for the one that decodes
+ * chunks by themselves; what comes out stays within its limit. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -39,8 +39,37 @@ static void decode(const struct codec *codec, const uint8_t *data, size_t size)
     assert(status != SIDESTEP_OK || in.input.left == 0);
 }
 
+/* As the item of a tensor whose size is what the header says it is, as far as that can be. */
+static void decode_chunks(const uint8_t *data, size_t size)
+{
+    static uint8_t chunk[CODEC_CHUNK_BYTES];
+    const struct codec_chunks *chunks = codec_planes.chunks;
+    static const enum sidestep_dtype dtypes[] = {SIDESTEP_UINT8, SIDESTEP_BFLOAT16,
+                                                 SIDESTEP_FLOAT32, SIDESTEP_FLOAT64};
+    struct source source = source_over_memory(data, size);
+    struct codec_item item = {.dtype = dtypes[size % 4], .data_bytes = CODEC_CHUNK_BYTES + 16};
+    struct codec_decoder *decoder = NULL;
+    uint64_t places[3];
+
+    if (size > 40)
+        memcpy(&item.data_offset, data + 32, sizeof(item.data_offset));
+    if (size % 8 > 3)
+        item.data_bytes = 16;
+    uint64_t count = codec_chunk_count(item.data_bytes);
+    if (chunks->locate(&item, &source, 0, size, places, NULL) != SIDESTEP_OK ||
+        chunks->decoder_new(&decoder, NULL) != SIDESTEP_OK)
+        return;
+    assert(places[0] <= places[1] && places[count] <= size);
+    for (uint64_t i = 0; i < count; i++)
+        (void)chunks->decode(
+            decoder, &item, data + places[i], (size_t)(places[i + 1] - places[i]), chunk,
+            (size_t)min_u64(CODEC_CHUNK_BYTES, item.data_bytes - i * CODEC_CHUNK_BYTES), NULL);
+    chunks->decoder_free(decoder);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    decode_chunks(data, size);
     decode(&codec_planes, data, size);
     decode(&codec_zstd, data, size);
     return 0;

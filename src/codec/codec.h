@@ -16,6 +16,7 @@
 #include "base/buffer.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/source.h"
 
 /* Data are cut into parts at multiples of this only: planes are taken from as much at once. */
 #define CODEC_CHUNK_BYTES ((uint64_t)1 << 20)
@@ -50,6 +51,9 @@ enum sidestep_status codec_input_read(struct codec_input *input, void *to, size_
 struct codec_sink {
     enum sidestep_status (*put)(struct codec_sink *sink, const uint8_t *bytes, size_t length,
                                 struct sidestep_error *err);
+    /* NULL, or: room for the next ${length} bytes where they are wanted in the end, from where they
+     * are put then; NULL: there is none. */
+    uint8_t *(*room)(struct codec_sink *sink, size_t length);
 };
 
 /* An input over memory, for who has all of it. */
@@ -60,6 +64,28 @@ struct codec_memory_input {
 void codec_memory_input_init(struct codec_memory_input *in, const void *bytes, size_t length);
 
 struct codec_encoder; /* of one thread, for any number of items */
+struct codec_decoder; /* likewise, for chunks */
+
+/* For items whose data was coded in chunks of CODEC_CHUNK_BYTES, the last one less, that can be
+ * decoded by themselves.  What is read is as hostile as for decode(). */
+struct codec_chunks {
+    /* Where they lie among the ${stored_bytes} that ${source} has from ${offset} on: chunk i in
+     * [places[i], places[i + 1]), counted from ${offset}.  ${places} has room for one more than
+     * there are.  Not OK: decode() is to say what is wrong.  (item->bytes is not asked for.) */
+    enum sidestep_status (*locate)(const struct codec_item *item, const struct source *source,
+                                   uint64_t offset, uint64_t stored_bytes, uint64_t *places,
+                                   struct sidestep_error *err);
+    enum sidestep_status (*decoder_new)(struct codec_decoder **out, struct sidestep_error *err);
+    void (*decoder_free)(struct codec_decoder *decoder); /* accepts NULL */
+    /* One of them, to exactly ${bytes}. */
+    enum sidestep_status (*decode)(struct codec_decoder *decoder, const struct codec_item *item,
+                                   const uint8_t *coded, size_t coded_bytes, uint8_t *to,
+                                   size_t bytes, struct sidestep_error *err);
+};
+static inline uint64_t codec_chunk_count(uint64_t data_bytes)
+{
+    return data_bytes / CODEC_CHUNK_BYTES + (data_bytes % CODEC_CHUNK_BYTES != 0);
+}
 
 struct codec {
     const char *descriptor; /* in `.metadata` and footers: "stream.zstd/1" */
@@ -76,6 +102,7 @@ struct codec {
     enum sidestep_status (*decode)(const struct codec *self, struct codec_input *input,
                                    uint64_t most, struct codec_sink *sink,
                                    struct sidestep_error *err);
+    const struct codec_chunks *chunks; /* NULL: items are decoded from their beginning only */
 };
 
 extern const struct codec codec_zstd;   /* torch's own "stream.zstd": one frame */

@@ -71,7 +71,7 @@ static void choose_width(enum sidestep_dtype dtype, struct planes_header *header
         header->width = (unsigned)(halved ? bytes / 2 : bytes);
 }
 
-static struct planes_header header_of(const struct codec_item *item)
+struct planes_header planes_header_of(const struct codec_item *item)
 {
     struct planes_header header = {
         .bytes = item->bytes, .data_bytes = item->data_bytes, .data_offset = item->data_offset};
@@ -164,7 +164,7 @@ static enum sidestep_status encode(struct codec_encoder *encoder, const struct c
                                    const struct codec_part *part, struct buffer *out,
                                    struct buffer *index, struct sidestep_error *err)
 {
-    struct planes_header header = header_of(item);
+    struct planes_header header = planes_header_of(item);
     uint64_t at = part->begin, end = part->begin + part->length;
     uint64_t data_end = item->data_offset + item->data_bytes;
 
@@ -191,4 +191,5 @@ const struct codec codec_planes = {.descriptor = "sidestep.planes/1",
                                    .encoder_new = encoder_new,
                                    .encoder_free = encoder_free,
                                    .encode = encode,
-                                   .decode = planes_decode};
+                                   .decode = planes_decode,
+                                   .chunks = &planes_chunks};

@@ -36,19 +36,5 @@ struct planes_header {
 
 enum sidestep_status planes_header_read(const uint8_t bytes[PLANES_HEADER_BYTES], uint64_t most,
                                         struct planes_header *out, struct sidestep_error *err);
-static inline uint64_t planes_chunk_count(const struct planes_header *header)
-{
-    return header->data_bytes / CODEC_CHUNK_BYTES + (header->data_bytes % CODEC_CHUNK_BYTES != 0);
-}
-
-/* Decodes chunks: of one thread. */
-struct planes_decoder;
-enum sidestep_status planes_decoder_new(struct planes_decoder **out, struct sidestep_error *err);
-void planes_decoder_free(struct planes_decoder **decoder);
-/* The ${coded_bytes} of a chunk, decoded to exactly ${bytes} (a multiple of the width). */
-enum sidestep_status planes_chunk_decode(struct planes_decoder *decoder,
-                                         const struct planes_header *header, const uint8_t *coded,
-                                         size_t coded_bytes, uint8_t *to, size_t bytes,
-                                         struct sidestep_error *err);
 
 #endif

@@ -15,29 +15,28 @@
 #define FAIL_PLANES(err, fmt, ...)                                                                 \
     FAIL(err, SIDESTEP_ECORRUPT, "planes: " fmt __VA_OPT__(, ) __VA_ARGS__)
 
-struct planes_decoder {
+struct codec_decoder {
     ZSTD_DCtx *zstd;
     uint8_t planes[CODEC_CHUNK_BYTES]; /* those that were coded */
 };
 
-void planes_decoder_free(struct planes_decoder **decoder)
+static void decoder_free(struct codec_decoder *decoder)
 {
-    if (*decoder != NULL)
-        ZSTD_freeDCtx((*decoder)->zstd);
-    free(*decoder);
-    *decoder = NULL;
+    if (decoder != NULL)
+        ZSTD_freeDCtx(decoder->zstd);
+    free(decoder);
 }
 
-enum sidestep_status planes_decoder_new(struct planes_decoder **out, struct sidestep_error *err)
+static enum sidestep_status decoder_new(struct codec_decoder **out, struct sidestep_error *err)
 {
-    struct planes_decoder *decoder = memory_resize(NULL, 1, sizeof(*decoder));
+    struct codec_decoder *decoder = memory_resize(NULL, 1, sizeof(*decoder));
 
     if (decoder == NULL)
         return FAIL_NOMEM(err, sizeof(*decoder));
     /* The room is not cleared: that would take as long as decoding some of it. */
     decoder->zstd = fault_hit("memory") ? NULL : ZSTD_createDCtx();
     if (decoder->zstd == NULL) {
-        planes_decoder_free(&decoder);
+        decoder_free(decoder);
         return FAIL(err, SIDESTEP_ENOMEM, "planes: no memory for a decoder");
     }
     *out = decoder;
@@ -83,7 +82,7 @@ enum sidestep_status planes_header_read(const uint8_t bytes[PLANES_HEADER_BYTES]
 }
 
 /* One plane of ${bytes}, coded as ${word} says; ${*plane}: where it is now, ${room} or ${coded}. */
-static enum sidestep_status decode_plane(struct planes_decoder *decoder, uint32_t word,
+static enum sidestep_status decode_plane(struct codec_decoder *decoder, uint32_t word,
                                          const uint8_t *coded, size_t bytes, uint8_t *room,
                                          const uint8_t **plane, struct sidestep_error *err)
 {
@@ -116,23 +115,31 @@ static enum sidestep_status decode_plane(struct planes_decoder *decoder, uint32_
     return SIDESTEP_OK;
 }
 
-enum sidestep_status planes_chunk_decode(struct planes_decoder *decoder,
-                                         const struct planes_header *header, const uint8_t *coded,
-                                         size_t coded_bytes, uint8_t *to, size_t bytes,
+/* A chunk: its words, and behind them, or elsewhere, its planes. */
+struct coded_chunk {
+    const uint8_t *words, *planes;
+    size_t planes_bytes;
+};
+
+/* ... decoded to exactly ${bytes}. */
+static enum sidestep_status decode_chunk(struct codec_decoder *decoder,
+                                         const struct planes_header *header,
+                                         const struct coded_chunk *chunk, uint8_t *to, size_t bytes,
                                          struct sidestep_error *err)
 {
-    struct cursor c = cursor_over(coded, coded_bytes);
+    struct cursor words = cursor_over(chunk->words, 4 * header->width);
+    struct cursor c = cursor_over(chunk->planes, chunk->planes_bytes);
     const uint8_t *planes[PLANES_MAX_WIDTH];
-    uint32_t words[PLANES_MAX_WIDTH];
     size_t plane_bytes = bytes / header->width;
 
-    for (unsigned p = 0; p < header->width; p++)
-        words[p] = cursor_u32le(&c);
+    if (bytes % header->width != 0)
+        return FAIL_PLANES(err, "a chunk of %zu bytes", bytes);
     for (unsigned p = 0; p < header->width; p++) {
-        const uint8_t *plane = cursor_take(&c, words[p] & PLANES_BYTES_MASK);
+        uint32_t word = cursor_u32le(&words);
+        const uint8_t *plane = cursor_take(&c, word & PLANES_BYTES_MASK);
         if (plane == NULL)
             return FAIL_PLANES(err, "a chunk is cut off");
-        TRY(decode_plane(decoder, words[p], plane, plane_bytes, decoder->planes + p * plane_bytes,
+        TRY(decode_plane(decoder, word, plane, plane_bytes, decoder->planes + p * plane_bytes,
                          &planes[p], err));
     }
     if (cursor_left(&c) != 0)
@@ -159,7 +166,7 @@ static enum sidestep_status pass(struct codec_input *input, uint64_t bytes, stru
 
 /* Memory of a decoder of whole items. */
 struct chunks {
-    struct planes_decoder *decoder;
+    struct codec_decoder *decoder;
     uint8_t coded[PLANES_CHUNK_MAX_BYTES];
     uint8_t bytes[CODEC_CHUNK_BYTES];
 };
@@ -167,25 +174,43 @@ struct chunks {
 static void free_chunks(struct chunks **chunks)
 {
     if (*chunks != NULL)
-        planes_decoder_free(&(*chunks)->decoder);
+        decoder_free((*chunks)->decoder);
     free(*chunks);
 }
 
-/* Read the next chunk; ${*coded}: its bytes. */
+/* The next ${bytes}: where they are, if they are there in one piece, else read to ${room}. */
+static enum sidestep_status take_all(struct codec_input *input, size_t bytes, uint8_t *room,
+                                     const uint8_t **at, struct sidestep_error *err)
+{
+    size_t length = 0;
+
+    *at = room;
+    if (bytes == 0 || bytes > input->left)
+        return codec_input_read(input, room, bytes, err);
+    TRY(input->take(input, bytes, at, &length, err));
+    if (length == bytes)
+        return SIDESTEP_OK;
+    memcpy(room, *at, length);
+    *at = room;
+    return codec_input_read(input, room + length, bytes - length, err);
+}
+
+/* The next chunk. */
 static enum sidestep_status read_chunk(struct codec_input *input, unsigned width,
-                                       struct chunks *chunks, size_t *coded,
+                                       struct chunks *chunks, struct coded_chunk *chunk,
                                        struct sidestep_error *err)
 {
     struct cursor c = cursor_over(chunks->coded, 4 * width);
-    uint64_t bytes = 4 * width;
+    uint64_t bytes = 0;
 
     TRY(codec_input_read(input, chunks->coded, 4 * width, err));
     for (unsigned p = 0; p < width; p++)
         bytes += cursor_u32le(&c) & PLANES_BYTES_MASK;
-    if (bytes > sizeof(chunks->coded))
+    if (bytes > sizeof(chunks->coded) - 4 * width)
         return FAIL_PLANES(err, "a chunk of %llu bytes", (unsigned long long)bytes);
-    *coded = (size_t)bytes;
-    return codec_input_read(input, chunks->coded + 4 * width, *coded - 4 * width, err);
+    chunk->words = chunks->coded;
+    chunk->planes_bytes = (size_t)bytes;
+    return take_all(input, chunk->planes_bytes, chunks->coded + 4 * width, &chunk->planes, err);
 }
 
 static enum sidestep_status decode_chunks(struct codec_input *input,
@@ -194,13 +219,16 @@ static enum sidestep_status decode_chunks(struct codec_input *input,
                                           struct sidestep_error *err)
 {
     for (uint64_t at = 0; at < header->data_bytes; at += CODEC_CHUNK_BYTES) {
-        size_t bytes = (size_t)min_u64(CODEC_CHUNK_BYTES, header->data_bytes - at), coded = 0;
+        size_t bytes = (size_t)min_u64(CODEC_CHUNK_BYTES, header->data_bytes - at);
+        struct coded_chunk chunk;
+        uint8_t *to = sink->room != NULL ? sink->room(sink, bytes) : NULL;
 
-        TRY(read_chunk(input, header->width, chunks, &coded, err));
-        TRY(planes_chunk_decode(chunks->decoder, header, chunks->coded, coded, chunks->bytes, bytes,
-                                err));
-        TRY(sink->put(sink, chunks->bytes, bytes, err));
-        buffer_put_u32le(index, (uint32_t)coded);
+        if (to == NULL)
+            to = chunks->bytes;
+        TRY(read_chunk(input, header->width, chunks, &chunk, err));
+        TRY(decode_chunk(chunks->decoder, header, &chunk, to, bytes, err));
+        TRY(sink->put(sink, to, bytes, err));
+        buffer_put_u32le(index, (uint32_t)(4 * header->width + chunk.planes_bytes));
     }
     return buffer_check(index, err);
 }
@@ -220,7 +248,7 @@ enum sidestep_status planes_decode(const struct codec *self, struct codec_input 
     if (chunks == NULL)
         return FAIL_NOMEM(err, sizeof(*chunks));
     chunks->decoder = NULL;
-    TRY(planes_decoder_new(&chunks->decoder, err));
+    TRY(decoder_new(&chunks->decoder, err));
     TRY(pass(input, header.data_offset, sink, err));
     TRY(decode_chunks(input, &header, chunks, sink, &index, err));
     TRY(pass(input, header.bytes - header.data_offset - header.data_bytes, sink, err));
@@ -237,3 +265,72 @@ enum sidestep_status planes_decode(const struct codec *self, struct codec_input 
     }
     return SIDESTEP_OK;
 }
+
+/* ---- chunks by themselves */
+
+/* The index says where chunks end; nothing of it is believed that does not come out even. */
+static enum sidestep_status read_index(const struct source *source, uint64_t at, uint64_t begin,
+                                       uint64_t end, uint64_t count, uint64_t *places,
+                                       struct sidestep_error *err)
+{
+    OWNED uint8_t *index = memory_new(count, 4);
+
+    if (index == NULL)
+        return FAIL_NOMEM(err, count * 4);
+    TRY(source_read(source, index, (size_t)count * 4, at, err));
+    struct cursor c = cursor_over(index, (size_t)count * 4);
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bytes = cursor_u32le(&c);
+        places[i] = begin;
+        if (bytes > PLANES_CHUNK_MAX_BYTES || bytes > end - begin)
+            return FAIL_PLANES(err, "a chunk of %u bytes in its index", bytes);
+        begin += bytes;
+    }
+    places[count] = begin;
+    return begin == end
+               ? SIDESTEP_OK
+               : FAIL_PLANES(err, "its index leaves %llu bytes", (unsigned long long)(end - begin));
+}
+
+static enum sidestep_status locate(const struct codec_item *item, const struct source *source,
+                                   uint64_t offset, uint64_t stored_bytes, uint64_t *places,
+                                   struct sidestep_error *err)
+{
+    uint8_t bytes[PLANES_HEADER_BYTES];
+    struct planes_header header, expected = planes_header_of(item);
+    uint64_t count = codec_chunk_count(item->data_bytes), around = PLANES_HEADER_BYTES + 4 * count;
+
+    if (offset > source->length || stored_bytes > source->length - offset || around > stored_bytes)
+        return FAIL_PLANES(err, "it is truncated");
+    TRY(source_read(source, bytes, sizeof(bytes), offset, err));
+    TRY(planes_header_read(bytes, UINT64_MAX, &header, err));
+    if (header.width != expected.width || header.rotated != expected.rotated ||
+        header.data_bytes != expected.data_bytes || header.data_offset != expected.data_offset)
+        return FAIL_PLANES(err, "its header is not that of the tensor");
+    uint64_t tail = header.bytes - header.data_bytes - header.data_offset;
+    if (header.data_offset + tail > stored_bytes - around)
+        return FAIL_PLANES(err, "it is truncated");
+    return read_index(source, offset + stored_bytes - 4 * count,
+                      PLANES_HEADER_BYTES + header.data_offset, stored_bytes - 4 * count - tail,
+                      count, places, err);
+}
+
+static enum sidestep_status decode_by_itself(struct codec_decoder *decoder,
+                                             const struct codec_item *item, const uint8_t *coded,
+                                             size_t coded_bytes, uint8_t *to, size_t bytes,
+                                             struct sidestep_error *err)
+{
+    struct planes_header header = planes_header_of(item);
+    size_t words = 4 * (size_t)header.width;
+
+    if (coded_bytes < words)
+        return FAIL_PLANES(err, "a chunk is cut off");
+    struct coded_chunk chunk = {
+        .words = coded, .planes = coded + words, .planes_bytes = coded_bytes - words};
+    return decode_chunk(decoder, &header, &chunk, to, bytes, err);
+}
+
+const struct codec_chunks planes_chunks = {.locate = locate,
+                                           .decoder_new = decoder_new,
+                                           .decoder_free = decoder_free,
+                                           .decode = decode_by_itself};

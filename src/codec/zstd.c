@@ -14,7 +14,6 @@
 
 #define FIRST_CAPACITY ((uint64_t)64 << 10)
 #define MIN_BLOCK_BYTES 4u
-#define MAX_BLOCK_RAW_BYTES ((uint64_t)128 << 10)
 #define SKIPPABLE_MAGIC 0x184D2A50u /* and the 15 above */
 #define NO_CONTENT_SIZE UINT64_MAX
 #define FRAME_HEADER_MAX_BYTES 18u
@@ -154,7 +153,7 @@ uint64_t zstd_most_memory(uint64_t stored_bytes, uint64_t max_bytes)
 {
     uint64_t blocks = stored_bytes / MIN_BLOCK_BYTES + 1, raw;
 
-    if (!checked_mul(blocks, MAX_BLOCK_RAW_BYTES, &raw))
+    if (!checked_mul(blocks, ZSTD_BLOCKSIZE_MAX, &raw))
         raw = UINT64_MAX;
     raw = min_u64(raw, min_u64(max_bytes, UINT64_MAX / 4));
     return raw + min_u64(raw, (uint64_t)1 << ZSTD_WINDOW_LOG_MAX);

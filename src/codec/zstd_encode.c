@@ -20,12 +20,9 @@
 #include "codec/zstd.h"
 #include "codec/zstd_blocks.h"
 
-#define BLOCK_BYTES ((size_t)128 << 10)
 #define WINDOW_LOG 17                                   /* one block: what a decoder has to keep */
 #define WINDOW_BYTE ((uint8_t)((WINDOW_LOG - 10) << 3)) /* as in RFC 8878, 3.1.1.1.2 */
-/* Of the frames that are taken apart: magic number, descriptor, window. */
-#define FRAME_HEADER_BYTES 6u
-#define DESCRIPTOR_WITH_SIZE 0xC0u /* eight bytes of content size */
+#define DESCRIPTOR_WITH_SIZE 0xC0u                      /* eight bytes of content size */
 
 enum sidestep_status zstd_coder_new(ZSTD_CCtx **out, struct sidestep_error *err)
 {
@@ -47,6 +44,13 @@ enum sidestep_status zstd_coder_new(ZSTD_CCtx **out, struct sidestep_error *err)
     return SIDESTEP_OK;
 }
 
+enum sidestep_status zstd_coder_failed(size_t code, struct sidestep_error *err)
+{
+    if (ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation)
+        return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory to encode");
+    return FAIL(err, SIDESTEP_EIO, "zstd: encode: %s", ZSTD_getErrorName(code));
+}
+
 enum sidestep_status zstd_code_frame(ZSTD_CCtx *coder, const void *bytes, size_t length,
                                      struct buffer *out, struct sidestep_error *err)
 {
@@ -57,19 +61,16 @@ enum sidestep_status zstd_code_frame(ZSTD_CCtx *coder, const void *bytes, size_t
         return buffer_check(out, err);
     size_t coded = ZSTD_compress2(coder, to, room, bytes, length);
     out->length = start;
-    if (ZSTD_isError(coded) && ZSTD_getErrorCode(coded) == ZSTD_error_memory_allocation)
-        return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory to encode");
     if (ZSTD_isError(coded))
-        return FAIL(err, SIDESTEP_EIO, "zstd: encode %zu bytes: %s", length,
-                    ZSTD_getErrorName(coded));
+        return zstd_coder_failed(coded, err);
     out->length += coded;
     return SIDESTEP_OK;
 }
 
 static void put_raw_blocks(const struct codec_part *part, bool last, struct buffer *out)
 {
-    for (uint64_t at = 0; at < part->length; at += BLOCK_BYTES) {
-        size_t length = (size_t)min_u64(BLOCK_BYTES, part->length - at);
+    for (uint64_t at = 0; at < part->length; at += ZSTD_BLOCKSIZE_MAX) {
+        size_t length = (size_t)min_u64(ZSTD_BLOCKSIZE_MAX, part->length - at);
         uint8_t header[ZSTD_BLOCK_HEADER_BYTES];
         zstd_block_header(header, ZSTD_BLOCK_RAW, length, last && at + length == part->length);
         buffer_put(out, header, sizeof(header));
@@ -99,15 +100,15 @@ static enum sidestep_status encode(struct codec_encoder *encoder, const struct c
     TRY(zstd_code_frame((ZSTD_CCtx *)encoder, part->bytes, (size_t)part->length, out, err));
     size_t coded = out->length - start;
     uint8_t *frame = out->bytes + start;
-    if (coded <= FRAME_HEADER_BYTES || frame[4] != 0 || frame[5] > WINDOW_BYTE ||
-        zstd_blocks_join(frame + FRAME_HEADER_BYTES, coded - FRAME_HEADER_BYTES, last) !=
+    if (coded <= ZSTD_CODED_HEADER_BYTES || frame[4] != 0 || frame[5] > WINDOW_BYTE ||
+        zstd_blocks_join(frame + ZSTD_CODED_HEADER_BYTES, coded - ZSTD_CODED_HEADER_BYTES, last) !=
             ZSTD_NEED_NOTHING) {
         out->length = start;
         put_raw_blocks(part, last, out);
         return buffer_check(out, err);
     }
-    memmove(frame, frame + FRAME_HEADER_BYTES, coded - FRAME_HEADER_BYTES);
-    out->length -= FRAME_HEADER_BYTES;
+    memmove(frame, frame + ZSTD_CODED_HEADER_BYTES, coded - ZSTD_CODED_HEADER_BYTES);
+    out->length -= ZSTD_CODED_HEADER_BYTES;
     return SIDESTEP_OK;
 }
 

@@ -27,9 +27,7 @@
 #include "codec/zstd_blocks.h"
 #include "codec/zstd_encode.h"
 
-#define WINDOW_LOG 22 /* a part */
-#define FRAME_HEADER_BYTES 6u
-#define BLOCK_BYTES ((size_t)128 << 10)
+#define WINDOW_LOG 22    /* a part */
 #define RANDOM_BYTES 64u /* of each of the three strings that repeat */
 /* Between them: so that their offsets differ, and are odd multiples of 4.  Small numbers in 8 bytes
  * each have zeroes where they are the same number of bytes apart, but not at those distances. */
@@ -114,13 +112,6 @@ static enum sidestep_status encoder_new(const struct codec *self, struct codec_e
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status coder_failed(size_t code, struct sidestep_error *err)
-{
-    if (ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation)
-        return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory to encode");
-    return FAIL(err, SIDESTEP_EIO, "zstd: encode: %s", ZSTD_getErrorName(code));
-}
-
 /* Append ${bytes}, coded, and all that is in the coder; ${out} has room. */
 static enum sidestep_status code(ZSTD_CCtx *coder, const void *bytes, size_t length,
                                  ZSTD_EndDirective how, ZSTD_outBuffer *out,
@@ -130,7 +121,7 @@ static enum sidestep_status code(ZSTD_CCtx *coder, const void *bytes, size_t len
     size_t left = ZSTD_compressStream2(coder, out, &in, how);
 
     if (ZSTD_isError(left))
-        return coder_failed(left, err);
+        return zstd_coder_failed(left, err);
     assert(left == 0 && in.pos == in.size);
     return SIDESTEP_OK;
 }
@@ -149,7 +140,7 @@ static enum sidestep_status code_part(struct codec_encoder *encoder, const struc
     out->length = start;
     ZSTD_CCtx_reset(encoder->coder, ZSTD_reset_session_only);
     if (part->begin == 0) {
-        *begin = FRAME_HEADER_BYTES;
+        *begin = ZSTD_CODED_HEADER_BYTES;
     } else {
         TRY(code(encoder->coder, encoder->primer, PRIMER_BYTES, ZSTD_e_flush, &coded, err));
         *begin = coded.pos;
@@ -190,20 +181,20 @@ static enum sidestep_status try_blocks(struct codec_encoder *encoder, const stru
                                        bool *right, struct sidestep_error *err)
 {
     struct buffer *trial = &encoder->trial;
-    size_t in_front = round_up((size_t)part->length + BLOCK_BYTES, BLOCK_BYTES);
+    size_t in_front = round_up((size_t)part->length + ZSTD_BLOCKSIZE_MAX, ZSTD_BLOCKSIZE_MAX);
     size_t room = in_front + OFFSETS * MATCH_BYTES + (size_t)part->length;
 
     trial->length = 0;
     buffer_put_u32le(trial, ZSTD_MAGICNUMBER);
     buffer_put_u8(trial, 0);
     buffer_put_u8(trial, TRIAL_WINDOW_BYTE);
-    for (size_t at = 0; at < in_front; at += BLOCK_BYTES) {
+    for (size_t at = 0; at < in_front; at += ZSTD_BLOCKSIZE_MAX) {
         uint8_t header[ZSTD_BLOCK_HEADER_BYTES];
-        zstd_block_header(header, ZSTD_BLOCK_RLE, BLOCK_BYTES, false);
+        zstd_block_header(header, ZSTD_BLOCK_RLE, ZSTD_BLOCKSIZE_MAX, false);
         buffer_put(trial, header, sizeof(header));
         buffer_put_u8(trial, value);
     }
-    put_offsets(in_front - BLOCK_BYTES / 2, trial);
+    put_offsets(in_front - ZSTD_BLOCKSIZE_MAX / 2, trial);
     size_t at = trial->length;
     buffer_put(trial, blocks, length);
     TRY(buffer_check(trial, err));

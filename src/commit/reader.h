@@ -120,6 +120,8 @@ struct reader_place {
     enum sidestep_status (*put)(void *context, uint64_t begin, const uint8_t *bytes,
                                 uint64_t length, struct sidestep_error *err);
     void *context;
+    /* NULL, or where all of it is wanted as it is: what was decoded to there is not put. */
+    uint8_t *plain;
 };
 /* Undo the transform of an item of ours, and check every byte that is read and that comes out.
  * ${place}: NULL: only check. */

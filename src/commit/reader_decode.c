@@ -71,8 +71,9 @@ static enum sidestep_status end_block(struct decoded *out, const uint8_t *bytes,
 
     buffer_put(&out->hashes, &hash, sizeof(hash)); /* little-endian: hash.c sees to it */
     out->length = 0;
-    return out->place != NULL ? out->place->put(out->place->context, begin, bytes, length, err)
-                              : SIDESTEP_OK;
+    if (out->place == NULL || (out->place->plain != NULL && bytes == out->place->plain + begin))
+        return SIDESTEP_OK;
+    return out->place->put(out->place->context, begin, bytes, length, err);
 }
 
 /* ${length} bytes of data, which may begin and end within blocks.  ${last}: no more will come. */
@@ -80,13 +81,13 @@ static enum sidestep_status put_data(struct decoded *out, const uint8_t *bytes, 
                                      bool last, struct sidestep_error *err)
 {
     while (length != 0) {
-        if (out->length == 0 && length >= HASH_BLOCK_BYTES) {
-            TRY(end_block(out, bytes, HASH_BLOCK_BYTES, err));
-            bytes += HASH_BLOCK_BYTES;
-            length -= HASH_BLOCK_BYTES;
+        size_t some = (size_t)min_u64(length, HASH_BLOCK_BYTES - out->length);
+        if (out->length == 0 && (some == HASH_BLOCK_BYTES || last)) {
+            TRY(end_block(out, bytes, some, err));
+            bytes += some;
+            length -= some;
             continue;
         }
-        size_t some = (size_t)min_u64(length, HASH_BLOCK_BYTES - out->length);
         memcpy(out->block + out->length, bytes, some);
         out->length += some;
         bytes += some;
@@ -118,6 +119,18 @@ static enum sidestep_status put_decoded(struct codec_sink *sink, const uint8_t *
     }
     TRY(buffer_check(&out->hashes, err));
     return buffer_check(&out->envelope, err);
+}
+
+static uint8_t *room_for_decoded(struct codec_sink *sink, size_t length)
+{
+    struct decoded *out = (struct decoded *)sink;
+    const struct footer_item *f = out->footer;
+
+    if (out->place == NULL || out->place->plain == NULL || out->length != 0 ||
+        out->at < f->data_offset || out->at - f->data_offset > f->raw_bytes ||
+        length > f->raw_bytes - (out->at - f->data_offset))
+        return NULL;
+    return out->place->plain + (out->at - f->data_offset);
 }
 
 static enum sidestep_status check_decoded(const struct decoded *out, struct sidestep_error *err)
@@ -154,7 +167,7 @@ enum sidestep_status reader_item_decode(const struct reader_item *item,
     const struct codec *codec = codec_find(item->transform);
     size_t block_bytes = (size_t)min_u64(HASH_BLOCK_BYTES, item->bytes);
     OWNED_BY(release_decoded)
-    struct decoded out = {.sink = {put_decoded}, .footer = f, .place = place};
+    struct decoded out = {.sink = {put_decoded, room_for_decoded}, .footer = f, .place = place};
 
     if (codec == NULL)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,

@@ -194,7 +194,7 @@ static enum sidestep_status decoded_bytes(const struct reader_item *item, void *
         return FAIL(err, SIDESTEP_ECORRUPT, "it is to have %llu bytes, at most %llu can be right",
                     (unsigned long long)raw_bytes, (unsigned long long)item->raw_limit);
     OWNED uint8_t *decoded = memory_new(raw_bytes, 1);
-    struct reader_place place = {.put = put_bytes, .context = decoded};
+    struct reader_place place = {.put = put_bytes, .context = decoded, .plain = decoded};
     if (decoded == NULL)
         return FAIL_NOMEM(err, raw_bytes);
     TRY(reader_item_decode(item, &place, err));

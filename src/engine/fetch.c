@@ -3,9 +3,10 @@
  * fetch.c -- see fetch.h.
  *
  * A plan is cut into jobs, which are done in file order, many at a time (read_many.h).  A *read*
- * job is one stretch of a file that holds whole hash blocks of one or several items of ours.  An
- * *item* job is one stored item that has to be seen whole: an object, a compressed item, or an item
- * of a stock checkpoint, whose CRC covers all of it.
+ * job is one stretch of a file that holds whole hash blocks of one or several items of ours.  A
+ * *coded* job is one that holds whole chunks of a compressed item (fetch_coded.h).  An *item* job
+ * is one stored item that has to be seen whole: an object, an item that is compressed otherwise, or
+ * one of a stock checkpoint, whose CRC covers all of it.
  */
 #include "engine/fetch.h"
 
@@ -18,11 +19,12 @@
 #include "base/checked.h"
 #include "base/owned.h"
 #include "base/stream.h"
+#include "engine/fetch_coded.h"
 #include "engine/fetch_item.h"
 #include "engine/place.h"
 #include "engine/read_many.h"
 
-/* Blocks [begin, end) (bytes) of the data of chunk ${chunk}. */
+/* Blocks [begin, end) (bytes) of the data of chunk ${chunk}; of compressed data, before that. */
 struct piece {
     size_t chunk;
     uint64_t begin;
@@ -31,6 +33,7 @@ struct piece {
 
 struct job {
     bool whole_item; /* then ${chunk} */
+    bool is_coded;   /* one piece of a compressed item */
     size_t chunk;
     struct reader_file *file;
     uint64_t begin; /* in the file */
@@ -46,6 +49,8 @@ struct fetch {
     bool direct;
     struct devices *devices;
     struct reader_item *items; /* per chunk of the plan */
+    struct coded_item *coded;  /* likewise */
+    struct coded_benches benches;
     struct job *jobs;
     size_t job_count, job_room;
     struct piece *pieces;
@@ -76,12 +81,9 @@ static enum sidestep_status add_job(struct fetch *f, const struct job *job,
 /* If a piece's bytes lie in one target exactly as they are stored: where.  Else NULL. */
 static uint8_t *plain_target(const struct load_plan_chunk *chunk, const struct piece *piece)
 {
-    const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
+    uint8_t *target = fetch_plain_target(chunk);
 
-    if (target == NULL || target->on_device != 0 || !box_equal(&target->box, &chunk->box) ||
-        !box_is_row_major(target->ndim, target->box.lengths, target->strides))
-        return NULL;
-    return (uint8_t *)target->data + piece->begin;
+    return target != NULL ? target + piece->begin : NULL;
 }
 
 /* May a piece go from the disk to where it is wanted?  Then it is a job of its own. */
@@ -97,9 +99,24 @@ static bool is_straight(const struct fetch *f, const struct piece *piece)
 static bool may_join(const struct job *last, const struct reader_file *file, uint64_t begin,
                      uint64_t end)
 {
-    return last != NULL && !last->whole_item && !last->straight && last->file == file &&
-           begin >= last->end && begin - last->end <= FETCH_GAP_BYTES &&
+    return last != NULL && !last->whole_item && !last->is_coded && !last->straight &&
+           last->file == file && begin >= last->end && begin - last->end <= FETCH_GAP_BYTES &&
            end - last->begin <= FETCH_READ_BYTES;
+}
+
+static enum sidestep_status keep_piece(struct fetch *f, const struct piece *piece,
+                                       struct sidestep_error *err)
+{
+    if (f->piece_count == f->piece_room) {
+        size_t room = f->piece_room != 0 ? f->piece_room * 2 : 64;
+        struct piece *pieces = memory_resize(f->pieces, room, sizeof(*pieces));
+        if (pieces == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*pieces));
+        f->pieces = pieces;
+        f->piece_room = room;
+    }
+    f->pieces[f->piece_count++] = *piece;
+    return SIDESTEP_OK;
 }
 
 /* One more piece: with the job before it if they are neighbours, else in a job of its own. */
@@ -111,15 +128,7 @@ static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece
     struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
     bool straight = is_straight(f, piece);
 
-    if (f->piece_count == f->piece_room) {
-        size_t room = f->piece_room != 0 ? f->piece_room * 2 : 64;
-        struct piece *pieces = memory_resize(f->pieces, room, sizeof(*pieces));
-        if (pieces == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*pieces));
-        f->pieces = pieces;
-        f->piece_room = room;
-    }
-    f->pieces[f->piece_count++] = *piece;
+    TRY(keep_piece(f, piece, err));
     if (!straight && may_join(last, item->file, begin, end)) {
         last->end = end;
         last->piece_count++;
@@ -174,6 +183,60 @@ static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sideste
     return SIDESTEP_OK;
 }
 
+/* Chunks [first, end) of compressed item ${c}, which are wanted, in jobs of some each. */
+static enum sidestep_status add_run(struct fetch *f, size_t c, uint64_t first, uint64_t end,
+                                    struct sidestep_error *err)
+{
+    const struct coded_item *coded = &f->coded[c];
+
+    while (first < end) {
+        struct job job = {
+            .is_coded = true, .file = coded->item->file, .first_piece = f->piece_count};
+        uint64_t last = coded_stretch(coded, first, end, &job.begin, &job.end);
+        struct piece piece = {.chunk = c,
+                              .begin = first * CODEC_CHUNK_BYTES,
+                              .end = min_u64(last * CODEC_CHUNK_BYTES, coded->raw.data_bytes)};
+        job.piece_count = 1;
+        TRY(keep_piece(f, &piece, err));
+        TRY(add_job(f, &job, err));
+        first = last;
+    }
+    return SIDESTEP_OK;
+}
+
+/* The chunks of a compressed item that are wanted; ${*added} false: it has to be seen whole. */
+static enum sidestep_status add_chunks(struct fetch *f, size_t c, bool *added,
+                                       struct sidestep_error *err)
+{
+    const struct reader_item *item = &f->items[c];
+    uint64_t count = codec_chunk_count(item->footer->raw_bytes);
+    OWNED uint8_t *needed = needed_blocks(&f->plan->chunks[c], count);
+
+    if (needed == NULL)
+        return FAIL_NOMEM(err, count);
+    bool all = memchr(needed, 0, count) == NULL;
+    TRY(coded_item_open(item, all, &f->coded[c], err));
+    *added = f->coded[c].chunks != NULL;
+    for (uint64_t b = 0; *added && b < count;) {
+        uint64_t end = b;
+        while (end < count && needed[end])
+            end++;
+        TRY(add_run(f, c, b, end, err));
+        b = end + (end == b);
+    }
+    return SIDESTEP_OK;
+}
+
+/* Does item ${c} consist of blocks that are read by themselves?  Of what has no hash at all, only
+ * what is wanted is read, too. */
+static bool has_blocks(const struct fetch *f, size_t c)
+{
+    const struct reader_item *item = &f->items[c];
+
+    return (item->blocks != NULL || item->is_plain) && item->ranged &&
+           !f->plan->chunks[c].entry->is_object;
+}
+
 static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *err)
 {
     for (size_t c = 0; c < f->plan->count; c++) {
@@ -181,11 +244,13 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
         struct reader_item *item = &f->items[c];
 
         TRY(reader_item(f->reader, chunk->entry, chunk->storage, &chunk->box, item, err));
-        /* Of what has no hash at all, only what is wanted is read, too. */
-        if ((item->blocks != NULL || item->is_plain) && item->ranged && !chunk->entry->is_object) {
+        bool added = has_blocks(f, c);
+        if (added)
             TRY(add_blocks(f, c, err));
+        else if (item->footer != NULL && item->transform != NULL && !chunk->entry->is_object)
+            TRY(add_chunks(f, c, &added, err));
+        if (added)
             continue;
-        }
         struct job job = {.whole_item = true, .chunk = c, .file = item->file};
         TRY(add_job(f, &job, err));
     }
@@ -226,6 +291,23 @@ static enum sidestep_status place_job(struct fetch *f, const struct job *job, ui
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status decode_job(struct fetch *f, const struct job *job, const uint8_t *bytes,
+                                       struct sidestep_error *err)
+{
+    const struct piece *piece = &f->pieces[job->first_piece];
+    const struct load_plan_chunk *chunk = &f->plan->chunks[piece->chunk];
+    struct fetch_placing placing = {.chunk = chunk, .devices = f->devices};
+    struct reader_place place = fetch_place_decoded(&placing);
+
+    atomic_fetch_add(&f->bytes_read, job->end - job->begin);
+    enum sidestep_status status =
+        coded_decode(&f->coded[piece->chunk], &f->benches, piece->begin / CODEC_CHUNK_BYTES,
+                     codec_chunk_count(piece->end), bytes, &place, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "'%s' in file '%s'", chunk->entry->name, job->file->name);
+    return status;
+}
+
 static enum sidestep_status run_item(struct fetch *f, const struct job *job,
                                      struct sidestep_error *err)
 {
@@ -252,7 +334,7 @@ static struct read_stretch describe_job(void *context, size_t i)
     return (struct read_stretch){.file = job->file,
                                  .begin = job->begin,
                                  .end = job->end,
-                                 .target = job->piece_count == 1
+                                 .target = job->piece_count == 1 && !job->is_coded
                                                ? plain_target(&f->plan->chunks[first->chunk], first)
                                                : NULL};
 }
@@ -271,6 +353,8 @@ static void use_job(void *context, size_t i, uint8_t *bytes, enum sidestep_statu
         error_wrap(&why, "file '%s'", job->file->name);
     } else if (job->whole_item) {
         status = run_item(f, job, &why);
+    } else if (job->is_coded) {
+        status = decode_job(f, job, bytes, &why);
     } else {
         status = place_job(f, job, bytes, &why);
     }
@@ -291,8 +375,9 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
                                        struct sidestep_error *err)
 {
     f->items = memory_new(f->plan->count, sizeof(*f->items));
-    if (f->items == NULL)
-        return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
+    f->coded = memory_new(f->plan->count, sizeof(*f->coded));
+    if (f->items == NULL || f->coded == NULL)
+        return FAIL_NOMEM(err, f->plan->count * (sizeof(*f->items) + sizeof(*f->coded)));
     TRY(make_jobs(f, err));
     const struct read_many many = {.kind = &f->reader->queue,
                                    .direct = f->direct,
@@ -317,9 +402,14 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
     struct fetch f = {.reader = reader, .plan = plan, .direct = direct, .devices = devices};
 
     pthread_mutex_init(&f.shared.lock, NULL);
+    coded_benches_init(&f.benches);
     enum sidestep_status status = fetch_with(&f, workers, err);
     *bytes_read = atomic_load(&f.bytes_read);
     pthread_mutex_destroy(&f.shared.lock);
+    coded_benches_release(&f.benches);
+    for (size_t c = 0; f.coded != NULL && c < plan->count; c++)
+        coded_item_close(&f.coded[c]);
+    free(f.coded);
     free(f.items);
     free(f.jobs);
     free(f.pieces);

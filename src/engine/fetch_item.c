@@ -102,18 +102,30 @@ static enum sidestep_status whole_tensor(const struct reader_item *item,
     return place_odd(&item->tensor, storage, chunk, devices, err);
 }
 
-struct placing {
-    const struct load_plan_chunk *chunk;
-    struct devices *devices;
-};
+uint8_t *fetch_plain_target(const struct load_plan_chunk *chunk)
+{
+    const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
+
+    if (target == NULL || target->on_device != 0 || !box_equal(&target->box, &chunk->box) ||
+        !box_is_row_major(target->ndim, target->box.lengths, target->strides))
+        return NULL;
+    return target->data;
+}
 
 static enum sidestep_status place_block(void *context, uint64_t begin, const uint8_t *bytes,
                                         uint64_t length, struct sidestep_error *err)
 {
-    const struct placing *placing = context;
+    const struct fetch_placing *placing = context;
 
     /* Which are only read. */
     return place(placing->chunk, begin, length, (void *)(uintptr_t)bytes, placing->devices, err);
+}
+
+struct reader_place fetch_place_decoded(const struct fetch_placing *placing)
+{
+    return (struct reader_place){.put = place_block,
+                                 .context = (void *)(uintptr_t)placing,
+                                 .plain = fetch_plain_target(placing->chunk)};
 }
 
 /* One of ours: as it is decoded. */
@@ -121,8 +133,8 @@ static enum sidestep_status decoded_tensor(const struct reader_item *item,
                                            const struct load_plan_chunk *chunk,
                                            struct devices *devices, struct sidestep_error *err)
 {
-    struct placing placing = {.chunk = chunk, .devices = devices};
-    struct reader_place to = {.put = place_block, .context = &placing};
+    struct fetch_placing placing = {.chunk = chunk, .devices = devices};
+    struct reader_place to = fetch_place_decoded(&placing);
 
     return reader_item_decode(item, &to, err);
 }

@@ -11,4 +11,13 @@
 enum sidestep_status fetch_item(const struct reader_item *item, const struct load_plan_chunk *chunk,
                                 struct devices *devices, struct sidestep_error *err);
 
+/* If bytes of ${chunk} lie in one target exactly as they are stored: where.  Else NULL. */
+uint8_t *fetch_plain_target(const struct load_plan_chunk *chunk);
+/* What is decoded of ${chunk} goes to its targets; ${placing} must outlive it. */
+struct fetch_placing {
+    const struct load_plan_chunk *chunk;
+    struct devices *devices;
+};
+struct reader_place fetch_place_decoded(const struct fetch_placing *placing);
+
 #endif

@@ -396,6 +396,99 @@ static void the_public_function_decodes(void **state)
                      SIDESTEP_EINVAL);
 }
 
+/* An encoded item with something in front of it, and its chunks. */
+#define CHUNKS 3u
+#define IN_FRONT 8u
+
+struct chunked {
+    struct codec_item item;
+    uint8_t *bytes;
+    struct buffer stored;
+    uint64_t places[CHUNKS + 1];
+};
+
+static enum sidestep_status locate(struct chunked *chunked, size_t stored_bytes)
+{
+    struct source source = source_over_memory(chunked->stored.bytes, chunked->stored.length);
+    struct sidestep_error err = {0};
+
+    return codec_planes.chunks->locate(&chunked->item, &source, IN_FRONT, stored_bytes,
+                                       chunked->places, &err);
+}
+
+/* Each is what it was in the item; cut short, it is refused. */
+static void check_chunks(const struct chunked *chunked, struct codec_decoder *decoder)
+{
+    static uint8_t decoded[CODEC_CHUNK_BYTES];
+    const struct codec_chunks *chunks = codec_planes.chunks;
+    const struct codec_item *item = &chunked->item;
+    struct sidestep_error err = {0};
+
+    for (unsigned c = 0; c < CHUNKS; c++) {
+        uint64_t begin = c * CODEC_CHUNK_BYTES, place = chunked->places[c];
+        size_t length = (size_t)min_u64(CODEC_CHUNK_BYTES, item->data_bytes - begin);
+        size_t coded = (size_t)(chunked->places[c + 1] - place);
+        void *copy = guard_copy(chunked->stored.bytes + IN_FRONT + place, coded);
+        assert_int_equal(chunks->decode(decoder, item, copy, coded, decoded, length, &err),
+                         SIDESTEP_OK);
+        assert_memory_equal(decoded, chunked->bytes + item->data_offset + begin, length);
+        guard_free(copy);
+        copy = guard_copy(chunked->stored.bytes + IN_FRONT + place, coded - 1);
+        assert_int_equal(chunks->decode(decoder, item, copy, coded - 1, decoded, length, &err),
+                         SIDESTEP_ECORRUPT);
+        assert_int_equal(chunks->decode(decoder, item, copy, 3, decoded, length, &err),
+                         SIDESTEP_ECORRUPT);
+        guard_free(copy);
+    }
+}
+
+/* Other sizes than it has, and flipped bits in header and index. */
+static void check_lies(struct chunked *chunked)
+{
+    size_t length = chunked->stored.length - IN_FRONT;
+    const size_t lies[] = {0, 9, 10, 16, 24, 32, length - 1, length - 4 * CHUNKS};
+
+    assert_int_not_equal(locate(chunked, length - 1), SIDESTEP_OK);
+    assert_int_not_equal(locate(chunked, length + 1), SIDESTEP_OK);
+    assert_int_not_equal(locate(chunked, 45), SIDESTEP_OK);
+    for (size_t k = 0; k < ARRAY_LENGTH(lies); k++) {
+        chunked->stored.bytes[IN_FRONT + lies[k]] ^= 1;
+        assert_int_not_equal(locate(chunked, length), SIDESTEP_OK);
+        chunked->stored.bytes[IN_FRONT + lies[k]] ^= 1;
+    }
+}
+
+static void chunks_stand_for_themselves(void **state)
+{
+    static const enum sidestep_dtype dtypes[] = {SIDESTEP_BFLOAT16, SIDESTEP_FLOAT32,
+                                                 SIDESTEP_FLOAT64, SIDESTEP_UINT8};
+    (void)state;
+    struct codec_decoder *decoder = NULL;
+    struct sidestep_error err = {0};
+    struct prng prng = prng_new(4);
+    uint64_t data = (CHUNKS - 1) * CODEC_CHUNK_BYTES + 80;
+
+    assert_null(codec_zstd.chunks);
+    assert_int_equal(codec_chunk_count(data), CHUNKS);
+    assert_int_equal(codec_planes.chunks->decoder_new(&decoder, &err), SIDESTEP_OK);
+    for (size_t i = 0; i < ARRAY_LENGTH(dtypes); i++) {
+        struct chunked chunked = {
+            .item = {
+                .bytes = data + 900, .data_offset = 512, .data_bytes = data, .dtype = dtypes[i]}};
+        chunked.bytes = make_item(&prng, NORMAL, &chunked.item);
+        buffer_put(&chunked.stored, "in front", IN_FRONT);
+        assert_int_equal(
+            encode(&codec_planes, &chunked.item, chunked.bytes, 2, &chunked.stored, &err),
+            SIDESTEP_OK);
+        assert_int_equal(locate(&chunked, chunked.stored.length - IN_FRONT), SIDESTEP_OK);
+        check_chunks(&chunked, decoder);
+        check_lies(&chunked);
+        buffer_release(&chunked.stored);
+        free(chunked.bytes);
+    }
+    codec_planes.chunks->decoder_free(decoder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +500,7 @@ int main(void)
         cmocka_unit_test(lies_of_planes_are_told),
         cmocka_unit_test(memory_may_be_short),
         cmocka_unit_test(the_public_function_decodes),
+        cmocka_unit_test(chunks_stand_for_themselves),
     };
 
     return cmocka_run_group_tests_name("codec", tests, find_codecs, NULL);
