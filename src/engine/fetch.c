@@ -45,6 +45,7 @@ struct fetch {
     const struct load_plan *plan;
     bool direct;
     struct devices *devices;
+    struct arena arena;
     struct reader_item *items; /* per chunk of the plan */
     struct job *jobs;
     size_t job_count, job_room;
@@ -290,7 +291,7 @@ static bool has_failed(void *context)
 static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
                                        struct sidestep_error *err)
 {
-    f->items = memory_new(f->plan->count, sizeof(*f->items));
+    f->items = arena_new(&f->arena, f->plan->count, sizeof(*f->items));
     if (f->items == NULL)
         return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
     TRY(make_jobs(f, err));
@@ -320,7 +321,7 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
     enum sidestep_status status = fetch_with(&f, workers, err);
     *bytes_read = atomic_load(&f.bytes_read);
     pthread_mutex_destroy(&f.shared.lock);
-    free(f.items);
+    arena_release(&f.arena);
     free(f.jobs);
     free(f.pieces);
     return status;
