@@ -47,11 +47,17 @@ size_t table_find(const struct table *t, const char *name)
     return slot->name != NULL ? slot->index : SIZE_MAX;
 }
 
-static enum sidestep_status table_grow(struct table *t, struct sidestep_error *err)
+static bool has_room(const struct table *t, size_t count)
+{
+    return count < t->capacity / 4 * 3;
+}
+
+/* ${capacity} is a power of two. */
+static enum sidestep_status table_grow(struct table *t, size_t capacity, struct sidestep_error *err)
 {
     struct table bigger = *t;
 
-    bigger.capacity = t->capacity != 0 ? t->capacity * 2 : TABLE_MIN_CAPACITY;
+    bigger.capacity = capacity;
     if (t->capacity == 0)
         TRY(random_bytes(&bigger.seed, sizeof(bigger.seed), err));
     bigger.slots = memory_new(bigger.capacity, sizeof(*bigger.slots));
@@ -65,11 +71,20 @@ static enum sidestep_status table_grow(struct table *t, struct sidestep_error *e
     return SIDESTEP_OK;
 }
 
+enum sidestep_status table_reserve(struct table *t, size_t count, struct sidestep_error *err)
+{
+    struct table wanted = {.capacity = TABLE_MIN_CAPACITY};
+
+    while (!has_room(&wanted, count) && wanted.capacity <= SIZE_MAX / 2 / sizeof(*t->slots))
+        wanted.capacity *= 2;
+    return t->capacity >= wanted.capacity ? SIDESTEP_OK : table_grow(t, wanted.capacity, err);
+}
+
 enum sidestep_status table_insert(struct table *t, const char *name, size_t index, size_t *existing,
                                   struct sidestep_error *err)
 {
-    if (t->count * 4 >= t->capacity * 3)
-        TRY(table_grow(t, err));
+    if (!has_room(t, t->count))
+        TRY(table_grow(t, t->capacity != 0 ? t->capacity * 2 : TABLE_MIN_CAPACITY, err));
     uint64_t hash = hash_name(t, name);
     struct table_slot *slot = find_slot(t, name, hash);
     *existing = SIZE_MAX;

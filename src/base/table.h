@@ -18,6 +18,8 @@ struct table {
 void table_release(struct table *t);
 #define OWNED_TABLE __attribute__((cleanup(table_release))) struct table
 
+/* Make room for ${count} names, so that those need not be put in their places several times. */
+enum sidestep_status table_reserve(struct table *t, size_t count, struct sidestep_error *err);
 /* Index stored under ${name}, or SIZE_MAX. */
 size_t table_find(const struct table *t, const char *name);
 /* Store ${index} under ${name}, which must outlive the table; if the name is there already,

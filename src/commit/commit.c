@@ -28,6 +28,7 @@ enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
     OWNED_METADATA metadata = {0};
     OWNED_ARENA arena = {0};
     struct manifest manifest;
+    uint8_t sha256[HASH_SHA256_BYTES];
     struct sidestep_error why = {0};
     enum sidestep_status status =
         commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &why);
@@ -40,7 +41,8 @@ enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
             *err = why;
         return status;
     }
-    if (named_find(dir, &bytes, &arena, &manifest))
+    hash_sha256(bytes.bytes, bytes.length, sha256);
+    if (named_find(dir, sha256, bytes.length, &arena, &manifest))
         *identity = commit_identity(manifest.save_id);
     else if (dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL) == SIDESTEP_OK &&
              metadata.save_id != NULL)

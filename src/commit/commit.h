@@ -197,7 +197,12 @@ enum sidestep_status commit_mark_write(struct store_file *file, const struct com
 enum sidestep_status commit_mark_read(struct store_file *file, struct commit_mark *mark,
                                       struct sidestep_error *err);
 
-/* Build metadata from footers: shared with sidestep_rebuild().  ${names} are the files'. */
+/* What the footers say together.  ${names} are the files'; they and the footers must outlive
+ * ${out}.  EDISAGREE: they contradict each other. */
+enum sidestep_status commit_metadata_gather(const struct footer *footers, const char *const *names,
+                                            size_t count, struct metadata *out,
+                                            struct sidestep_error *err);
+/* The same, and the boxes of all of them must tile every tensor. */
 enum sidestep_status commit_metadata_build(const struct footer *footers, const char *const *names,
                                            size_t count, struct metadata *out,
                                            struct sidestep_error *err);

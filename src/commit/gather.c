@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gather.c -- what a checkpoint holds, from the footers of its shards.  The one place where
- * `.metadata` comes from: at commit, and when a lost one is rebuilt. */
+ * `.metadata` comes from, at commit, and when a lost one is rebuilt; so who has checked that it is
+ * the one that was made need not parse it. */
 #include "commit/commit.h"
 
 #include <stdlib.h>
@@ -14,67 +15,35 @@ struct gather {
     const char *const *names;
     size_t count;
     struct metadata *out;
-    size_t *chunk_room; /* per entry: chunks counted, then chunks filled */
+    size_t *entry_of;   /* each item's, in the order of files and items */
+    size_t chunk_count; /* of all tensors together */
 };
 
-static enum sidestep_status copy_failed(struct sidestep_error *err)
+static struct metadata_entry entry_of_item(const struct footer_item *item)
 {
-    return FAIL_NOMEM(err, sizeof(struct metadata_entry));
-}
-
-static const int64_t *copy_dims(struct arena *arena, const int64_t *dims, uint32_t ndim)
-{
-    return arena_copy(arena, dims, ndim * sizeof(*dims));
-}
-
-static enum sidestep_status copy_path(struct arena *arena, const struct footer_item *item,
-                                      struct metadata_entry *entry, struct sidestep_error *err)
-{
-    struct sidestep_path_item *path =
-        arena_copy(arena, item->path, item->path_length * sizeof(*path));
-
-    if (path == NULL)
-        return copy_failed(err);
-    for (uint32_t i = 0; i < item->path_length; i++)
-        if (path[i].key != NULL &&
-            (path[i].key = arena_strndup(arena, path[i].key, strlen(path[i].key))) == NULL)
-            return copy_failed(err);
-    entry->path = path;
-    entry->path_length = item->path_length;
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status new_entry(struct gather *g, const struct footer_item *item,
-                                      struct sidestep_error *err)
-{
-    struct arena *arena = &g->out->arena;
-    struct metadata_entry *entry = &g->out->entries[g->out->count];
-    size_t existing;
-
-    entry->name = arena_strndup(arena, item->name, strlen(item->name));
-    if (entry->name == NULL)
-        return copy_failed(err);
-    entry->is_object = item->is_object;
-    entry->dtype = item->dtype;
-    entry->dtype_name = sidestep_dtype_name(item->dtype);
-    entry->ndim = item->ndim;
-    entry->shape = copy_dims(arena, item->shape, item->ndim);
-    entry->requires_grad = item->requires_grad;
-    if (entry->shape == NULL)
-        return copy_failed(err);
-    TRY(copy_path(arena, item, entry, err));
-    return table_insert(&g->out->names, entry->name, g->out->count++, &existing, err);
+    return (struct metadata_entry){
+        .name = item->name,
+        .is_object = item->is_object,
+        .dtype = item->dtype,
+        .dtype_name = sidestep_dtype_name(item->dtype),
+        .ndim = item->ndim,
+        .shape = item->shape,
+        .requires_grad = item->requires_grad,
+        .path = item->path,
+        .path_length = item->path_length,
+    };
 }
 
 /* First pass: entries in the order of first sight, and how many chunks each has. */
 static enum sidestep_status count_item(struct gather *g, const struct footer_item *item,
-                                       struct sidestep_error *err)
+                                       size_t *entry_of, struct sidestep_error *err)
 {
-    size_t at = table_find(&g->out->names, item->name);
+    size_t at;
 
+    TRY(table_insert(&g->out->names, item->name, g->out->count, &at, err));
     if (at == SIZE_MAX) {
-        at = g->out->count;
-        TRY(new_entry(g, item, err));
+        at = g->out->count++;
+        g->out->entries[at] = entry_of_item(item);
     } else {
         const struct metadata_entry *entry = &g->out->entries[at];
         if (entry->is_object || item->is_object)
@@ -84,36 +53,29 @@ static enum sidestep_status count_item(struct gather *g, const struct footer_ite
             return FAIL(err, SIDESTEP_EDISAGREE,
                         "tensor '%s': ranks saved different shapes or dtypes", item->name);
     }
-    g->chunk_room[at]++;
+    *entry_of = at;
+    if (!item->is_object) {
+        g->out->entries[at].chunk_capacity++;
+        g->chunk_count++;
+    }
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status fill_item(struct gather *g, const struct footer *footer,
-                                      const struct footer_item *item, const char *file,
-                                      struct sidestep_error *err)
+static void fill_item(struct metadata_entry *entry, const struct footer *footer,
+                      const struct footer_item *item, const char *file)
 {
-    struct arena *arena = &g->out->arena;
-    struct metadata_entry *entry = &g->out->entries[table_find(&g->out->names, item->name)];
-    struct metadata_storage storage = {.file = file, .offset = item->offset, .length = item->bytes};
-
-    if (item->transform != 0) {
-        const char *name = footer->transforms[item->transform - 1];
-        storage.transform = arena_strndup(arena, name, strlen(name));
-        if (storage.transform == NULL)
-            return copy_failed(err);
-    }
-    if (entry->is_object) {
-        entry->storage = storage;
-        return SIDESTEP_OK;
-    }
-    entry->chunks[entry->chunk_count++] = (struct metadata_chunk){
-        .box = {.ndim = item->ndim,
-                .offsets = copy_dims(arena, item->box.offsets, item->ndim),
-                .lengths = copy_dims(arena, item->box.lengths, item->ndim)},
-        .storage = storage,
+    struct metadata_storage storage = {
+        .file = file,
+        .offset = item->offset,
+        .length = item->bytes,
+        .transform = item->transform != 0 ? footer->transforms[item->transform - 1] : NULL,
     };
-    const struct box *box = &entry->chunks[entry->chunk_count - 1].box;
-    return box->offsets != NULL && box->lengths != NULL ? SIDESTEP_OK : copy_failed(err);
+
+    if (entry->is_object)
+        entry->storage = storage;
+    else
+        entry->chunks[entry->chunk_count++] =
+            (struct metadata_chunk){.box = item->box, .storage = storage};
 }
 
 static enum sidestep_status check_tiling(const struct metadata_entry *entry, struct box *boxes,
@@ -131,32 +93,60 @@ static enum sidestep_status check_tiling(const struct metadata_entry *entry, str
                 result == TILING_GAP ? "do not cover it" : "overlap");
 }
 
-static enum sidestep_status for_each_item(struct gather *g, bool fill, struct sidestep_error *err)
+static enum sidestep_status count_items(struct gather *g, struct sidestep_error *err)
 {
-    for (size_t f = 0; f < g->count; f++) {
-        const char *file =
-            fill ? arena_strndup(&g->out->arena, g->names[f], strlen(g->names[f])) : "";
-        if (file == NULL)
-            return copy_failed(err);
+    size_t *entry_of = g->entry_of;
+
+    for (size_t f = 0; f < g->count; f++)
         for (size_t i = 0; i < g->footers[f].count; i++)
-            TRY(fill ? fill_item(g, &g->footers[f], &g->footers[f].items[i], file, err)
-                     : count_item(g, &g->footers[f].items[i], err));
+            TRY(count_item(g, &g->footers[f].items[i], entry_of++, err));
+    return SIDESTEP_OK;
+}
+
+/* One array for the chunks of all tensors. */
+static enum sidestep_status make_chunks(struct gather *g, struct sidestep_error *err)
+{
+    struct metadata_chunk *chunks = arena_new(&g->out->arena, g->chunk_count, sizeof(*chunks));
+
+    if (chunks == NULL)
+        return FAIL_NOMEM(err, g->chunk_count * sizeof(*chunks));
+    for (size_t i = 0; i < g->out->count; i++) {
+        struct metadata_entry *entry = &g->out->entries[i];
+        entry->chunks = chunks;
+        chunks += entry->chunk_capacity;
+        entry->chunk_capacity = 0;
     }
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status make_chunks(struct gather *g, size_t *most, struct sidestep_error *err)
+static void fill_items(struct gather *g)
 {
-    *most = 1;
-    for (size_t i = 0; i < g->out->count; i++) {
-        struct metadata_entry *entry = &g->out->entries[i];
-        if (entry->is_object)
-            continue;
-        entry->chunks = arena_new(&g->out->arena, g->chunk_room[i], sizeof(*entry->chunks));
-        if (entry->chunks == NULL)
-            return copy_failed(err);
-        *most = g->chunk_room[i] > *most ? g->chunk_room[i] : *most;
-    }
+    const size_t *entry_of = g->entry_of;
+
+    for (size_t f = 0; f < g->count; f++)
+        for (size_t i = 0; i < g->footers[f].count; i++)
+            fill_item(&g->out->entries[*entry_of++], &g->footers[f], &g->footers[f].items[i],
+                      g->names[f]);
+}
+
+enum sidestep_status commit_metadata_gather(const struct footer *footers, const char *const *names,
+                                            size_t count, struct metadata *out,
+                                            struct sidestep_error *err)
+{
+    OWNED size_t *entry_of = NULL;
+    size_t total = 0;
+
+    for (size_t f = 0; f < count; f++)
+        total += footers[f].count;
+    entry_of = memory_new(total, sizeof(*entry_of));
+    out->entries = arena_new(&out->arena, total, sizeof(*out->entries));
+    if (entry_of == NULL || out->entries == NULL)
+        return FAIL_NOMEM(err, total * sizeof(*out->entries));
+    struct gather g = {footers, names, count, out, entry_of, 0};
+    TRY(table_reserve(&out->names, total, err));
+    TRY(count_items(&g, err));
+    TRY(make_chunks(&g, err));
+    fill_items(&g);
     return SIDESTEP_OK;
 }
 
@@ -164,20 +154,12 @@ enum sidestep_status commit_metadata_build(const struct footer *footers, const c
                                            size_t count, struct metadata *out,
                                            struct sidestep_error *err)
 {
-    OWNED size_t *chunk_room = NULL;
     OWNED struct box *boxes = NULL;
-    size_t total = 0, most;
+    size_t most = 1;
 
-    for (size_t f = 0; f < count; f++)
-        total += footers[f].count;
-    chunk_room = memory_new(total, sizeof(*chunk_room));
-    out->entries = arena_new(&out->arena, total, sizeof(*out->entries));
-    if (chunk_room == NULL || out->entries == NULL)
-        return FAIL_NOMEM(err, total * sizeof(*out->entries));
-    struct gather g = {footers, names, count, out, chunk_room};
-    TRY(for_each_item(&g, false, err));
-    TRY(make_chunks(&g, &most, err));
-    TRY(for_each_item(&g, true, err));
+    TRY(commit_metadata_gather(footers, names, count, out, err));
+    for (size_t i = 0; i < out->count; i++)
+        most = out->entries[i].chunk_count > most ? out->entries[i].chunk_count : most;
     boxes = memory_new(most, sizeof(*boxes));
     if (boxes == NULL)
         return FAIL_NOMEM(err, most * sizeof(*boxes));

@@ -17,37 +17,30 @@ void named_release(struct named *named)
     *named = (struct named){0};
 }
 
-/* Manifest ${name}, if it can be read and speaks of ${length} bytes of metadata. */
-static bool read_manifest(struct store_dir *dir, const char *name, size_t length,
-                          struct arena *arena, struct manifest *manifest)
+/* Manifest ${name}, if it can be read. */
+static bool read_manifest(struct store_dir *dir, const char *name, struct arena *arena,
+                          struct manifest *manifest)
 {
     OWNED_BUFFER bytes = {0};
 
     return names_parse(name).kind == NAMES_MANIFEST &&
            commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) == SIDESTEP_OK &&
            manifest_decode(bytes.bytes, bytes.length, arena, manifest, NULL) == SIDESTEP_OK &&
-           strcmp(names_parse(name).save_id, manifest->save_id) == 0 &&
-           manifest->metadata_bytes == length;
+           strcmp(names_parse(name).save_id, manifest->save_id) == 0;
 }
 
-bool named_find(struct store_dir *dir, const struct buffer *metadata, struct arena *arena,
-                struct manifest *manifest)
+bool named_find(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES], uint64_t bytes,
+                struct arena *arena, struct manifest *manifest)
 {
     OWNED_NAMES struct name_list names = {0};
-    uint8_t sha256[HASH_SHA256_BYTES];
-    bool hashed = false;
 
     if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return false;
-    for (size_t i = 0; i < names.count; i++) {
-        if (!read_manifest(dir, names.names[i], metadata->length, arena, manifest))
-            continue;
-        if (!hashed)
-            hash_sha256(metadata->bytes, metadata->length, sha256);
-        hashed = true;
-        if (memcmp(manifest->metadata_sha256, sha256, sizeof(sha256)) == 0)
+    for (size_t i = 0; i < names.count; i++)
+        if (read_manifest(dir, names.names[i], arena, manifest) &&
+            manifest->metadata_bytes == bytes &&
+            memcmp(manifest->metadata_sha256, sha256, HASH_SHA256_BYTES) == 0)
             return true;
-    }
     return false;
 }
 
@@ -84,11 +77,13 @@ static enum sidestep_status add_stored(struct named *named)
 enum sidestep_status named_read(struct store_dir *dir, const char *name, struct named *out)
 {
     OWNED_BUFFER bytes = {0};
+    uint8_t sha256[HASH_SHA256_BYTES];
     struct manifest manifest;
 
     *out = (struct named){0};
     TRY(commit_read_file(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
-    if (named_find(dir, &bytes, &out->arena, &manifest))
+    hash_sha256(bytes.bytes, bytes.length, sha256);
+    if (named_find(dir, sha256, bytes.length, &out->arena, &manifest))
         return add_listed(out, &manifest);
     TRY(dcp_metadata_read(bytes.bytes, bytes.length, &out->metadata, NULL));
     return add_stored(out);

@@ -24,10 +24,10 @@ struct named {
 void named_release(struct named *named);
 #define OWNED_NAMED __attribute__((cleanup(named_release))) struct named
 
-/* The manifest in ${dir} that lists ${metadata}, the bytes of one, as its own; false: there is
- * none, or it cannot be read now. */
-bool named_find(struct store_dir *dir, const struct buffer *metadata, struct arena *arena,
-                struct manifest *manifest);
+/* The manifest in ${dir} that lists a .metadata of ${bytes} bytes with this hash as its own; false:
+ * there is none, or it cannot be read now. */
+bool named_find(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES], uint64_t bytes,
+                struct arena *arena, struct manifest *manifest);
 
 /* By ${name}, a .metadata in ${dir} or one that was.  On failure ${*out} is to be released, too. */
 enum sidestep_status named_read(struct store_dir *dir, const char *name, struct named *out);

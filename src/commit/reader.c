@@ -12,6 +12,7 @@
 #include "commit/commit.h"
 #include "commit/foreign.h"
 #include "commit/name_list.h"
+#include "commit/named.h"
 #include "format/dcp_metadata.h"
 
 #define READER_TRIES 5u
@@ -75,20 +76,38 @@ static bool is_not_as_made(const struct reader *r)
     return manifests != 0;
 }
 
+/* Is the .metadata at hand, of ${bytes} bytes, one that a manifest lists?  Then whose is known. */
+static enum sidestep_status find_listed(struct reader *r, uint64_t bytes,
+                                        struct sidestep_error *err)
+{
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+
+    r->is_listed = named_find(r->dir, r->manifest_sha256, bytes, &arena, &manifest);
+    if (!r->is_listed)
+        return SIDESTEP_OK;
+    r->metadata.save_id =
+        arena_strndup(&r->metadata.arena, manifest.save_id, strlen(manifest.save_id));
+    return r->metadata.save_id != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, SAVE_ID_HEX);
+}
+
 static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
                                           struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
-    enum sidestep_status status =
-        commit_read_file(r->dir, NAMES_METADATA, flags, DCP_METADATA_MAX_BYTES, &bytes, err);
+    enum sidestep_status status = commit_read_file(r->dir, NAMES_METADATA, flags & STORE_UNCACHED,
+                                                   DCP_METADATA_MAX_BYTES, &bytes, err);
 
     if (status == SIDESTEP_ENOTFOUND)
         return read_rank_local(r, err);
     if (status == SIDESTEP_OK) {
         hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
-        status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
         r->manifest.metadata_bytes = bytes.length;
         r->record_bytes = bytes.length;
+        if ((flags & (READER_PARSED | READER_TOLERANT)) == 0)
+            status = find_listed(r, bytes.length, err);
+        if (status == SIDESTEP_OK && !r->is_listed)
+            status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
         /* What we made, we can read: else a flipped bit would pass for a newer format. */
         if (status == SIDESTEP_EUNSUPPORTED && is_not_as_made(r))
             status = FAIL(err, SIDESTEP_ECORRUPT, "it is not the one that the manifest lists");
@@ -390,6 +409,28 @@ static enum sidestep_status check_chunks(struct reader *r, struct sidestep_error
     return SIDESTEP_OK;
 }
 
+/* Of a checkpoint that is listed: what its .metadata says, too. */
+static enum sidestep_status gather_metadata(struct reader *r, struct sidestep_error *err)
+{
+    OWNED struct footer *footers = memory_new(r->file_count, sizeof(*footers));
+    OWNED const char **names = memory_new(r->file_count, sizeof(*names));
+
+    if (footers == NULL || names == NULL)
+        return FAIL_NOMEM(err, r->file_count * (sizeof(*footers) + sizeof(*names)));
+    for (size_t i = 0; i < r->file_count; i++) {
+        footers[i] = r->files[i].footer;
+        names[i] = r->files[i].name;
+    }
+    enum sidestep_status status =
+        commit_metadata_gather(footers, names, r->file_count, &r->metadata, err);
+    if (status == SIDESTEP_EDISAGREE) {
+        status = SIDESTEP_ECORRUPT;
+        if (err != NULL)
+            err->status = SIDESTEP_ECORRUPT;
+    }
+    return status;
+}
+
 static void take_lease(struct reader *r)
 {
     struct store_file *file = NULL;
@@ -414,11 +455,13 @@ static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct 
     TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
     if ((flags & READER_LEASE) != 0)
         take_lease(r);
-    TRY(read_metadata(r, flags & STORE_UNCACHED, err));
+    TRY(read_metadata(r, flags, err));
     TRY(read_manifest(r, flags & STORE_UNCACHED, err));
     TRY(list_files(r, err));
     for (size_t i = 0; i < r->file_count; i++)
         TRY(open_file(r, i, flags, err));
+    if (r->is_listed)
+        return gather_metadata(r, err);
     return r->has_manifest ? check_chunks(r, err) : check_extents(r, flags, err);
 }
 

@@ -46,6 +46,7 @@ struct reader {
     struct arena arena;
     struct metadata metadata;
     bool has_manifest; /* a checkpoint of ours */
+    bool is_listed;    /* by it, so ${metadata} is what the footers say */
     struct manifest manifest;
     uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* of .metadata where there is no manifest */
     struct reader_file *files;
@@ -67,12 +68,16 @@ struct reader {
 #define READER_LEASE 0x400u
 /* Also what is no checkpoint, but holds tensors: see foreign.h. */
 #define READER_FOREIGN 0x800u
-#define READER_FLAGS (READER_TOLERANT | READER_RING | READER_LEASE | READER_FOREIGN)
+/* For who doubts what is there: a .metadata of ours is parsed, as other programs do, and each entry
+ * compared with the footers.  Else, since its bytes have the hash that the manifest lists, it says
+ * what the footers say, which take a quarter of the time to read.  With READER_TOLERANT always. */
+#define READER_PARSED 0x1000u
+#define READER_FLAGS (READER_TOLERANT | READER_RING | READER_LEASE | READER_FOREIGN | READER_PARSED)
 #define READER_DEPTH 8u /* requests in flight, where nobody says */
 
 /* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_RING, READER_LEASE,
- * READER_FOREIGN.  EUNCOMMITTED: no .metadata there. ENOTFOUND: no directory.  ECORRUPT names the
- * file.  Retries a few times if the checkpoint is replaced meanwhile. */
+ * READER_FOREIGN, READER_PARSED.  EUNCOMMITTED: no .metadata there. ENOTFOUND: no directory.
+ * ECORRUPT names the file.  Retries a few times if the checkpoint is replaced meanwhile. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);
@@ -96,11 +101,13 @@ struct reader_item {
     const uint64_t *blocks; /* hashes of HASH_BLOCK_BYTES each; NULL: none */
     bool has_crc;
     uint32_t data_crc;
-    bool is_plain;                /* row-major bytes and nothing else: of safetensors */
-    const void *object;           /* of torch.save(): not stored as an item, see foreign.h */
-    const char *transform;        /* decode the whole item first; NULL: none */
-    uint64_t raw_limit;           /* more than this it cannot decode to */
-    struct archive_tensor tensor; /* stock tensors without transform */
+    bool is_plain;         /* row-major bytes and nothing else: of safetensors */
+    const void *object;    /* of torch.save(): not stored as an item, see foreign.h */
+    const char *transform; /* decode the whole item first; NULL: none */
+    uint64_t raw_limit;    /* more than this it cannot decode to */
+    /* Of torch.save(), what its pickle says of a tensor; of all others NULL: a load has one item
+     * for each chunk, which had better be small, and few have to be known so well. */
+    const struct archive_tensor *tensor;
 };
 /* The item at this offset of a file of ours, or NULL. */
 const struct footer_item *reader_find_item(const struct reader_file *file, uint64_t offset);
@@ -108,6 +115,10 @@ const struct footer_item *reader_find_item(const struct reader_file *file, uint6
 enum sidestep_status reader_item(struct reader *reader, const struct metadata_entry *entry,
                                  const struct metadata_storage *storage, const struct box *box,
                                  struct reader_item *out, struct sidestep_error *err);
+/* What the archive of a stock tensor without transform says; it is read again. */
+enum sidestep_status reader_item_tensor(const struct reader_item *item,
+                                        const struct metadata_entry *entry, const struct box *box,
+                                        struct archive_tensor *out, struct sidestep_error *err);
 /* May ${bytes} of an item be held in memory at once?  ECORRUPT: they are holes, for the most part.
  */
 enum sidestep_status reader_item_fits(const struct reader_item *item, uint64_t bytes,

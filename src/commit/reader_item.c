@@ -41,9 +41,8 @@ struct reader_item reader_item_of(struct reader_file *file, const struct footer_
 }
 
 static void from_tensor(const struct metadata_entry *entry, const struct box *box,
-                        struct reader_item *out)
+                        const struct archive_tensor *tensor, struct reader_item *out)
 {
-    const struct archive_tensor *tensor = &out->tensor;
     uint64_t item_bytes = sidestep_dtype_size(entry->dtype);
     uint64_t bytes = box_volume(box) * item_bytes; /* box_check() saw to it that this fits */
 
@@ -56,12 +55,25 @@ static void from_tensor(const struct metadata_entry *entry, const struct box *bo
     out->data_crc = tensor->data_crc;
 }
 
+enum sidestep_status reader_item_tensor(const struct reader_item *item,
+                                        const struct metadata_entry *entry, const struct box *box,
+                                        struct archive_tensor *out, struct sidestep_error *err)
+{
+    if (item->tensor != NULL) {
+        *out = *item->tensor;
+        return SIDESTEP_OK;
+    }
+    TRY(archive_tensor_read(&item->file->source, item->offset, item->bytes, out, err));
+    return reader_check_tensor(out, entry, box, err);
+}
+
 static enum sidestep_status from_archive(const struct metadata_entry *entry, const struct box *box,
                                          struct reader_item *out, struct sidestep_error *err)
 {
-    TRY(archive_tensor_read(&out->file->source, out->offset, out->bytes, &out->tensor, err));
-    TRY(reader_check_tensor(&out->tensor, entry, box, err));
-    from_tensor(entry, box, out);
+    struct archive_tensor tensor;
+
+    TRY(reader_item_tensor(out, entry, box, &tensor, err));
+    from_tensor(entry, box, &tensor, out);
     return SIDESTEP_OK;
 }
 
@@ -73,9 +85,9 @@ static void from_foreign(const struct reader *reader, const struct metadata_entr
         &reader->foreign->entries[entry - reader->metadata.entries];
 
     if (foreign->tensor != NULL) {
-        out->tensor = *foreign->tensor;
+        out->tensor = foreign->tensor;
         out->offset = 0;
-        from_tensor(entry, box, out);
+        from_tensor(entry, box, foreign->tensor, out);
         return;
     }
     out->object = foreign->object;

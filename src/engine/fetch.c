@@ -48,6 +48,7 @@ struct fetch {
     const struct load_plan *plan;
     bool direct;
     struct devices *devices;
+    struct arena arena;
     struct reader_item *items; /* per chunk of the plan */
     struct coded_item *coded;  /* likewise */
     struct coded_benches benches;
@@ -374,8 +375,8 @@ static bool has_failed(void *context)
 static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
                                        struct sidestep_error *err)
 {
-    f->items = memory_new(f->plan->count, sizeof(*f->items));
-    f->coded = memory_new(f->plan->count, sizeof(*f->coded));
+    f->items = arena_new(&f->arena, f->plan->count, sizeof(*f->items));
+    f->coded = arena_new(&f->arena, f->plan->count, sizeof(*f->coded));
     if (f->items == NULL || f->coded == NULL)
         return FAIL_NOMEM(err, f->plan->count * (sizeof(*f->items) + sizeof(*f->coded)));
     TRY(make_jobs(f, err));
@@ -409,8 +410,7 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
     coded_benches_release(&f.benches);
     for (size_t c = 0; f.coded != NULL && c < plan->count; c++)
         coded_item_close(&f.coded[c]);
-    free(f.coded);
-    free(f.items);
+    arena_release(&f.arena);
     free(f.jobs);
     free(f.pieces);
     return status;

@@ -42,12 +42,12 @@ static enum sidestep_status place(const struct load_plan_chunk *chunk, uint64_t 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status check_crc(const struct archive_tensor *tensor, uint32_t crc,
+static enum sidestep_status check_crc(bool has_crc, uint32_t expected, uint32_t crc,
                                       struct sidestep_error *err)
 {
-    if (tensor->has_crc && crc != tensor->data_crc)
+    if (has_crc && crc != expected)
         return FAIL(err, SIDESTEP_ECORRUPT, "the data has CRC32 %08x, the archive says %08x", crc,
-                    tensor->data_crc);
+                    expected);
     return SIDESTEP_OK;
 }
 
@@ -68,7 +68,7 @@ static enum sidestep_status stream_tensor(const struct reader_item *item,
         crc = hash_crc32(crc, buffer, length);
         TRY(place(chunk, at, length, buffer, devices, err));
     }
-    return check_crc(&item->tensor, crc, err);
+    return check_crc(item->has_crc, item->data_crc, crc, err);
 }
 
 /* Strided, swapped, lazily conjugated ...: make it plain in memory, then place it. */
@@ -82,7 +82,8 @@ static enum sidestep_status place_odd(const struct archive_tensor *tensor, uint8
                               .data = storage + tensor->storage_offset * size,
                               .item_bytes = size};
 
-    TRY(check_crc(tensor, hash_crc32(0, storage, tensor->data_bytes), err));
+    TRY(check_crc(tensor->has_crc, tensor->data_crc, hash_crc32(0, storage, tensor->data_bytes),
+                  err));
     archive_tensor_resolve(tensor, storage, tensor->data_bytes / size);
     for (size_t t = 0; t < chunk->target_count; t++)
         TRY(place_box(devices, &from, chunk->targets[t], err));
@@ -93,13 +94,17 @@ static enum sidestep_status whole_tensor(const struct reader_item *item,
                                          const struct load_plan_chunk *chunk,
                                          struct devices *devices, struct sidestep_error *err)
 {
-    TRY(reader_item_fits(item, item->data_bytes, err));
-    OWNED uint8_t *storage = memory_new(item->data_bytes, 1);
+    struct archive_tensor tensor;
+
+    TRY(reader_item_tensor(item, chunk->entry, &chunk->box, &tensor, err));
+    TRY(reader_item_fits(item, tensor.data_bytes, err));
+    OWNED uint8_t *storage = memory_new(tensor.data_bytes, 1);
     if (storage == NULL)
-        return FAIL_NOMEM(err, item->data_bytes);
-    if (item->data_bytes != 0)
-        TRY(source_read(&item->file->source, storage, item->data_bytes, item->data_offset, err));
-    return place_odd(&item->tensor, storage, chunk, devices, err);
+        return FAIL_NOMEM(err, tensor.data_bytes);
+    if (tensor.data_bytes != 0)
+        TRY(source_read(&item->file->source, storage, tensor.data_bytes,
+                        item->offset + tensor.data_offset, err));
+    return place_odd(&tensor, storage, chunk, devices, err);
 }
 
 uint8_t *fetch_plain_target(const struct load_plan_chunk *chunk)

@@ -213,8 +213,9 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
     struct reader *reader = NULL;
 
     /* Checked before it is read, a checkpoint is read twice: the second time from the cache. */
-    if (options->verify != SIDESTEP_VERIFY_BEFORE &&
-        (engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) == 0)
+    if (options->verify == SIDESTEP_VERIFY_BEFORE)
+        flags |= READER_PARSED;
+    else if ((engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) == 0)
         flags |= STORE_DIRECT | (engine->io.ring ? READER_RING : 0);
     enum sidestep_status status = open_all(engine, path, flags, &reader, err);
 

@@ -211,7 +211,7 @@ enum sidestep_status sidestep_rebuild(const char *path, struct sidestep_error *e
 
     if (path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
-    if (reader_open(store_posix(), path, 0, &reader, NULL) == SIDESTEP_OK) {
+    if (reader_open(store_posix(), path, READER_PARSED, &reader, NULL) == SIDESTEP_OK) {
         reader_close(&reader);
         return FAIL(err, SIDESTEP_EEXISTS, "rebuild '%s': it is a whole checkpoint already", path);
     }

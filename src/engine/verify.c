@@ -553,7 +553,7 @@ enum sidestep_status verify_path(struct store *store, const char *path,
     struct verify_findings findings = {0};
     struct reader *reader = NULL;
 
-    TRY(reader_open(store, path, flags, &reader, err));
+    TRY(reader_open(store, path, flags | READER_PARSED, &reader, err));
     enum sidestep_status status = SIDESTEP_OK;
     if (mode != SIDESTEP_VERIFY_STRUCTURE)
         status = verify_reader(reader, workers, NULL, &findings, err);

@@ -25,10 +25,13 @@ struct builder {
     const struct metadata *metadata;
     struct sidestep_state_dict *state;
     struct load_plan *plan;
-    /* Growing; copied into the plan at the end. */
-    struct load_plan_chunk *chunks;
-    size_t chunk_capacity;
+    size_t chunk_capacity; /* of plan->chunks */
+    uint8_t *wanted;       /* per entry of the metadata: is there one of its name in the state? */
     /* Of the tensor at hand. */
+    struct box *boxes;
+    size_t box_capacity;
+    size_t *counts;
+    size_t count_capacity;
     struct pair *pairs;
     size_t pair_count;
     size_t pair_capacity;
@@ -37,12 +40,15 @@ struct builder {
 void load_plan_release(struct load_plan *plan)
 {
     arena_release(&plan->arena);
+    free(plan->chunks);
     *plan = (struct load_plan){0};
 }
 
 static void builder_release(struct builder *b)
 {
-    free(b->chunks);
+    free(b->wanted);
+    free(b->boxes);
+    free(b->counts);
     free(b->pairs);
 }
 
@@ -52,7 +58,7 @@ static enum sidestep_status grow(void **array, size_t *capacity, size_t count, s
 {
     if (count < *capacity)
         return SIDESTEP_OK;
-    size_t want = *capacity != 0 ? *capacity * 2 : 64;
+    size_t want = max_u64(*capacity != 0 ? *capacity * 2 : 64, count + 1);
     void *bigger = memory_resize(*array, want, size);
     if (bigger == NULL)
         return FAIL_NOMEM(err, want * size);
@@ -64,16 +70,16 @@ static enum sidestep_status grow(void **array, size_t *capacity, size_t count, s
 static enum sidestep_status add_chunk(struct builder *b, const struct load_plan_chunk *chunk,
                                       struct sidestep_error *err)
 {
-    void *chunks = b->chunks;
+    void *chunks = b->plan->chunks;
 
     if (chunk->storage->file == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s': the metadata does not say where %s%s is stored",
                     shown_name(chunk->entry->name).text,
                     chunk->entry->is_object ? "the object" : "the chunk ",
                     chunk->entry->is_object ? "" : shown_box(&chunk->box).text);
-    TRY(grow(&chunks, &b->chunk_capacity, b->plan->count, sizeof(*b->chunks), err));
-    b->chunks = chunks;
-    b->chunks[b->plan->count++] = *chunk;
+    TRY(grow(&chunks, &b->chunk_capacity, b->plan->count, sizeof(*chunk), err));
+    b->plan->chunks = chunks;
+    b->plan->chunks[b->plan->count++] = *chunk;
     return SIDESTEP_OK;
 }
 
@@ -217,13 +223,14 @@ static enum sidestep_status pair_shards(struct builder *b, const struct metadata
 static enum sidestep_status add_chunks(struct builder *b, const struct metadata_entry *entry,
                                        struct sidestep_error *err)
 {
-    OWNED size_t *counts = memory_new(entry->chunk_count, sizeof(*counts));
+    size_t *counts = b->counts;
     struct arena *arena = &b->plan->arena;
     struct state_entry **next = arena_new(arena, b->pair_count, sizeof(struct state_entry *));
     size_t first = b->plan->count;
 
-    if (counts == NULL || next == NULL)
-        return FAIL_NOMEM(err, entry->chunk_count * sizeof(*counts));
+    if (next == NULL)
+        return FAIL_NOMEM(err, b->pair_count * sizeof(struct state_entry *));
+    memset(counts, 0, entry->chunk_count * sizeof(*counts));
     for (size_t i = 0; i < b->pair_count; i++)
         counts[b->pairs[i].chunk]++;
     for (size_t i = 0; i < entry->chunk_count; i++) {
@@ -241,10 +248,22 @@ static enum sidestep_status add_chunks(struct builder *b, const struct metadata_
         next += targets;
     }
     for (size_t i = 0; i < b->pair_count; i++) {
-        struct load_plan_chunk *chunk = &b->chunks[first + counts[b->pairs[i].chunk]];
+        struct load_plan_chunk *chunk = &b->plan->chunks[first + counts[b->pairs[i].chunk]];
 
         chunk->targets[chunk->target_count++] = b->pairs[i].shard;
     }
+    return SIDESTEP_OK;
+}
+
+/* Room for as many boxes and counts as the tensor at hand has chunks: not one allocation each. */
+static enum sidestep_status make_room(struct builder *b, size_t chunks, struct sidestep_error *err)
+{
+    void *boxes = b->boxes, *counts = b->counts;
+
+    TRY(grow(&boxes, &b->box_capacity, chunks, sizeof(*b->boxes), err));
+    b->boxes = boxes;
+    TRY(grow(&counts, &b->count_capacity, chunks, sizeof(*b->counts), err));
+    b->counts = counts;
     return SIDESTEP_OK;
 }
 
@@ -252,17 +271,15 @@ static enum sidestep_status plan_tensor(struct builder *b, const struct metadata
                                         struct state_entry *first, struct sidestep_error *err)
 {
     OWNED_BY(overlap_index_release) struct overlap_index index = {0};
-    OWNED struct box *boxes = memory_new(entry->chunk_count, sizeof(*boxes));
     size_t shards = 0;
     bool gaps = false;
 
-    if (boxes == NULL)
-        return FAIL_NOMEM(err, entry->chunk_count * sizeof(*boxes));
+    TRY(make_room(b, entry->chunk_count, err));
     for (const struct state_entry *s = first; s != NULL; s = next_shard(b->state, s), shards++)
         TRY(check_shard(s, err));
-    TRY(check_chunks(entry, boxes, err));
-    TRY(check_tiling(entry, boxes, &gaps, err));
-    TRY(overlap_index_build(&index, boxes, entry->chunk_count, shards, err));
+    TRY(check_chunks(entry, b->boxes, err));
+    TRY(check_tiling(entry, b->boxes, &gaps, err));
+    TRY(overlap_index_build(&index, b->boxes, entry->chunk_count, shards, err));
     TRY(pair_shards(b, entry, &index, first, gaps, err));
     return add_chunks(b, entry, err);
 }
@@ -325,6 +342,7 @@ static enum sidestep_status plan_name(struct builder *b, struct state_entry *wan
         b->plan->missing[b->plan->missing_count++] = wanted->name;
         return SIDESTEP_OK;
     }
+    b->wanted[saved - b->metadata->entries] = 1;
     if (!is_match(saved, wanted))
         return add_mismatch(b->plan, saved, wanted, err);
     return wanted->is_object ? plan_object(b, saved, wanted, err)
@@ -333,12 +351,9 @@ static enum sidestep_status plan_name(struct builder *b, struct state_entry *wan
 
 static void find_unexpected(struct builder *b)
 {
-    for (size_t i = 0; i < b->metadata->count; i++) {
-        const char *name = b->metadata->entries[i].name;
-
-        if (state_dict_find(b->state, name) == NULL)
-            b->plan->unexpected[b->plan->unexpected_count++] = name;
-    }
+    for (size_t i = 0; i < b->metadata->count; i++)
+        if (!b->wanted[i])
+            b->plan->unexpected[b->plan->unexpected_count++] = b->metadata->entries[i].name;
 }
 
 /* ---------------------------------------------------------------- all of it */
@@ -372,23 +387,29 @@ static enum sidestep_status allocate(struct builder *b, struct sidestep_error *e
     plan->missing = arena_new(&plan->arena, names, sizeof(const char *));
     plan->mismatched = arena_new(&plan->arena, names, sizeof(const char *));
     plan->unexpected = arena_new(&plan->arena, saved, sizeof(const char *));
-    if (plan->missing == NULL || plan->mismatched == NULL || plan->unexpected == NULL)
+    b->wanted = memory_new(saved, 1);
+    if (b->wanted == NULL || plan->missing == NULL || plan->mismatched == NULL ||
+        plan->unexpected == NULL)
         return FAIL_NOMEM(err, (2 * names + saved) * sizeof(const char *));
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status finish(struct builder *b, struct sidestep_error *err)
+static bool are_sorted(const struct load_plan *plan)
 {
-    struct load_plan *plan = b->plan;
-    size_t bytes = plan->count * sizeof(*plan->chunks);
+    for (size_t i = 1; i < plan->count; i++)
+        if (compare_chunks(&plan->chunks[i - 1], &plan->chunks[i]) > 0)
+            return false;
+    return true;
+}
 
+static void sort(struct load_plan *plan)
+{
     qsort(plan->missing, plan->missing_count, sizeof(const char *), compare_texts);
     qsort(plan->unexpected, plan->unexpected_count, sizeof(const char *), compare_texts);
     qsort(plan->mismatched, plan->mismatched_count, sizeof(const char *), compare_texts);
-    if (plan->count != 0)
-        qsort(b->chunks, plan->count, sizeof(*b->chunks), compare_chunks);
-    plan->chunks = arena_copy(&plan->arena, b->chunks, bytes);
-    return plan->chunks != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, bytes);
+    /* States are mostly loaded in the order in which they were saved. */
+    if (!are_sorted(plan))
+        qsort(plan->chunks, plan->count, sizeof(*plan->chunks), compare_chunks);
 }
 
 enum sidestep_status load_plan_build(const struct metadata *metadata,
@@ -404,7 +425,7 @@ enum sidestep_status load_plan_build(const struct metadata *metadata,
         if (state->entries[i].first_same_name == i)
             TRY(plan_name(&b, &state->entries[i], err));
     find_unexpected(&b);
-    TRY(finish(&b, err));
+    sort(&plan);
     *out = plan;
     plan = (struct load_plan){0};
     return SIDESTEP_OK;

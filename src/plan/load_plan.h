@@ -19,7 +19,7 @@ struct load_plan_chunk {
 
 struct load_plan {
     struct arena arena;
-    struct load_plan_chunk *chunks; /* by file, then by offset */
+    struct load_plan_chunk *chunks; /* by file, then by offset; malloc'ed */
     size_t count;
     uint64_t wanted_bytes; /* to be placed in the state's tensors */
     const char **missing;  /* sorted; texts as in sidestep_load_report */

@@ -8,7 +8,7 @@
  * wave writes once more while the first one's granules are still being copied.  Delays at the named
  * points of the core bring threads into orders that never happen otherwise.
  *
- * SIDESTEP_LONG: 1,000 saves and 10^11 words.
+ * SIDESTEP_LONG: 1,000 saves and 10^11 words.  SIDESTEP_ONLY: a pattern, for some of the tests.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -439,5 +439,6 @@ int main(void)
         cmocka_unit_test(without_protection_it_is_seen),
     };
 
+    cmocka_set_test_filter(getenv("SIDESTEP_ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memory_test.c -- arenas give zeroed, aligned memory that does not overlap, however much of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/memory.h"
+
+#define SMALL 48u
+#define COUNT 300000u /* 14 MB: blocks of all sizes */
+#define LARGE ((size_t)5 << 20)
+
+static void expect_fresh(const unsigned char *memory, size_t bytes)
+{
+    assert_non_null(memory);
+    assert_int_equal((uintptr_t)memory % 16, 0);
+    for (size_t i = 0; i < bytes; i++)
+        assert_true(memory[i] == 0);
+}
+
+static void blocks_grow_with_the_arena(void **state)
+{
+    OWNED_ARENA arena = {0};
+    unsigned char *before = NULL, *large = NULL;
+
+    (void)state;
+    for (unsigned n = 0; n < COUNT; n++) {
+        unsigned char *memory = arena_new(&arena, 1, SMALL);
+        expect_fresh(memory, SMALL);
+        memset(memory, (int)(n % 255 + 1), SMALL);
+        if (before != NULL)
+            assert_int_equal(before[SMALL - 1], (n - 1) % 255 + 1);
+        before = memory;
+        if (n == COUNT / 2) {
+            large = arena_new(&arena, 1, LARGE);
+            expect_fresh(large, LARGE);
+            memset(large, 7, LARGE);
+        }
+    }
+    for (size_t i = 0; i < LARGE; i++)
+        assert_int_equal(large[i], 7);
+    assert_true(arena.used_bytes == (size_t)COUNT * SMALL + LARGE);
+}
+
+static void a_limit_holds_for_large_blocks(void **state)
+{
+    OWNED_ARENA arena = {.limit_bytes = LARGE};
+
+    (void)state;
+    assert_null(arena_new(&arena, 2, LARGE));
+    assert_null(arena_new(&arena, SIZE_MAX / 2, 4));
+    assert_non_null(arena_new(&arena, 1, LARGE));
+    assert_null(arena_new(&arena, 1, 1));
+}
+
+static void mappings_fail_as_allocations_do(void **state)
+{
+    OWNED_ARENA arena = {0};
+
+    (void)state;
+    fault_arm("memory", 1, false, 12);
+    assert_null(arena_new(&arena, 1, LARGE));
+    fault_arm("memory", 1, false, 12);
+    assert_null(arena_new(&arena, 1, SMALL));
+    fault_arm("", 0, false, 0);
+    assert_non_null(arena_new(&arena, 1, LARGE));
+    assert_non_null(arena_new(&arena, 1, SMALL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_grow_with_the_arena),
+        cmocka_unit_test(a_limit_holds_for_large_blocks),
+        cmocka_unit_test(mappings_fail_as_allocations_do),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
