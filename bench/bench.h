@@ -115,6 +115,7 @@ void bench_state_free(struct bench_state *state);
 
 void bench_save(const struct bench *bench, uint64_t bytes);     /* save.c */
 void bench_hold(const struct bench *bench, uint64_t bytes);     /* hold.c */
+void bench_forks(const struct bench *bench, uint64_t bytes);    /* forks.c */
 void bench_load(const struct bench *bench, uint64_t bytes);     /* load.c */
 void bench_reshard(const struct bench *bench, uint64_t bytes);  /* reshard.c */
 void bench_compress(const struct bench *bench, uint64_t bytes); /* compress.c */

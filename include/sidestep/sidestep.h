@@ -619,8 +619,11 @@ struct sidestep_huge_pages {
  * Put the tensors of ${state} on huge pages, as far as whole ones fit: neither addresses nor
  * contents change, and threads that use them wait at most for the page that is being moved.  With
  * them write protection costs 1 ms per GiB at most instead of 20, and computing is often faster,
- * too. Optional, once after the state was built; again after a fork(2), which splits what is then
- * written, and not while a save has not RELEASED the state (what is protected stays as it is).
+ * too. Optional, once after the state was built, and not while a save has not RELEASED the state
+ * (what is protected stays as it is).  A fork(2) splits what is then written: where protecting
+ * takes long, a background thread puts such pages together again between two saves (Linux 6.1; 1 to
+ * 2 s per GiB; ${huge_bytes} of struct sidestep_save_info), in memory that has MADV_HUGEPAGE, as
+ * this function gives it.
  * ${report} may be NULL.  Not collective.  Blocks: 0.2-3 s per GiB that has to be moved, nothing
  * for what is on huge pages already.  Needs Linux 6.1; before, the kernel is asked to do it by and
  * by, where transparent huge pages are enabled at all.
@@ -891,6 +894,9 @@ struct sidestep_save_info {
     uint64_t linked_bytes; /* of bytes_total: shared with an earlier checkpoint, not written
                               (SIDESTEP_SERIES_INCREMENTAL); known from WRITTEN on */
     char link_reason[128]; /* why what could have been shared was written, or "" */
+    uint64_t huge_bytes; /* after it: of tensors, put on huge pages again, which a fork(2) had split
+                            (sidestep_state_dict_huge_pages()) ... */
+    uint64_t huge_ns;    /* ... in this time of a background thread */
 };
 #define SIDESTEP_SAVE_INFO_INIT                                                                    \
     {                                                                                              \

@@ -335,6 +335,8 @@ class SaveInfo(Structure):
     pin_reason: Bytes
     linked_bytes: int
     link_reason: Bytes
+    huge_bytes: int
+    huge_ns: int
     _fields_ = [
         ("struct_size", Size),
         ("state", Int),
@@ -377,6 +379,8 @@ class SaveInfo(Structure):
         ("pin_reason", ctypes.c_char * 128),
         ("linked_bytes", Uint64),
         ("link_reason", ctypes.c_char * 128),
+        ("huge_bytes", Uint64),
+        ("huge_ns", Uint64),
     ]
 
 

@@ -73,6 +73,8 @@ class Progress:
     pin_reason     why, or ""
     linked_bytes   of bytes_total: shared with an earlier checkpoint, not written (once written)
     link_reason    why what could have been shared was written, or ""
+    huge_bytes     after it: put on huge pages again, which forked processes had split ...
+    huge_s         ... in this time of a background thread
     """
 
     state: str
@@ -117,6 +119,8 @@ class Progress:
     pin_reason: str
     linked_bytes: int
     link_reason: str
+    huge_bytes: int
+    huge_s: float
 
 
 def _state_name(state: int) -> str:
@@ -175,6 +179,8 @@ def _progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
         pin_reason=info.pin_reason.decode("utf-8", "replace"),
         linked_bytes=info.linked_bytes,
         link_reason=info.link_reason.decode("utf-8", "replace"),
+        huge_bytes=info.huge_bytes,
+        huge_s=info.huge_ns / 1e9,
     )
 
 

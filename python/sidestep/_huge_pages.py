@@ -37,8 +37,9 @@ def huge_pages(state_dict: dict[str, Any]) -> HugePages:
     whole ones fit.  Neither addresses nor contents change.
 
     Once, after the model and the optimizer's state were made: then `async_save` holds the loop for
-    1 ms per GiB at most instead of 20, and computing is often faster, too.  Again after processes
-    were forked (workers of a ``DataLoader``), and not while a save has not RELEASED the state.
+    1 ms per GiB at most instead of 20, and computing is often faster, too.  Not while a save has
+    not RELEASED the state.  What forked processes (workers of a ``DataLoader``) split is put
+    together again in the background, between two saves.
     0.2 to 3 s per GiB that has to be moved, nothing for what is on huge pages already.  Needs Linux
     6.1.  Not collective.
     """

@@ -15,6 +15,7 @@
 
 #define POOL_BYTES ((uint64_t)64 << 20) /* of all ranks, unless they need more */
 #define MIN_POOL_BYTES ((uint64_t)16 << 20)
+#define IO_DEPTH 8u /* of all ranks together */
 
 static enum sidestep_status read_tensor(void *context, size_t tensor, const struct box *box,
                                         uint64_t begin, uint64_t bytes, uint8_t *to,
@@ -140,6 +141,8 @@ static enum sidestep_status save(const struct sidestep_comm *comm, void *context
     options.comm = comm;
     options.threads = (uint32_t)max_u64(1, c->threads / ranks);
     options.pool_bytes = max_u64(POOL_BYTES / ranks, MIN_POOL_BYTES);
+    if (ranks > 1) /* each request has a block of memory where items are encoded */
+        options.io_depth = (uint32_t)max_u64(1, IO_DEPTH / ranks);
     how.flags = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0 ? 0 : SIDESTEP_SAVE_NO_REPLACE;
     if (c->options.compress != NULL)
         (void)convert_compress(c->options.compress, &how); /* convert.c has asked the same */

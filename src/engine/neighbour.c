@@ -154,6 +154,14 @@ void neighbour_pause(struct neighbour *n, bool paused)
     pthread_mutex_unlock(&n->shared.lock);
 }
 
+bool neighbour_is_free(struct neighbour *n)
+{
+    pthread_mutex_lock(&n->shared.lock);
+    bool is_free = n->shared.waiting == 0 && !n->shared.paused;
+    pthread_mutex_unlock(&n->shared.lock);
+    return is_free;
+}
+
 /* Locked: how long ${bytes} have to wait from ${now}; 0: they are accounted for, and may go. */
 static uint64_t hold(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
                      uint64_t now)

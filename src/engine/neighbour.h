@@ -45,6 +45,8 @@ void neighbour_leave(struct neighbour *n);
 void neighbour_wait_begin(struct neighbour *n);
 void neighbour_wait_end(struct neighbour *n);
 void neighbour_pause(struct neighbour *n, bool paused);
+/* Neither does anybody wait, nor is it paused: there is time for what need not be done. */
+bool neighbour_is_free(struct neighbour *n);
 /* The calling thread, which was raised by others, has the priority again that it should have. */
 void neighbour_calm(struct neighbour *n);
 /* Before ${bytes} are written: wait until they may be.  ${bytes_per_second} holds, beside the limit

@@ -10,6 +10,7 @@
 #include "base/owned.h"
 #include "base/trace.h"
 #include "engine/engine.h"
+#include "engine/huge_again.h"
 #include "engine/save_shard.h"
 #include "snapshot/known.h"
 
@@ -114,12 +115,34 @@ static void run(struct sidestep_save *save)
         fail(save, outcome == COMMIT_UNKNOWN ? SIDESTEP_SAVE_UNKNOWN : SIDESTEP_SAVE_ABORTED, &why);
 }
 
+/* All is done: nobody waits for what comes now. */
+static void mend_huge_pages(struct sidestep_save *save)
+{
+    struct sidestep_engine *engine = save->engine;
+    struct sidestep_save_info *info = &save->shared.info;
+    struct huge_again again;
+
+    if (info->snapshot != SIDESTEP_SNAPSHOT_COW || save_state(save) > SIDESTEP_SAVE_COMMITTED ||
+        !huge_again_is_needed(info->cow_bytes, info->stage_ns))
+        return;
+    huge_again_run(engine->hold.cow, &engine->neighbour, engine->clock, &again);
+    pthread_mutex_lock(&save->shared.lock);
+    info->huge_bytes = again.bytes;
+    info->huge_ns = again.took_ns;
+    pthread_mutex_unlock(&save->shared.lock);
+    events_emit(&engine->events, "huge_pages",
+                json_pack("{s:s, s:I, s:I}", "save_id", save->commit.save_id, "huge_bytes",
+                          (json_int_t)again.bytes, "huge_ns", (json_int_t)again.took_ns));
+}
+
 void *save_runner_main(void *argument)
 {
     struct sidestep_save *save = argument;
 
-    if (wait_for_go(save))
+    if (wait_for_go(save)) {
         run(save);
+        mend_huge_pages(save);
+    }
     pthread_mutex_lock(&save->shared.lock);
     save->shared.ran = true;
     bool hurried = save->shared.hurried;

@@ -112,6 +112,9 @@ void cow_end_wait(struct cow *cow);
 /* Lift what is still protected: nobody will stage it.  Waits for copies that are under way. */
 void cow_release(struct cow *cow);
 
+/* Stretch ${i} of the memory that was held, by address; false: there are fewer.  While nobody
+ * prepares, or arms. */
+bool cow_get_range(const struct cow *cow, size_t i, uint64_t *begin, uint64_t *end);
 /* Of all tensors in host memory. */
 uint64_t cow_tensor_bytes(const struct image *image);
 void cow_get_stats(struct cow *cow, struct cow_stats *stats);

@@ -138,3 +138,12 @@ void cow_end_live(struct cow *cow, const struct image *image, size_t i)
     pthread_cond_broadcast(&cow->shared.changed);
     pthread_mutex_unlock(&cow->shared.lock);
 }
+
+bool cow_get_range(const struct cow *cow, size_t i, uint64_t *begin, uint64_t *end)
+{
+    if (i >= cow->plan.range_count)
+        return false;
+    *begin = cow->plan.ranges[i].begin;
+    *end = cow->plan.ranges[i].end;
+    return true;
+}

@@ -15,9 +15,12 @@
 #define MAPS_BYTES ((size_t)64 << 10) /* longer than the longest line */
 
 struct reading {
+    void (*take)(struct reading *r, const char *line);
     void (*each)(void *context, uint64_t begin, uint64_t end, enum memory_kind kind);
+    void (*each_huge)(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes);
     void *context;
-    uint64_t stack; /* an address in the caller's */
+    uint64_t stack;                  /* an address in the caller's */
+    uint64_t begin, end, huge_bytes; /* of the mapping whose lines are read */
 };
 
 const char *memory_kind_text(enum memory_kind kind)
@@ -59,55 +62,94 @@ static enum memory_kind kind_of(const char *text, uint64_t begin, uint64_t end, 
                : MEMORY_FILE;
 }
 
-static void take_line(const struct reading *r, const char *line)
+/* "begin-end text"; the text, or NULL: it is another line. */
+static const char *parse_range(const char *line, uint64_t *begin, uint64_t *end)
 {
     char *next;
-    uint64_t begin = strtoull(line, &next, 16);
 
-    if (*next != '-')
-        return;
-    uint64_t end = strtoull(next + 1, &next, 16);
-    if (*next == ' ')
-        r->each(r->context, begin, end, kind_of(next + 1, begin, end, r->stack));
+    *begin = strtoull(line, &next, 16);
+    if (next == line || *next != '-')
+        return NULL;
+    *end = strtoull(next + 1, &next, 16);
+    return *next == ' ' ? next + 1 : NULL;
+}
+
+static void take_mapping(struct reading *r, const char *line)
+{
+    uint64_t begin, end;
+    const char *text = parse_range(line, &begin, &end);
+
+    if (text != NULL)
+        r->each(r->context, begin, end, kind_of(text, begin, end, r->stack));
+}
+
+/* A mapping has its range, then lines "Name: value", of which the last are flags of two letters. */
+static void take_detail(struct reading *r, const char *line)
+{
+    static const char pages[] = "AnonHugePages:", flags[] = "VmFlags:";
+
+    if (parse_range(line, &r->begin, &r->end) != NULL)
+        r->huge_bytes = 0;
+    else if (strncmp(line, pages, strlen(pages)) == 0)
+        r->huge_bytes = strtoull(line + strlen(pages), NULL, 10) * 1024;
+    else if (strncmp(line, flags, strlen(flags)) == 0 && strstr(line, " hg") != NULL)
+        r->each_huge(r->context, r->begin, r->end, r->huge_bytes);
 }
 
 /* Lines that are complete; returns how many bytes they had. */
-static size_t take_lines(const struct reading *r, char *text, size_t length)
+static size_t take_lines(struct reading *r, char *text, size_t length)
 {
     size_t done = 0;
 
     for (char *end; (end = memchr(text + done, '\n', length - done)) != NULL;) {
         *end = '\0';
-        take_line(r, text + done);
+        r->take(r, text + done);
         done = (size_t)(end + 1 - text);
     }
     return done;
+}
+
+static enum sidestep_status read_lines(struct reading *r, const char *path,
+                                       struct sidestep_error *err)
+{
+    OWNED char *text = memory_new(1, MAPS_BYTES);
+    OWNED_FD fd = fault_hit("maps.open") ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    size_t length = 0;
+
+    if (text == NULL)
+        return FAIL_NOMEM(err, MAPS_BYTES);
+    if (fd < 0)
+        return FAIL_SYS(err, "open %s", path);
+    for (;;) {
+        ssize_t n = TEMP_FAILURE_RETRY(read(fd, text + length, MAPS_BYTES - length));
+        if (n < 0)
+            return FAIL_SYS(err, "read %s", path);
+        if (n == 0)
+            return SIDESTEP_OK;
+        length += (size_t)n;
+        size_t done = take_lines(r, text, length);
+        length -= done;
+        memmove(text, text + done, length);
+        if (length == MAPS_BYTES)
+            return FAIL(err, SIDESTEP_EUNSUPPORTED, "%s: a line of %zu bytes", path, length);
+    }
 }
 
 enum sidestep_status memory_map_read(void (*each)(void *context, uint64_t begin, uint64_t end,
                                                   enum memory_kind kind),
                                      void *context, struct sidestep_error *err)
 {
-    struct reading r = {.each = each, .context = context, .stack = (uint64_t)(uintptr_t)&r};
-    OWNED char *text = memory_new(1, MAPS_BYTES);
-    OWNED_FD fd = fault_hit("maps.open") ? -1 : open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    size_t length = 0;
+    struct reading r = {
+        .take = take_mapping, .each = each, .context = context, .stack = (uint64_t)(uintptr_t)&r};
 
-    if (text == NULL)
-        return FAIL_NOMEM(err, MAPS_BYTES);
-    if (fd < 0)
-        return FAIL_SYS(err, "open /proc/self/maps");
-    for (;;) {
-        ssize_t n = TEMP_FAILURE_RETRY(read(fd, text + length, MAPS_BYTES - length));
-        if (n < 0)
-            return FAIL_SYS(err, "read /proc/self/maps");
-        if (n == 0)
-            return SIDESTEP_OK;
-        length += (size_t)n;
-        size_t done = take_lines(&r, text, length);
-        length -= done;
-        memmove(text, text + done, length);
-        if (length == MAPS_BYTES)
-            return FAIL(err, SIDESTEP_EUNSUPPORTED, "/proc/self/maps: a line of %zu bytes", length);
-    }
+    return read_lines(&r, "/proc/self/maps", err);
+}
+
+enum sidestep_status memory_map_read_huge(void (*each)(void *context, uint64_t begin, uint64_t end,
+                                                       uint64_t huge_bytes),
+                                          void *context, struct sidestep_error *err)
+{
+    struct reading r = {.take = take_detail, .each_huge = each, .context = context};
+
+    return read_lines(&r, "/proc/self/smaps", err);
 }

@@ -2,7 +2,9 @@
 import array
 import json
 import os
+import shutil
 import struct
+import subprocess
 import zipfile
 
 from harness import GOLDEN, one_line
@@ -12,6 +14,7 @@ from saver import FLOAT32, Saver
 STOCK = f"{GOLDEN}/torch-2.14.1/nested"
 DESTINATIONS = {"dcp": "out", "safetensors": "out.safetensors", "torch": "out.pt", "npz": "out.npz"}
 SMOOTH = 1 << 18
+MOST_MEMORY = 256 << 20
 
 
 def saved(sidestep, name="ckpt", objects=((b"epoch", 3),), tensors=None):
@@ -101,6 +104,44 @@ def test_compress(sidestep):
         assert not os.path.lexists(sidestep.path("no"))
     sidestep.expect("convert", "--to=torch", "--compress=zstd", source, sidestep.path("no.pt"),
                     status=2, stderr=one_line("compression", "for checkpoints"))
+
+
+def large(path):
+    """More than a conversion may hold: bfloat16 in tensors of 40 MiB."""
+    noise = bytearray(os.urandom(8 << 20))
+    noise[1::2] = bytes(0x3e | byte & 0x81 for byte in noise[1::2])
+    shape, header, tensors = [20 << 20], {}, MOST_MEMORY // (40 << 20) + 2
+    for i in range(tensors):
+        header[f"w{i}"] = {"dtype": "BF16", "shape": shape,
+                           "data_offsets": [i * (40 << 20), (i + 1) * (40 << 20)]}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _ in range(tensors * 5):
+            file.write(noise)
+    return path
+
+
+def peak_of(sidestep, *arguments):
+    """Resident bytes of a run that succeeds."""
+    process = subprocess.Popen([sidestep.program, *arguments], stdout=subprocess.DEVNULL,
+                               env=sidestep.environment())
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, (arguments, process.returncode)
+    return usage.ru_maxrss * 1024
+
+
+def test_memory(sidestep):
+    """to a checkpoint, compressed, and by several ranks: in bounded memory"""
+    source = large(sidestep.path("large.safetensors"))
+    assert os.path.getsize(source) > MOST_MEMORY
+    target = sidestep.path("small")
+    for how in (["--compress=planes"], ["--compress=zstd:3"], ["--compress=planes", "--ranks=4"]):
+        peak = peak_of(sidestep, "convert", "-q", "--to=dcp", "--threads=4", *how, source, target)
+        assert peak <= MOST_MEMORY, (how, peak >> 20)
+        shutil.rmtree(target)
+    os.unlink(source)
 
 
 def nothing_left(sidestep, before):

@@ -165,7 +165,7 @@ WORLD = {  # name: (dtype, shape, whether the first dimension is scaled)
     "optim.step": ("int64", (), False),
     "optim.exp_avg": ("float64", (6, 5, 3, 2), False),
     "optim.complex": ("complex128", (4, 3), False),
-    "mask": ("bool", (9, 2), False),
+    "mask": ("bool", (90, 70), False),
     "empty": ("uint16", (0, 4), False),
     "two_rows": ("uint32", (2, 5), False),
     "packed": ("float4_e2m1fn_x2", (40,), False),

@@ -5,6 +5,8 @@
  *      saver_tool save PATH SEED       save the state of SEED to PATH
  *      saver_tool save-threads ...     the same without io_uring
  *      saver_tool save-devices ...     the same with tensors on devices of the stand-in driver
+ *      saver_tool save-planes ...      the same, compressed
+ *      saver_tool save-zstd ...        the same, by the other codec
  *      saver_tool series ROOT STEP     open the series, save STEP, close
  *      saver_tool hold ROOT            open the series; close at the end of the input
  *      saver_tool check PATH SEED...   load PATH: "seed N" if it is bit for bit that of one of the
@@ -35,6 +37,7 @@
 #define COUNT_TO_HERE (-4243)
 
 static enum sidestep_io io = SIDESTEP_IO_AUTO;
+static enum sidestep_compress compress = SIDESTEP_COMPRESS_NONE;
 static struct sidestep_error err = {.rank = -1};
 
 static int report(enum sidestep_status status)
@@ -71,17 +74,25 @@ static enum sidestep_status close_engine(struct sidestep_engine **engine,
 static enum sidestep_status save_state(const char *path, uint64_t seed, bool counted)
 {
     struct sidestep_engine *engine = open_engine();
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
     struct world world;
 
+    options.compress = compress;
     world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
     world_fill(&world, seed);
     if (counted)
         (void)close(COUNT_FROM_HERE);
-    enum sidestep_status status = sidestep_save(engine, path, world.state, NULL, NULL, &err);
+    enum sidestep_status status = sidestep_save(engine, path, world.state, &options, &info, &err);
     status = close_engine(&engine, status);
     if (counted)
         (void)close(COUNT_TO_HERE);
     world_free(&world);
+    if (status == SIDESTEP_OK && compress != SIDESTEP_COMPRESS_NONE &&
+        info.stored_bytes >= info.raw_bytes) {
+        fprintf(stderr, "nothing was compressed\n");
+        exit(1);
+    }
     return status;
 }
 
@@ -257,7 +268,11 @@ int main(int argc, char **argv)
         (void)setenv("SIDESTEP_TEST_CUDA", STANDIN, 1);
         return report(save_state(argv[2], number, true));
     }
-    if (strcmp(command, "save") == 0 && argc == 4)
+    if (strcmp(command, "save-planes") == 0)
+        compress = SIDESTEP_COMPRESS_PLANES;
+    if (strcmp(command, "save-zstd") == 0)
+        compress = SIDESTEP_COMPRESS_ZSTD;
+    if ((strcmp(command, "save") == 0 || compress != SIDESTEP_COMPRESS_NONE) && argc == 4)
         return report(save_state(argv[2], number, true));
     if (strcmp(command, "series") == 0 && argc == 4)
         return report(save_step(argv[2], number));

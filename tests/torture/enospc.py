@@ -102,9 +102,11 @@ def main():
     else:
         rig.skip("saves on storage that is too small", "a tmpfs cannot be mounted here")
     workload = rigs.Workload(rig, saver, "a save in place", 1)
+    compressed = rigs.Workload(rig, saver, "a compressed save in place", 1, "save-zstd")
     sizes = [1, 50, 1000] + list(range(PAGE, 300 << 10, 6 * PAGE))
-    rig.test("limits on the size of files", rigs.parallel(
-        lambda limit: under_limit(workload, resource.RLIMIT_FSIZE, limit), sizes))
+    for what, saves in (("", workload), (", compressed", compressed)):
+        rig.test("limits on the size of files" + what, rigs.parallel(
+            lambda limit: under_limit(saves, resource.RLIMIT_FSIZE, limit), sizes))
     rig.test("limits on descriptors", rigs.parallel(
         lambda limit: under_limit(workload, resource.RLIMIT_NOFILE, limit), list(range(3, 40))))
     careless = rigs.Workload(rig, saver, "a careless saver", 0, "careless")

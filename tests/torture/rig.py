@@ -246,6 +246,7 @@ def workloads(rig, saver):
     return [Workload(rig, saver, "a new checkpoint", 0),
             Workload(rig, saver, "a new checkpoint, without io_uring", 0, "save-threads"),
             Workload(rig, saver, "a checkpoint in place of an older one", 1),
+            Workload(rig, saver, "a compressed one in place of an older one", 1, "save-planes"),
             Workload(rig, saver, "a new series", 0, "series"),
             Workload(rig, saver, "a series that goes on", 1, "series")]
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* huge_pages_test.c -- tensors get huge pages, and stay where and what they are. */
 #include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
 
 #include "support/held.h"
 
@@ -102,11 +104,88 @@ static void what_is_refused_is_told(void **state)
     munmap(mapping, 20 * MIB);
 }
 
+/* The program rewrites its state while a child lives that shares its pages: which splits them. */
+static void rewrite_beside_a_child(uint64_t epoch)
+{
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    fill(epoch);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+/* A save that finds them missing, and what comes of it in ${tries} times 20 ms. */
+static struct sidestep_save_info save_and_mend(unsigned tries)
+{
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+
+    fault_arm("huge.missing", 1, true, 0);
+    expect_ok(start());
+    expect_ok(sidestep_save_watch(job.save, SIDESTEP_SAVE_COMMITTED, -1, &job.err));
+    for (unsigned i = 0; i < tries && info.huge_ns == 0; i++) {
+        (void)usleep(20000);
+        assert_int_equal(sidestep_save_poll(job.save, &info), SIDESTEP_OK);
+    }
+    fault_arm("", 0, false, 0);
+    expect_ok(finish());
+    return info;
+}
+
+static void what_a_fork_split_is_put_together_again(void **state)
+{
+    (void)state;
+    unsigned char *mapping, *memory = small_pages(&mapping);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 12 * MIB, 1, 0);
+    fill(1);
+    struct sidestep_huge_pages report = ask();
+    if (report.sys_errno == EINVAL || !allowed) {
+        print_message("no MADV_COLLAPSE, or no write protection here\n");
+        end();
+        munmap(mapping, 20 * MIB);
+        skip();
+    }
+    rewrite_beside_a_child(2);
+    assert_true(huge_bytes_at(mapping, 20 * MIB) < (long)(12 * MIB));
+    struct sidestep_save_info info = save_and_mend(500);
+    assert_true(info.huge_bytes > 0 && info.huge_bytes <= 12 * MIB);
+    assert_true(info.huge_ns != 0);
+    assert_int_equal(huge_bytes_at(mapping, 20 * MIB), 12 * MIB);
+    expect_epoch(2);
+    for (size_t n = 0; n < WORDS(12 * MIB); n++)
+        assert_true(job.tensors[0].words[n] == (n << 24 ^ 2));
+    end();
+    munmap(mapping, 20 * MIB);
+}
+
+/* The control: pages for which nobody asked stay as they are. */
+static void what_nobody_asked_for_is_left_alone(void **state)
+{
+    (void)state;
+    unsigned char *mapping, *memory = small_pages(&mapping);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 12 * MIB, 1, 0);
+    fill(1);
+    struct sidestep_save_info info = save_and_mend(5);
+    end();
+    assert_int_equal(info.huge_bytes, 0);
+    assert_int_equal(info.huge_ns, 0);
+    assert_true(huge_bytes_at(mapping, 20 * MIB) <= 0);
+    munmap(mapping, 20 * MIB);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_get_huge_pages),
         cmocka_unit_test(what_is_refused_is_told),
+        cmocka_unit_test(what_a_fork_split_is_put_together_again),
+        cmocka_unit_test(what_nobody_asked_for_is_left_alone),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
