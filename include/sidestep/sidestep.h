@@ -567,8 +567,10 @@ struct sidestep_engine_options {
     void (*on_event)(void *event_context, const char *json_line); /* from any thread */
     void *event_context;
     enum sidestep_io io;
-    uint32_t io_depth; /* requests in flight, at most 64; 0: 8 with io_uring, else 4.  `sidestep
-                          bench` measures what serves a disk best */
+    uint32_t
+        io_depth; /* requests in flight, at most 64; 0: with io_uring 8, and after six saves of
+                     256 MiB or more, which try 4, 8 and 16, the smallest of these that writes as
+                     fast as any; else 4.  `sidestep bench` measures what serves a disk best */
     enum sidestep_snapshot snapshot;
     enum sidestep_copy_ahead copy_ahead;
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
@@ -868,7 +870,8 @@ struct sidestep_save_info {
     uint64_t held_ns;    /* ... of write_ns: held back by a pause, a limit or spread_ms */
     uint64_t release_ns; /* in the background: from STAGED to RELEASED; 0: at the same time */
     enum sidestep_snapshot snapshot; /* COW if any tensor was held so, else COPY */
-    uint32_t reserved;
+    uint32_t
+        io_depth; /* requests in flight, at most, while it was written; known from WRITTEN on */
     uint64_t cow_bytes;     /* of tensors: write-protected in the call ... */
     uint64_t copy_bytes;    /* ... and copied in it */
     uint64_t faults;        /* writes by the program that had to wait: known from RELEASED on */

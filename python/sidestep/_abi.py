@@ -355,7 +355,7 @@ class SaveInfo(Structure):
         ("held_ns", Uint64),
         ("release_ns", Uint64),
         ("snapshot", Int),
-        ("reserved", Uint32),
+        ("io_depth", Uint32),
         ("cow_bytes", Uint64),
         ("copy_bytes", Uint64),
         ("faults", Uint64),

@@ -31,7 +31,7 @@ from ._errors import Error, check, error_info, make_error
 from ._fence import fences
 from ._handle import SaveHandle, in_background, in_flight
 from ._library import lib
-from ._options import COPY_AHEAD, IO, SNAPSHOT, choice, compression, milliseconds, number
+from ._options import COPY_AHEAD, SNAPSHOT, choice, compression, io, milliseconds, number
 
 if TYPE_CHECKING:
     from ._state import StateCache, StateDict
@@ -99,8 +99,7 @@ class Engine:
         options.comm = ctypes.pointer(self.comm.struct)
         options.threads = number("SIDESTEP_THREADS")
         options.pool_bytes = number("SIDESTEP_POOL_BYTES") or self._pool_bytes
-        options.io = choice("SIDESTEP_IO", IO)
-        options.io_depth = number("SIDESTEP_IO_DEPTH")
+        options.io, options.io_depth = io()
         options.snapshot = choice("SIDESTEP_SNAPSHOT", SNAPSHOT)
         options.copy_ahead = choice("SIDESTEP_COPY_AHEAD", COPY_AHEAD)
         options.write_bytes_per_second = number("SIDESTEP_WRITE_BYTES_PER_SECOND")

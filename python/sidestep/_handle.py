@@ -47,6 +47,7 @@ class Progress:
     streamed       staging memory was short: part of the state was written during the call
     volatile       the storage does not survive power loss (tmpfs and the like)
     direct_io      written past the page cache
+    io_depth       requests in flight, at most, while it was written (once written)
     snapshot       "cow" if memory was write-protected instead of copied, else "copy"
     cow_bytes      write-protected; copied in the background
     copy_bytes     copied during the call
@@ -93,6 +94,7 @@ class Progress:
     streamed: bool
     volatile: bool
     direct_io: bool
+    io_depth: int
     snapshot: str
     cow_bytes: int
     copy_bytes: int
@@ -153,6 +155,7 @@ def _progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
         streamed=bool(info.flags & _abi.SAVE_STREAMED),
         volatile=bool(info.flags & _abi.SAVE_VOLATILE),
         direct_io=bool(info.flags & _abi.SAVE_DIRECT_IO),
+        io_depth=info.io_depth,
         snapshot="cow" if info.snapshot == _abi.Snapshot.SNAPSHOT_COW else "copy",
         cow_bytes=info.cow_bytes,
         copy_bytes=info.copy_bytes,

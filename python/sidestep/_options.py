@@ -89,3 +89,15 @@ def choice(variable: str, choices: Mapping[str, int]) -> int:
     if text not in choices:
         raise make_error(f"{variable} is '{text}', none of: {', '.join(choices)}")
     return choices[text]
+
+
+def io() -> tuple[int, int]:
+    """What SIDESTEP_IO says, as "uring" or "uring:16", and how many requests (0: nothing)."""
+    text = os.environ.get("SIDESTEP_IO") or "auto"
+    name, colon, depth = text.partition(":")
+    good = depth.isascii() and depth.isdigit() and len(depth) < 4 and int(depth) > 0
+    if name not in IO or (colon and not good):
+        raise make_error(
+            f"SIDESTEP_IO is '{text}', none of: {', '.join(IO)}, nor one with ':' and a number"
+        )
+    return IO[name], int(depth) if colon else number("SIDESTEP_IO_DEPTH")

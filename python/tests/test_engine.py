@@ -92,6 +92,13 @@ def test_own_failure_is_raised_as_it_is(tmp_path: Path) -> None:
         ("SIDESTEP_COPY_AHEAD", "now", "is 'now', none of: auto, always, never"),
         ("SIDESTEP_TIMEOUT", "x", "SIDESTEP_TIMEOUT is 'x', not a number of seconds"),
         ("SIDESTEP_IO", "fast", "SIDESTEP_IO is 'fast', none of: auto, uring, threads, buffered"),
+        (
+            "SIDESTEP_IO",
+            "uring:",
+            "SIDESTEP_IO is 'uring:', none of: auto, uring, threads, buffered",
+        ),
+        ("SIDESTEP_IO", "auto:0", "SIDESTEP_IO is 'auto:0', none of"),
+        ("SIDESTEP_IO", "auto:65", "io_depth 65 is more than 64"),
         ("SIDESTEP_WRITE_BYTES_PER_SECOND", "1G", "is '1G', not a number"),
         ("SIDESTEP_BACKGROUND_CPUS", "a-b", "background_cpus 'a-b' is not a list"),
         ("SIDESTEP_IO_DEPTH", "65", "io_depth 65 is more than 64"),
@@ -104,6 +111,19 @@ def test_settings_that_are_wrong(
     monkeypatch.setenv(variable, value)
     with pytest.raises(Error, match=message.replace("(", r"\(")):
         engine_of(Comm())
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("SIDESTEP_IO", "auto:13"), ("SIDESTEP_IO_DEPTH", "13")]
+)
+def test_a_depth_that_is_told(
+    variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with engine_of(Comm()) as engine:
+        handle = save(engine, tmp_path / "c", tensors(1, 10_000))
+        handle.result()
+        assert handle.progress().io_depth == 13
 
 
 @pytest.mark.parametrize("snapshot", ["auto", "copy", "cow"])

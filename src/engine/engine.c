@@ -117,6 +117,8 @@ static enum sidestep_status choose_io(struct sidestep_engine *engine, uint32_t i
         engine->flags |= SIDESTEP_ENGINE_NO_DIRECT_IO;
     engine->io.ring = refused == 0;
     engine->io.depth = depth != 0 ? depth : refused == 0 ? ENGINE_RING_DEPTH : ENGINE_WRITERS;
+    if (depth != 0 || refused != 0)
+        engine->depth.fixed = engine->io.depth;
     return SIDESTEP_OK;
 }
 

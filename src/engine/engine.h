@@ -11,6 +11,7 @@
 #include "base/workers.h"
 #include "comm/comm.h"
 #include "commit/commit.h"
+#include "engine/depth.h"
 #include "engine/events.h"
 #include "engine/hold.h"
 #include "engine/keep.h"
@@ -60,6 +61,7 @@ struct sidestep_engine {
     struct press_room press_room; /* of saves that encode */
     struct hold hold;
     struct pace pace;
+    struct depth depth; /* of requests through io_uring that write */
     struct devices devices;
     struct offload offload;
     uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */

@@ -79,16 +79,19 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
 }
 
 /* The next save of the engine waits for this one, so nobody looks at its pace meanwhile. */
-static void learn_pace(struct sidestep_save *save)
+static void learn_speed(struct sidestep_save *save)
 {
     const struct sidestep_save_info *info = &save->shared.info;
     struct sidestep_engine *engine = save->engine;
     uint64_t limit = engine->neighbour.bytes_per_second;
     bool held = info->held_ns != 0 && limit == 0; /* by a pause, or spread_ms */
 
-    if (!held && save->options.spread_ms == 0 && info->linked_bytes == 0)
-        pace_learn(&engine->pace, save->pipeline.image->body_bytes, info->write_ns,
-                   info->stored_bytes != info->raw_bytes, limit);
+    if (held || save->options.spread_ms != 0 || info->linked_bytes != 0)
+        return;
+    if (limit == 0 && save->press == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
+        depth_learn(&engine->depth, info->bytes_total, info->write_ns);
+    pace_learn(&engine->pace, save->pipeline.image->body_bytes, info->write_ns,
+               info->stored_bytes != info->raw_bytes, limit);
 }
 
 static void run(struct sidestep_save *save)
@@ -102,7 +105,7 @@ static void run(struct sidestep_save *save)
         return;
     }
     set_time(save, &save->shared.info.write_ns, began);
-    learn_pace(save);
+    learn_speed(save);
     save_advance(save, SIDESTEP_SAVE_WRITTEN, NULL);
     if (save->commit.rank != 0)
         return;

@@ -115,8 +115,14 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
                                        struct sidestep_error *err)
 {
     struct sidestep_engine *engine = save->engine;
-    struct pipeline_crew crew = {&engine->io, engine->writers, engine->write_threads};
+    struct store_queue_kind kind = {engine->io.ring, depth_next(&engine->depth)};
+    struct pipeline_crew crew = {&kind, engine->writers, engine->write_threads};
 
+    if (save->press != NULL)
+        kind.depth = engine->io.depth;
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.io_depth = kind.depth;
+    pthread_mutex_unlock(&save->shared.lock);
     if (save->press == NULL)
         return pipeline_write(&save->pipeline, file, &crew, err);
     TRY(press_write(save->press, &save->pipeline, &engine->press_room, file, &engine->io,
