@@ -155,7 +155,8 @@ class Engine:
 
         Collective.  Waits for the save before.  ``series``: as its checkpoint of ``step``, which
         is what ``path`` is then.  ``compress``: None is what SIDESTEP_COMPRESS says, or "none".
-        ``still``: nobody modifies them before the handle is ``staged``, which then comes late.
+        ``still``: nobody modifies them meanwhile, so they are copied only as they are written, and
+        this returns, or raises what a signal's handler has raised, when that has been done.
         ``spread_s``: written evenly over this time unless somebody waits for it; None is what
         SIDESTEP_SPREAD_MS says, or as fast as it goes.
         ``result`` makes what the handle's result() is, on
@@ -189,7 +190,7 @@ class Engine:
                 options.failure = ctypes.pointer(error_info(failure))
             if interrupted is not None:
                 options.flags = _abi.SAVE_NOWAIT
-            return self._start(path, state, options, failure, result, waited_s, series)
+            return self._start(path, state, options, failure, result, waited_s, series, still)
 
     def load(
         self,
@@ -339,6 +340,7 @@ class Engine:
         result: Optional[Callable[[], Any]],
         waited_s: float,
         series: Optional[ctypes.c_void_p],
+        still: bool,
     ) -> SaveHandle:
         save, err = ctypes.c_void_p(), _abi.ErrorInfo()
         handle: Optional[SaveHandle] = None
@@ -367,6 +369,9 @@ class Engine:
                 )
                 if late:  # before anything can interrupt us: steps must wait for it
                     fences.add(handle)
+                if still:  # and so must whatever the caller does when he is interrupted
+                    handle.hurry()
+                    concurrent.futures.wait([handle.staged])
         self.check(status, err, failure)
         assert handle is not None
         if devices and not fences.on:

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
 from collections.abc import Generator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Optional, Union, cast
 
 import torch
@@ -93,18 +92,7 @@ def save(
             ),
         )
     handle = _start(state_dict, route, process_group, no_dist, still=True)
-    try:
-        return cast("Metadata", handle.result())
-    except BaseException:
-        _until_staged(handle)
-        raise
-
-
-def _until_staged(handle: SaveHandle) -> None:
-    """However often Ctrl-C comes: the caller may change the state once this has returned."""
-    while not handle.staged.done():
-        with contextlib.suppress(KeyboardInterrupt):
-            wait([handle.staged])
+    return cast("Metadata", handle.result())
 
 
 def async_save(

@@ -7,6 +7,7 @@ import concurrent.futures
 import logging
 import os
 import pathlib
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -54,23 +55,44 @@ def is_ours(path: Any) -> bool:
 # ---------------------------------------------------------------- interrupted
 
 
+class Watchdog(Exception):
+    """What a handler of signals may raise that is no KeyboardInterrupt."""
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, Watchdog])
 def test_a_save_that_is_interrupted_has_the_state_of_its_call(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
 ) -> None:
-    """`save` copies nothing ahead, so it returns, if by Ctrl-C, when nothing is left to copy."""
+    """`save` copies nothing ahead, so whatever a handler raises, and when, waits for the copy."""
     state = {"w": torch.ones(50_000_000, dtype=torch.int32)}
     handles = []
 
-    def interrupted(handle: SaveHandle, timeout: float | None = None) -> Any:
-        handles.append(handle)
-        raise KeyboardInterrupt
+    class Interrupted(SaveHandle):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            handles.append(self)
+            signal.raise_signal(signal.SIGUSR1)  # the library's call has not returned yet
 
-    with monkeypatch.context() as patch:
-        patch.setattr(SaveHandle, "result", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            dcp.save(state, checkpoint_id=tmp_path / "a")
-    state["w"].zero_()
-    handles[0].result(60)
+        def hurry(self) -> None:
+            super().hurry()
+            if signal.getsignal(signal.SIGUSR1) != before:
+                signal.raise_signal(signal.SIGUSR1)  # and again, as somebody waits
+
+    def handler(*_: object) -> None:
+        raise raised
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("sidestep._engine.SaveHandle", Interrupted)
+            with pytest.raises(raised):
+                dcp.save(state, checkpoint_id=tmp_path / "a")
+        copied = handles[0].staged.done()
+        state["w"].zero_()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert copied
+    handles[0].wait(60)
     dcp.load(state, checkpoint_id=tmp_path / "a")
     ones = int(state["w"].sum())
     assert ones == 50_000_000
