@@ -477,7 +477,7 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
     uint32_t due = 0;
     uint64_t step = 0;
     int bad = 0, saves = 0;
-    struct sidestep_error err = {0};
+    struct sidestep_error why = {0};
 
     (void)context;
     options.comm = comm;
@@ -486,8 +486,8 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
     wanted.interval_steps = 10;
     wanted.check_ms = 1;
     wanted.flags = SIDESTEP_SERIES_REQUESTS;
-    bad |= sidestep_engine_open(&own, &options, &err) != SIDESTEP_OK;
-    bad |= sidestep_series_open(own, scratch.path, &wanted, &series, &err) != SIDESTEP_OK;
+    bad |= sidestep_engine_open(&own, &options, &why) != SIDESTEP_OK;
+    bad |= sidestep_series_open(own, scratch.path, &wanted, &series, &why) != SIDESTEP_OK;
     world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 2, false);
     while (bad == 0 && (due & SIDESTEP_DUE_STOP) == 0 && step < 100000) {
         step++;
@@ -495,22 +495,22 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
             sidestep_series_request(series, SIDESTEP_DUE_SAVE);
         if (step == 45 && comm->rank == 1)
             sidestep_series_request(series, SIDESTEP_DUE_STOP);
-        bad |= sidestep_series_should_save(series, step, &due, &err) != SIDESTEP_OK;
+        bad |= sidestep_series_should_save(series, step, &due, &why) != SIDESTEP_OK;
         if (due == 0 || bad != 0)
             continue;
         saves++;
         world_fill(&mine, step);
         bad |=
-            sidestep_series_save_async(series, step, mine.state, NULL, &save, &err) != SIDESTEP_OK;
-        bad |= sidestep_save_finish(&save, NULL, &err) != SIDESTEP_OK;
+            sidestep_series_save_async(series, step, mine.state, NULL, &save, &why) != SIDESTEP_OK;
+        bad |= sidestep_save_finish(&save, NULL, &why) != SIDESTEP_OK;
     }
     bad |= saves < 6 || step >= 100000;
     world_free(&mine);
-    bad |= sidestep_series_close(&series, &err) != SIDESTEP_OK;
-    bad |= sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+    bad |= sidestep_series_close(&series, &why) != SIDESTEP_OK;
+    bad |= sidestep_engine_close(&own, &why) != SIDESTEP_OK;
     if (bad != 0)
         print_message("# rank %d, step %llu, %d saves: %s\n", comm->rank, (unsigned long long)step,
-                      saves, err.message);
+                      saves, why.message);
     return bad;
 }
 
