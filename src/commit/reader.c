@@ -76,14 +76,16 @@ static bool is_not_as_made(const struct reader *r)
     return manifests != 0;
 }
 
-/* Is the .metadata at hand, of ${bytes} bytes, one that a manifest lists?  Then whose is known. */
+/* Is the .metadata at hand, of ${bytes} bytes, one that a manifest lists?  Then whose is known; and
+ * if that manifest lists files, what is in them. */
 static enum sidestep_status find_listed(struct reader *r, uint64_t bytes,
                                         struct sidestep_error *err)
 {
     OWNED_ARENA arena = {0};
     struct manifest manifest;
 
-    r->is_listed = named_find(r->dir, r->manifest_sha256, bytes, &arena, &manifest);
+    r->is_listed = named_find(r->dir, r->manifest_sha256, bytes, &arena, &manifest) &&
+                   manifest.file_count != 0;
     if (!r->is_listed)
         return SIDESTEP_OK;
     r->metadata.save_id =

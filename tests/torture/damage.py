@@ -425,7 +425,11 @@ def test_sharing(rig):
             rig.refused(folder, "is not the one that it was made with")
         h.forge_manifest(folder)
         if forged is not honest:
-            rig.refused(folder, [".metadata and the footer of", shard_of(folder), "do not agree"])
+            rig.refused(folder, [".metadata and the footer of", shard_of(folder), "do not agree"],
+                        commands=["verify"])
+        # What is read is told by the footers, which the manifest lists, too.
+        saved = rig.run("cat", folder, "w")
+        assert saved.stdout == array.array("f", range(6, 12)).tobytes(), saved.describe()
     rig.good(folder)  # the control: forged, but honest
 
 
@@ -471,7 +475,8 @@ def test_manifests(rig):
         (lambda d: d["files"][0].update(bytes=huge), f"instead of {huge}"),
         (lambda d: d["files"][0].update(name="../" + shard), "name"),
         (lambda d: d["files"][0].update(name="/etc/passwd"), "name"),
-        (lambda d: d["files"][0].update(name="other"), "does not list"),
+        (lambda d: d["files"][0].update(name="other"),
+         {"verify": "does not list", "cat": "file 'other': it is missing"}),
         (lambda d: d["files"].append(d["files"][0]), "twice"),
         (lambda d: d["files"].clear(), "does not list"),
         (lambda d: d["files"][0].update(origin="0" * 32), "belongs to save"),

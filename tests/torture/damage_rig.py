@@ -58,12 +58,14 @@ class Rig(harness.Sidestep):
         return result
 
     def refused(self, folder, words, status=DAMAGED, tensor="w", commands=("verify", "cat"), **more):
-        """Both say ${words} in one line, and have this status; cat writes nothing."""
+        """All say ${words}, or their own of these, in one line, and have this status; cat writes
+        nothing."""
         for command in commands:
             result = self.run(command, folder, *([tensor] if command == "cat" else []), **more)
             said = result.stderr + (result.stdout.decode() if command == "verify" else "")
             assert result.status == status, f"{command}: not {status}\n" + result.describe()
-            for word in [words] if isinstance(words, str) else words:
+            wanted = words[command] if isinstance(words, dict) else words
+            for word in [wanted] if isinstance(wanted, str) else wanted:
                 assert word in said, f"{command} does not say {word!r}\n" + result.describe()
             assert result.stderr.count("\n") <= 1, result.describe()
             assert command != "cat" or result.stdout == b"", result.describe()
