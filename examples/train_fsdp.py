@@ -35,7 +35,7 @@ def options():
     parser.add_argument("--save-minutes", type=float, help="instead: by time")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=320)
-    parser.add_argument("--log", type=Path, help="append each step's loss, as JSON")
+    parser.add_argument("--losses", type=Path, help="append each step's loss, as JSON")
     return parser.parse_args()
 
 
@@ -138,8 +138,8 @@ def main():
         while state.step < args.steps:
             loss = train(model, optimizer, scheduler, text, state.step + 1)
             state.step += 1
-            if args.log is not None and dist.get_rank() == 0:
-                with args.log.open("a") as log:
+            if args.losses is not None and dist.get_rank() == 0:
+                with args.losses.open("a") as log:
                     log.write(json.dumps([state.step, loss.hex()]) + "\n")
             last = state.step == args.steps
             if checkpoints.should_save(state.step) or last:
