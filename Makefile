@@ -12,19 +12,21 @@
 #:   make bench            stall, save and load throughput
 #:   make fuzz             each fuzz target for FUZZ_SECONDS=60; TARGETS="archive pickle": only these
 #:   make long             the tests that take long: all of check, more of each, and ten times fuzz
+#:   make kills            a training, of one rank and of 4 under torchrun, ended KILLS=200 times; an hour or more
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
 
 PREFIX ?= /usr/local
 LIBDIR ?= lib
 FUZZ_SECONDS ?= 60
+KILLS ?= 200
 BUILD := build$(if $(SAN),-$(SAN))
 OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-gpu check-source demo demo-mpi bench fuzz long install clean help
+.PHONY: all check check-gpu check-source demo demo-mpi bench fuzz long kills install clean help
 
 all:
 	@tools/setup build
@@ -63,6 +65,12 @@ fuzz:
 long:
 	@SIDESTEP_LONG=1 $(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
+
+kills: all
+	@tools/setup python
+	@SIDESTEP_TORCHRUN=1 SIDESTEP_KILLS=$(KILLS) PYTHONPATH=python SIDESTEP_LIBRARY=$(abspath $(BUILD))/libsidestep.so.0 \
+	    .venv/bin/python -m pytest -q -s -x -p no:cacheprovider \
+	    python/tests/test_series_kills.py python/tests/test_series_ranks.py
 
 install: all
 	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX)) -Dlibdir=$(LIBDIR)
