@@ -511,8 +511,7 @@ static void write_step(struct writer *writer)
 
     if (done != NULL) {
         end_window(writer, done);
-    } else if (p->shared.write_next < min_u64(p->shared.hashed, p->until) &&
-               store_queue_has_room(&writer->queue)) {
+    } else if (pipeline_may_start(p) && store_queue_has_room(&writer->queue)) {
         start_window(writer, p->shared.write_next++);
     } else if (pipeline_may_hash(p)) {
         pipeline_hash_next(p);

@@ -70,7 +70,8 @@ struct pipeline {
         size_t stage_next;
         size_t staged;
         size_t hash_next;
-        size_t hashed; /* all windows before it are hashed */
+        size_t hashed;      /* all windows before it are hashed */
+        size_t write_first; /* all windows before it are written; maybe some behind it, too */
         size_t write_next;
         size_t written;
         uint64_t staged_bytes;

@@ -11,6 +11,8 @@ enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN }
 /* The calling thread begins to write, behind the trainer's back unless it waits; and ends. */
 void pipeline_join(struct pipeline *p);
 void pipeline_leave(struct pipeline *p);
+/* Locked: may the next window's write start, as far as other windows are concerned? */
+bool pipeline_may_start(struct pipeline *p);
 /* Before a write of so many bytes: wait for whom the writers give way to; nanoseconds. */
 uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes);
 /* The same without waiting; false: not now. */

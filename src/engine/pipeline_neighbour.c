@@ -2,6 +2,24 @@
 /* pipeline_neighbour.c -- how the writers of a pipeline give way to training; see neighbour.h. */
 #include "engine/pipeline_inside.h"
 
+#include "base/checked.h"
+
+/* While somebody waits for the disk.  A disk's scheduler goes on in the order of the file, and puts
+ * threads of the idle class last: it may leave one of many requests for as long as others behind it
+ * come, and the trainer waits for just that one. */
+#define PIPELINE_SPREAD 8u
+
+bool pipeline_may_start(struct pipeline *p)
+{
+    if (p->shared.write_next >= min_u64(p->shared.hashed, p->until))
+        return false;
+    while (p->shared.write_first < p->shared.write_next &&
+           p->shared.states[p->shared.write_first] == WINDOW_WRITTEN)
+        p->shared.write_first++;
+    return p->cow == NULL || !atomic_load(cow_is_full(p->cow)) ||
+           p->shared.write_next - p->shared.write_first < PIPELINE_SPREAD;
+}
+
 uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes)
 {
     if (p->neighbour == NULL)

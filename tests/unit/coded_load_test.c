@@ -148,6 +148,7 @@ static enum sidestep_status load(struct sidestep_engine *engine, const struct pa
                             (size_t)part->lengths[1] * 2);
     if (bytes_read != NULL)
         *bytes_read = report.bytes_read;
+    sidestep_load_report_release(&report);
     sidestep_state_dict_free(&state);
     free(loaded);
     return status;
