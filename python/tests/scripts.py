@@ -42,7 +42,7 @@ class Script:
             time.sleep(0.01)
 
     def runs(self) -> bool:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it is gone by now
             os.kill(self.pid, 0)
             return Path(f"/proc/{self.pid}/stat").read_text().rsplit(") ", 1)[1][0] != "Z"
         return False
