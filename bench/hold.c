@@ -56,6 +56,7 @@ struct cost {
     double lost;
     double processor; /* seconds, from the call until the trainer goes on */
     double memory;    /* bytes, beyond what was resident: the peak */
+    double waited;    /* seconds: the longest that one write of the trainer's was held up */
 };
 
 static double processor_now(void)
@@ -89,21 +90,25 @@ static struct cost save_once(struct holding *h, struct sidestep_engine *engine,
     return (struct cost){.call = call,
                          .lost = lost,
                          .processor = processor,
-                         .memory = peak > h->resident ? (double)(peak - h->resident) : 0};
+                         .memory = peak > h->resident ? (double)(peak - h->resident) : 0,
+                         .waited = (double)info.fault_max_ns * 1e-9};
 }
 
 static void measure(struct holding *h, enum trainer trainer, const char *pages)
 {
-    char call_name[96], lost_name[96], processor_name[96];
+    char call_name[96], lost_name[96], processor_name[96], waited_name[96];
     struct bench_row call = {.what = call_name, .reference = "by copy", .kind = BENCH_STALL};
     struct bench_row lost = {.what = lost_name, .reference = "by copy", .kind = BENCH_STALL};
 
     struct bench_row processor = {
         .what = processor_name, .reference = "by copy", .kind = BENCH_STALL};
+    struct bench_row waited = {.what = waited_name, .kind = BENCH_DURATION};
 
     snprintf(processor_name, sizeof(processor_name), "cow, processor time, %s", pages);
     snprintf(call_name, sizeof(call_name), "cow call, %s", pages);
     snprintf(lost_name, sizeof(lost_name), "cow, time lost, %s, %s", pages, trainer_names[trainer]);
+    snprintf(waited_name, sizeof(waited_name), "cow, longest wait, %s, %s", pages,
+             trainer_names[trainer]);
     for (unsigned i = 0; i < 2; i++) /* it learns how this trainer is */
         (void)save_once(h, h->engines[0], trainer);
     for (unsigned i = 0; i < h->bench->runs; i++) {
@@ -115,10 +120,13 @@ static void measure(struct holding *h, enum trainer trainer, const char *pages)
         bench_add(&lost.theirs, copy.lost);
         bench_add(&processor.ours, cow.processor);
         bench_add(&processor.theirs, copy.processor);
+        bench_add(&waited.ours, cow.waited);
     }
     if (trainer == AFTER_THE_WRITE) {
         bench_report(&call);
         bench_report(&processor);
+    } else {
+        bench_report(&waited);
     }
     bench_report(&lost);
 }

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """plots.py ROWS.json FOLDER -- pictures of a run of bench/run --json, as SVG without any library.
 
-stall.svg   what an asynchronous save costs the trainer against the size of the state
-rates.svg   every measured speed beside the plain way, or the peer, that it was compared with
+stall.svg     what an asynchronous save costs the trainer against the size of the state
+timeline.svg  one save of each kind beside the steps of a trainer
+rates.svg     every measured speed beside the plain way, or the peer, that it was compared with
 """
 import html
 import json
@@ -88,6 +89,39 @@ def draw_stalls(rows, path):
     return True
 
 
+def draw_timelines(rows, path):
+    """A lane for each way to save: the call, then steps (computing, rewriting the state), and below
+    them until when the state is held and the checkpoint is written."""
+    lanes = {row["what"]: row for row in rows if row["kind"] == "timeline"}
+    if not lanes:
+        return False
+    left, right, y = 12.0, WIDTH - 20.0, 62.0
+    most = max(max(max(step[-1] for step in lane["steps"]), *lane["phases"].values()) for lane in lanes.values())
+    picture = Picture()
+    picture.text(left, 24, "one save beside the steps of a trainer that computes 200 ms, then rewrites all of its state", bold=True, size=13)
+
+    def bar(began, ended, color, height, down=0.0):
+        picture.box(left + (right - left) * began / most, y + down, (right - left) * (ended - began) / most, height, color)
+
+    for number, (color, label) in enumerate((("#a33b5c", "the call"), (PALE, "computes"), (THEIRS, "rewrites the state"),
+                                             (OURS, "in the background, until it is committed"))):
+        picture.box(left + 130 * number, 34, 12, 12, color)
+        picture.text(left + 130 * number + 16, 44, label, size=11)
+    for label, lane in lanes.items():
+        phases = lane["phases"]
+        ended = phases.get("ended", phases["returned"])
+        picture.text(left, y + 10, f"{label}: call {milliseconds(phases['returned'])}, ended after {milliseconds(ended)}", size=11)
+        y += 16
+        bar(0, phases["returned"], "#a33b5c", 14)
+        for began, rewrote, done in lane["steps"]:
+            bar(began, rewrote, PALE, 14)
+            bar(rewrote, done, THEIRS, 14)
+        bar(0, ended, OURS, 4, 16)
+        y += 34
+    picture.write(path)
+    return True
+
+
 def draw_rates(rows, path):
     speeds = [row for row in rows if row["kind"] == "speed" and row.get("reference_median")]
     if not speeds:
@@ -115,7 +149,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         rows = json.load(file)["rows"]
     os.makedirs(sys.argv[2], exist_ok=True)
-    for draw, name in ((draw_stalls, "stall.svg"), (draw_rates, "rates.svg")):
+    for draw, name in ((draw_stalls, "stall.svg"), (draw_timelines, "timeline.svg"), (draw_rates, "rates.svg")):
         path = os.path.join(sys.argv[2], name)
         if draw(rows, path):
             print(f"bench: {os.path.relpath(path)}", file=sys.stderr)

@@ -4,7 +4,9 @@
 
 #include "progress.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <unistd.h>
 
 /* A signal handler has no context: this is where it and the library meet. */
 static volatile bool interrupted;
@@ -22,6 +24,7 @@ void cli_check_watch_interrupts(void)
 
     sigemptyset(&action.sa_mask);
     (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL); /* from schedulers, and timeout(1) */
 }
 
 bool cli_check_interrupted(void)
@@ -49,4 +52,9 @@ enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned
     status = sidestep_verify(path, &options, report, err);
     cli_progress_end(&progress);
     return status;
+}
+
+bool cli_check_is_gone(const char *path)
+{
+    return access(path, F_OK) != 0 && errno == ENOENT;
 }

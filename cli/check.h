@@ -5,8 +5,8 @@
 
 #include "cli.h"
 
-/** cli_check_watch_interrupts(): the first interrupt stops cli_check(), a second one the process.
- */
+/** cli_check_watch_interrupts(): the first SIGINT or SIGTERM stops cli_check(), a second one the
+ * process. */
 void cli_check_watch_interrupts(void);
 
 /** cli_check_interrupted(): did one come? */
@@ -19,5 +19,9 @@ const bool volatile *cli_check_cancel(void);
  * interrupted. */
 enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned long threads,
                                struct sidestep_verify_report *report, struct sidestep_error *err);
+
+/** cli_check_is_gone(path): has it been deleted, so that what was found wrong with it is no damage?
+ */
+bool cli_check_is_gone(const char *path);
 
 #endif

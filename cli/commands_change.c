@@ -20,7 +20,9 @@ const struct cli_command cli_command_convert = {
          "what "
          "its name says: .safetensors, .npz, .pt, .pth or .bin is a file; any other name is a "
          "directory of safetensors if SRC is a checkpoint, and a checkpoint if not.",
-         "It goes in pieces, by several threads, in less than 256 MiB of memory. DST appears "
+         "It goes in pieces, by several threads, in less than 256 MiB of memory, but for what "
+         "cannot be had in pieces: an object, or a tensor that is compressed. Of tensors that "
+         "share a storage in a file of torch.save(), each reads all of it. DST appears "
          "when it is whole and durable, or not at all; what a killed conversion leaves is "
          "removed by the next one, or by gc. SRC is not changed, and every byte of it that is "
          "read is checked, as far as there are checksums.",
@@ -96,7 +98,7 @@ const struct cli_command cli_command_convert = {
                  .letter = 'j',
                  .name = "threads",
                  .argument = "N",
-                 .text = "Use N threads; each takes 30 MiB of memory."},
+                 .text = "Use N threads, if 256 MiB of memory are enough for so many."},
                 {.id = CLI_OPTION_FORCE,
                  .letter = 'f',
                  .name = "force",

@@ -26,12 +26,15 @@ const struct cli_command cli_command_ls = {
          "checkpoint says; where it says none, that of a name like step-N, checkpoint-N, "
          "global_stepN, iter_N, epoch_N or N.",
          "Where there are any, marks are shown: pinned; abandoned (a run went back to an older "
-         "one, so this one is of a line that has ended); tags; metrics."},
+         "one, so this one is of a line that has ended); renamed (a series saved it under another "
+         "name); how many files it shares; tags; metrics. What is abandoned or renamed is not "
+         "what 'sidestep latest' or a resume takes."},
     .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
-            "\"ranks\",\"saved_at\",\"layout\",\"reason\",\"pinned\",\"abandoned\",\"tags\":["
-            "tag],\"metrics\":{name:"
-            "value},\"layout\",\"reason\"}]}; what is unknown is null; saved_at is RFC 3339, "
-            "UTC; layout is the program whose form it has, reason why it is incomplete.",
+            "\"shared_files\",\"ranks\",\"saved_at\",\"pinned\",\"abandoned\",\"renamed\","
+            "\"tags\":[tag],\"metrics\":{name:value},\"layout\",\"reason\"}]}; what is unknown is "
+            "null; saved_at is RFC 3339, UTC; shared_files are those that earlier checkpoints "
+            "have, too; layout is the program whose form it has, reason why it is incomplete, or "
+            "why no resume takes it.",
     .options = {{.id = CLI_OPTION_ALL,
                  .letter = 'a',
                  .name = "all",

@@ -10,10 +10,12 @@
 #include "quantity.h"
 #include "units.h"
 
+#include <malloc.h>
 #include <string.h>
 
 #define MAX_THREADS 64
 #define MAX_RANKS 64
+#define LARGE_BYTES (1 << 20)
 
 static const char *const formats[] = {
     [SIDESTEP_FORMAT_AUTO] = "",
@@ -121,6 +123,15 @@ static void print_text(const struct cli *cli, const struct sidestep_convert_repo
         cli_output_note(cli, "overflowed: %s", report->overflows[i]);
 }
 
+/* glibc would keep what one thread frees for that thread, and ranks have threads of their own: so
+ * that memory stays bounded, large blocks are the system's as soon as they are freed. */
+static void bound_memory(void)
+{
+#ifdef M_MMAP_THRESHOLD
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+#endif
+}
+
 int cli_convert_run(const struct cli *cli)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
@@ -132,6 +143,7 @@ int cli_convert_run(const struct cli *cli)
 
     if (wrong != NULL)
         return cli_output_usage(cli, "convert: --%s", wrong);
+    bound_memory();
     take_words(cli, &options);
     options.include = lists.include;
     options.include_count = cli_many(cli, CLI_OPTION_INCLUDE, lists.include);

@@ -8,6 +8,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#define MAX_LOOKS 32 /* at a root that is being changed */
+
+/* All that is known of it is that something could not be read, which is no damage. */
+static bool is_unreadable(const struct sidestep_verify_report *report)
+{
+    for (size_t i = 0; i < report->problem_count; i++)
+        if (strcmp(report->problems[i].kind, "io") != 0)
+            return false;
+    return !report->ok;
+}
+
 /* Fails only where the rest is not to be looked at. */
 static enum sidestep_status check_one(const struct cli *cli, const char *path, bool *is_good,
                                       struct sidestep_error *err)
@@ -16,14 +27,22 @@ static enum sidestep_status check_one(const struct cli *cli, const char *path, b
     enum sidestep_status status = cli_check(cli, path, 0, &report, err);
 
     *is_good = status == SIDESTEP_OK && report.ok;
-    if (status == SIDESTEP_ECANCELLED)
+    if (status != SIDESTEP_ECANCELLED && !*is_good && cli_check_is_gone(path)) {
+        sidestep_verify_report_release(&report);
+        return cli_error_set(err, SIDESTEP_ENOTFOUND, "'%s' was deleted meanwhile", path);
+    }
+    if (status == SIDESTEP_ECANCELLED || status == SIDESTEP_EPERM || status == SIDESTEP_EIO ||
+        status == SIDESTEP_ENOMEM)
         return status;
-    if (status != SIDESTEP_OK)
+    if (status == SIDESTEP_OK && is_unreadable(&report))
+        status = cli_error_set(err, SIDESTEP_EIO, "'%s' cannot be read: %s", path,
+                               report.problems[0].message);
+    else if (status != SIDESTEP_OK)
         cli_output_note(cli, "passed over: %s", err->message);
     else if (!*is_good)
         cli_output_note(cli, "passed over: '%s' is damaged: %s", path, report.problems[0].message);
     sidestep_verify_report_release(&report);
-    return SIDESTEP_OK;
+    return status == SIDESTEP_EIO ? status : SIDESTEP_OK;
 }
 
 /* The newest of which every byte is right, beginning with the newest that is whole in its
@@ -39,10 +58,11 @@ static enum sidestep_status find_verified(const struct cli *cli, const char **pa
         const struct sidestep_listed *entry = &list->entries[i - 1];
         bool is_good = false;
 
-        if (entry->state != SIDESTEP_COMMITTED)
+        if (entry->state != SIDESTEP_COMMITTED || entry->reason != NULL)
             continue;
-        if (check_one(cli, entry->path, &is_good, err) != SIDESTEP_OK)
-            return SIDESTEP_ECANCELLED;
+        enum sidestep_status status = check_one(cli, entry->path, &is_good, err);
+        if (status != SIDESTEP_OK)
+            return status;
         *path = entry->path;
         if (is_good)
             return SIDESTEP_OK;
@@ -91,28 +111,48 @@ static void note_passed_over(const struct cli *cli, const struct sidestep_list *
         else if (list->entries[i].state == SIDESTEP_INCOMPLETE)
             cli_output_note(cli, "passed over: '%s' is incomplete: %s", list->entries[i].path,
                             list->entries[i].reason);
+        else if (list->entries[i].state == SIDESTEP_COMMITTED && list->entries[i].reason != NULL)
+            cli_output_note(cli, "passed over: '%s' %s", list->entries[i].path,
+                            list->entries[i].reason);
+}
+
+/* ENOTFOUND with ${*gone}: one that was to be looked at has been deleted meanwhile. */
+static enum sidestep_status look(const struct cli *cli, bool *gone, struct sidestep_error *err)
+{
+    struct sidestep_list list = {0};
+    const char *path;
+    char *newest = NULL;
+
+    *gone = false;
+    enum sidestep_status status =
+        sidestep_latest(cli->operands[0], SIDESTEP_VERIFY_STRUCTURE, &newest, err);
+    if (status != SIDESTEP_OK)
+        return status;
+    path = newest;
+    status = sidestep_list_root(cli->operands[0], &list, err);
+    if (status == SIDESTEP_OK && cli_has(cli, CLI_OPTION_VERIFY)) {
+        status = find_verified(cli, &path, &list, find_path(&list, newest), err);
+        *gone = status == SIDESTEP_ENOTFOUND;
+    }
+    if (status == SIDESTEP_OK) {
+        note_passed_over(cli, &list, find_path(&list, newest));
+        print_path(cli, path);
+    }
+    sidestep_list_release(&list);
+    sidestep_string_free(&newest);
+    return status;
 }
 
 int cli_latest_run(const struct cli *cli)
 {
-    struct sidestep_list list = {0};
     struct sidestep_error err = {0};
-    const char *path;
-    char *newest = NULL;
     enum sidestep_status status;
+    bool gone;
 
-    status = sidestep_latest(cli->operands[0], SIDESTEP_VERIFY_STRUCTURE, &newest, &err);
-    if (status == SIDESTEP_OK)
-        status = sidestep_list_root(cli->operands[0], &list, &err);
-    if (status != SIDESTEP_OK)
-        return cli_output_error(cli, &err);
-    path = newest;
-    note_passed_over(cli, &list, find_path(&list, newest));
-    if (cli_has(cli, CLI_OPTION_VERIFY))
-        status = find_verified(cli, &path, &list, find_path(&list, newest), &err);
-    if (status == SIDESTEP_OK)
-        print_path(cli, path);
-    sidestep_list_release(&list);
-    sidestep_string_free(&newest);
+    for (unsigned attempt = 1;; attempt++) {
+        status = look(cli, &gone, &err);
+        if (!gone || attempt == MAX_LOOKS)
+            break;
+    }
     return status == SIDESTEP_OK ? 0 : cli_output_error(cli, &err);
 }

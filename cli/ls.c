@@ -28,6 +28,7 @@ static void json_marks(struct cli_json *json, const struct sidestep_listed *entr
 {
     cli_json_bool(json, "pinned", entry->is_pinned);
     cli_json_bool(json, "abandoned", entry->is_abandoned);
+    cli_json_bool(json, "renamed", entry->is_renamed);
     cli_json_open(json, "tags", '[');
     for (uint32_t i = 0; i < entry->tag_count; i++)
         cli_json_text(json, NULL, entry->tags[i]);
@@ -106,7 +107,7 @@ static const char *style_of(enum sidestep_presence state)
 
 static bool has_marks(const struct sidestep_listed *entry)
 {
-    return entry->is_pinned || entry->is_abandoned || entry->tag_count != 0 ||
+    return entry->is_pinned || entry->is_abandoned || entry->is_renamed || entry->tag_count != 0 ||
            entry->metric_count != 0 || entry->shared_files != 0;
 }
 
@@ -121,6 +122,8 @@ static void add_marks(struct cli_table *table, const struct sidestep_listed *ent
         used += (size_t)snprintf(text + used, sizeof(text) - used, "pinned ");
     if (entry->is_abandoned)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "abandoned ");
+    if (entry->is_renamed)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "renamed ");
     if (entry->shared_files != 0)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "shares %u of %llu files ",
                                  entry->shared_files, (unsigned long long)entry->files);
@@ -217,7 +220,7 @@ static void print_table(const struct cli *cli, const char *root, const struct si
 static void note_incomplete(const struct cli *cli, const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list->entries[i].reason != NULL)
+        if (list->entries[i].state == SIDESTEP_INCOMPLETE)
             cli_output_note(cli, "'%s' is incomplete (%s): %s", list->entries[i].name,
                             list->entries[i].layout, list->entries[i].reason);
 }

@@ -26,6 +26,7 @@ struct sum {
     struct cli_json json; /* of "checkpoints"; only with --json */
     uint64_t checked_bytes;
     size_t good, damaged, failed;
+    size_t gone;       /* deleted before they were checked */
     int failed_status; /* of the first that could not be checked */
 };
 
@@ -167,7 +168,9 @@ static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_lis
     status = check(sum->cli, entry->path, &report, err);
     if (status == SIDESTEP_ECANCELLED)
         return status;
-    if (status != SIDESTEP_OK)
+    if ((status != SIDESTEP_OK || !report.ok) && cli_check_is_gone(entry->path))
+        sum->gone++;
+    else if (status != SIDESTEP_OK)
         add_failed(sum, entry->path, err);
     else
         add_checked(sum, entry->path, &report);
@@ -195,6 +198,8 @@ static int finish_many(struct sum *sum, const char *checkpoints, size_t passed_o
                 sum->damaged, sum->failed, size);
         if (passed_over > 0)
             cli_output_note(sum->cli, "%zu unfinished or set aside, not checked", passed_over);
+        if (sum->gone > 0)
+            cli_output_note(sum->cli, "%zu deleted before they were checked", sum->gone);
     }
     return sum->damaged > 0 ? sidestep_status_exit(SIDESTEP_ECORRUPT) : sum->failed_status;
 }

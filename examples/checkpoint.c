@@ -319,42 +319,28 @@ enum sidestep_status checkpoints_resume(struct checkpoints *checkpoints, struct 
 
 /* ---------------------------------------------------------------- saving */
 
-/* Write the cost of the save that has ended to the log: times of the slowest rank, bytes of all. */
-static void report(struct checkpoints *c, bool committed)
-{
-    double slowest[3] = {c->cost.stall_ms, c->cost.waited_ms, c->cost.background_ms};
-    unsigned long long bytes = c->cost.bytes;
-    int failed = !committed;
-
-    MPI_Allreduce(MPI_IN_PLACE, slowest, 3, MPI_DOUBLE, MPI_MAX, c->mpi);
-    MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, c->mpi);
-    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, c->mpi);
-    c->failed += (unsigned)failed;
-    if (c->log)
-        fprintf(c->log,
-                "save %llu %s stall_ms %.2f waited_ms %.2f background_ms %.1f steps_meanwhile %llu "
-                "bytes %llu\n",
-                (unsigned long long)c->cost.step, failed ? "failed" : "committed", slowest[0],
-                slowest[1], slowest[2], (unsigned long long)c->cost.steps_meanwhile, bytes);
-}
-
-/* Wait until the save in flight, if there is one, is a checkpoint or has failed. */
-static bool finish(struct checkpoints *c)
+/* Wait until ${*save} (NULL: none) is a checkpoint or has failed, which every rank learns, and
+ * write to the log what it has cost rank 0. */
+static void finish(struct checkpoints *c, struct sidestep_save **save, uint64_t step)
 {
     struct sidestep_error err = {0};
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
     char doing[40];
 
-    if (!c->save)
-        return false;
-    if (sidestep_save_finish(&c->save, &info, &err)) {
-        snprintf(doing, sizeof doing, "save step %llu", (unsigned long long)c->cost.step);
+    if (!*save)
+        return;
+    bool failed = sidestep_save_finish(save, &info, &err) != SIDESTEP_OK;
+    if (failed) {
+        snprintf(doing, sizeof doing, "save step %llu", (unsigned long long)step);
         complain(c, doing, &err);
-        return false;
     }
-    c->cost.background_ms = (double)(info.write_ns + info.commit_ns) / 1e6;
-    c->cost.bytes = info.bytes_written;
-    return true;
+    c->failed += failed;
+    if (c->log)
+        fprintf(c->log, "save %llu %s stall_ms %.2f waited_ms %.2f background_ms %.1f bytes %llu\n",
+                (unsigned long long)step, failed ? "failed" : "committed",
+                (double)info.call_ns / 1e6, (double)info.wait_ns / 1e6,
+                (double)(info.write_ns + info.commit_ns) / 1e6,
+                (unsigned long long)info.bytes_written);
 }
 
 bool checkpoints_due(struct checkpoints *checkpoints, uint64_t step)
@@ -373,45 +359,24 @@ void checkpoints_save(struct checkpoints *checkpoints, struct training *training
     struct checkpoints *c = checkpoints;
     struct sidestep_error err = {0};
     struct sidestep_state_dict *state = describe(c, training, false);
-    bool committed;
-    double start, waited_ms;
+    struct sidestep_save *before = c->save;
 
-    /* So that the stall is the checkpoint's, and not the time since a faster rank came here. */
-    MPI_Barrier(c->mpi);
-    start = now_ms();
-    committed = finish(c);
-    waited_ms = now_ms() - start;
-    if (c->cost.step)
-        report(c, committed);
-
-    start = now_ms();
-    if (sidestep_series_save_async(c->series, training->step, state, NULL, &c->save, &err))
+    c->save = NULL;
+    if (sidestep_series_save_async(c->series, training->step, state, NULL, &c->save, &err)) {
         complain(c, "save", &err);
-    c->cost = (struct checkpoint_cost){
-        .step = training->step,
-        .stall_ms = waited_ms + now_ms() - start,
-        .waited_ms = waited_ms,
-    };
+        c->failed++;
+    }
     sidestep_state_dict_free(&state);
-}
-
-void checkpoints_watch(struct checkpoints *checkpoints)
-{
-    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
-
-    if (checkpoints->save && sidestep_save_poll(checkpoints->save, &info) == SIDESTEP_OK &&
-        info.state < SIDESTEP_SAVE_COMMITTED)
-        checkpoints->cost.steps_meanwhile++;
+    finish(c, &before, c->saved_step); /* which the new one has waited for */
+    c->saved_step = training->step;
 }
 
 unsigned checkpoints_close(struct checkpoints *checkpoints)
 {
     struct checkpoints *c = checkpoints;
     struct sidestep_error err = {0};
-    bool committed = finish(c);
 
-    if (c->cost.step)
-        report(c, committed);
+    finish(c, &c->save, c->saved_step);
     handle_terminate(NULL);
     if (sidestep_series_close(&c->series, &err)) {
         complain(c, "close the series", &err);

@@ -26,16 +26,6 @@ struct training {
     uint64_t text_bytes; /* a position means nothing in another text */
 };
 
-/* A save under way, and what it has cost so far. */
-struct checkpoint_cost {
-    uint64_t step;
-    double stall_ms;      /* the training stood still */
-    double waited_ms;     /* ... of which for the save before */
-    double background_ms; /* from then on, until it was committed */
-    uint64_t bytes;
-    uint64_t steps_meanwhile; /* steps that were trained in the background time */
-};
-
 struct checkpoints {
     MPI_Comm mpi;
     int rank;
@@ -44,9 +34,9 @@ struct checkpoints {
     struct sidestep_engine *engine;
     struct sidestep_series *series;
     struct sidestep_save *save; /* in flight, or NULL */
-    struct checkpoint_cost cost;
-    bool stopping;   /* some rank was told to end */
-    unsigned failed; /* saves that made no checkpoint, as known on this rank */
+    uint64_t saved_step;        /* of the newest save */
+    bool stopping;              /* some rank was told to end */
+    unsigned failed;            /* saves that made no checkpoint */
 };
 
 /* Open the series of checkpoints under ${root}, one every ${interval} steps, of which the newest
@@ -67,11 +57,8 @@ bool checkpoints_due(struct checkpoints *checkpoints, uint64_t step);
  * and the training goes on: the checkpoints before it are untouched. */
 void checkpoints_save(struct checkpoints *checkpoints, struct training *training);
 
-/* After each step: is the save still under way?  Takes no time, and is not collective. */
-void checkpoints_watch(struct checkpoints *checkpoints);
-
-/* Wait for the last save, and close.  The number of saves that failed on any rank; at least 1 if
- * closing did. */
+/* Wait for the last save, and close.  The number of saves that failed; at least 1 if closing did.
+ */
 unsigned checkpoints_close(struct checkpoints *checkpoints);
 
 #endif

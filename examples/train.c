@@ -189,7 +189,6 @@ static void train(struct training *t, struct checkpoints *checkpoints, const str
         if (checkpoints->log)
             fprintf(checkpoints->log, "step %llu loss %a nats %.4f ms %.0f\n",
                     (unsigned long long)t->step, loss, loss, now_ms() - start);
-        checkpoints_watch(checkpoints);
         if (checkpoints_due(checkpoints, t->step) || t->step == flags->steps)
             checkpoints_save(checkpoints, t);
     }

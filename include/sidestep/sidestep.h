@@ -485,10 +485,10 @@ struct sidestep_comm {
  * Usually one per process.
  *
  * File descriptors: an engine keeps none open but that of ${event_path}, a series has 3; a save
- * takes up to 10 while it runs, a load or an open checkpoint up to 200 and 2 for each of its
- * threads, and each thread of them one more with io_uring, whatever the number of shards and ranks.
- * So 300 that are free are enough.  Where there are too few, a call fails with SIDESTEP_EIO and
- * err->sys_errno EMFILE or ENFILE.
+ * takes up to 10 while it is under way, a load or an open checkpoint up to 200 and 2 for each of
+ * its threads, and each thread of them one more with io_uring, whatever the number of shards and
+ * ranks. So 300 that are free are enough.  Where there are too few, a call fails with SIDESTEP_EIO
+ * and err->sys_errno EMFILE or ENFILE.
  */
 struct sidestep_engine;
 
@@ -760,7 +760,7 @@ enum sidestep_save_state {
     SIDESTEP_SAVE_UNKNOWN,
 };
 
-/** Refuse with SIDESTEP_EBUSY, instead of waiting, while an earlier save is in flight. */
+/** Refuse with SIDESTEP_EBUSY where the call would wait for an earlier save. */
 #define SIDESTEP_SAVE_NOWAIT 1u
 /** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint already. */
 #define SIDESTEP_SAVE_NO_REPLACE 2u
@@ -792,6 +792,7 @@ enum sidestep_compress {
     SIDESTEP_COMPRESS_AUTO,
 };
 
+#define SIDESTEP_MAX_QUEUE 8u
 struct sidestep_save_options {
     size_t struct_size;
     uint32_t flags;    /* SIDESTEP_SAVE_* */
@@ -810,7 +811,8 @@ struct sidestep_save_options {
                           registered (sidestep_extend.h), or of one of ours; NULL: none.  AUTO: what
                           it encodes faster than the disk would write */
     uint32_t compress_level; /* of ZSTD: 1 to 19, libzstd's; 0: no search for bytes that repeat */
-    uint32_t reserved;
+    uint32_t queue; /* so many earlier saves, SIDESTEP_MAX_QUEUE at most, may still be under way
+                       when this one starts; 0: it waits for them.  See sidestep_save_async() */
 };
 #define SIDESTEP_SAVE_OPTIONS_INIT                                                                 \
     {                                                                                              \
@@ -839,6 +841,8 @@ struct sidestep_save_options {
 #define SIDESTEP_SAVE_URING 16u
 /** Device memory was copied through pageable memory, since staging memory cannot be pinned. */
 #define SIDESTEP_SAVE_PAGEABLE 32u
+/** It started while an earlier save was under way, and was written after that. */
+#define SIDESTEP_SAVE_QUEUED 64u
 
 /** struct sidestep_gain: what compression gained, and what it cost. */
 struct sidestep_gain {
@@ -916,10 +920,19 @@ struct sidestep_save_info {
  *
  * Returns once the tensors may be modified, i.e. when they have been copied or write-protected
  * (enum sidestep_snapshot), not when they are durable.  Their memory must stay until RELEASED;
- * ${state} itself is no longer needed.  Waits for an earlier save unless SIDESTEP_SAVE_NOWAIT.  On
- * success ${*save} is owned by the caller and must be given to sidestep_save_finish().  On failure
+ * ${state} itself is no longer needed.  Waits for an earlier save unless SIDESTEP_SAVE_NOWAIT or
+ * ${queue}.  On success ${*save} is owned by the caller and must be given to
+ * sidestep_save_finish().  On failure
  * ${*save} is NULL, nothing was made, and earlier checkpoints are untouched. An error of an earlier
  * save whose outcome nobody asked for is returned here, before anything is done, once.
+ *
+ * With a ${queue} of n it does not wait while no more than n earlier saves are under way.  They are
+ * written one after the other, so checkpoints come to exist in the order of the calls; one that
+ * fails keeps none behind it from that.  A save that starts while another is under way is copied,
+ * into memory of its own: as much as the state takes, as often as there are such saves.  Under
+ * ${pool_bytes}, which holds for all together, and where memory is short, it waits until there is
+ * room.  It also waits for all others if it goes to the path of one of them, is incremental or of
+ * tensors on devices, or if one of them is.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_save_async(struct sidestep_engine *engine, const char *path,
@@ -958,6 +971,15 @@ sidestep_save_watch(struct sidestep_save *save, enum sidestep_save_state state, 
 SIDESTEP_API void sidestep_save_hurry(struct sidestep_save *save);
 
 /**
+ * sidestep_save_cancel(save): give it up, soon: it is ABORTED with SIDESTEP_EABORTED, and what was
+ * at its path stays.  The state may be changed and its memory given back once the save has ended
+ * (sidestep_save_wait()), not before; the handle is still to be finished.  Does nothing once this
+ * rank has said yes (WRITTEN; rank 0: once it commits).  Not collective: one rank is enough, and
+ * the others learn which.  Does not block; any thread.
+ */
+SIDESTEP_API void sidestep_save_cancel(struct sidestep_save *save);
+
+/**
  * sidestep_save_finish(&save, info, err):
  * Wait until the checkpoint is COMMITTED or has failed, fill ${info} (may be NULL), and
  * release ${*save}, in every case.  Not collective.  NULL ${*save} is a no-op.
@@ -978,9 +1000,14 @@ sidestep_save(struct sidestep_engine *engine, const char *path,
 /* ---------------------------------------------------------------- load */
 
 enum sidestep_verify_mode {
-    SIDESTEP_VERIFY_READ,      /* default: check every byte that is read */
-    SIDESTEP_VERIFY_BEFORE,    /* check everything before the first tensor is touched */
-    SIDESTEP_VERIFY_STRUCTURE, /* files, sizes, names, ids; no data hashes */
+    SIDESTEP_VERIFY_READ, /* default: check every byte that is read */
+    /* Check everything before the first tensor is touched.  For what is no checkpoint
+       (sidestep_load() of safetensors, torch.save()), which has no hashes, as SIDESTEP_VERIFY_READ:
+       the CRC32 of a tensor of torch.save() is checked as it is read. */
+    SIDESTEP_VERIFY_BEFORE,
+    /* Files, sizes, names, ids; tensors are taken as they are stored, but what has to be decoded
+       (objects, what is compressed) is checked. */
+    SIDESTEP_VERIFY_STRUCTURE,
 };
 
 /** Missing and mismatched names are reported, not an error. */
@@ -1095,11 +1122,14 @@ struct sidestep_retention {
 #define SIDESTEP_SERIES_SKIP_BUSY 2u
 /** Resume also from what another run made (it counts as this run's from then on). */
 #define SIDESTEP_SERIES_ANY_RUN 4u
-/** A save for which the storage has less space than the newest checkpoint takes fails at once, with
-    SIDESTEP_ENOSPC, instead of when the storage is full. */
+/** A save for which the storage has less space than the newest checkpoint takes (the last one that
+    was saved, or resumed from, or is found at opening) fails at once, with SIDESTEP_ENOSPC, instead
+    of when the storage is full. */
 #define SIDESTEP_SERIES_CHECK_SPACE 8u
 /** The same, but first all that the retention may let go goes, but the newest: ${keep_last},
-    ${keep_every} and ${keep_best} do not hold then.  What is pinned stays. */
+    ${keep_every} and ${keep_best} do not hold then.  What is pinned stays; and so does everything
+    before this run has committed one of its own, after each opening ("sidestep prune" makes room by
+    hand). */
 #define SIDESTEP_SERIES_MAKE_ROOM 16u
 /** Incremental: tensors that two saves in a row found equal, 1 MiB of them at least on a rank, are
     written once more, into a file of their own, and later checkpoints of this engine share it (by
@@ -1116,7 +1146,8 @@ struct sidestep_series_options {
     uint32_t max_restarts; /* so many runs may resume from a checkpoint and end without having
                               committed another one or closed the series; then the one before it
                               has its turn.  0: any number */
-    const char *prefix;    /* of the checkpoints' names; NULL: "step-" */
+    const char *prefix; /* of the checkpoints' names, which are this and the step ("step-42"), not
+                           padded; NULL: "step-".  '/', '%', '{' and '}' are refused */
     const struct sidestep_retention *retention; /* copied; NULL: all stay */
     /* For sidestep_series_should_save(): */
     uint64_t interval_steps; /* 0: none */
@@ -1136,7 +1167,8 @@ struct sidestep_series_options {
 /**
  * sidestep_series_open(engine, root, options, &series, err):
  * Collective.  Makes ${root} if its parent exists.  SIDESTEP_ELOCKED names host and pid of
- * the process that holds it.
+ * the process that holds it.  SIDESTEP_EDISAGREE: the ranks have other roots, prefixes, flags or
+ * intervals, so that one of them would save alone.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_open(struct sidestep_engine *engine, const char *root,
@@ -1165,14 +1197,17 @@ sidestep_series_save(struct sidestep_series *series, uint64_t step,
  * sidestep_series_load(series, state, options, &step, report, err):
  * Load the newest checkpoint that verifies.  Collective.  One that does not verify, after a
  * second, uncached read, is set aside as .bad (if it is ours) and the next older one is
- * tried.  Passed over are also: those that an earlier resume left behind, those of another run, and
- * those from which too many runs have come to nothing (${max_restarts}).
- * From then on the run goes on from there: newer checkpoints, if there are any, are of a line that
- * has ended.  No resume chooses them, retention lets them go, and a save of their step replaces
- * them.
+ * tried; so it is when somebody deletes it meanwhile.  Passed over are also: those that an earlier
+ * resume left behind, those of another run, and those from which too many runs have come to nothing
+ * (${max_restarts}).  From then on the run goes on from there: newer checkpoints, if there are any,
+ * are of a line that has ended.  No resume chooses them, retention lets them go, and a save of
+ * their step replaces them.
  * SIDESTEP_ENOTFOUND: nothing there yet.  SIDESTEP_ECORRUPT: there are checkpoints, but none that
- * is valid (SIDESTEP_EPERM, SIDESTEP_EIO: none that can be read; SIDESTEP_EMISMATCH: none that may
- * be resumed from); the message lists what was rejected and why.
+ * is valid (SIDESTEP_EMISMATCH: none that may be resumed from); the message lists what was rejected
+ * and why.  SIDESTEP_EPERM, SIDESTEP_EIO, SIDESTEP_ENOMEM: one could not be read, which says
+ * nothing of whether it is valid (permission, storage that fails, too few descriptors).  Then
+ * nothing is changed and no older one is taken: it has to be made readable, or an older step to be
+ * named (sidestep_series_load_step()).
  * ${*step} is set on success; ${rejected} may be NULL, else receives the same list.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
@@ -1237,6 +1272,7 @@ struct sidestep_series_status {
     uint64_t skipped;     /* saves that were left out (SIDESTEP_SERIES_SKIP_BUSY) */
     uint64_t agreements;  /* of sidestep_series_should_save() */
     double lost;          /* with ${mtbf_ms}: the part of time that is expected to be lost */
+    uint64_t queued;      /* saves that started while another was under way (${queue}) */
 };
 #define SIDESTEP_SERIES_STATUS_INIT                                                                \
     {                                                                                              \
@@ -1326,6 +1362,8 @@ struct sidestep_listed {
     uint64_t incarnation; /* of that series, counted from 1; 0: none */
     bool is_pinned;
     bool is_abandoned; /* a resume has left it behind: it is of a line that has ended */
+    bool is_renamed;   /* a series saved it under another name than this: it was copied, or renamed,
+                          since.  No resume picks it unasked, and nothing deletes it */
     uint32_t tag_count;
     uint32_t metric_count;
     uint32_t shared_files; /* of ${files}: written by an earlier save, whose checkpoint has them,
@@ -1335,7 +1373,8 @@ struct sidestep_listed {
     const char *layout; /* the program whose form it has, by its name and files: "lightning",
                            "torchtitan", "transformers", "accelerate", "megatron", "deepspeed";
                            NULL: ours, or none that is known */
-    const char *reason; /* why it is incomplete: "optimizer.pt is cut short"; else NULL */
+    const char *reason; /* why it is incomplete ("optimizer.pt is cut short"), or, whole as it is,
+                           no resume takes it unasked ("is of another run (...)"); else NULL */
 };
 struct sidestep_list {
     size_t count;
@@ -1399,10 +1438,14 @@ SIDESTEP_API void sidestep_saving_list_release(struct sidestep_saving_list *list
 
 /**
  * sidestep_latest(root, verify, &path, err): the newest checkpoint under ${root} that passes
- * ${verify}; where there is none that sidestep can load, the newest that is complete in another
- * program's form (which only SIDESTEP_VERIFY_STRUCTURE can tell: it has no checksums).  ${*path} is
- * to be freed with sidestep_string_free().  Errors as
- * sidestep_series_load(), and SIDESTEP_EINVAL if ${root} is itself a checkpoint.
+ * ${verify}, and so what a resume of a series there takes: what a run has left behind by going
+ * back, what another run made, and what was copied or renamed is passed over (only what a series
+ * that is opened with ${max_restarts} or SIDESTEP_SERIES_ANY_RUN makes of it is not known here);
+ * where there is none that sidestep can load, the newest that is complete in another program's form
+ * (which only SIDESTEP_VERIFY_STRUCTURE can tell: it has no checksums).  ${*path} is to be freed
+ * with sidestep_string_free().  Beside a run that deletes what it replaces, the root is looked at
+ * anew where what was found has gone.  Errors as sidestep_series_load(), SIDESTEP_EINVAL if ${root}
+ * is itself a checkpoint, SIDESTEP_ELOCKED if each one went before it could be looked at.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_latest(const char *root, enum sidestep_verify_mode verify, char **path,
@@ -1703,9 +1746,11 @@ struct sidestep_convert_options {
     enum sidestep_format to;
     enum sidestep_objects objects;
     uint32_t flags; /* SIDESTEP_CONVERT_* */
-    uint32_t ranks; /* DCP: shard files, as if so many ranks had saved, at most 64; 0: 1.  Beyond 4,
-                       each takes 16 MiB of memory */
-    uint32_t threads; /* 0: by the machine; at most 64.  Each takes about 30 MiB of memory */
+    uint32_t ranks; /* DCP: shard files, as if so many ranks had saved, at most 64; 0: 1.  They are
+                       written one after the other */
+    uint32_t threads; /* 0: by the machine; at most 64.  No more run than memory is for: 16 to a
+                         checkpoint, 8 where it is compressed, at a level of zstd 4, from 10 on 3;
+                         and 10 to files */
     enum sidestep_dtype dtype;  /* of all tensors of float64, float32, float16, bfloat16,
                                    float8_e4m3fn and float8_e5m2: converted to it, rounded to
                                    nearest,  ties to even; NONE: as they are */

@@ -110,8 +110,8 @@ sidestep_codec_register(const struct sidestep_codec *codec, struct sidestep_erro
 
 enum sidestep_store_kind { SIDESTEP_STORE_FILE, SIDESTEP_STORE_DIRECTORY, SIDESTEP_STORE_OTHER };
 struct sidestep_store_stat {
-    uint32_t kind; /* enum sidestep_store_kind */
-    uint32_t reserved;
+    uint32_t kind;        /* enum sidestep_store_kind */
+    uint32_t modified_ns; /* nanoseconds behind ${modified}, where they are known */
     uint64_t size;
     uint64_t stored; /* bytes on the medium: fewer where there are holes; 0: not known */
     uint64_t device; /* with inode: identity, which a rename does not change */

@@ -31,13 +31,14 @@ from . import _names
 if TYPE_CHECKING:
     from ._abi import VERSION as __version__
     from ._abi import Status
-    from ._checkpointer import Checkpointer, Loaded
+    from ._checkpointer import Checkpointer
     from ._convert import Converted, convert
     from ._environment import environment
     from ._errors import Error
     from ._export import Final, export
     from ._extension import Planes, extension_registry
     from ._fence import fence_optimizers
+    from ._filling import Loaded
     from ._handle import SaveHandle
     from ._huge_pages import huge_pages
     from ._latest import latest

@@ -261,7 +261,7 @@ class SaveOptions(Structure):
     streams: Any
     codec: Optional[bytes]
     compress_level: int
-    reserved: int
+    queue: int
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
@@ -275,7 +275,7 @@ class SaveOptions(Structure):
         ("streams", POINTER(Stream)),
         ("codec", String),
         ("compress_level", Uint32),
-        ("reserved", Uint32),
+        ("queue", Uint32),
     ]
 
 

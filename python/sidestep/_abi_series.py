@@ -84,12 +84,14 @@ class SeriesStatus(Structure):
     skipped: int
     agreements: int
     lost: float
+    queued: int
     _fields_ = [
         ("struct_size", Size),
         ("interval_ms", Uint64),
         ("skipped", Uint64),
         ("agreements", Uint64),
         ("lost", Double),
+        ("queued", Uint64),
     ]
 
 
@@ -118,6 +120,7 @@ class Listed(Structure):
     incarnation: int
     is_pinned: bool
     is_abandoned: bool
+    is_renamed: bool
     tag_count: int
     metric_count: int
     shared_files: int
@@ -140,6 +143,7 @@ class Listed(Structure):
         ("incarnation", Uint64),
         ("is_pinned", Bool),
         ("is_abandoned", Bool),
+        ("is_renamed", Bool),
         ("tag_count", Uint32),
         ("metric_count", Uint32),
         ("shared_files", Uint32),

@@ -7,47 +7,29 @@ import contextlib
 import datetime
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, Union
 
 from . import _abi
 from ._abi import Status
-from ._engine import end_within, engine_for
+from ._arguments import Interval, one_of, places, series_config
+from ._engine import engine_for
 from ._environment import GRACE_S, environment
 from ._errors import Error, make_error
+from ._exit import end_within
 from ._fence import fence_optimizers
+from ._filling import Loaded, agree_on_latest, fill_from, nothing
 from ._flatten import flatten, is_stateful
-from ._handle import SaveHandle, in_background
-from ._series import Series, SeriesConfig, SeriesStatus
+from ._handle import SaveHandle, in_background, take_sticky, wait_for_turn
+from ._options import Ways
+from ._series import Series, SeriesStatus
 from ._signals import Preempted, Signals
 
 if TYPE_CHECKING:
     from ._export import Final
 
 log = logging.getLogger("sidestep")
-
-Interval = Union[int, float, datetime.timedelta, None]
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What `Checkpointer.load` and `Checkpointer.resume` found.
-
-    step        of the checkpoint
-    path        of it
-    missing     names in the state that the checkpoint lacks (they were allowed to)
-    unexpected  names in the checkpoint that this rank did not ask for
-    mismatched  "name: saved float32 [2,3], wanted float32 [3,3]"
-    rejected    newer checkpoints that were passed over, and why; "" if there are none
-    """
-
-    step: int
-    path: str
-    missing: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
-    mismatched: list[str] = field(default_factory=list)
-    rejected: str = ""
 
 
 class Checkpointer:
@@ -64,16 +46,20 @@ class Checkpointer:
                     checkpoints.save(state.step, state)
 
     When to save:
-    interval        steps (int), or a timedelta
+    interval        steps (int), a timedelta, or both, (steps, timedelta): whichever comes first
     mtbf            the job fails about that often (timedelta): the interval follows from it, and
                     from what saves are measured to cost
     max_lost        with it: the part of the time that saves and repeated work may take, 0.02 say
-    busy            a save is due while the one before is under way: "wait" for it, or "skip" it
+    busy            a save is due while the one before is under way: "wait" for it, "skip" it, or
+                    "queue" it: it is copied, and written after that
+    queue           so many may be queued at once (8 at most; each is a copy of the state); then the
+                    next one waits
     signals         what announces the end of the job: one last save, and then `Preempted`
     grace_s         how long after a signal the job is allowed to live; None: 30, as with torchrun
                     and Slurm.  Never longer than until the scheduler ends the job, where it says
                     when (`environment`).  When it is over, nothing is waited for any more
-    at_signal       "save", or "finish": only what is under way
+    at_signal       "save": what is under way is finished, and then a last one; "finish": only what
+                    is under way; "abort": nothing is waited for, and no last one made
     exit_code       of `Preempted`; None: 128 and the number of the signal, as a shell would say
 
     What to keep:
@@ -95,6 +81,13 @@ class Checkpointer:
                     done before the next one, with the least disturbance.  None: as fast as it goes.
                     See also `sidestep.paused`
     fence           tensors on CUDA devices are copied beside the next step: `fence_optimizers`
+    snapshot        "cow" (write-protect memory and return), "copy" (it, first) or "auto"; None:
+                    what SIDESTEP_SNAPSHOT says.  `SaveHandle.progress()` tells what was done
+    io              "uring", "threads" or "buffered", with ":16" for so many requests in flight, or
+                    "auto"; None: what SIDESTEP_IO says
+    user_faults     "cow" also where the machine allows only the kind that cannot wait in system
+                    calls: a read() into a tensor that is being saved then fails.  None: what
+                    SIDESTEP_USER_FAULTS says
 
     on_staged, on_committed (each with step and handle), on_failed (with step and error), on_deleted
     (with path) are called on a thread of the package; none of them holds the training up.
@@ -108,10 +101,11 @@ class Checkpointer:
         interval: Interval = None,
         mtbf: Optional[datetime.timedelta] = None,
         max_lost: float = 0.0,
-        busy: Literal["wait", "skip"] = "wait",
+        busy: Literal["wait", "skip", "queue"] = "wait",
+        queue: int = 1,
         signals: Iterable[Union[str, int]] = ("SIGTERM",),
         grace_s: Optional[float] = None,
-        at_signal: Literal["save", "finish"] = "save",
+        at_signal: Literal["save", "finish", "abort"] = "save",
         exit_code: Optional[int] = None,
         keep_last_n: Optional[int] = None,
         keep_every: int = 0,
@@ -126,6 +120,9 @@ class Checkpointer:
         final: Optional[Final] = None,
         compress: Optional[str] = None,
         spread_s: Optional[float] = None,
+        snapshot: Optional[str] = None,
+        io: Optional[str] = None,
+        user_faults: Optional[bool] = None,
         process_group: Any = None,
         no_dist: bool = False,
         on_staged: Optional[Callable[[int, SaveHandle], object]] = None,
@@ -140,36 +137,39 @@ class Checkpointer:
         self._compress = compress
         self._spread_s = spread_s
         self._grace_s = GRACE_S if grace_s is None else grace_s
-        self._is_late = False
+        self._is_ending = False  # a signal came, or another rank told
+        self._is_late = False  # and the grace time is over
         self.environment = environment()
-        self._at_signal = at_signal
+        self._at_signal = one_of("at_signal", at_signal, ("save", "finish", "abort"))
         self._exit_code = exit_code
         self._max_failures = max_failures
         if fence:
             fence_optimizers()
         self._hooks = (on_staged, on_committed, on_failed, on_deleted)
         self._due = 0
+        self._queue = places(busy, queue)
+        self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
         self._last: Optional[SaveHandle] = None
         self._last_step = -1
-        self._engine = engine_for(process_group, no_dist=no_dist)
+        ways = Ways(snapshot, io, user_faults).check()
+        self._engine = engine_for(process_group, no_dist=no_dist, ways=ways)
+        self._engine.comm.ends_at = float("inf")
         self._signals = Signals(signals, self._asked_to_stop)
-        config = SeriesConfig(
-            keep_last=keep_last_n,
-            keep_every=keep_every,
-            interval_steps=interval if isinstance(interval, int) else 0,
-            interval_s=_seconds(interval),
+        config = series_config(
+            interval=interval,
             check_s=min(5.0, self._grace_s / 4) if self._signals.numbers else 0.0,
-            mtbf_s=mtbf.total_seconds() if mtbf is not None else 0.0,
+            mtbf=mtbf,
             max_lost=max_lost,
+            busy=busy,
+            keep_last_n=keep_last_n,
+            keep_every=keep_every,
+            keep_best=keep_best,
+            on_full=on_full,
+            incremental=incremental,
             max_restarts=max_restarts,
-            prefix=name,
-            flags=_flags(busy, on_full, any_run, incremental),
+            any_run=any_run,
+            name=name,
         )
-        if keep_best is not None:
-            config.metric, config.keep_best, best = keep_best
-            config.best_is_max = {"min": False, "max": True}[best]
-            if config.keep_last is None:
-                raise ValueError("keep_best without keep_last_n keeps all")
         self._prunes = config.keep_last is not None
         if self._engine.rank == 0:
             _make_parents(self.root)
@@ -185,7 +185,10 @@ class Checkpointer:
         To be called by every rank after the same steps, usually each.  Most calls do not
         communicate; see sidestep_series_should_save() in sidestep.h.
         """
+        was_stopping = self.stopping
         self._due = self._series.should_save(step)
+        if self.stopping and not was_stopping:
+            self._end_together()
         return self._due != 0
 
     @property
@@ -228,6 +231,8 @@ class Checkpointer:
         stopping = self.stopping
         if stopping and self._at_signal == "finish" and not final:
             self._stop(self._last)
+        if stopping and self._at_signal == "abort" and not final:
+            self._abort()
         failure: Optional[BaseException] = None
         prepared: Any = None
         try:
@@ -236,9 +241,22 @@ class Checkpointer:
             prepared = self._prepared(state)
         except BaseException as reason:
             failure = reason
-        handle = self._series.save_async(
-            step, prepared, failure=failure, compress=self._compress, spread_s=self._spread_s
-        )
+        try:
+            handle = self._series.save_async(
+                step,
+                prepared,
+                failure=failure,
+                compress=self._compress,
+                spread_s=self._spread_s,
+                queue=self._queue,
+            )
+        except Error as error:
+            # Of this rank, or it is over for another one, which is gone then.
+            is_over = error.status in (Status.ETIMEDOUT, Status.EPEER)
+            if self._is_ending and failure is None and is_over:
+                self._give_up(str(error))
+            raise
+        self._saves = [save for save in self._saves if save.is_open] + [handle]
         self._last, self._last_step = handle, step
         self._watch(step, handle)
         if final:
@@ -255,8 +273,11 @@ class Checkpointer:
         self._series.note(step, metrics, tags)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Until the save under way, if there is one, is committed; False: not yet."""
-        return self._last is None or self._last.wait(timeout)
+        """Until the save under way, if there is one, is committed; False: not yet, and ``timeout``
+        or the grace time after a signal is over."""
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        ends_at = self._engine.comm.waits_until
+        return self._last is None or self._last.wait_until(lambda: min(until, ends_at()))
 
     def pin(self, step: int, on: bool = True) -> None:
         """Protect a checkpoint from retention, or no longer.  Not collective."""
@@ -279,46 +300,84 @@ class Checkpointer:
         return latest(self.root)
 
     def resume(
-        self, state: Any, *, step: Optional[int] = None, verify: str = "read", strict: bool = False
+        self,
+        state: Any,
+        *,
+        step: Optional[int] = None,
+        verify: str = "read",
+        strict: bool = True,
+        exact: bool = False,
     ) -> Optional[Loaded]:
         """Fill ``state`` from the newest checkpoint that is valid, and go on from there; None if
         there is none yet.
 
-        ``step``: from that one.  Newer ones are then of a line that has ended: no resume picks
-        them, and a save of their step replaces them.
-        ``verify``: "read" (what is read), "before" (everything, first) or "structure".
-        ``strict``: names that only the checkpoint has are an error.
+        step    from that one.  Newer ones are then of a line that has ended: no resume picks them,
+                and a save of their step replaces them
+        verify  what is checked before a checkpoint counts as valid: "structure" (files, sizes,
+                names; no data), "read" (and what this run reads of it) or "before" (everything,
+                first)
+        strict  missing and mismatched names are an error, before anything is touched; but for those
+                that ``state.may_lack()``, as a `TrainState` does what belongs to new ranks.  False:
+                such names are left as they are, and listed
+        exact   so are names that a rank did not ask for; else they are listed
+
+        What was passed over is logged as a warning, with the reason.
 
         Errors: `Error` on all ranks, with what was rejected and why: ECORRUPT if there are
-        checkpoints but none is valid; EMISMATCH if none may be resumed from; those of `load`.
+        checkpoints but none is valid; EMISMATCH if none may be resumed from; EPERM, EIO if one
+        cannot be read now, which does not mean that it is damaged (make it readable, or give an
+        older ``step``); those of `load`.
         """
         while True:
             try:
+                # What is read is checked when it is read.
+                choosing = "structure" if verify == "read" else verify
                 found, _, rejected = self._series.load(
-                    _nothing(), step=step, verify=_choice(verify), partial=True
+                    nothing(), step=step, verify=choosing, partial=True
                 )
             except Error as error:
                 if error.status == Status.ENOTFOUND and step is None:
                     return None
                 raise
+            if rejected and self._engine.rank == 0:
+                log.warning(
+                    "resume from '%s': passed over: %s", self._series.path_of(found), rejected
+                )
             try:
-                return self._fill(found, state, strict, rejected)
+                reading = "structure" if verify == "structure" else "read"
+                return fill_from(
+                    self._series,
+                    found,
+                    state,
+                    rejected=rejected,
+                    verify=reading,
+                    strict=strict,
+                    exact=exact,
+                )
             except Error as error:
                 if error.status != Status.ECORRUPT or step is not None or verify == "before":
                     raise
                 log.warning("%s; looking for an older one", error)
                 verify = "before"  # and the damaged ones are set aside
 
-    def load(self, into: Any, *, step: int = -1, strict: bool = False) -> Loaded:
+    def load(
+        self,
+        into: Any,
+        *,
+        step: int = -1,
+        verify: str = "read",
+        strict: bool = True,
+        exact: bool = False,
+    ) -> Loaded:
         """Fill ``into`` from the checkpoint of ``step`` (-1: the newest that is whole), without
-        going on from there: nothing is written.
+        going on from there: nothing is written.  The rest as in `resume`.
 
-        Errors: `Error`: ENOTFOUND; EMISMATCH for names that are missing or, with ``strict``,
-        unexpected; those of `sidestep.load`.
+        Errors: `Error`: ENOTFOUND; EMISMATCH for names that ``strict`` and ``exact`` do not allow;
+        those of `sidestep.load`.
         """
         if step < 0:
-            step = self._agree_on_latest()
-        return self._fill(step, into, strict, "")
+            step = agree_on_latest(self._series, self.latest)
+        return fill_from(self._series, step, into, verify=verify, strict=strict, exact=exact)
 
     # -- the end
 
@@ -328,14 +387,15 @@ class Checkpointer:
         Raises what a save in the background has failed with, if nobody was told.
         """
         self._signals.remove()
-        error: Optional[Error] = None
-        if self._last is not None:
+        for handle in self._saves:
             with contextlib.suppress(Error):
-                self._last.wait()
-            error = self._last.take_sticky()
+                if not handle.wait_until(self._engine.comm.waits_until):
+                    self._give_up(f"save '{handle.path}' was not committed within the grace time")
+        error = take_sticky(self._saves)
         if self._prunes and self._engine.rank == 0:
             self._tell_deleted()
         self._series.close()
+        self._engine.comm.ends_at = float("inf")
         if error is not None and not self._may_go_on():
             raise error
 
@@ -343,7 +403,8 @@ class Checkpointer:
         return self
 
     def __exit__(self, kind: Any, value: Optional[BaseException], trace: object) -> None:
-        """As `close`.  Where the body raised, other ranks may not come here: nothing is agreed."""
+        """As `close`.  Where the body raised, other ranks may not come here: nothing is agreed, and
+        only a single rank gives the lock back."""
         if value is None or (isinstance(value, Preempted) and not self._is_late):
             self.close()
             return
@@ -353,6 +414,9 @@ class Checkpointer:
         if self._last is not None:
             with contextlib.suppress(Exception):
                 self._last.wait(self._grace_s)
+        if self._engine.size == 1 and (self._last is None or self._last.done()):
+            with contextlib.suppress(Exception):
+                self._series.close()
 
     # -- inside
 
@@ -370,7 +434,24 @@ class Checkpointer:
             )
 
     def _asked_to_stop(self) -> None:
+        """In the handler of a signal."""
+        self._end_in(self._grace_s)
         self._series.request(_abi.DUE_STOP)
+
+    def _end_in(self, seconds: float) -> None:
+        """From now on: nothing is waited for any longer than so, nor than the job lives."""
+        self._is_ending = True
+        left = max(0.0, min(seconds, self.environment.left_s()))
+        self._engine.comm.ends_at = time.monotonic() + left
+        self._engine.comm.reserve_s = left / 10 if self._engine.size > 1 else 0.0
+
+    def _end_together(self) -> None:
+        """When the first of those does who were told: the others learn of it now."""
+        if not self._is_ending:
+            self._end_in(self._grace_s)
+        left = max(0.0, self._engine.comm.ends_at - time.monotonic())
+        longest = 2**40
+        self._end_in((longest - self._engine.max_of(longest - int(left * 1e3))) / 1e3)
 
     def _prepared(self, state: Any) -> Any:
         from ._save import call_stateful
@@ -378,40 +459,10 @@ class Checkpointer:
         values = state.state_dict() if is_stateful(state) else call_stateful(state)
         return self._engine.states.get(flatten(values))
 
-    def _fill(self, step: int, state: Any, strict: bool, rejected: str) -> Loaded:
-        from ._load import fill
-
-        path = self._series.path_of(step)
-        whole: MutableMapping[str, Any] = state
-        if is_stateful(state):
-            whole = _Whole(state)
-        report = fill(whole, path, engine=self._engine, optional=_optional(state))
-        if is_stateful(state):
-            state.load_state_dict(dict(whole))
-        if strict and self._engine.any_rank(bool(report.unexpected)):
-            names = ", ".join(report.unexpected[:8])
-            raise make_error(
-                f"load '{path}': names that the state lacks: {names}", status=Status.EMISMATCH
-            )
-        return Loaded(step, path, report.missing, report.unexpected, report.mismatched, rejected)
-
-    def _agree_on_latest(self) -> int:
-        """Rank 0's choice, on all ranks: the words are 1 above the step, 0 for none."""
-        mine = 0
-        if self._engine.rank == 0:
-            path = self.latest()
-            name = os.path.basename(path) if path is not None else ""
-            digits = name[len(self._series.prefix) :]
-            if name.startswith(self._series.prefix) and digits.isdigit():
-                mine = int(digits) + 1
-        chosen = self._engine.max_of(mine)
-        if chosen == 0:
-            raise make_error(f"there is no checkpoint in '{self.root}'", status=Status.ENOTFOUND)
-        return chosen - 1
-
     def _finish(self, handle: SaveHandle) -> None:
         """Committed, and in the format that was asked for."""
-        handle.wait()
+        if not handle.wait_until(self._engine.comm.waits_until):
+            self._give_up(f"save '{handle.path}' was not committed within the grace time")
         if self._final is None:
             return
         failure: Optional[BaseException] = None
@@ -428,19 +479,52 @@ class Checkpointer:
             )
 
     def _stop(self, handle: Optional[SaveHandle]) -> None:
-        """The end of the run: what is under way is committed, or the grace time is over, and then
-        this process ends without waiting for it."""
-        left = min(self._signals.left_s(self._grace_s), self.environment.left_s())
-        is_late = handle is not None and not handle.wait(left)
-        if is_late and handle is not None:
-            log.error("save '%s' was not committed within the grace time", handle.path)
-        self._is_late = self._engine.any_rank(is_late)
-        end_within(0.0 if self._is_late else max(0.0, self._signals.left_s(self._grace_s)))
+        """The end of the run: what is under way is committed, or the grace time is over."""
+        late, failure = False, None
+        try:
+            late = handle is not None and not handle.wait_until(self._engine.comm.waits_until)
+        except Error as error:
+            failure = error
+        name = handle.path if handle is not None else self.root
+        if self._is_on_any(late):
+            self._give_up(f"save '{name}' was not committed within the grace time")
+        if failure is not None:
+            raise failure
+        end_within(max(0.0, self._engine.comm.ends_at - time.monotonic()))
+        raise self._preempted()
+
+    def _abort(self) -> None:
+        """The end of the run, without what is under way."""
+        paths = [save.path for save in self._saves if not save.done()]
+        for save in self._saves:
+            save.abort()
+        if self._is_on_any(bool(paths)):
+            self._give_up(f"save '{', '.join(paths) or self.root}' is not waited for")
+        raise self._preempted()
+
+    def _is_on_any(self, mine: bool) -> bool:
+        """True on every rank if ``mine`` is on one, or one of them does not come any more."""
+        try:
+            return self._engine.any_rank(mine)
+        except Error as error:
+            log.error("%s", error)
+            return True
+
+    def _give_up(self, what: str) -> NoReturn:
+        """This process ends without waiting for anything."""
+        log.error("%s", what)
+        for save in self._saves:
+            save.hurry()  # threads in the idle class of the processor would end late
+        self._is_late = True
+        end_within(0.0)
+        raise self._preempted()
+
+    def _preempted(self) -> Preempted:
         number = self._signals.received
         code = self._exit_code
         if code is None:
             code = 128 + (number or (self._signals.numbers or [15])[0])
-        raise Preempted(number, code)
+        return Preempted(number, code)
 
     # -- saves in the background
 
@@ -480,52 +564,12 @@ class Checkpointer:
 
     def _allow_for_failure(self) -> None:
         """A failed save that may be gone on from is not raised by the next: it was logged."""
-        if self._last is None or self._max_failures == 0:
+        if self._max_failures == 0:
             return
-        self._last.wait_for_turn()
+        wait_for_turn(self._saves, self._queue, self._engine.comm.waits_until)
         if self._may_go_on():
-            self._last.take_sticky()
-
-
-class _Whole(dict):  # type: ignore[type-arg]
-    """The state dict of one Stateful, without a name in front."""
-
-    def __init__(self, state: Any) -> None:
-        super().__init__(state.state_dict())
-
-
-def _optional(state: Any) -> Callable[[str], bool]:
-    """What a checkpoint may lack, if any part of the state says so."""
-    parts = [state] if is_stateful(state) else list(state.values())
-    asked = [part.may_lack for part in parts if hasattr(part, "may_lack")]
-    return lambda name: any(may_lack(name) for may_lack in asked)
-
-
-def _nothing() -> Any:
-    from ._state import StateDict
-
-    return StateDict([], for_load=True)
-
-
-def _choice(verify: str) -> str:
-    """What is read is checked when it is read."""
-    return "before" if verify == "before" else "structure"
-
-
-def _seconds(interval: Interval) -> float:
-    if isinstance(interval, datetime.timedelta):
-        return interval.total_seconds()
-    if isinstance(interval, float):
-        raise TypeError("interval: steps as an int, or a datetime.timedelta")
-    return 0.0
-
-
-def _flags(busy: str, on_full: Optional[str], any_run: bool, incremental: bool) -> int:
-    flags = _abi.SERIES_REQUESTS
-    flags |= {"wait": 0, "skip": _abi.SERIES_SKIP_BUSY}[busy]
-    flags |= {None: 0, "fail": _abi.SERIES_CHECK_SPACE, "make_room": _abi.SERIES_MAKE_ROOM}[on_full]
-    flags |= _abi.SERIES_INCREMENTAL if incremental else 0
-    return flags | (_abi.SERIES_ANY_RUN if any_run else 0)
+            while take_sticky(self._saves) is not None:
+                pass
 
 
 def _make_parents(root: str) -> None:

@@ -14,7 +14,7 @@ import datetime
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from ._comm_base import Comm, Lost
 
@@ -39,7 +39,9 @@ class GroupComm(Comm):
 
     name = "the group's CPU backend"
 
-    def __init__(self, group: Any, generation: int = 0, timeout: Optional[float] = None) -> None:
+    def __init__(
+        self, group: Any, generation: Union[int, str] = 0, timeout: Optional[float] = None
+    ) -> None:
         super().__init__(group.rank(), group.size(), timeout)
         self._group = weakref.ref(group)
         self._generation = generation
@@ -304,7 +306,9 @@ class GroupStoreComm(StoreComm):
 
     name = "the group's key-value store"
 
-    def __init__(self, group: Any, generation: int = 0, timeout: Optional[float] = None) -> None:
+    def __init__(
+        self, group: Any, generation: Union[int, str] = 0, timeout: Optional[float] = None
+    ) -> None:
         super().__init__(None, group.rank(), group.size(), "", timeout)
         self._group = weakref.ref(group)
         self._generation = generation
@@ -340,7 +344,7 @@ def group_store(group: Any) -> Any:
         return distributed_c10d._get_process_group_store(group)
 
 
-def board_of(group: Any, generation: int) -> Any:
+def board_of(group: Any, generation: Union[int, str]) -> Any:
     """A corner of the group's store that is the library's, per attempt at talking."""
     from torch.distributed.distributed_c10d import PrefixStore
 
@@ -358,14 +362,17 @@ def has_cpu_backend(group: Any) -> bool:
     return True
 
 
-def comm_of(process_group: Any, *, generation: int = 0, timeout: Optional[float] = None) -> Comm:
+def comm_of(
+    process_group: Any, *, generation: int = 0, timeout: Optional[float] = None, corner: str = ""
+) -> Comm:
     """How to talk on ``process_group``: by its CPU backend if it has one, else by its store.
 
     ``generation`` counts the attempts on this group, equally on all ranks: after a failure the
-    backend is not in step any more, and the store takes over.  Touches nothing yet.
+    backend is not in step any more, and the store takes over.  ``corner``: of another engine of the
+    same group.  Touches nothing yet.
     """
     if process_group.size() == 1:
         return Comm()
     if generation == 0 and has_cpu_backend(process_group):
-        return GroupComm(process_group, generation, timeout)
-    return GroupStoreComm(process_group, generation, timeout)
+        return GroupComm(process_group, f"{corner}{generation}", timeout)
+    return GroupStoreComm(process_group, f"{corner}{generation}", timeout)

@@ -114,6 +114,9 @@ class Comm:
     struct       struct sidestep_comm; valid as long as this object lives
     name         how it talks, for messages
 
+    ends_at      by the clock of time.monotonic(): then nothing is waited for any more; infinity
+    reserve_s    so long before that only other ranks are, to agree on what has come of it
+
     A Comm that has failed once stays failed: its ranks are no longer in step.  This class alone is
     a group of one rank.
     """
@@ -125,6 +128,8 @@ class Comm:
         self.size = size
         self.timeout = timeout_s() if timeout is None else timeout
         self.failed: Optional[str] = None
+        self.ends_at = float("inf")
+        self.reserve_s = 0.0
         self._carried: Optional[BaseException] = None
         self._signals = _Signals()
         self._op = 0
@@ -204,6 +209,10 @@ class Comm:
             self._run(self._all_reduce_max, words, len(numbers))
         return list(words)
 
+    def waits_until(self) -> float:
+        """When storage is not waited for any more."""
+        return self.ends_at - self.reserve_s
+
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this one will not come, and why.  Not collective."""
         if self.size > 1 and self.failed is None:
@@ -263,6 +272,8 @@ class Comm:
         now = time.monotonic()
         if now - self._began > self.timeout:
             raise Lost(f"not done after {self.timeout:g} s", status=_abi.Status.ETIMEDOUT)
+        if now > self.ends_at:
+            raise Lost("the grace time is over", status=_abi.Status.ETIMEDOUT)
         if now - self._looked > PULSE_S:
             self._looked = now
             self._say_here()
@@ -272,7 +283,7 @@ class Comm:
 
     def _roll_call(self) -> list[int]:
         """Ranks that do not say, within a few seconds, that they have come as far as this one."""
-        until = time.monotonic() + ROLL_CALL_S
+        until = min(time.monotonic() + ROLL_CALL_S, self.ends_at)
         self._say_here()
         absent = [rank for rank in range(self.size) if rank != self.rank]
         try:

@@ -8,7 +8,6 @@ other ranks.
 
 from __future__ import annotations
 
-import atexit
 import concurrent.futures
 import ctypes
 import logging
@@ -28,10 +27,11 @@ from ._comm import comm_of
 from ._comm_base import Comm, timeout_s
 from ._device import streams_of
 from ._errors import Error, check, error_info, make_error
+from ._exit import at_exit, ending
 from ._fence import fences
-from ._handle import SaveHandle, in_background, in_flight
+from ._handle import SaveHandle, in_background, take_sticky, wait_for_turn
 from ._library import lib
-from ._options import COPY_AHEAD, SNAPSHOT, choice, compression, io, milliseconds, number
+from ._options import COPY_AHEAD, Ways, choice, compression, milliseconds, number
 
 if TYPE_CHECKING:
     from ._state import StateCache, StateDict
@@ -45,6 +45,7 @@ _VERIFY = {
 }
 
 
+_ANY = Ways()
 LoadCall = Callable[[Any, Any, Any], int]  # options, report, error: a status
 
 
@@ -76,8 +77,9 @@ class Engine:
     Opening is collective.  `engine_for()` gives the one that is kept for a process group.
     """
 
-    def __init__(self, comm: Comm, *, pool_bytes: int = 0) -> None:
+    def __init__(self, comm: Comm, *, pool_bytes: int = 0, ways: Ways = _ANY) -> None:
         self.comm = comm
+        self._ways = ways
         self._pool_bytes = pool_bytes
         self.rank = comm.rank
         self.size = comm.size
@@ -86,21 +88,20 @@ class Engine:
         self._lock = threading.Lock()
         self._user: Optional[int] = None  # the thread that has the lock
         self._states = threading.local()  # a state must not change between get() and the save
-        self._last: Optional[SaveHandle] = None
+        self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
         try:
             self._open()
         except BaseException as problem:
             comm.give_up(f"open engine: {type(problem).__name__}: {problem}")
             raise
-        _at_exit()
+        at_exit()
 
     def _open(self) -> None:
         options = _abi.sized(_abi.EngineOptions)
         options.comm = ctypes.pointer(self.comm.struct)
         options.threads = number("SIDESTEP_THREADS")
         options.pool_bytes = number("SIDESTEP_POOL_BYTES") or self._pool_bytes
-        options.io, options.io_depth = io()
-        options.snapshot = choice("SIDESTEP_SNAPSHOT", SNAPSHOT)
+        self._ways.set_in(options)
         options.copy_ahead = choice("SIDESTEP_COPY_AHEAD", COPY_AHEAD)
         options.write_bytes_per_second = number("SIDESTEP_WRITE_BYTES_PER_SECOND")
         cpus = os.environ.get("SIDESTEP_BACKGROUND_CPUS")
@@ -150,11 +151,13 @@ class Engine:
         compress: Optional[str] = None,
         spread_s: Optional[float] = None,
         still: bool = False,
+        queue: int = 0,
     ) -> SaveHandle:
         """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
 
-        Collective.  Waits for the save before.  ``series``: as its checkpoint of ``step``, which
-        is what ``path`` is then.  ``compress``: None is what SIDESTEP_COMPRESS says, or "none".
+        Collective.  Waits until no more than ``queue`` saves are under way.  ``series``: as its
+        checkpoint of ``step``, which is what ``path`` is then.  ``compress``: None is what
+        SIDESTEP_COMPRESS says, or "none".
         ``still``: nobody modifies them meanwhile, so they are copied only as they are written, and
         this returns, or raises what a signal's handler has raised, when that has been done.
         ``spread_s``: written evenly over this time unless somebody waits for it; None is what
@@ -167,7 +170,7 @@ class Engine:
         """
         with self.turn(f"save '{os.fspath(path)}'"):
             began = time.monotonic()
-            interrupted = self._wait_for_last()
+            interrupted = self._wait_for_turn(queue)
             waited_s = time.monotonic() - began
             failure = interrupted or failure or self._sticky()
             if failure is not None and self.size == 1:
@@ -175,6 +178,7 @@ class Engine:
             options = _abi.sized(_abi.SaveOptions)
             if step is not None:
                 options.has_step, options.step = 1, step
+            options.queue = queue
             if no_replace:
                 options.flags |= _abi.SAVE_NO_REPLACE
             if still:
@@ -259,8 +263,7 @@ class Engine:
             return
         self.comm.close()
         with self.turn("close", closing=True):
-            if self._last is not None:
-                concurrent.futures.wait([self._last])
+            concurrent.futures.wait(self._saves)
             if self._pointer:
                 with self.comm.calling():
                     lib().sidestep_engine_close(ctypes.byref(self._pointer), None)
@@ -299,23 +302,26 @@ class Engine:
             finally:
                 self._user = None
 
-    def _wait_for_last(self) -> Optional[BaseException]:
+    def _wait_for_turn(self, queue: int) -> Optional[BaseException]:
         """Until the engine can take a save.  What interrupted the wait, which the other ranks, who
         wait for this one, must be told of."""
-        if self._last is None:
-            return None
         try:
-            self._last.wait_for_turn()
+            if wait_for_turn(self._saves, queue, self.comm.waits_until):
+                return None
         except BaseException as interrupted:
             return interrupted
-        return None
+        return make_error(
+            "the grace time is over, and an earlier save is still under way",
+            status=_abi.Status.ETIMEDOUT,
+            own_rank=self.rank,
+        )
 
     def _sticky(self) -> Optional[BaseException]:
         """The error of an earlier save that nobody was told of, unless it would hide another one:
         then it stays for the next call (it has been logged)."""
-        if self._last is None or sys.exc_info()[1] is not None:
+        if sys.exc_info()[1] is not None:
             return None
-        error = self._last.take_sticky()
+        error = take_sticky(self._saves)
         if error is None:
             return None
         sticky = make_error(
@@ -358,7 +364,7 @@ class Engine:
                 status = lib().sidestep_save_async(self._pointer, os.fsencode(path), pointer, *rest)
             if status == _abi.Status.OK:
                 keep = state.take_storages() if state is not None else None
-                handle = self._last = SaveHandle(
+                handle = SaveHandle(
                     self,
                     save,
                     os.fspath(path),
@@ -367,6 +373,7 @@ class Engine:
                     waited_s=waited_s,
                     devices=devices,
                 )
+                self._saves = [save for save in self._saves if save.is_open] + [handle]
                 if late:  # before anything can interrupt us: steps must wait for it
                     fences.add(handle)
                 if still:  # and so must whatever the caller does when he is interrupted
@@ -376,7 +383,7 @@ class Engine:
         assert handle is not None
         if devices and not fences.on:
             concurrent.futures.wait([handle.staged])  # as callers of DCP expect
-        if _exit.drained:
+        if ending.drained:
             concurrent.futures.wait([handle])
         return handle
 
@@ -431,9 +438,11 @@ def _names(array: Any, count: int) -> list[str]:
 
 
 class _Slot:
-    """A group's place in the registry, or that of processes that are alone (group None)."""
+    """The place in the registry of a group, or of processes that are alone (group None), with one
+    choice of ways."""
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group: Any, ways: Ways) -> None:
+        self.ways = ways
         self.lock = threading.Lock()  # while the engine is being opened, which is collective
         self.group = None if group is None else weakref.ref(group, self._group_is_gone)
         self.engine: Optional[Engine] = None
@@ -456,9 +465,12 @@ class _Slot:
                 self.engine = None
                 self.generation += 1
             if self.engine is None:
-                comm = Comm() if group is None else comm_of(group, generation=self.generation)
+                comm = Comm()
+                if group is not None:
+                    corner = "" if self.ways == _ANY else f"{self.ways}/"
+                    comm = comm_of(group, generation=self.generation, corner=corner)
                 try:
-                    self.engine = Engine(comm)
+                    self.engine = Engine(comm, ways=self.ways)
                 except BaseException:
                     self.generation += comm.size > 1
                     raise
@@ -468,15 +480,16 @@ class _Slot:
 class _Registry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.slots: dict[int, _Slot] = {}
+        self.slots: dict[tuple[int, Ways], _Slot] = {}
         self.orphans: deque[Engine] = deque()
         self.inherited: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def slot(self, group: Any) -> _Slot:
+    def slot(self, group: Any, ways: Ways) -> _Slot:
         with self.lock:
-            for number in [n for n, slot in self.slots.items() if n and slot.is_stale()]:
-                del self.slots[number]
-            slot = self.slots.setdefault(0 if group is None else id(group), _Slot(group))
+            for key in [key for key, slot in self.slots.items() if slot.is_stale()]:
+                del self.slots[key]
+            key = 0 if group is None else id(group), ways
+            slot = self.slots.setdefault(key, _Slot(group, ways))
         while self.orphans:
             in_background(self.orphans.popleft().close)
         return slot
@@ -491,14 +504,17 @@ def open_engines() -> list[Engine]:
         return [slot.engine for slot in _registry.slots.values() if slot.engine is not None]
 
 
-def engine_for(process_group: Any = None, *, no_dist: bool = False) -> Engine:
-    """The engine of a process group; collective on the first use of the group.
+def engine_for(
+    process_group: Any = None, *, no_dist: bool = False, ways: Optional[Ways] = None
+) -> Engine:
+    """The engine of a process group; collective on the first use of the group, and of the group
+    with these ``ways``: one that differs has threads and memory of its own.
 
     None is the default group, or this process alone where torch.distributed is not initialized, or
     with ``no_dist``.  Raises ValueError, as stock DCP does, on a rank outside the group.
     """
     group = None if no_dist else _group_of(process_group)
-    return _registry.slot(group).get(group)
+    return _registry.slot(group, ways or _ANY).get(group)
 
 
 def engine_alone() -> Engine:
@@ -506,12 +522,12 @@ def engine_alone() -> Engine:
     return engine_for(no_dist=True)
 
 
-def engine_of(comm: Comm, *, pool_bytes: int = 0) -> Engine:
+def engine_of(comm: Comm, *, pool_bytes: int = 0, ways: Optional[Ways] = None) -> Engine:
     """A new engine for ``comm``, to be closed by the caller (a context manager).
 
     ``pool_bytes``: staging memory, where the environment does not say it; 0: what the state needs.
     """
-    return Engine(comm, pool_bytes=pool_bytes)
+    return Engine(comm, pool_bytes=pool_bytes, ways=ways or _ANY)
 
 
 def _group_of(process_group: Any) -> Any:
@@ -532,56 +548,7 @@ def _group_of(process_group: Any) -> Any:
     return group
 
 
-# ---------------------------------------------------------------- fork and exit
-
-
-class _Exit:
-    """What this process does about its saves when it ends."""
-
-    def __init__(self) -> None:
-        self.pid = 0
-        self.drained = False
-        self.given_up: set[int] = set()  # saves that are not waited for any more
-        self.until = float("inf")  # by the clock of time.monotonic()
-
-
-_exit = _Exit()
-
-
-def _at_exit() -> None:
-    """Once per process: children of multiprocessing do not run atexit's functions."""
-    if _exit.pid == os.getpid():
-        return
-    _exit.pid = os.getpid()
-    atexit.register(_drain)
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        util.Finalize(None, _drain, exitpriority=100)
-
-
-def end_within(seconds: float) -> None:
-    """When the interpreter ends, saves in flight are waited for no longer than so long from now."""
-    _exit.until = time.monotonic() + seconds
-
-
-def _drain() -> None:
-    """Wait for the saves in flight, as long as the deadline for silent ranks allows, or until the
-    job's grace time is over."""
-    _exit.drained = True
-    try:
-        until = min(_exit.until, time.monotonic() + timeout_s())
-    except Error:
-        until = time.monotonic()
-    pending = [handle for handle in in_flight() if id(handle) not in _exit.given_up]
-    try:
-        while pending and time.monotonic() < until:
-            time.sleep(0.002)
-            pending = [handle for handle in in_flight() if id(handle) not in _exit.given_up]
-    except KeyboardInterrupt:
-        pass
-    for handle in pending:
-        _exit.given_up.add(id(handle))
-        log.error("the interpreter ends before the outcome of save '%s' is known", handle.path)
+# ---------------------------------------------------------------- fork
 
 
 def _after_fork_in_child() -> None:
@@ -589,7 +556,7 @@ def _after_fork_in_child() -> None:
     global _registry
     _leaked.append(_registry)  # nothing of it may be destroyed here
     _registry = _Registry()
-    _exit.drained = False
+    ending.drained = False
     distributed = sys.modules.get("torch.distributed.distributed_c10d")
     if distributed is not None:
         for group in list(distributed._world.pg_map):

@@ -19,18 +19,23 @@ class Final:
     """The format of the last checkpoint of a run.
 
     format          "safetensors": a directory with ``model.safetensors``, or several files and
-                    ``model.safetensors.index.json``; "torch": one file, for ``torch.load``
+                    ``model.safetensors.index.json``; "torch": one file, for ``torch.load``; "dcp":
+                    a checkpoint as the others are, but of the model alone, or of another dtype
     path            relative to the root of the checkpoints; None: "final" or "final.pt"
     only            names that begin with this and a dot are taken, without it; None: all tensors
     dtype           floating-point tensors are converted to it; None: as they are
     max_shard_size  of a file of safetensors: bytes, or "5GB"
     """
 
-    format: Literal["safetensors", "torch"] = "safetensors"
+    format: Literal["safetensors", "torch", "dcp"] = "safetensors"
     path: Optional[str] = None
     only: Optional[str] = "model"
     dtype: Optional[torch.dtype] = None
     max_shard_size: Union[int, str] = "5GB"
+
+    def __post_init__(self) -> None:
+        if self.format not in ("safetensors", "torch", "dcp"):
+            raise ValueError(f"format={self.format!r} is none of: safetensors, torch, dcp")
 
     def path_in(self, root: str) -> str:
         """Where it goes."""

@@ -14,9 +14,9 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Optional
 
 from . import _abi
@@ -24,176 +24,12 @@ from ._abi import SaveState
 from ._device import streams_of
 from ._errors import Error, error_of
 from ._library import lib
+from ._progress import Progress as Progress
+from ._progress import progress_of, state_name
 
 log = logging.getLogger("sidestep")
 _LAST_TURN = 0xFFFFFFFF
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a save is on this rank, and what it cost.  Sizes in bytes, times in seconds; the time
-    of a phase that has not ended is 0.
-
-    state          "staging", "staged", "released", "written", "committed", "aborted", "unknown"
-    bytes_total    what this rank writes
-    call_s         the trainer was stopped, of which
-    wait_s         ... for an earlier save
-    plan_s         ... to agree and to plan
-    pool_s         ... to allocate staging memory (first save)
-    stage_s        ... to copy
-    write_s        in the background, until this rank's bytes were durable
-    commit_s       in the background, from then until the checkpoint existed (rank 0)
-    plan_reused    the layout was that of the save before
-    streamed       staging memory was short: part of the state was written during the call
-    volatile       the storage does not survive power loss (tmpfs and the like)
-    direct_io      written past the page cache
-    io_depth       requests in flight, at most, while it was written (once written)
-    snapshot       "cow" if memory was write-protected instead of copied, else "copy"
-    cow_bytes      write-protected; copied in the background
-    copy_bytes     copied during the call
-    copy_reason    why anything large was copied, or ""
-    release_s      in the background, until all was copied and memory might be freed
-    faults         writes of the program that had to wait for a copy, of which
-    faults_waited  ... for one that was under way already
-    fault_bytes    copied because of them
-    fault_s        how long they waited, all threads together
-    fault_max_s    the longest of them
-    faults_disk    faults that had to wait for room in the staging memory
-    pool_bytes     of staging memory, that were needed at once (known once written)
-    ahead_bytes    copied in the background, ahead of the disk
-    live_bytes     written straight from the tensors, without a copy
-    raw_bytes      with compression, once written: of what was compressed or tried, ...
-    stored_bytes   ... what it takes
-    encode_s       all threads together
-    gains          the same by dtype ("objects" for these): (raw bytes, stored bytes, seconds)
-    device_bytes   copied from devices, by their own copy engines; of which
-    fenced_bytes   ... late: beside the next forward and backward
-    device_s       from the beginning of the call until they were copied
-    fence_s        the host waited in fences
-    pageable       staging memory could not be pinned, so these copies were slow
-    pin_reason     why, or ""
-    linked_bytes   of bytes_total: shared with an earlier checkpoint, not written (once written)
-    link_reason    why what could have been shared was written, or ""
-    huge_bytes     after it: put on huge pages again, which forked processes had split ...
-    huge_s         ... in this time of a background thread
-    """
-
-    state: str
-    save_id: str
-    bytes_total: int
-    bytes_staged: int
-    bytes_written: int
-    call_s: float
-    wait_s: float
-    plan_s: float
-    pool_s: float
-    stage_s: float
-    write_s: float
-    commit_s: float
-    plan_reused: bool
-    streamed: bool
-    volatile: bool
-    direct_io: bool
-    io_depth: int
-    snapshot: str
-    cow_bytes: int
-    copy_bytes: int
-    copy_reason: str
-    release_s: float
-    faults: int
-    faults_waited: int
-    fault_bytes: int
-    fault_s: float
-    fault_max_s: float
-    faults_disk: int
-    pool_bytes: int
-    ahead_bytes: int
-    live_bytes: int
-    raw_bytes: int
-    stored_bytes: int
-    encode_s: float
-    gains: dict[str, tuple[int, int, float]]
-    device_bytes: int
-    fenced_bytes: int
-    device_s: float
-    fence_s: float
-    pageable: bool
-    pin_reason: str
-    linked_bytes: int
-    link_reason: str
-    huge_bytes: int
-    huge_s: float
-
-
-def _state_name(state: int) -> str:
-    return SaveState(state).name[len("SAVE_") :].lower()
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.4g} {unit}"
-        count /= 1000
-    return f"{count:.2f} GB"
-
-
-def _progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
-    return Progress(
-        state=_state_name(info.state),
-        save_id=info.save_id.decode("ascii", "replace"),
-        bytes_total=info.bytes_total,
-        bytes_staged=info.bytes_staged,
-        bytes_written=info.bytes_written,
-        call_s=info.call_ns / 1e9 + waited_s,
-        wait_s=info.wait_ns / 1e9 + waited_s,
-        plan_s=info.plan_ns / 1e9,
-        pool_s=info.pool_ns / 1e9,
-        stage_s=info.stage_ns / 1e9,
-        write_s=info.write_ns / 1e9,
-        commit_s=info.commit_ns / 1e9,
-        plan_reused=bool(info.flags & _abi.SAVE_PLAN_REUSED),
-        streamed=bool(info.flags & _abi.SAVE_STREAMED),
-        volatile=bool(info.flags & _abi.SAVE_VOLATILE),
-        direct_io=bool(info.flags & _abi.SAVE_DIRECT_IO),
-        io_depth=info.io_depth,
-        snapshot="cow" if info.snapshot == _abi.Snapshot.SNAPSHOT_COW else "copy",
-        cow_bytes=info.cow_bytes,
-        copy_bytes=info.copy_bytes,
-        copy_reason=info.copy_reason.decode("utf-8", "replace"),
-        release_s=info.release_ns / 1e9,
-        faults=info.faults,
-        faults_waited=info.faults_waited,
-        fault_bytes=info.fault_bytes,
-        fault_s=info.fault_ns / 1e9,
-        fault_max_s=info.fault_max_ns / 1e9,
-        faults_disk=info.faults_disk,
-        pool_bytes=info.pool_bytes,
-        ahead_bytes=info.ahead_bytes,
-        live_bytes=info.live_bytes,
-        raw_bytes=info.raw_bytes,
-        stored_bytes=info.stored_bytes,
-        encode_s=info.encode_ns / 1e9,
-        gains=_gains(info),
-        device_bytes=info.device_bytes,
-        fenced_bytes=info.fenced_bytes,
-        device_s=info.device_ns / 1e9,
-        fence_s=info.fence_ns / 1e9,
-        pageable=bool(info.flags & _abi.SAVE_PAGEABLE),
-        pin_reason=info.pin_reason.decode("utf-8", "replace"),
-        linked_bytes=info.linked_bytes,
-        link_reason=info.link_reason.decode("utf-8", "replace"),
-        huge_bytes=info.huge_bytes,
-        huge_s=info.huge_ns / 1e9,
-    )
-
-
-def _gains(info: _abi.SaveInfo) -> dict[str, tuple[int, int, float]]:
-    gains = {}
-    for number, gain in enumerate(info.gains):
-        if gain.raw_bytes:
-            name = lib().sidestep_dtype_name(number).decode() if number else "objects"
-            gains[name] = gain.raw_bytes, gain.stored_bytes, gain.encode_ns / 1e9
-    return gains
+SLICE_S = 0.2  # of a wait, after which its end may be another one
 
 
 class _Stage(concurrent.futures.Future[Any]):
@@ -358,11 +194,27 @@ class SaveHandle(_Stage):
         super().result()
         return True
 
+    def wait_until(self, ends_at: Callable[[], float]) -> bool:
+        """As `wait`, until a time that may come nearer meanwhile."""
+        self._hurry()
+        if not wait_until(self, ends_at):
+            return False
+        super().result()
+        return True
+
     def hurry(self) -> None:
         """From now on at full priority and speed, as if somebody waited for it."""
         with self._lock:
             if self._pointer:
                 lib().sidestep_save_hurry(self._pointer)
+
+    def abort(self) -> None:
+        """Give it up, soon: nothing is committed, what was at its path stays, and ``result()``
+        raises `Error` with status EABORTED.  Nothing happens if it is too late: this rank's shards
+        are written, or on rank 0 it is being committed.  One rank is enough; does not wait."""
+        with self._lock:
+            if self._pointer:
+                lib().sidestep_save_cancel(self._pointer)
 
     def fence(self, stream: Any = None) -> None:
         """Work that is submitted to ``stream`` from now on waits, on the device, until what this
@@ -396,22 +248,36 @@ class SaveHandle(_Stage):
     def progress(self) -> Progress:
         """How far it is, now.  Does not wait for storage."""
         self._poll()
-        return _progress_of(self._info, self._waited_s)
+        return progress_of(self._info, self._waited_s)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return asyncio.wrap_future(self).__await__()
 
     def __repr__(self) -> str:
-        state = _state_name(self._info.state)
+        state = state_name(self._info.state)
         return f"<sidestep.SaveHandle {self.path!r} {state}>"
 
     # -- what the engine uses
 
-    def wait_for_turn(self) -> None:
-        """Until this rank's engine can take the next save.  Interruptible."""
-        last = self if self._engine.rank == 0 else self.written
+    def wait_for_turn(self, ends_at: Optional[Callable[[], float]] = None) -> bool:
+        """Until this rank's engine can take the next save, or ``ends_at``, as in `wait_until`.
+        Interruptible."""
         self._hurry()
-        concurrent.futures.wait([last])
+        return wait_until(self._turn, ends_at or (lambda: float("inf")))
+
+    @property
+    def has_turned(self) -> bool:
+        """This rank's engine is done with it."""
+        return self._turn.done()
+
+    @property
+    def _turn(self) -> _Stage:
+        return self if self._engine.rank == 0 else self.written
+
+    @property
+    def is_open(self) -> bool:
+        """It has not ended, or has failed and nobody was told."""
+        return not self.done() or (self.peek() is not None and not self._was_told)
 
     def take_sticky(self) -> Optional[Error]:
         """Its error, if nobody was told; once."""
@@ -472,7 +338,7 @@ class SaveHandle(_Stage):
 
     def _report(self, error: Optional[Error]) -> None:
         """The one line per save."""
-        p = _progress_of(self._info, self._waited_s)
+        p = progress_of(self._info, self._waited_s)
         if error is not None:
             log.error("rank %d: %s", self._engine.rank, error)
             return
@@ -511,6 +377,39 @@ class SaveHandle(_Stage):
             stage._done_callbacks.clear()  # type: ignore[attr-defined]
             if stage.pending():
                 stage.set_exception(error)
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.4g} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+def wait_for_turn(
+    saves: Sequence[SaveHandle], queue: int = 0, ends_at: Optional[Callable[[], float]] = None
+) -> bool:
+    """Until an engine is done with all of them (the oldest comes first) but ``queue``; False: it
+    was not by ``ends_at``, as in `wait_until`."""
+    waiting = [save for save in saves if not save.has_turned]
+    return all(save.wait_for_turn(ends_at) for save in waiting[: max(0, len(waiting) - queue)])
+
+
+def wait_until(future: concurrent.futures.Future[Any], ends_at: Callable[[], float]) -> bool:
+    """Whether it is done by ``ends_at``, by the clock of time.monotonic(), which a signal may bring
+    nearer meanwhile."""
+    while True:
+        left = ends_at() - time.monotonic()
+        if concurrent.futures.wait([future], max(0.0, min(SLICE_S, left))).done:
+            return True
+        if left <= 0:
+            return False
+
+
+def take_sticky(saves: Sequence[SaveHandle]) -> Optional[Error]:
+    """The first error of theirs that nobody was told of; once."""
+    return next((error for error in (save.take_sticky() for save in saves) if error), None)
 
 
 # ---------------------------------------------------------------- the threads that wait

@@ -18,12 +18,15 @@ def latest(
     """The path of the newest checkpoint under ``root`` that is whole, or None if there is none yet.
 
     ``verify``: "structure" (files, sizes, names and ids) or "read" (every byte is checked).
-    What a killed save left, what is being deleted and what does not verify is passed over; a root
-    that is not there counts as empty.  Writes nothing.  Not collective: each rank looks for itself,
-    and a `load` of different checkpoints fails on all ranks.
+    What a killed save left, what is being deleted and what does not verify is passed over, and so
+    is what no resume of a `Checkpointer` takes: what its run has left behind by going back, what
+    another run made, and copies under other names.  A root that is not there counts as empty.
+    Writes nothing.  Not collective: each rank looks for itself, and a `load` of different
+    checkpoints fails on all ranks.
 
-    Errors: `Error`: ECORRUPT if there are checkpoints but none that verifies (it says why);
-    EPERM, EIO.  ValueError for another ``verify``.
+    Errors: `Error`: ECORRUPT if there are checkpoints but none that verifies, EMISMATCH if none
+    that a resume would take (it says why); EPERM, EIO if one cannot be read now, which
+    does not mean that it is damaged.  ValueError for another ``verify``.
     """
     modes = {"structure": VerifyMode.VERIFY_STRUCTURE, "read": VerifyMode.VERIFY_READ}
     if verify not in modes:

@@ -97,7 +97,7 @@ def load(
 
 
 def fill(
-    state_dict: MutableMapping[Any, Any],
+    state: Any,
     path: str,
     *,
     engine: Engine,
@@ -105,18 +105,22 @@ def fill(
     nested: bool = True,
     allow_pickle: bool = False,
     optional: Optional[Callable[[str], bool]] = None,
+    whole: bool = False,
+    strict: bool = True,
+    exact: bool = False,
+    verify: str = "read",
 ) -> LoadReport:
     """`load`, once it is known that it is ours to do.  What was found, by name.
 
+    ``whole``: ``state`` is one ``Stateful``, and its names have nothing in front; else a dict.
     ``partial``: missing names are reported, and no error; ``optional`` says so for single names.
+    ``strict``: False: missing and mismatched names are reported, and left as they are.
+    ``exact``: names that this rank does not ask for are an error.
+    ``verify``: as in `Engine.load`.
     """
-    # Every rank asks in the same order: state_dict() may be collective.
-    keys = sorted(state_dict.keys(), key=str)
     values: dict[Any, Any] = {}
     try:
-        for key in keys:
-            value = state_dict[key]
-            values[key] = value.state_dict() if is_stateful(value) else value
+        values = dict(state.state_dict()) if whole else _asked(state)
     except BaseException as failure:
         _tell(engine, path, failure)
         raise
@@ -128,16 +132,40 @@ def fill(
         flatten=nested,
         allow_pickle=allow_pickle,
         optional=optional,
+        strict=strict,
+        exact=exact,
+        verify=verify,
     )
-    for key in keys:
-        if key not in state_dict:
-            continue
-        value = state_dict[key]
-        if is_stateful(value):
-            value.load_state_dict(values[key])
+    failed: Optional[BaseException] = None
+    try:
+        if whole:
+            state.load_state_dict(values)
         else:
-            state_dict[key] = values[key]
+            _give_back(state, values)
+    except BaseException as failure:
+        failed = failure
+    agree(engine, path, failed)
     return report
+
+
+def _asked(state: MutableMapping[Any, Any]) -> dict[Any, Any]:
+    """What is to be filled.  Every rank asks in the same order: state_dict() may be collective."""
+    values = {}
+    for key in sorted(state.keys(), key=str):
+        value = state[key]
+        values[key] = value.state_dict() if is_stateful(value) else value
+    return values
+
+
+def _give_back(state: MutableMapping[Any, Any], values: dict[Any, Any]) -> None:
+    """To whom it was asked of, in the same order."""
+    for key, filled in values.items():
+        if key not in state:
+            continue
+        if is_stateful(state[key]):
+            state[key].load_state_dict(filled)
+        else:
+            state[key] = filled
 
 
 def load_into(
@@ -149,20 +177,24 @@ def load_into(
     flatten: bool = True,
     allow_pickle: bool = False,
     optional: Optional[Callable[[str], bool]] = None,
+    strict: bool = True,
+    exact: bool = False,
+    verify: str = "read",
 ) -> LoadReport:
     """Fill the nested ``state_dict`` (no Stateful values left in it) from ``path``.  Collective.
 
     ``partial``: names that the checkpoint lacks are left as they are.  ``flatten``: nested dicts
     and lists are taken apart; else each top-level value is one tensor or object.
-    ``allow_pickle``: load objects that are more than data.  Errors: those of `load`.
+    ``allow_pickle``: load objects that are more than data.  ``optional``, ``strict``, ``exact``,
+    ``verify``: as in `fill`.  Errors: those of `load`.
     """
     try:
-        filling = _Filling(state_dict, path, partial, flatten, optional)
+        filling = _Filling(state_dict, path, partial or not strict, flatten, optional, strict)
         state = StateDict(filling.leaves, for_load=True)
     except BaseException as failure:
         _tell(engine, path, failure)
         raise
-    report = engine.load(path, state, partial=partial)
+    report = engine.load(path, state, partial=partial, strict=exact, verify=verify)
     if report.unexpected:
         names = ", ".join(report.unexpected[:8])
         logger.debug("load '%s': %d names not asked for: %s", path, len(report.unexpected), names)
@@ -173,10 +205,12 @@ def load_into(
         filling.copy_to_targets()
     except BaseException as failure:
         failed = failure
-    _agree(engine, path, failed)
+    agree(engine, path, failed)
     for where, value in objects:
         set_leaf(state_dict, where, value)
     report.missing = sorted({*report.missing, *filling.missing})
+    report.mismatched = sorted(filling.mismatched.values())
+    report.unexpected = [name for name in report.unexpected if name not in filling.mismatched]
     return report
 
 
@@ -189,7 +223,7 @@ def _tell(engine: Engine, path: str, failure: BaseException) -> None:
             logger.debug("load '%s': %s", path, told)
 
 
-def _agree(engine: Engine, path: str, failed: Optional[BaseException]) -> None:
+def agree(engine: Engine, path: str, failed: Optional[BaseException]) -> None:
     """Collective.  Raises ``failed`` here, and an error that names this rank on all others."""
     if engine.any_rank(failed is not None):
         if failed is None:
@@ -214,6 +248,14 @@ class _Target:
         self.source = source
 
 
+class _Mismatch(Exception):
+    """A tensor that the state has no place for.  ``error``: the same, where that is one."""
+
+    def __init__(self, name: str, message: str, short: str) -> None:
+        super().__init__(short)
+        self.error = _mismatch(name, message)
+
+
 class _Filling:
     """What of a state dict is to be filled from a checkpoint, and how."""
 
@@ -224,8 +266,11 @@ class _Filling:
         partial: bool,
         nested: bool,
         optional: Optional[Callable[[str], bool]],
+        strict: bool,
     ) -> None:
         self.path = path
+        self.strict = strict
+        self.mismatched: dict[str, str] = {}  # what was saved and what is wanted, by name
         self.leaves: list[Leaf] = []
         self.objects: list[Leaf] = []
         self.targets: list[_Target] = []
@@ -256,7 +301,13 @@ class _Filling:
             leaf = Leaf(leaf.name, leaf.path, None)
             self.objects.append(leaf)
         else:
-            leaf = Leaf(leaf.name, leaf.path, self._shards(leaf, saved))
+            try:
+                leaf = Leaf(leaf.name, leaf.path, self._shards(leaf, saved))
+            except _Mismatch as mismatch:
+                if self.strict:
+                    raise mismatch.error from None
+                self.mismatched[leaf.name] = f"{leaf.name}: {mismatch}"
+                return True
         self.leaves.append(leaf)
         return True
 
@@ -265,18 +316,22 @@ class _Filling:
         import torch
 
         shards = shards_of(leaf.name, leaf.value, for_load=True)
+        was = f"saved {saved.dtype} {list(saved.shape)}"
         if shards is None:
-            raise _mismatch(
+            raise _Mismatch(
                 leaf.name,
                 f"Invalid checkpoint metadata for {leaf.name}, expected BytesStorageMetadata but "
                 "found <class 'torch.distributed.checkpoint.metadata.TensorStorageMetadata'>: the "
                 f"state has a {type(leaf.value).__qualname__} where the checkpoint has a tensor",
+                f"{was}, wanted a {type(leaf.value).__qualname__}",
             )
         if tuple(shards.shape) != saved.shape:
-            raise _mismatch(
+            wanted = str(leaf.value.dtype).rpartition(".")[2]
+            raise _Mismatch(
                 leaf.name,
                 f"Size mismatch between saved {torch.Size(saved.shape)} and current: "
                 f"{torch.Size(shards.shape)} for {leaf.name}",
+                f"{was}, wanted {wanted} {list(shards.shape)}",
             )
         dtype = dtype_of(leaf.name, saved.dtype)
         pieces = []

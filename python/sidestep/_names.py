@@ -26,7 +26,7 @@ OURS = {
     "Error": "_errors",
     "Planes": "_extension",
     "Final": "_export",
-    "Loaded": "_checkpointer",
+    "Loaded": "_filling",
     "Preempted": "_signals",
     "Reader": "_plugins",
     "SaveHandle": "_handle",

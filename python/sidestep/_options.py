@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Optional
 
 from . import _abi
@@ -83,6 +84,43 @@ def compression(wanted: Optional[str]) -> tuple[int, int]:
     return found
 
 
+@dataclass(frozen=True)
+class Ways:
+    """How an engine holds the state still and moves its bytes, where the caller says it; None: as
+    the environment does.
+
+    snapshot     "auto", "cow" or "copy"; SIDESTEP_SNAPSHOT
+    io           "auto", "uring", "threads" or "buffered", or one of them with the number of
+                 requests in flight, as "uring:16"; SIDESTEP_IO
+    user_faults  write-protect also where the machine allows only what cannot wait in system calls:
+                 a read() into a tensor that is being saved then fails; SIDESTEP_USER_FAULTS
+    """
+
+    snapshot: Optional[str] = None
+    io: Optional[str] = None
+    user_faults: Optional[bool] = None
+
+    def set_in(self, options: _abi.EngineOptions) -> None:
+        """`Error`: a word means nothing."""
+        options.snapshot = (
+            choice("SIDESTEP_SNAPSHOT", SNAPSHOT)
+            if self.snapshot is None
+            else SNAPSHOT[self.snapshot]
+        )
+        options.io, options.io_depth = io(self.io)
+        asked = number("SIDESTEP_USER_FAULTS") != 0
+        if asked if self.user_faults is None else self.user_faults:
+            options.flags |= _abi.ENGINE_USER_MODE_FAULTS
+
+    def check(self) -> Ways:
+        """ValueError: a word of the caller's means nothing."""
+        if self.snapshot is not None and self.snapshot not in SNAPSHOT:
+            raise ValueError(f"snapshot={self.snapshot!r} is none of: {', '.join(SNAPSHOT)}")
+        if self.io is not None and _parse_io(self.io) is None:
+            raise ValueError(f"io={self.io!r} is none of: {IOS}")
+        return self
+
+
 def choice(variable: str, choices: Mapping[str, int]) -> int:
     """Which of ``choices`` the environment names in ``variable``; nothing: the first."""
     text = os.environ.get(variable) or next(iter(choices))
@@ -91,13 +129,22 @@ def choice(variable: str, choices: Mapping[str, int]) -> int:
     return choices[text]
 
 
-def io() -> tuple[int, int]:
-    """What SIDESTEP_IO says, as "uring" or "uring:16", and how many requests (0: nothing)."""
-    text = os.environ.get("SIDESTEP_IO") or "auto"
+IOS = f"{', '.join(IO)}, nor one with ':' and a number"
+
+
+def _parse_io(text: str) -> Optional[tuple[int, Optional[int]]]:
+    """The library's number of "uring" or "uring:16", and how many requests; None: it is neither."""
     name, colon, depth = text.partition(":")
     good = depth.isascii() and depth.isdigit() and len(depth) < 4 and int(depth) > 0
     if name not in IO or (colon and not good):
-        raise make_error(
-            f"SIDESTEP_IO is '{text}', none of: {', '.join(IO)}, nor one with ':' and a number"
-        )
-    return IO[name], int(depth) if colon else number("SIDESTEP_IO_DEPTH")
+        return None
+    return IO[name], int(depth) if colon else None
+
+
+def io(wanted: Optional[str] = None) -> tuple[int, int]:
+    """The same of ``wanted``, or of what SIDESTEP_IO says; how many requests (0: nothing)."""
+    text = wanted if wanted is not None else os.environ.get("SIDESTEP_IO") or "auto"
+    found = _parse_io(text)
+    if found is None:
+        raise make_error(f"SIDESTEP_IO is '{text}', none of: {IOS}")
+    return found[0], number("SIDESTEP_IO_DEPTH") if found[1] is None else found[1]

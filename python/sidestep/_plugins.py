@@ -43,7 +43,7 @@ from ._extension import compress_of
 from ._flatten import Index, Leaf
 from ._handle import SaveHandle
 from ._metadata import lazy_metadata, read_metadata
-from ._options import COMPRESSIONS, parse_compression
+from ._options import COMPRESSIONS, Ways, parse_compression
 from ._shards import Piece, Shards, is_writable
 from ._state import StateDict
 
@@ -116,6 +116,7 @@ class Writer(StorageWriter):
                 repeat, levels 1 to 19), "planes" (smaller and faster; see `Planes`) or "auto"
                 (planes, where that is faster than the disk);
                 None: what the environment says in SIDESTEP_COMPRESS
+    snapshot, io, user_faults: as of `Checkpointer`
     _extensions torch's, instead: ``[ZStandard()]`` and ``[Planes()]`` are those two.  With any
                 other `sidestep.save` and `async_save` leave the save to torch
 
@@ -132,9 +133,13 @@ class Writer(StorageWriter):
         step: Optional[int] = None,
         timeout: float = 600.0,
         compress: Optional[str] = None,
+        snapshot: Optional[str] = None,
+        io: Optional[str] = None,
+        user_faults: Optional[bool] = None,
         _extensions: Sequence[Any] = (),
     ) -> None:
         super().__init__()
+        self.ways = Ways(snapshot, io, user_faults).check()
         if compress is not None and parse_compression(compress) is None:
             raise ValueError(f"compress={compress!r} is none of: {COMPRESSIONS}")
         self.path = os.fsdecode(path)
@@ -202,7 +207,7 @@ class Writer(StorageWriter):
             prefix = f"sidestep/{ticket.key}"
             store = _get_default_store()
             comm = StoreComm(store, ticket.index, ticket.count, prefix, self.timeout)
-        return engine_of(comm, pool_bytes=POOL_BYTES)
+        return engine_of(comm, pool_bytes=POOL_BYTES, ways=self.ways)
 
     def _commit(self, handle: SaveHandle) -> None:
         handle.result()

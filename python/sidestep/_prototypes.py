@@ -117,6 +117,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "sidestep_save_wait": (Int, [Pointer, Int, Int64, _Err]),
     "sidestep_save_watch": (Int, [Pointer, Int, Int64, _Err]),
     "sidestep_save_hurry": (None, [Pointer]),
+    "sidestep_save_cancel": (None, [Pointer]),
     "sidestep_save_finish": (Int, [Handle, POINTER(SaveInfo), _Err]),
     "sidestep_save": (
         Int,

@@ -185,7 +185,7 @@ def _start(
     still: bool = False,
 ) -> SaveHandle:
     """Start the save.  What fails on this rank alone is told to the others."""
-    engine = engine_for(process_group, no_dist=no_dist)
+    engine = engine_for(process_group, no_dist=no_dist, ways=route.ways)
     if route.planner is not None:
         return _start_planned(state_dict, route, engine, process_group, no_dist, stager)
     try:

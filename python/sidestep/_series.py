@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A series of the library, on the ranks of an engine: what `Checkpointer` is made of.
 
-Its saves are the engine's: one is in flight at a time, whether of the series or not.
+Its saves are the engine's: one is written at a time, whether of the series or not.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class SeriesConfig:
 class SeriesStatus:
     """interval_s   between saves, as of now; 0: not by time
     skipped      saves that were left out, because the one before was under way
+    queued       saves that started while another was under way
     agreements   of `should_save`
     lost         the part of time that is expected to be lost, where a rate of failures was given
     """
@@ -54,6 +55,7 @@ class SeriesStatus:
     skipped: int
     agreements: int
     lost: float
+    queued: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Series:
         failure: Optional[BaseException] = None,
         compress: Optional[str] = None,
         spread_s: Optional[float] = None,
+        queue: int = 0,
     ) -> SaveHandle:
         """As `Engine.save_async`, to ROOT/step-<step>."""
         return self.engine.save_async(
@@ -111,6 +114,7 @@ class Series:
             series=self._pointer,
             compress=compress,
             spread_s=spread_s,
+            queue=queue,
         )
 
     def load(
@@ -222,7 +226,11 @@ class Series:
         status = _abi.sized(_abi.SeriesStatus)
         lib().sidestep_series_status(self._pointer, ctypes.byref(status))
         return SeriesStatus(
-            status.interval_ms / 1e3, status.skipped, status.agreements, status.lost
+            status.interval_ms / 1e3,
+            status.skipped,
+            status.agreements,
+            status.lost,
+            status.queued,
         )
 
     def close(self) -> None:

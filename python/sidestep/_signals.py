@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Optional, Union
 
@@ -17,7 +16,7 @@ log = logging.getLogger("sidestep")
 
 
 class Preempted(SystemExit):
-    """The run was asked to end, and its last checkpoint is committed.
+    """The run was asked to end, and its last checkpoint is committed, or its grace time is over.
 
     Like any SystemExit it ends the program, with ``code``, and runs what ``finally`` and ``with``
     have to do.  signal  that came to this process, or None: another rank was told
@@ -38,7 +37,6 @@ class Signals:
     def __init__(self, names: Iterable[Union[str, int]], request: Callable[[], None]) -> None:
         self.numbers = [_number(name) for name in names]
         self.received: Optional[int] = None
-        self.received_at = 0.0
         self._request = request
         self._before: dict[int, Any] = {}
         self._pid = os.getpid()
@@ -60,12 +58,6 @@ class Signals:
                 signal.signal(number, before)
         self._before.clear()
 
-    def left_s(self, grace_s: float) -> float:
-        """Seconds of the grace time that are left; all of them if this rank was not told."""
-        if self.received is None:
-            return grace_s
-        return max(0.0, self.received_at + grace_s - time.monotonic())
-
     def _handle(self, number: int, frame: Any) -> None:
         before = self._before.get(number)
         if self._pid != os.getpid() or self.received is not None:  # a forked worker, or enough
@@ -76,7 +68,6 @@ class Signals:
                 os.kill(os.getpid(), number)
             return
         self.received = number
-        self.received_at = time.monotonic()
         self._request()
 
 

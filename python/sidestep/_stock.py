@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from ._errors import Error, make_error, status_of
 from ._extension import compress_of, is_known
+from ._options import Ways
 from ._plugins import Reader, Writer
 
 logger = logging.getLogger("sidestep")
@@ -40,6 +41,7 @@ class Ours:
     step: Optional[int] = None
     """Save: the training step to record."""
     compress: Optional[str] = None
+    ways: Optional[Ways] = None
     """Save: how; None: as the environment says."""
     partial: bool = False
     """Load: missing names are no error (``allow_partial_load``)."""
@@ -101,6 +103,7 @@ def _route_of_writer(writer: Writer) -> Route:
         no_replace=not writer.overwrite,
         step=writer.step,
         compress=writer.compress,
+        ways=writer.ways,
     )
 
 

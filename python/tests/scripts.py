@@ -30,14 +30,18 @@ class Script:
         self._server = server
         self._out = out
         self._err = err
+        self._status: Optional[int] = None
 
     def output(self) -> tuple[str, str]:
         return self._out.read_text(), self._err.read_text()
 
-    def wait_for(self, text: str, timeout: float = 60) -> None:
-        """Until it has printed ``text``."""
+    def wait_for(self, text: str, timeout: float = 60) -> str:
+        """Until it has printed a whole line with ``text``: print() may write it piece by piece."""
         until = time.monotonic() + timeout
-        while text not in self.output()[0]:
+        while True:
+            for line in self.output()[0].splitlines(keepends=True):
+                if text in line and line.endswith("\n"):
+                    return line
             assert time.monotonic() < until, f"no {text!r} in {self.output()}"
             time.sleep(0.01)
 
@@ -56,10 +60,18 @@ class Script:
         while self.runs():
             if time.monotonic() > until:
                 self.signal(signal.SIGABRT)  # faulthandler says where it hangs
-                self._server.stdout.readline()
+                self._status = int(self._server.stdout.readline())
                 raise AssertionError(f"still running after {timeout} s: {self.output()}")
             time.sleep(0.005)
-        return int(self._server.stdout.readline())
+        if self._status is None:
+            self._status = int(self._server.stdout.readline())
+        return self._status
+
+    def end(self) -> None:
+        """Whatever it does."""
+        if self.runs():
+            self.signal(signal.SIGKILL)
+        self.wait()
 
 
 class Scripts:
@@ -75,7 +87,8 @@ class Scripts:
         self, code: str, path: Path, *arguments: str, environment: Optional[dict[str, str]] = None
     ) -> Script:
         """``code``, kept in ``path``/script.py, given ``path`` and ``arguments``."""
-        assert self._running is None or not self._running.runs(), "one after the other"
+        if self._running is not None:
+            self._running.end()  # a test that failed left it
         script, out, err = path / "script.py", path / "out", path / "err"
         script.write_text(code)
         out.write_text("")
@@ -95,8 +108,8 @@ class Scripts:
         return self._running
 
     def close(self) -> None:
-        if self._running is not None and self._running.runs():
-            self._running.signal(signal.SIGKILL)
+        if self._running is not None:
+            self._running.end()
         assert self._server.stdin is not None
         self._server.stdin.close()
         self._server.wait(30)

@@ -233,17 +233,23 @@ def test_a_missing_fence_is_seen(
     monkeypatch.setattr(sidestep.SaveHandle, "fence_until", lambda *_: None)
     weight = parameter(driver)
     optimizer = optimizer_of(weight)
-    for number in range(50):
+    optimizer.step()
+    start(tmp_path / "before", {"weight": weight.detach()}).result()
+    optimizer.step()
+    wanted = now(driver, {"weight": weight})
+    driver.hold_copies(driver.copied_bytes())
+    handle = start(tmp_path / "it", {"weight": weight.detach()})
+    try:
         optimizer.step()
-        wanted = now(driver, {"weight": weight})
-        handle = start(tmp_path / str(number), {"weight": weight.detach()})
-        optimizer.step()
-        handle.result()
-        found = sidestep.read(tmp_path / str(number))["weight"]
-        if driver.problem() is not None or not torch.equal(found, wanted["weight"]):
-            break
-    else:
-        pytest.fail("nothing was seen")
+        deadline = time.monotonic() + 60
+        while torch.equal(weight.host, wanted["weight"]) and time.monotonic() < deadline:
+            time.sleep(0.001)
+    finally:
+        driver.hold_copies(0)
+    handle.result()
+    assert handle.progress().fenced_bytes == 4 * ELEMENTS
+    found = sidestep.read(tmp_path / "it")["weight"]
+    assert driver.problem() is not None or not torch.equal(found, wanted["weight"])
     driver.forgive()
 
 

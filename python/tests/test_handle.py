@@ -20,6 +20,7 @@ import pytest
 import torch
 from saving import held_saves, load, save
 
+import sidestep
 from sidestep._engine import engine_alone
 from sidestep._handle import Progress, SaveHandle, in_flight
 
@@ -133,7 +134,7 @@ def test_storages_are_let_go(tmp_path: Path) -> None:
     handle.released.result(30)
     assert handle._keep is None
     handle.result(30)
-    engine_alone()._last = None
+    engine_alone()._saves.clear()
     there = weakref.ref(handle)
     del handle
     for _ in range(200):
@@ -183,6 +184,25 @@ def test_callbacks_that_raise(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     with pytest.raises(SystemExit):  # done already: it runs here, and is the caller's
         handle.add_done_callback(raising(SystemExit(4)))
     save(engine_alone(), tmp_path / "d", values()).result(30)
+
+
+def test_a_save_that_is_given_up(tmp_path: Path) -> None:
+    """The checkpoint before it stays, and the next save knows nothing of it."""
+    save(engine_alone(), tmp_path / "c", values()).result(30)
+    with sidestep.paused():
+        large = {"model": {"w": torch.zeros(4_000_000)}, "step": 4}
+        handle = save(engine_alone(), tmp_path / "c", large)
+        handle.abort()
+        with pytest.raises(sidestep.Error, match="the program gave it up") as caught:
+            handle.result(30)
+    assert caught.value.status.name == "EABORTED"
+    handle.abort()  # nothing to do
+    assert sidestep.read(tmp_path / "c", "step") == 3
+    handle = save(engine_alone(), tmp_path / "c", {**values(), "step": 5})
+    handle.wait(30)
+    handle.abort()  # too late
+    handle.result()
+    assert sidestep.read(tmp_path / "c", "step") == 5
 
 
 def test_a_callback_may_save(tmp_path: Path) -> None:

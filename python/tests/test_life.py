@@ -122,8 +122,8 @@ def test_a_save_at_exit_blocks(run: Any, tmp_path: Path) -> None:
     """One that is made by an exit handler which runs after ours has."""
     code = """
 import atexit
-from sidestep import _engine
-atexit.unregister(_engine._drain)
+from sidestep import _exit
+atexit.unregister(_exit.drain)
 def late():
     handle = save(engine_alone(), f"{path}/c", big)
     print(handle.done())

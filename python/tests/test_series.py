@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from scripts import Scripts
 
 import sidestep
 from sidestep import Checkpointer, Error, Status
+from sidestep._engine import engine_alone
 from sidestep._handle import SaveHandle
 
 
@@ -85,7 +87,7 @@ def test_best_pinned_and_every(tmp_path: Path) -> None:
         open_at(tmp_path / "other", keep_best=("loss", 1, "min"))
 
 
-def test_damage_is_passed_over_and_said(tmp_path: Path) -> None:
+def test_damage_is_passed_over_and_said(tmp_path: Path, caplog: Any) -> None:
     with open_at(tmp_path) as checkpoints:
         for step in range(1, 5):
             checkpoints.save(step, state_of(step)).wait()
@@ -96,6 +98,8 @@ def test_damage_is_passed_over_and_said(tmp_path: Path) -> None:
         found = checkpoints.resume(state)
         assert found is not None and found.step == 2
         assert "step-3" in found.rejected
+        warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert any("passed over" in text and "step-3" in text for text in warned)
         assert bool((state["w"] == 2).all())
         checkpoints.save(3, state_of(3)).wait()  # its name is free again
     assert len(list(tmp_path.glob(".sidestep.*.bad"))) == 2
@@ -104,6 +108,40 @@ def test_damage_is_passed_over_and_said(tmp_path: Path) -> None:
     with open_at(tmp_path) as checkpoints, pytest.raises(Error) as told:
         checkpoints.resume(state_of(0))
     assert told.value.status == Status.ECORRUPT
+
+
+def test_what_is_verified(tmp_path: Path) -> None:
+    """A byte of what is read, and one of what is not: each level finds what it says, no more."""
+    with open_at(tmp_path / "a") as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, state_of(step)).wait()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with open_at(tmp_path / "a") as checkpoints:
+        other = tmp_path / "a" / "step-2" / "__0_0.distcp"
+        damage(other, other.read_bytes().index(torch.full((1000,), 2.0).numpy().tobytes()) + 8)
+        part: dict[str, Any] = {"nested": {"b": torch.zeros(3)}}
+        for verify, expected in (("structure", 2), ("read", 2), ("before", 1)):
+            if verify != "before":
+                assert checkpoints.load(part, verify=verify).step == 2
+            found = checkpoints.resume(part, verify=verify)
+            assert found is not None and found.step == expected, verify
+            assert bool((part["nested"]["b"] == 1).all())
+    with open_at(tmp_path / "b") as checkpoints:
+        other = tmp_path / "b" / "step-2" / "__0_0.distcp"
+        damage(other, other.read_bytes().index(torch.full((1000,), 2.0).numpy().tobytes()) + 8)
+        state = state_of(0)
+        found = checkpoints.resume(state, verify="structure")
+        assert found is not None and found.step == 2
+        assert int((state["w"] != 2).sum()) == 1  # as it was asked for
+        for verify in ("read", "before"):
+            with pytest.raises(Error) as told:
+                checkpoints.load(state_of(0), verify=verify)
+            assert told.value.status == Status.ECORRUPT
+        found = checkpoints.resume(state_of(0), verify="read")
+        assert found is not None and found.step == 1 and "step-2" in found.rejected
+        for call in (checkpoints.resume, checkpoints.load):
+            with pytest.raises(ValueError, match="verify='nonsense' is none of"):
+                call(state_of(0), verify="nonsense")
 
 
 def test_going_back_starts_a_new_line(tmp_path: Path) -> None:
@@ -132,18 +170,47 @@ def test_load_reports_names(tmp_path: Path) -> None:
     with open_at(tmp_path) as checkpoints:
         checkpoints.save(1, state_of(1)).wait()
         found = checkpoints.load({"w": torch.zeros(1000)}, step=1)
-        assert found.unexpected == ["nested.b", "step"] and found.missing == []
-        with pytest.raises(Error) as told:
-            checkpoints.load({"w": torch.zeros(1000)}, strict=True)
-        assert told.value.status == Status.EMISMATCH
-        with pytest.raises(Error, match="Missing key"):
-            checkpoints.load({**state_of(0), "more": torch.zeros(1)})
+        assert found.unexpected == ["nested.b", "step"]
+        assert found.missing == found.mismatched == []
+        for call in (checkpoints.load, checkpoints.resume):
+            state = {"w": torch.zeros(1000)}
+            with pytest.raises(Error, match=r"nested\.b") as told:
+                call(state, exact=True)
+            assert told.value.status == Status.EMISMATCH and not state["w"].any()
+            with pytest.raises(Error, match="Missing key"):
+                call({**state_of(0), "more": torch.zeros(1)})
+            with pytest.raises(Error, match="Size mismatch"):
+                call({**state_of(0), "w": torch.zeros(3)})
         with pytest.raises(Error) as told:
             checkpoints.load(state_of(0), step=9)
         assert told.value.status == Status.ENOTFOUND
     with open_at(tmp_path / "empty") as checkpoints, pytest.raises(Error) as told:
         checkpoints.load(state_of(0))
     assert told.value.status == Status.ENOTFOUND
+
+
+def test_what_does_not_fit_is_left_and_listed(tmp_path: Path) -> None:
+    """strict=False: as torch's load_state_dict() returns it, and what was mismatched, too."""
+    with open_at(tmp_path) as checkpoints:
+        checkpoints.save(1, state_of(1)).wait()
+        for call in (checkpoints.load, checkpoints.resume):
+            state: dict[str, Any] = {
+                "w": torch.full((2, 3), 7.0, dtype=torch.float64),
+                "more": torch.full((1,), 7.0),
+                "nested": {"b": 7, "c": torch.full((1,), 7.0)},
+            }
+            found = call(state, strict=False)
+            assert found is not None and found.missing == ["more", "nested.c"]
+            assert found.unexpected == ["step"]
+            assert found.mismatched == [
+                "nested.b: saved float32 [3], wanted a int",
+                "w: saved float32 [1000], wanted float64 [2, 3]",
+            ]
+            assert bool((state["w"] == 7).all()) and state["nested"]["b"] == 7
+            state = {"w": torch.zeros(1000), "more": torch.zeros(1), "nested": {}}
+            found = call(state, strict=False)
+            assert found is not None and bool((state["w"] == 1).all())
+            assert found.missing == ["more"] and found.mismatched == []
 
 
 def test_when(tmp_path: Path) -> None:
@@ -162,8 +229,25 @@ def test_when(tmp_path: Path) -> None:
         assert ended.value.code == 143
         assert steps(tmp_path) == [60]
         assert checkpoints.status().interval_s == 3600
-    with pytest.raises(TypeError):
-        open_at(tmp_path / "other", interval=0.5)
+    wrong: list[tuple[Any, type[Exception]]] = [(0.5, TypeError), ("5", TypeError)]
+    wrong += [(-1, ValueError), ((3, datetime.timedelta(-1)), ValueError)]
+    for interval, error in wrong:
+        with pytest.raises(error, match="interval"):
+            open_at(tmp_path / "other", interval=interval)
+
+
+def test_by_steps_and_by_time(tmp_path: Path) -> None:
+    """Whichever comes first."""
+    with open_at(tmp_path / "a", interval=(3, datetime.timedelta(hours=1))) as checkpoints:
+        assert [step for step in range(10) if checkpoints.should_save(step)] == [3, 6, 9]
+        assert checkpoints.status().interval_s == 3600
+    moment = datetime.timedelta(milliseconds=50)
+    with open_at(tmp_path / "b", interval=(1000000, moment)) as checkpoints:
+        step = 0
+        while not checkpoints.should_save(step):
+            step += 1
+            time.sleep(0.001)
+        assert 0 < step < 1000000
 
 
 def test_two_runs_cannot_share_a_root(tmp_path: Path) -> None:
@@ -207,6 +291,17 @@ def test_failures_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert checkpoints.failures == 3 and checkpoints.failures_in_a_row == 0
 
 
+def test_after_an_exception_the_same_process_can_resume(tmp_path: Path) -> None:
+    """As in a notebook, or a loop that tries again."""
+    for attempt in range(3):
+        with pytest.raises(ValueError, match="body"), open_at(tmp_path) as checkpoints:
+            found = checkpoints.resume(state_of(0))
+            assert (found.step if found is not None else 0) == attempt
+            checkpoints.save(attempt + 1, state_of(attempt + 1))
+            raise ValueError("in the body")
+    assert steps(tmp_path) == [1, 2, 3]
+
+
 def test_an_exception_of_the_body_is_not_hidden(tmp_path: Path) -> None:
     with pytest.raises(KeyError), open_at(tmp_path) as checkpoints:
         checkpoints.save(1, state_of(1))
@@ -230,7 +325,8 @@ from pathlib import Path
 root = Path(sys.argv[1]) / "root"
 w = torch.zeros(1000)
 state = {"w": w, "step": 0}
-with sidestep.Checkpointer(root, interval=1000000, grace_s=4, **eval(sys.argv[2])) as checkpoints:
+options = {"interval": 1000000, "grace_s": 4, **eval(sys.argv[2])}
+with sidestep.Checkpointer(root, **options) as checkpoints:
     found = checkpoints.resume(state)
     step = found.step if found else 0
     print("from", step, flush=True)
@@ -251,6 +347,12 @@ def test_a_signal_makes_a_last_checkpoint(scripts: Scripts, tmp_path: Path) -> N
     for options, number, code in (
         ("{}", signal.SIGTERM, 143),
         ("{'signals': ('USR1', 'TERM'), 'exit_code': 7}", signal.SIGUSR1, 7),
+        # The last one comes behind those that are queued.
+        (
+            "{'interval': 3, 'busy': 'queue', 'queue': 2, 'keep_last_n': 3, 'grace_s': 30}",
+            signal.SIGTERM,
+            143,
+        ),
     ):
         script = scripts.start(TRAINING, tmp_path, options)
         script.wait_for(f"from {last}\n")
@@ -270,29 +372,91 @@ LATE = """
 import logging, os, sys, time, torch, sidestep
 from pathlib import Path
 logging.basicConfig(level=logging.INFO)
-state = {"w": torch.zeros(16 << 20)}
-with sidestep.Checkpointer(Path(sys.argv[1]) / "late", grace_s=0.5) as checkpoints:
+state = {"w": torch.zeros(int(sys.argv[3]) << 18)}
+options = {"interval": int(sys.argv[2]), "grace_s": 1.0, "at_signal": sys.argv[4]}
+with sidestep.Checkpointer(Path(sys.argv[1]) / "late", **options) as checkpoints:
     step = 0
     print("ready", flush=True)
     while True:
         step += 1
         time.sleep(0.002)
         if checkpoints.should_save(step):
+            print("save", step, flush=True)
             checkpoints.save(step, state)
 """
 
 
-def test_the_grace_time_is_the_end(scripts: Scripts, tmp_path: Path) -> None:
-    """A save that would take a minute is not waited for, neither by `close` nor at exit."""
+@pytest.mark.parametrize(
+    "interval, ready, at_signal",
+    [
+        (1000000, "ready", "save"),  # the last save itself is slow
+        (1, "save 2", "save"),  # so is the one before: the signal comes while it is waited for
+        (1, "save 2", "finish"),
+        (100, "save 100", "save"),
+        (100, "save 100", "finish"),
+        (100, "save 100", "abort"),
+    ],
+)
+def test_the_grace_time_is_the_end(
+    scripts: Scripts, tmp_path: Path, interval: int, ready: str, at_signal: str
+) -> None:
+    """A save that would take a minute is not waited for: neither in the next one's place, nor by
+    `close`, nor at exit."""
     script = scripts.start(
-        LATE, tmp_path, environment={"SIDESTEP_WRITE_BYTES_PER_SECOND": str(1 << 20)}
+        LATE,
+        tmp_path,
+        str(interval),
+        "96",
+        at_signal,
+        environment={"SIDESTEP_WRITE_BYTES_PER_SECOND": str(1 << 20)},
     )
-    script.wait_for("ready")
+    script.wait_for(ready)
     script.signal(signal.SIGTERM)
     assert script.wait(timeout=40) == 143, script.output()
     errors = script.output()[1]
-    assert "was not committed within the grace time" in errors, errors
+    said = "is not waited for" if at_signal == "abort" else "grace time"
+    assert said in errors and "Traceback" not in errors, errors
     assert sidestep.latest(tmp_path / "late") is None
+
+
+def test_nothing_is_under_way_at_a_signal(scripts: Scripts, tmp_path: Path) -> None:
+    """With "finish" and "abort" then no last checkpoint is made, and the root is given back."""
+    for at_signal in ("finish", "abort"):
+        script = scripts.start(LATE, tmp_path, "1000000", "1", at_signal)
+        script.wait_for("ready")
+        script.signal(signal.SIGTERM)
+        assert script.wait() == 143, script.output()
+        assert steps(tmp_path / "late") == [] and "Traceback" not in script.output()[1]
+
+
+def test_a_signal_finishes_what_is_under_way(scripts: Scripts, tmp_path: Path) -> None:
+    """With "finish" it is committed, and no other one is made."""
+    script = scripts.start(
+        LATE.replace("1.0", "30").replace("step = 0", "step = 0; sidestep.paused().__enter__()"),
+        tmp_path,
+        "100",
+        "2",
+        "finish",
+    )
+    script.wait_for("save 100")
+    script.signal(signal.SIGTERM)
+    assert script.wait() == 143, script.output()
+    assert steps(tmp_path / "late") == [100]
+    with open_at(tmp_path / "late") as checkpoints:
+        state = {"w": torch.ones(2 << 18)}
+        found = checkpoints.resume(state)
+        assert found is not None and found.step == 100 and not state["w"].any()
+
+
+def test_words_that_mean_nothing_are_refused(tmp_path: Path) -> None:
+    for name, word in (
+        ("at_signal", "quit"),
+        ("busy", "later"),
+        ("on_full", "delete"),
+        ("keep_best", ("loss", 1, "least")),
+    ):
+        with pytest.raises(ValueError, match=f"{name}='?[a-z]+'? is none of"):
+            open_at(tmp_path, keep_last_n=1, **{name: word})
 
 
 def test_ranks_that_know_nothing_of_each_other_are_warned(
@@ -321,3 +485,61 @@ def test_other_threads_do_not_handle_signals(tmp_path: Path) -> None:
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
     shutil.rmtree(tmp_path)
+
+
+def test_saves_are_queued_and_committed_in_order(tmp_path: Path) -> None:
+    committed: list[int] = []
+    engine = engine_alone()
+    with open_at(
+        tmp_path, busy="queue", queue=2, on_committed=lambda step, _: committed.append(step)
+    ) as checkpoints:
+        engine.pause(True)
+        try:
+            handles = [checkpoints.save(step, state_of(step)) for step in range(1, 4)]
+            assert not any(handle.written.done() for handle in handles)
+            assert [handle.progress().queued for handle in handles] == [False, True, True]
+            handles.append(checkpoints.save(4, state_of(4)))  # waits for the first
+            assert handles[0].done()
+        finally:
+            engine.pause(False)
+        assert checkpoints.status().queued == 3
+        handles[-1].wait()
+        for step in range(1, 5):
+            found = state_of(0)
+            checkpoints.load(found, step=step)
+            assert torch.equal(found["w"], state_of(step)["w"]) and found["step"] == step
+    assert committed == [1, 2, 3, 4]
+    for wrong in (0, 9):
+        with pytest.raises(ValueError, match="queue"):
+            open_at(tmp_path, busy="queue", queue=wrong)
+
+
+@pytest.mark.parametrize("max_failures", [0, 3])
+def test_a_queued_save_that_fails_is_told_once(tmp_path: Path, max_failures: int) -> None:
+    failed: list[int] = []
+    engine = engine_alone()
+    checkpoints = open_at(
+        tmp_path,
+        busy="queue",
+        queue=2,
+        max_failures=max_failures,
+        on_failed=lambda step, _: failed.append(step),
+    )
+    engine.pause(True)
+    try:
+        first = checkpoints.save(1, state_of(1))
+        for saving in tmp_path.iterdir():
+            if saving.name != ".sidestep":
+                shutil.rmtree(saving)
+        second = checkpoints.save(2, state_of(2))
+    finally:
+        engine.pause(False)
+    second.wait()
+    first.wait_for_turn()
+    if max_failures == 0:
+        with pytest.raises(Error, match="the save before this one failed"):
+            checkpoints.save(3, state_of(3))
+    checkpoints.save(4, state_of(4)).wait()
+    checkpoints.close()
+    assert failed == [1] and checkpoints.failures == 1
+    assert 2 in steps(tmp_path) and 4 in steps(tmp_path) and 1 not in steps(tmp_path)

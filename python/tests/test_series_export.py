@@ -62,6 +62,32 @@ def test_safetensors(tmp_path: Path) -> None:
         assert found[name] == (kind, list(tensor.shape), raw(tensor))
 
 
+def test_dcp_of_another_dtype(tmp_path: Path) -> None:
+    """The last save of a run, read by stock torch; twice, since a run may end twice."""
+    import torch.distributed.checkpoint as stock
+
+    final = Final("dcp", dtype=torch.bfloat16)
+    with Checkpointer(tmp_path, no_dist=True, signals=(), final=final) as checkpoints:
+        for step in (3, 4):
+            state = {"model": model(), "optimizer": {"x": torch.ones(5)}, "step": step}
+            checkpoints.save(step, state, final=True)
+        assert checkpoints.latest() == str(tmp_path / "step-4")
+    reader = stock.FileSystemReader(tmp_path / "final")
+    assert reader.read_metadata().state_dict_metadata.keys() == model().keys()
+    wanted = {
+        name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
+        for name, tensor in model().items()
+    }
+    found = {name: torch.zeros_like(tensor) for name, tensor in wanted.items()}
+    stock.load(found, storage_reader=reader, no_dist=True)
+    for name, tensor in wanted.items():
+        saved_as = reader.read_metadata().state_dict_metadata[name].properties.dtype
+        assert saved_as == tensor.dtype, name
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=0, equal_nan=True)
+    with pytest.raises(ValueError, match="format='onnx' is none of"):
+        Final("onnx")  # type: ignore[arg-type]
+
+
 def test_shards_and_an_index(tmp_path: Path) -> None:
     source = saved(tmp_path)
     sidestep.export(source, tmp_path / "many", Final(max_shard_size="2KB"))

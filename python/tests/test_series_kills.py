@@ -29,10 +29,13 @@ torch.set_num_threads(1)
 torch.manual_seed(1)
 nn = torch.nn
 model = nn.Sequential(nn.Linear(64, 256), nn.Dropout(0.3), nn.Linear(256, 1))
+# Large enough to be write-protected, and rewritten at once.
+model.register_buffer("counted", torch.zeros(3_000_000))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 state = sidestep.TrainState(model, optimizer)
 with sidestep.Checkpointer(folder / "root", interval=5, keep_last_n=2) as checkpoints:
     checkpoints.resume(state)
+    assert bool((model.counted == state.step).all())
     log = open(folder / "log", "a", buffering=1)
     print("resumed", state.step, flush=True)
     while state.step < steps:
@@ -41,6 +44,7 @@ with sidestep.Checkpointer(folder / "root", interval=5, keep_last_n=2) as checkp
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        model.counted.add_(1)
         state.step += 1
         log.write(json.dumps([state.step, float(loss).hex()]) + "\\n")
         if checkpoints.should_save(state.step):
@@ -84,8 +88,7 @@ def test_a_run_that_is_ended_at_random_moments(
     before = 0
     for _ in range(times):
         script = scripts.start(TRAINING, ended, str(steps))
-        script.wait_for("resumed", PATIENCE_S)
-        resumed = int(script.output()[0].split()[1])
+        resumed = int(script.wait_for("resumed", PATIENCE_S).split()[1])
         assert resumed == before  # all that was committed, and no more
         time.sleep(chance.uniform(0.02, 0.3))
         script.signal(number)

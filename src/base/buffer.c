@@ -16,7 +16,7 @@ void buffer_release(struct buffer *b)
     *b = (struct buffer){0};
 }
 
-uint8_t *buffer_extend(struct buffer *b, size_t n)
+uint8_t *buffer_grow(struct buffer *b, size_t n)
 {
     if (b->failed || n > SIZE_MAX / 4 - b->length) {
         b->failed = true;
@@ -36,14 +36,6 @@ uint8_t *buffer_extend(struct buffer *b, size_t n)
     }
     b->length += n;
     return b->bytes + b->length - n;
-}
-
-void buffer_put(struct buffer *b, const void *bytes, size_t n)
-{
-    uint8_t *to = buffer_extend(b, n);
-
-    if (to != NULL && n != 0)
-        memcpy(to, bytes, n);
 }
 
 static void buffer_put_le(struct buffer *b, uint64_t v, unsigned bytes)

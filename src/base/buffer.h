@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -23,8 +24,21 @@ void buffer_release(struct buffer *b);
 #define OWNED_BUFFER __attribute__((cleanup(buffer_release))) struct buffer
 
 /* Room for ${n} more bytes, which the caller fills; NULL on failure. */
-uint8_t *buffer_extend(struct buffer *b, size_t n);
-void buffer_put(struct buffer *b, const void *bytes, size_t n);
+uint8_t *buffer_grow(struct buffer *b, size_t n);
+static inline uint8_t *buffer_extend(struct buffer *b, size_t n)
+{
+    if (b->bytes == NULL || b->failed || n > b->capacity - b->length)
+        return buffer_grow(b, n);
+    b->length += n;
+    return b->bytes + b->length - n;
+}
+static inline void buffer_put(struct buffer *b, const void *bytes, size_t n)
+{
+    uint8_t *to = buffer_extend(b, n);
+
+    if (to != NULL && n != 0)
+        memcpy(to, bytes, n);
+}
 void buffer_put_u8(struct buffer *b, uint8_t v);
 void buffer_put_u16le(struct buffer *b, uint16_t v);
 void buffer_put_u32le(struct buffer *b, uint32_t v);

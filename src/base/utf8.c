@@ -2,6 +2,9 @@
 /* utf8.c -- see utf8.h. */
 #include "base/utf8.h"
 
+#include <stdint.h>
+#include <string.h>
+
 /* Bytes of the sequence that ${lead} starts, and the range of its second byte; 0: no lead. */
 static size_t utf8_sequence(unsigned char lead, unsigned char *low, unsigned char *high)
 {
@@ -26,12 +29,26 @@ static size_t utf8_sequence(unsigned char lead, unsigned char *low, unsigned cha
     return 0;
 }
 
+/* Eight bytes of ASCII, none of them NUL: as nearly all names are. */
+static bool is_plain(const unsigned char *bytes)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    uint64_t word;
+
+    memcpy(&word, bytes, sizeof(word));
+    return ((word | (word - ones)) & tops) == 0; /* a NUL borrows */
+}
+
 bool utf8_is_valid(const char *text, size_t length)
 {
     const unsigned char *bytes = (const unsigned char *)text;
     unsigned char low, high;
 
     for (size_t i = 0; i < length;) {
+        if (length - i >= 8 && is_plain(bytes + i)) {
+            i += 8;
+            continue;
+        }
         if (bytes[i] != 0 && bytes[i] < 0x80) {
             i++;
             continue;

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/source.h"
+
 #define HASH_BLOCK_BYTES ((size_t)1 << 20)
 #define HASH_SHA256_BYTES 32
 
@@ -33,6 +35,10 @@ uint32_t hash_crc32(uint32_t crc, const void *bytes, size_t length);
 uint32_t hash_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 
 void hash_sha256(const void *bytes, size_t length, uint8_t digest[HASH_SHA256_BYTES]);
+/* The same of all of ${source}, read in pieces: without the memory for all of it. */
+enum sidestep_status hash_sha256_source(const struct source *source,
+                                        uint8_t digest[HASH_SHA256_BYTES],
+                                        struct sidestep_error *err);
 /* 64 hexadecimal digits and a NUL; and back (false: not 64 lower-case digits). */
 void hash_to_hex(const uint8_t *digest, size_t bytes, char *hex);
 _Bool hash_from_hex(const char *hex, size_t bytes, uint8_t *digest);

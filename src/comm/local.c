@@ -143,6 +143,8 @@ static void *run(void *argument)
     struct rank *r = argument;
 
     r->status = r->main(&r->comm, r->context, &r->err);
+    if (r->status != SIDESTEP_OK) /* it may have been the only one to leave */
+        break_up(r->hub);
     return NULL;
 }
 
@@ -172,9 +174,13 @@ static enum sidestep_status run_all(struct hub *hub, struct rank *ranks, struct 
     start(ranks, hub, err, &status);
     pthread_cond_destroy(&hub->shared.changed);
     pthread_mutex_destroy(&hub->shared.lock);
-    for (int32_t i = 0; i < hub->size && status == SIDESTEP_OK; i++) {
-        status = ranks[i].status;
-        if (status != SIDESTEP_OK && err != NULL)
+    for (int32_t i = 0; i < hub->size; i++) {
+        enum sidestep_status own = ranks[i].status;
+        bool says_more = status == SIDESTEP_EPEER && own != SIDESTEP_EPEER;
+        if (own == SIDESTEP_OK || (status != SIDESTEP_OK && !says_more))
+            continue;
+        status = own;
+        if (err != NULL)
             *err = ranks[i].err;
     }
     return status;

@@ -29,11 +29,18 @@ enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
     OWNED_ARENA arena = {0};
     struct manifest manifest;
     uint8_t sha256[HASH_SHA256_BYTES];
+    uint64_t length;
     struct sidestep_error why = {0};
     enum sidestep_status status =
-        commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &why);
+        commit_hash_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &length, sha256, &why);
 
     *identity = 0;
+    if (status == SIDESTEP_OK && named_find(dir, sha256, length, &arena, &manifest)) {
+        *identity = commit_identity(manifest.save_id);
+        return SIDESTEP_OK;
+    }
+    if (status == SIDESTEP_OK)
+        status = commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &why);
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK) {
@@ -41,14 +48,12 @@ enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
             *err = why;
         return status;
     }
-    hash_sha256(bytes.bytes, bytes.length, sha256);
-    if (named_find(dir, sha256, bytes.length, &arena, &manifest))
-        *identity = commit_identity(manifest.save_id);
-    else if (dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL) == SIDESTEP_OK &&
-             metadata.save_id != NULL)
-        *identity = commit_identity(metadata.save_id);
-    else
-        *identity = XXH3_64bits(bytes.bytes, bytes.length) | 1;
+    status = dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL);
+    if (status == SIDESTEP_ENOMEM) /* it would be another one when there is memory */
+        return FAIL_NOMEM(err, bytes.length);
+    *identity = status == SIDESTEP_OK && metadata.save_id != NULL
+                    ? commit_identity(metadata.save_id)
+                    : XXH3_64bits(bytes.bytes, bytes.length) | 1;
     return SIDESTEP_OK;
 }
 
@@ -245,14 +250,16 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
         enum sidestep_status status = try_join(commit, err);
         if (status == SIDESTEP_OK)
             return store_dir_stat(commit->dir, &commit->dir_identity, err);
+        enum sidestep_status aborted = commit_check_aborted(commit, err); /* and gone again */
         store_dir_close(TAKE(commit->dir));
+        if (aborted != SIDESTEP_OK)
+            return aborted;
         if (status != SIDESTEP_ENOTFOUND && commit->spare == NULL)
             return status;
         if (status != SIDESTEP_ENOTFOUND) { /* without ${dir} this rank could not even say no */
             store_dir_close(TAKE(commit->spare));
             continue;
         }
-        TRY(commit_check_aborted(commit, err));
         if (clock_now(commit->clock) - start > commit->timeout_ns)
             return FAIL(err, SIDESTEP_ETIMEDOUT,
                         "rank %u does not see the directory that rank 0 made for '%s': is its "

@@ -13,8 +13,9 @@
  *   4 count    C   every yes, then every shard: size, ids, footer, digest, tiling of all tensors
  *   5 publish  C   manifest, .metadata, fsync(directory), fsync(PARENT)
  *   6 commit   C   rename to NAME (swap), or exchange of .metadata (in place); fsync(PARENT);
- * unmark 7 learn    R   what became of it, from names and ids abort    C   to the trash, outcome
- * with the reason
+ *                  then the mark goes
+ *   7 learn    R   what became of it, from names and ids
+ *     abort    C   to the trash, with an outcome that says why
  *
  * Invariants; tests/torture checks each, and that removing the step that keeps it is noticed:
  *   I1  NAME/.metadata names only files that are whole, durable and of one save.
@@ -37,6 +38,8 @@
 #ifndef COMMIT_COMMIT_H
 #define COMMIT_COMMIT_H
 
+#include <stdatomic.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -55,6 +58,9 @@ struct commit;
 /* Asked right before the rename that commits: may we still?  (A series: lock and incarnation.) */
 struct commit_guard {
     enum sidestep_status (*check)(void *context, const struct commit *commit,
+                                  struct sidestep_error *err);
+    /* Asked now and then while C waits for votes: is there still something to wait for? */
+    enum sidestep_status (*holds)(void *context, const struct commit *commit,
                                   struct sidestep_error *err);
     void *context;
 };
@@ -87,6 +93,7 @@ struct commit {
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
     const struct commit_guard *guard;   /* NULL: none */
+    const atomic_bool *cancelled;       /* the program has given the save up; NULL: it cannot */
     bool no_replace;                    /* refuse if NAME holds a checkpoint */
     const struct commit_shared *shared; /* C: what may be shared; NULL: nothing */
 
@@ -103,6 +110,7 @@ struct commit {
     uint64_t previous; /* commit_identity() of NAME's .metadata at the start; 0: none */
 
     uint64_t layout_digest; /* set before commit_seal() and commit_count() */
+    uint64_t bytes;         /* C, by commit_count_votes(): of all shards, shared ones, too */
     struct store_dir *dir;  /* the saving directory, or NAME */
     struct store_stat dir_identity;
     bool shards_made;        /* this rank may have left files in ${dir} */
@@ -149,6 +157,9 @@ void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NA
 /* Make ${file} (taken, also on failure) durable under its final name. */
 enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
                                        struct store_file *file, struct sidestep_error *err);
+/* EABORTED once the program has given it up.  Before the yes of R, and until C commits. */
+enum sidestep_status commit_check_cancelled(const struct commit *commit,
+                                            struct sidestep_error *err);
 /* All shards are sealed: make their names durable, and say yes. */
 enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err);
 /* Say no, with the reason.  Best effort. */
@@ -209,6 +220,11 @@ enum sidestep_status commit_metadata_build(const struct footer *footers, const c
 /* A whole small file, into ${out}; ECORRUPT if it is longer than ${max}. */
 enum sidestep_status commit_read_file(struct store_dir *dir, const char *name, uint32_t flags,
                                       uint64_t max, struct buffer *out, struct sidestep_error *err);
+/* Its length and its SHA-256, without the memory for it. */
+enum sidestep_status commit_hash_file(struct store_dir *dir, const char *name, uint32_t flags,
+                                      uint64_t max, uint64_t *length,
+                                      uint8_t sha256[HASH_SHA256_BYTES],
+                                      struct sidestep_error *err);
 /* Create, write, sync, close.  The name is not durable yet. */
 enum sidestep_status commit_write_file(struct store_dir *dir, const char *name, const void *bytes,
                                        size_t length, struct sidestep_error *err);

@@ -81,18 +81,39 @@ static enum sidestep_status report_silent(struct commit *commit, const struct ta
     return status;
 }
 
+#define ASK_GUARD_NS UINT64_C(500000000)
+
+/* A run that was fenced has lost its votes with its saving directory: it is not to wait for them.
+ */
+static enum sidestep_status ask_guard(const struct commit *commit, uint64_t *asked_ns,
+                                      struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    uint64_t now = clock_now(commit->clock);
+
+    if (commit->guard == NULL || now - *asked_ns < ASK_GUARD_NS)
+        return SIDESTEP_OK;
+    *asked_ns = now;
+    if (commit->guard->holds(commit->guard->context, commit, &why) != SIDESTEP_EABORTED)
+        return SIDESTEP_OK; /* what cannot be told now is asked again, and before the commit */
+    if (err != NULL)
+        *err = why;
+    return SIDESTEP_EABORTED;
+}
+
 static enum sidestep_status wait_for_votes(struct commit *commit, struct sidestep_error *err)
 {
     OWNED uint8_t *voted = memory_new(commit->world_size, 1);
     struct tally tally = {.commit = commit, .voted = voted};
     struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
-    uint64_t last_progress = 0, since = clock_now(commit->clock);
+    uint64_t last_progress = 0, since = clock_now(commit->clock), asked = since;
 
     if (voted == NULL)
         return FAIL_NOMEM(err, commit->world_size);
     for (;;) {
         tally.failed_rank = -1;
         tally.progress = 0;
+        TRY(commit_check_cancelled(commit, err));
         TRY(store_dir_list(commit->dir, tally_name, &tally, err));
         if (tally.failed_rank >= 0)
             return report_failed(commit, (uint32_t)tally.failed_rank, err);
@@ -104,6 +125,7 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
         } else if (clock_now(commit->clock) - since > commit->timeout_ns) {
             return report_silent(commit, &tally, err);
         }
+        TRY(ask_guard(commit, &asked, err));
         backoff_sleep(&backoff, commit->clock);
     }
 }
@@ -276,8 +298,11 @@ enum sidestep_status commit_count_votes(struct commit *commit, struct commit_cou
     names = memory_new(manifest->file_count, sizeof(*names));
     if (names == NULL)
         return FAIL_NOMEM(err, manifest->file_count * sizeof(*names));
-    for (size_t i = 0; i < manifest->file_count; i++)
+    commit->bytes = 0;
+    for (size_t i = 0; i < manifest->file_count; i++) {
         names[i] = manifest->files[i].name;
+        commit->bytes += manifest->files[i].bytes;
+    }
     TRY(commit_metadata_build(count->footers, names, manifest->file_count, &count->metadata, err));
     memcpy(manifest->save_id, commit->save_id, sizeof(manifest->save_id));
     memcpy(manifest->run_id, commit->run_id, sizeof(manifest->run_id));

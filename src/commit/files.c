@@ -13,20 +13,42 @@
 #define MARK_MAX_BYTES 4096u
 #define MARK_START "target "
 
+static enum sidestep_status open_file(struct store_dir *dir, const char *name, uint32_t flags,
+                                      uint64_t max, struct store_file **file, uint64_t *length,
+                                      struct sidestep_error *err)
+{
+    struct store_stat stat;
+
+    TRY(store_file_open(dir, name, flags, file, err));
+    TRY(store_file_stat(*file, &stat, err));
+    if (stat.size > max)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has %llu bytes, more than the limit of %llu",
+                    name, (unsigned long long)stat.size, (unsigned long long)max);
+    *length = stat.size;
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status commit_read_file(struct store_dir *dir, const char *name, uint32_t flags,
                                       uint64_t max, struct buffer *out, struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
-    struct store_stat stat;
+    uint64_t length;
 
-    TRY(store_file_open(dir, name, flags, &file, err));
-    TRY(store_file_stat(file, &stat, err));
-    if (stat.size > max)
-        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has %llu bytes, more than the limit of %llu",
-                    name, (unsigned long long)stat.size, (unsigned long long)max);
-    uint8_t *to = buffer_extend(out, stat.size);
+    TRY(open_file(dir, name, flags, max, &file, &length, err));
+    uint8_t *to = buffer_extend(out, length);
     TRY(buffer_check(out, err));
-    return stat.size != 0 ? store_file_read_at(file, to, stat.size, 0, err) : SIDESTEP_OK;
+    return length != 0 ? store_file_read_at(file, to, length, 0, err) : SIDESTEP_OK;
+}
+
+enum sidestep_status commit_hash_file(struct store_dir *dir, const char *name, uint32_t flags,
+                                      uint64_t max, uint64_t *length,
+                                      uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err)
+{
+    OWNED_FILE *file = NULL;
+
+    TRY(open_file(dir, name, flags, max, &file, length, err));
+    struct source source = commit_file_source(file, *length);
+    return hash_sha256_source(&source, sha256, err);
 }
 
 enum sidestep_status commit_write_file(struct store_dir *dir, const char *name, const void *bytes,

@@ -365,6 +365,13 @@ static enum sidestep_status refuse_file(const uint8_t *bytes, uint64_t file_byte
     static const char advice[] = "load it with torch.load() in a torch that can, and save it "
                                  "again with torch.save()";
 
+    if (file_bytes == 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is empty");
+    if (safetensors_is_cut_off(bytes, file_bytes))
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "it is safetensors that were cut off: their header goes on behind byte %llu, "
+                    "where the file ends",
+                    (unsigned long long)file_bytes);
     if (file_bytes >= SNIFF_BYTES - 2 && memcmp(bytes + 257, "ustar", 5) == 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "it is a tar, as torch before 0.1.10 saved: %s",
                     advice);

@@ -69,15 +69,18 @@ static enum sidestep_status take_lock(struct lease *lease, const char *root,
         return report_holder(lease, root, err);
     if (status != SIDESTEP_EUNSUPPORTED) /* then the incarnation alone protects us */
         TRY(status);
+    lease->is_locked = status == SIDESTEP_OK;
     (void)gethostname(host, sizeof(host) - 1);
     snprintf(text, sizeof(text), "process %ld on %s\n", (long)getpid(), host);
-    TRY(store_file_truncate(lease->lock, 0, err));
-    return store_file_write_at(lease->lock, text, strlen(text), 0, err);
+    if (store_file_truncate(lease->lock, 0, NULL) ==
+        SIDESTEP_OK) /* for people: it is held without */
+        (void)store_file_write_at(lease->lock, text, strlen(text), 0, NULL);
+    return SIDESTEP_OK;
 }
 
 /* "run <id> incarnation <n>"; ENOTFOUND or ECORRUPT: it was lost. */
-static enum sidestep_status read_state(struct store_dir *dir, char run_id[SAVE_ID_HEX],
-                                       uint64_t *incarnation, struct sidestep_error *err)
+enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
+                                uint64_t *incarnation, struct sidestep_error *err)
 {
     OWNED_BUFFER text = {0};
     uint8_t id[SAVE_ID_BYTES];
@@ -145,7 +148,7 @@ static enum sidestep_status take(struct lease *lease, const char *root, struct s
     TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
     TRY(take_lock(lease, root, err));
-    enum sidestep_status status = read_state(lease->dir, lease->run_id, &lease->incarnation, err);
+    enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
     if (is_lost(status))
         TRY(make_root_durable(lease, root, err));
     else
@@ -163,12 +166,31 @@ enum sidestep_status lease_take(struct lease *lease, struct store *store, const 
     return status;
 }
 
+enum sidestep_status lease_take_to_delete(struct lease *lease, struct store *store,
+                                          const char *root, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+
+    *lease = (struct lease){.store = store};
+    enum sidestep_status status = take(lease, root, &why);
+    if (status == SIDESTEP_ENOSPC && lease->is_locked) {
+        (void)store_unlink(lease->dir, LEASE_STATE_NEW, NULL);
+        return SIDESTEP_OK;
+    }
+    if (status != SIDESTEP_OK) {
+        lease_release(lease);
+        if (err != NULL)
+            *err = why;
+    }
+    return status;
+}
+
 enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err)
 {
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation = 0;
 
-    enum sidestep_status status = read_state(lease->dir, run_id, &incarnation, err);
+    enum sidestep_status status = lease_read(lease->dir, run_id, &incarnation, err);
     if (status == SIDESTEP_OK && strcmp(run_id, lease->run_id) == 0 &&
         incarnation == lease->incarnation)
         return SIDESTEP_OK;
@@ -177,6 +199,19 @@ enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err
     return FAIL(err, SIDESTEP_EABORTED,
                 "incarnation %llu of this series has ended: another process has opened it",
                 (unsigned long long)lease->incarnation);
+}
+
+enum sidestep_status lease_check_root(struct lease *lease, struct store_dir *root,
+                                      struct sidestep_error *err)
+{
+    struct store_stat ours, theirs;
+
+    TRY(store_dir_stat(lease->root, &ours, err));
+    TRY(store_dir_stat(root, &theirs, err));
+    if (ours.device == theirs.device && ours.inode == theirs.inode)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EABORTED,
+                "the root was moved or replaced since this run has opened it");
 }
 
 void lease_release(struct lease *lease)

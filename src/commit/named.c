@@ -78,13 +78,14 @@ enum sidestep_status named_read(struct store_dir *dir, const char *name, struct 
 {
     OWNED_BUFFER bytes = {0};
     uint8_t sha256[HASH_SHA256_BYTES];
+    uint64_t length;
     struct manifest manifest;
 
     *out = (struct named){0};
-    TRY(commit_read_file(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
-    hash_sha256(bytes.bytes, bytes.length, sha256);
-    if (named_find(dir, sha256, bytes.length, &out->arena, &manifest))
+    TRY(commit_hash_file(dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL));
+    if (named_find(dir, sha256, length, &out->arena, &manifest))
         return add_listed(out, &manifest);
+    TRY(commit_read_file(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
     TRY(dcp_metadata_read(bytes.bytes, bytes.length, &out->metadata, NULL));
     return add_stored(out);
 }

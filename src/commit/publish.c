@@ -71,6 +71,7 @@ static enum sidestep_status guard(struct commit *commit, struct sidestep_error *
 {
     const struct commit_guard *guard = commit->guard;
 
+    TRY(commit_check_cancelled(commit, err));
     return guard != NULL ? guard->check(guard->context, commit, err) : SIDESTEP_OK;
 }
 

@@ -76,14 +76,18 @@ static bool is_not_as_made(const struct reader *r)
     return manifests != 0;
 }
 
-/* Is the .metadata at hand, of ${bytes} bytes, one that a manifest lists?  Then whose is known; and
- * if that manifest lists files, what is in them. */
-static enum sidestep_status find_listed(struct reader *r, uint64_t bytes,
+/* Is .metadata one that a manifest lists?  Then whose is known; and if that manifest lists files,
+ * what is in them. */
+static enum sidestep_status find_listed(struct reader *r, uint32_t flags,
                                         struct sidestep_error *err)
 {
     OWNED_ARENA arena = {0};
     struct manifest manifest;
+    uint64_t bytes;
 
+    TRY(commit_hash_file(r->dir, NAMES_METADATA, flags & STORE_UNCACHED, DCP_METADATA_MAX_BYTES,
+                         &bytes, r->manifest_sha256, err));
+    r->manifest.metadata_bytes = r->record_bytes = bytes;
     r->is_listed = named_find(r->dir, r->manifest_sha256, bytes, &arena, &manifest) &&
                    manifest.file_count != 0;
     if (!r->is_listed)
@@ -93,27 +97,33 @@ static enum sidestep_status find_listed(struct reader *r, uint64_t bytes,
     return r->metadata.save_id != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, SAVE_ID_HEX);
 }
 
+static enum sidestep_status parse_metadata(struct reader *r, uint32_t flags,
+                                           struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+
+    TRY(commit_read_file(r->dir, NAMES_METADATA, flags & STORE_UNCACHED, DCP_METADATA_MAX_BYTES,
+                         &bytes, err));
+    hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
+    r->manifest.metadata_bytes = r->record_bytes = bytes.length;
+    enum sidestep_status status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
+    /* What we made, we can read: else a flipped bit would pass for a newer format. */
+    if (status == SIDESTEP_EUNSUPPORTED && is_not_as_made(r))
+        status = FAIL(err, SIDESTEP_ECORRUPT, "it is not the one that the manifest lists");
+    return status;
+}
+
 static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
                                           struct sidestep_error *err)
 {
-    OWNED_BUFFER bytes = {0};
-    enum sidestep_status status = commit_read_file(r->dir, NAMES_METADATA, flags & STORE_UNCACHED,
-                                                   DCP_METADATA_MAX_BYTES, &bytes, err);
+    enum sidestep_status status = SIDESTEP_OK;
 
+    if ((flags & (READER_PARSED | READER_TOLERANT)) == 0)
+        status = find_listed(r, flags, err);
+    if (status == SIDESTEP_OK && !r->is_listed)
+        status = parse_metadata(r, flags, err);
     if (status == SIDESTEP_ENOTFOUND)
         return read_rank_local(r, err);
-    if (status == SIDESTEP_OK) {
-        hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
-        r->manifest.metadata_bytes = bytes.length;
-        r->record_bytes = bytes.length;
-        if ((flags & (READER_PARSED | READER_TOLERANT)) == 0)
-            status = find_listed(r, bytes.length, err);
-        if (status == SIDESTEP_OK && !r->is_listed)
-            status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
-        /* What we made, we can read: else a flipped bit would pass for a newer format. */
-        if (status == SIDESTEP_EUNSUPPORTED && is_not_as_made(r))
-            status = FAIL(err, SIDESTEP_ECORRUPT, "it is not the one that the manifest lists");
-    }
     if (status != SIDESTEP_OK)
         error_wrap(err, NAMES_METADATA);
     return status;
@@ -215,7 +225,7 @@ static enum sidestep_status check_footer(struct reader *r, struct reader_file *f
         return FAIL(err, SIDESTEP_ECORRUPT, "it is not the file that the manifest lists");
     file->ours = true;
     file->problem = NULL;
-    file->footer_offset = file->source.length - footer_encoded_bytes(&file->footer);
+    file->footer_offset = file->footer.begin;
     return SIDESTEP_OK;
 }
 
@@ -240,34 +250,47 @@ static enum sidestep_status check_stock_file(struct reader_file *file, struct si
     return status;
 }
 
+/* Is ${now} what was opened?  What carries our hashes is known by them; and its names may come and
+ * go, as checkpoints of a series share it, which changes the time of its attributes. */
+static enum sidestep_status check_same(const struct reader_file *file, const struct store_stat *now,
+                                       struct sidestep_error *err)
+{
+    const struct store_stat *then = &file->stat;
+
+    if (now->inode != then->inode || now->device != then->device)
+        return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' was replaced while it was being read",
+                    file->name);
+    if (now->size != then->size || now->modified_ns != then->modified_ns ||
+        (!file->ours && now->changed_ns != then->changed_ns))
+        return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' was changed while it was being read",
+                    file->name);
+    return SIDESTEP_OK;
+}
+
 /* A file that is not held open: the one that was checked, or an error. */
 static enum sidestep_status reopen(const struct reader_file *file, struct store_file **out,
                                    struct sidestep_error *err)
 {
-    struct store_stat stat;
+    struct store_stat now;
 
     TRY(store_file_open(file->dir, file->name, 0, out, err));
-    TRY(store_file_stat(*out, &stat, err));
-    if (stat.inode != file->stat.inode || stat.device != file->stat.device ||
-        stat.size != file->stat.size)
-        return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' was replaced while it was being read",
-                    file->name);
-    return SIDESTEP_OK;
+    TRY(store_file_stat(*out, &now, err));
+    return check_same(file, &now, err);
 }
 
 enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err)
 {
     for (size_t i = 0; i < r->file_count; i++) {
         const struct reader_file *file = &r->files[i];
-        struct store_stat now;
         OWNED_FILE *opened = NULL;
+        struct store_stat now;
 
-        if (file->file == NULL)
+        if (file->file == NULL) {
             TRY(reopen(file, &opened, err));
-        TRY(store_file_stat(opened != NULL ? opened : file->file, &now, err));
-        if (now.size != file->stat.size || now.modified != file->stat.modified)
-            return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' was changed while it was being read",
-                        file->name);
+        } else {
+            TRY(store_file_stat(file->file, &now, err));
+            TRY(check_same(file, &now, err));
+        }
     }
     return SIDESTEP_OK;
 }

@@ -54,6 +54,7 @@ struct reader {
     struct table file_names;
     struct foreign *foreign;       /* NULL: a checkpoint */
     struct store_queue_kind queue; /* for who reads much; its depth may be set */
+    bool takes_data;               /* as it is: what is read is not compared with its hashes */
     uint64_t bytes;                /* of data files */
     uint64_t record_bytes;         /* of .metadata and manifest */
 };
@@ -85,7 +86,8 @@ void reader_close(struct reader **reader);
 enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
                                       struct store_dir *dir, uint32_t flags,
                                       struct sidestep_error *err);
-/* Are the files, as far as their attributes tell, those that were opened?  ECORRUPT: one is not. */
+/* Are the files, as far as their attributes tell, those that were opened?  ECORRUPT: one is not.
+ * Asked last, by who has read what no hash covers. */
 enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err);
 
 /* One stored item, ready to be read. */
@@ -111,10 +113,12 @@ struct reader_item {
 };
 /* The item at this offset of a file of ours, or NULL. */
 const struct footer_item *reader_find_item(const struct reader_file *file, uint64_t offset);
-/* A chunk of a tensor, or (entry->is_object) an object. */
+/* A chunk of a tensor, or (entry->is_object) an object.  ${before}: NULL, or one that was found:
+ * what lies behind it is found without a search. */
 enum sidestep_status reader_item(struct reader *reader, const struct metadata_entry *entry,
                                  const struct metadata_storage *storage, const struct box *box,
-                                 struct reader_item *out, struct sidestep_error *err);
+                                 const struct reader_item *before, struct reader_item *out,
+                                 struct sidestep_error *err);
 /* What the archive of a stock tensor without transform says; it is read again. */
 enum sidestep_status reader_item_tensor(const struct reader_item *item,
                                         const struct metadata_entry *entry, const struct box *box,

@@ -112,18 +112,42 @@ const struct footer_item *reader_find_item(const struct reader_file *file, uint6
     return NULL;
 }
 
+static struct reader_file *find_file(struct reader *reader, const char *name,
+                                     const struct reader_item *before)
+{
+    if (name == NULL)
+        return NULL;
+    if (before != NULL && before->file->name == name)
+        return before->file;
+    size_t i = table_find(&reader->file_names, name);
+    return i != SIZE_MAX ? &reader->files[i] : NULL;
+}
+
+static const struct footer_item *find_footer(const struct reader_item *item,
+                                             const struct reader_item *before)
+{
+    const struct footer *footer = &item->file->footer;
+
+    if (before != NULL && before->footer != NULL && before->file == item->file) {
+        const struct footer_item *next = before->footer + 1;
+        if (next < footer->items + footer->count && next->offset == item->offset)
+            return next;
+    }
+    return reader_find_item(item->file, item->offset);
+}
+
 enum sidestep_status reader_item(struct reader *reader, const struct metadata_entry *entry,
                                  const struct metadata_storage *storage, const struct box *box,
-                                 struct reader_item *out, struct sidestep_error *err)
+                                 const struct reader_item *before, struct reader_item *out,
+                                 struct sidestep_error *err)
 {
     uint64_t end;
     enum sidestep_status status = SIDESTEP_OK;
 
     *out = (struct reader_item){.offset = storage->offset, .bytes = storage->length};
-    size_t i = storage->file != NULL ? table_find(&reader->file_names, storage->file) : SIZE_MAX;
-    if (i == SIZE_MAX)
+    out->file = find_file(reader, storage->file, before);
+    if (out->file == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has no storage entry", entry->name);
-    out->file = &reader->files[i];
     out->transform = storage->transform;
     out->raw_limit = entry->is_object ? READER_MAX_OBJECT_BYTES
                                       : box_volume(box) * sidestep_dtype_size(entry->dtype) +
@@ -133,7 +157,7 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
             FAIL(err, SIDESTEP_ECORRUPT, "it ends at byte %llu, after the end of the file (%llu)",
                  (unsigned long long)end, (unsigned long long)out->file->source.length);
     else if (out->file->ours)
-        out->footer = reader_find_item(out->file, out->offset);
+        out->footer = find_footer(out, before);
     if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED, "dtype %s", entry->dtype_name);
     if (status == SIDESTEP_OK && reader->foreign != NULL)

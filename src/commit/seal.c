@@ -131,6 +131,13 @@ static struct store_dir *outcome_dir(const struct commit *commit)
     return commit->in_place ? commit->dir : commit->parent;
 }
 
+enum sidestep_status commit_check_cancelled(const struct commit *commit, struct sidestep_error *err)
+{
+    if (commit->cancelled == NULL || !atomic_load(commit->cancelled))
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EABORTED, "the program gave it up");
+}
+
 enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err)
 {
     struct sidestep_error why = {0};

@@ -175,7 +175,7 @@ static enum sidestep_status fetch_one(struct sidestep_checkpoint *c,
 
     if (c->workers == NULL)
         TRY(workers_new(thread_count() - 1, "sidestep-read", &c->workers, err));
-    TRY(load_plan_build(&c->reader->metadata, state, &plan, err));
+    TRY(load_plan_build(&c->reader->metadata, state, false, &plan, err));
     if (plan.mismatched_count != 0)
         return FAIL(err, SIDESTEP_EMISMATCH, "%s", plan.mismatched[0]);
     return fetch_run(c->reader, &plan, c->workers, false, NULL, &bytes_read, err);

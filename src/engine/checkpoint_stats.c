@@ -82,7 +82,7 @@ static enum sidestep_status do_stretch(struct work *w, uint64_t i, uint8_t *buff
     TRY(tensor_bytes_read(w->bytes, w->entries[tensor], &box, begin, bytes, buffer, err));
     summary_add(&summary, entry->dtype, buffer, bytes / sidestep_dtype_size(entry->dtype));
     if (w->options->cancel != NULL && *w->options->cancel)
-        return FAIL(err, SIDESTEP_ECANCELLED, "as asked");
+        return FAIL(err, SIDESTEP_ECANCELLED, "cancelled, as asked");
     pthread_mutex_lock(&w->shared.lock);
     summary_merge(&w->shared.summaries[tensor], &summary);
     w->shared.done_bytes += bytes;

@@ -23,7 +23,8 @@
 #include "model/shown.h"
 
 #define MIN_THREADS 4u /* reads and writes in flight, also where there are fewer cores */
-#define MAX_THREADS 6u /* memory for them stays within what the header promises */
+#define MAX_THREADS 6u
+#define FILE_THREADS 10u /* into files: so many fit into the memory that the header promises */
 #define LIMIT_THREADS 64u
 #define LIMIT_RANKS 64u
 #define LISTED_OVERFLOWS 1000u
@@ -163,6 +164,8 @@ static enum sidestep_status convert_with(struct convert *c, struct sidestep_erro
     TRY(reader_open(store_posix(), c->source, flags, &c->reader, err));
     TRY(choose_format(c, err));
     TRY(convert_select(c, err));
+    unsigned most = c->to == SIDESTEP_FORMAT_DCP ? convert_dcp_threads(c) : FILE_THREADS;
+    c->threads = (unsigned)min_u64(c->threads, most);
     TRY(open_bytes(c, err));
     return c->to == SIDESTEP_FORMAT_DCP ? convert_to_dcp(c, err) : to_files(c, err);
 }

@@ -53,10 +53,12 @@ struct convert {
     size_t file_count, file_room;
     const char **left_out;
     size_t left_out_count;
-    const char *aside; /* the file's name */
+    const char *aside;  /* the file's name */
+    atomic_bool failed; /* a rank that saves: then shared.err says why */
     struct {
         pthread_mutex_t lock;
         uint64_t done_bytes;
+        struct sidestep_error err;
     } shared;
 };
 
@@ -154,5 +156,7 @@ enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
 /* What ${compress} of the options means for a save; false: nothing. */
 bool convert_compress(const char *name, struct sidestep_save_options *how);
 enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err);
+/* So many threads fit into its memory. */
+unsigned convert_dcp_threads(const struct convert *c);
 
 #endif

@@ -2,7 +2,11 @@
 /*
  * convert_dcp.c -- to a checkpoint of ours: a save like any other, of a state whose tensors are
  * read while they are saved, through a small pool.
+ *
+ * Ranks save one after the other (save_turn.c), each with all threads: so what a conversion takes
+ * does not grow with their number.
  */
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,24 +15,44 @@
 #include "codec/codec.h"
 #include "comm/local.h"
 #include "engine/convert.h"
+#include "engine/engine.h"
 #include "model/state_dict.h"
 
-#define POOL_BYTES ((uint64_t)64 << 20) /* of all ranks, unless they need more */
-#define MIN_POOL_BYTES ((uint64_t)16 << 20)
-#define IO_DEPTH 8u /* of all ranks together */
+#define HIGH_LEVEL 10u /* of zstd: from here on it takes more memory */
 
-static enum sidestep_status read_tensor(void *context, size_t tensor, const struct box *box,
-                                        uint64_t begin, uint64_t bytes, uint8_t *to,
-                                        struct sidestep_error *err)
+static enum sidestep_status read_stretch(struct convert *c, size_t tensor, const struct box *box,
+                                         uint64_t begin, uint64_t bytes, uint8_t *to,
+                                         struct sidestep_error *err)
 {
-    struct convert *c = context;
-
     bool is_last = false;
 
     TRY(convert_read(c, tensor, box, begin, bytes, to, err));
     TRY(convert_progress(c, bytes, &is_last, err));
     /* Whatever is wrong with what was read must be known before the save commits. */
     return is_last ? tensor_bytes_finish(c->bytes, err) : SIDESTEP_OK;
+}
+
+/* Where one rank has failed, those whose turn has not come need not begin: they say the same. */
+static enum sidestep_status read_tensor(void *context, size_t tensor, const struct box *box,
+                                        uint64_t begin, uint64_t bytes, uint8_t *to,
+                                        struct sidestep_error *err)
+{
+    struct convert *c = context;
+    struct sidestep_error why = {0};
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (!atomic_load(&c->failed))
+        status = read_stretch(c, tensor, box, begin, bytes, to, &why);
+    pthread_mutex_lock(&c->shared.lock);
+    if (status != SIDESTEP_OK && !atomic_exchange(&c->failed, true))
+        c->shared.err = why;
+    if (atomic_load(&c->failed)) {
+        status = (enum sidestep_status)c->shared.err.status;
+        if (err != NULL)
+            *err = c->shared.err;
+    }
+    pthread_mutex_unlock(&c->shared.lock);
+    return status;
 }
 
 static enum sidestep_status add_object(struct convert *c, const struct convert_object *o,
@@ -87,6 +111,7 @@ static enum sidestep_status fill_state(struct convert *c, const struct state_rea
 struct saving {
     struct convert *c;
     const struct sidestep_state_dict *state;
+    sem_t turn;
 };
 
 /* "zstd:LEVEL". */
@@ -127,28 +152,50 @@ bool convert_compress(const char *name, struct sidestep_save_options *how)
     return zstd_level(name, how);
 }
 
+/* What fits into the memory that the header promises.  Beside the pool, a thread has what it reads
+ * with, a window that it has encoded, and its encoder. */
+static struct room {
+    uint64_t pool_bytes;
+    unsigned threads;
+} room_for(const char *compress)
+{
+    struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
+
+    if (compress != NULL)
+        (void)convert_compress(compress, &how); /* convert.c has asked the same */
+    if (how.compress == SIDESTEP_COMPRESS_NONE)
+        return (struct room){.pool_bytes = (uint64_t)64 << 20, .threads = 16};
+    if (how.compress_level == 0)
+        return (struct room){.pool_bytes = (uint64_t)64 << 20, .threads = 8};
+    return (struct room){.pool_bytes = (uint64_t)32 << 20,
+                         .threads = how.compress_level < HIGH_LEVEL ? 4 : 3};
+}
+
+unsigned convert_dcp_threads(const struct convert *c)
+{
+    return room_for(c->options.compress).threads;
+}
+
 /* On each rank. */
 static enum sidestep_status save(const struct sidestep_comm *comm, void *context,
                                  struct sidestep_error *err)
 {
-    const struct saving *s = context;
+    struct saving *s = context;
     const struct convert *c = s->c;
     struct sidestep_engine *engine = NULL;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
-    unsigned ranks = comm != NULL ? (unsigned)comm->size : 1;
 
     options.comm = comm;
-    options.threads = (uint32_t)max_u64(1, c->threads / ranks);
-    options.pool_bytes = max_u64(POOL_BYTES / ranks, MIN_POOL_BYTES);
-    if (ranks > 1) /* each request has a block of memory where items are encoded */
-        options.io_depth = (uint32_t)max_u64(1, IO_DEPTH / ranks);
+    options.threads = c->threads;
+    options.pool_bytes = room_for(c->options.compress).pool_bytes;
     how.flags = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0 ? 0 : SIDESTEP_SAVE_NO_REPLACE;
     if (c->options.compress != NULL)
         (void)convert_compress(c->options.compress, &how); /* convert.c has asked the same */
     how.has_step = c->reader->has_manifest && c->reader->manifest.step >= 0;
     how.step = how.has_step != 0 ? (uint64_t)c->reader->manifest.step : 0;
     TRY(sidestep_engine_open(&engine, &options, err));
+    engine->turn = &s->turn;
     enum sidestep_status status = sidestep_save(engine, c->destination, s->state, &how, NULL, err);
     enum sidestep_status closed =
         sidestep_engine_close(&engine, status == SIDESTEP_OK ? err : NULL);
@@ -160,9 +207,12 @@ static enum sidestep_status save_all(struct convert *c, const struct sidestep_st
 {
     struct saving saving = {.c = c, .state = state};
 
-    if (c->options.ranks <= 1)
-        return save(NULL, &saving, err);
-    return local_run((int32_t)c->options.ranks, save, &saving, err);
+    sem_init(&saving.turn, 0, 1);
+    enum sidestep_status status = c->options.ranks <= 1
+                                      ? save(NULL, &saving, err)
+                                      : local_run((int32_t)c->options.ranks, save, &saving, err);
+    sem_destroy(&saving.turn);
+    return status;
 }
 
 enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err)

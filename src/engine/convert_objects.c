@@ -15,7 +15,7 @@ enum sidestep_status convert_object_bytes(struct convert *c, const struct conver
 {
     struct reader_item item;
     enum sidestep_status status =
-        reader_item(c->reader, o->from, &o->from->storage, NULL, &item, err);
+        reader_item(c->reader, o->from, &o->from->storage, NULL, NULL, &item, err);
 
     if (status == SIDESTEP_OK)
         status = reader_item_bytes(&item, bytes, length, err);

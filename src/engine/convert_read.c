@@ -70,7 +70,7 @@ enum sidestep_status convert_progress(struct convert *c, uint64_t bytes, bool *i
                                       struct sidestep_error *err)
 {
     if (c->options.cancel != NULL && *c->options.cancel)
-        return FAIL(err, SIDESTEP_ECANCELLED, "as asked");
+        return FAIL(err, SIDESTEP_ECANCELLED, "cancelled, as asked");
     pthread_mutex_lock(&c->shared.lock);
     c->shared.done_bytes += bytes;
     *is_last = bytes != 0 && c->shared.done_bytes == c->total_bytes;

@@ -36,7 +36,6 @@ struct selecting {
     struct convert *c;
     struct convert_renames *renames;
     const char *model; /* the dict that is the model; NULL: none, or all is wanted */
-    bool by_name;      /* the source has names alone, but they are nested by dots */
     struct sidestep_error *err;
 };
 

@@ -100,7 +100,7 @@ static enum sidestep_status read_object(struct reader *reader, const struct meta
 {
     struct reader_item item;
 
-    TRY(reader_item(reader, entry, &entry->storage, NULL, &item, err));
+    TRY(reader_item(reader, entry, &entry->storage, NULL, NULL, &item, err));
     enum sidestep_status status = reader_item_bytes(&item, bytes, length, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "'%s' in checkpoint '%s'", entry->name, reader->path);

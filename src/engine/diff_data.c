@@ -135,7 +135,7 @@ static enum sidestep_status fetch_side(struct batch *batch, int side, struct sid
                                          .data = batch->buffers[side] + part->place};
         TRY(sidestep_state_dict_add_tensor(state, &tensor, err));
     }
-    TRY(load_plan_build(&reader->metadata, state, &plan, err));
+    TRY(load_plan_build(&reader->metadata, state, false, &plan, err));
     enum sidestep_status status =
         fetch_run(reader, &plan, diff->workers, true, NULL, &bytes_read, err);
     if (status != SIDESTEP_OK)

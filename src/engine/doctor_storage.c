@@ -93,7 +93,10 @@ static void look_at_direct_io(struct doctor *doctor, struct store_file *file)
 
     if (alignment != 0 && alignment <= MAX_ALIGNMENT) {
         if (store_file_write_at(file, page, alignment, 0, &why) != SIDESTEP_OK) {
-            doctor_add(doctor, "direct_io", SIDESTEP_ALLOWED_NO, NULL, "%s", why.message);
+            doctor_add(doctor, "direct_io", SIDESTEP_ALLOWED_NO,
+                       why.status == SIDESTEP_ENOSPC ? "Make room: a page could not be written."
+                                                     : fix,
+                       "%s", why.message);
             return;
         }
         alignment = store_file_alignment(file);

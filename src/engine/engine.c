@@ -66,17 +66,18 @@ static void engine_shut(struct sidestep_engine *engine)
 {
     while (engine->series != NULL)
         engine->series = series_shut(engine->series);
-    if (engine->last != NULL)
-        save_release(engine->last);
+    save_queue_release(engine);
     hold_close(&engine->hold);
     workers_free(&engine->stagers);
     workers_free(&engine->writers);
-    image_release(&engine->image);
     commit_shared_release(&engine->keep.shared);
     save_plan_release(&engine->plan);
     offload_close(&engine->offload);
     devices_close(&engine->devices); /* before the pool, which may be pinned */
-    pool_release(&engine->pool);
+    for (size_t i = 0; i < SAVE_QUEUE_MAX; i++) {
+        image_release(&engine->queue.slots[i].image);
+        pool_release(&engine->queue.slots[i].pool);
+    }
     press_room_release(&engine->press_room);
     events_close(&engine->events);
     engine_release(engine);
@@ -188,6 +189,7 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
                                        .pid = getpid(),
                                        .store = store_posix(),
                                        .clock = clock_system(),
+                                       .keep = {.worth = KEEP_WORTH_BYTES},
                                        .events = {.fd = -1}};
     offload_init(&engine->offload, &engine->devices);
     enum sidestep_status status = comm_init(&engine->comm, host, err);
@@ -214,8 +216,7 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
     TRY(engine_check(engine, err));
     if (state == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "state is NULL");
-    if (engine->last != NULL)
-        save_join(engine->last); /* it uses the pool */
+    save_queue_join_all(engine); /* they use pools */
     (void)devices_look(&engine->devices);
     for (size_t i = 0; i < state->count; i++) {
         const struct state_entry *entry = &state->entries[i];
@@ -233,7 +234,8 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
     if (engine->pool_cap != 0)
         bytes = min_u64(bytes, engine->pool_cap);
     hold_open(&engine->hold);
-    return engine_reserve_pool(engine, bytes, engine->stagers, pin, err);
+    return engine_reserve_pool(engine, &engine->queue.slots[0].pool, bytes, engine->stagers, pin,
+                               err);
 }
 
 void sidestep_engine_pause(struct sidestep_engine *engine)

@@ -4,6 +4,7 @@
 #define ENGINE_ENGINE_H
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -19,6 +20,7 @@
 #include "engine/pace.h"
 #include "engine/pipeline.h"
 #include "engine/press.h"
+#include "engine/save_queue.h"
 #include "plan/save_plan.h"
 #include "snapshot/devices.h"
 #include "snapshot/image.h"
@@ -48,6 +50,7 @@ struct sidestep_engine {
     uint32_t flags;
     struct store_queue_kind io;
     struct neighbour neighbour;
+    sem_t *turn;       /* NULL, or: see save_turn.c; set before the first save */
     uint64_t pool_cap; /* 0: as large as needed */
     uint64_t timeout_ms;
     struct workers *stagers;
@@ -57,7 +60,7 @@ struct sidestep_engine {
 
     /* Touched only by the thread that calls collective functions, and, while a save is being
      * written, read by its runner. */
-    struct pool pool;
+    struct save_queue queue;      /* of saves that are under way */
     struct press_room press_room; /* of saves that encode */
     struct hold hold;
     struct pace pace;
@@ -66,10 +69,9 @@ struct sidestep_engine {
     struct offload offload;
     uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */
     struct save_plan plan;
-    struct image image;
-    struct keep keep; /* of incremental saves */
+    uint64_t plan_number; /* counts them */
+    struct keep keep;     /* of incremental saves */
     uint64_t save_counter;
-    struct sidestep_save *last;     /* the engine's reference to the latest save, or NULL */
     struct sidestep_series *series; /* a list of those that are open */
 };
 
@@ -83,6 +85,8 @@ struct save_series {
 
 struct sidestep_save {
     struct sidestep_engine *engine;
+    struct save_slot *slot;       /* pool and image; others' once it has ended */
+    struct sidestep_save *before; /* our reference, until its runner has ended; or NULL */
     struct commit commit;
     struct pipeline pipeline;
     struct press *press;   /* NULL: items are written as they are */
@@ -90,10 +94,14 @@ struct sidestep_save {
     struct sidestep_save_options options;
     bool incremental;
     pthread_t runner;
-    bool has_runner;    /* to be joined */
-    bool counted;       /* C: the commit code is done with */
-    bool doubted;       /* promises are looked at before it is STAGED: SIDESTEP_FENCE_DEBUG */
-    uint64_t staged_ns; /* when it was STAGED, by the engine's clock */
+    bool has_runner; /* to be joined */
+    bool counted;    /* C: the commit code is done with */
+    bool has_taught; /* its pace was learnt, or there is none */
+    bool has_turn;
+    atomic_bool cancelled;
+    bool doubted;        /* promises are looked at before it is STAGED: SIDESTEP_FENCE_DEBUG */
+    uint64_t body_bytes; /* of the image */
+    uint64_t staged_ns;  /* when it was STAGED, by the engine's clock */
 
     struct {
         pthread_mutex_t lock;
@@ -136,6 +144,8 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
 /* Wait for it, spread C's verdict, release.  Collective. */
 enum sidestep_status save_finish_all(struct sidestep_save **save, struct sidestep_save_info *info,
                                      struct sidestep_error *err);
+/* By which codec this rank's items are encoded, as its options say: ->press, NULL if by none. */
+enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidestep_error *err);
 /* Plan together, because some rank's layout has changed.  Collective. */
 enum sidestep_status save_plan_all(struct sidestep_engine *engine,
                                    const struct sidestep_state_dict *state,
@@ -143,11 +153,13 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
 
 /* ---- save_offload.c: saves of tensors on devices ---- */
 
-/* The pool, of at least ${bytes}, whose pages ${workers} touch, see pool_reserve(); ${pin}: tensors
+/* ${pool}, of at least ${bytes}, whose pages ${workers} touch, see pool_reserve(); ${pin}: tensors
  * on devices go through it. */
-enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, uint64_t bytes,
-                                         struct workers *workers, bool pin,
+enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, struct pool *pool,
+                                         uint64_t bytes, struct workers *workers, bool pin,
                                          struct sidestep_error *err);
+/* Is any tensor of ${state} in the memory of a device? */
+bool engine_is_away(struct sidestep_engine *engine, const struct sidestep_state_dict *state);
 /* Begin to copy what is on devices.  True: the rest is done in the background, and the call may
  * return; else (also if it failed) pipeline_stage() brings them too. */
 bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns);
@@ -155,6 +167,13 @@ bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns);
 /* All is staged and written: was what had to wait for a fence left alone?  No-op unless ->doubted.
  */
 enum sidestep_status save_check_promised(struct sidestep_save *save, struct sidestep_error *err);
+
+/* ---- save_turn.c: engines of one process that share memory ---- */
+
+/* Before this save stages anything, and when it is written, or has failed and nobody stages any
+ * more: gives back the memory that the engine has for saves.  No-ops where engine->turn is NULL. */
+void save_take_turn(struct sidestep_save *save);
+void save_give_turn(struct sidestep_save *save);
 
 /* ---- save_handle.c: the life of a save as others see it ---- */
 
@@ -177,11 +196,13 @@ void save_join(struct sidestep_save *save);
 void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict);
 /* The error of a save that has failed and that nobody was told of, once; OK otherwise. */
 enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sidestep_error *err);
-/* At the end, on all ranks: C tells what became of its last save, and forgets its outcome file. */
+/* At the end, on all ranks: C tells what became of its last saves, and forgets outcome files. */
 enum sidestep_status save_settle_all(struct sidestep_engine *engine, struct sidestep_error *err);
 
 /* ---- save_runner.c: what happens in the background ---- */
 
 void *save_runner_main(void *save);
+/* It has ended: what it shows of how fast the disk is.  Once. */
+void save_learn_pace(struct sidestep_save *save);
 
 #endif

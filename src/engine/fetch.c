@@ -50,12 +50,14 @@ struct fetch {
     struct devices *devices;
     struct arena arena;
     struct reader_item *items; /* per chunk of the plan */
-    struct coded_item *coded;  /* likewise */
+    struct coded_item *coded;  /* likewise; NULL: none is compressed */
     struct coded_benches benches;
     struct job *jobs;
     size_t job_count, job_room;
     struct piece *pieces;
     size_t piece_count, piece_room;
+    uint8_t *needed; /* blocks of the chunk at hand */
+    size_t needed_room;
     _Atomic uint64_t bytes_read;
     _Atomic bool failed;
     struct {
@@ -144,15 +146,22 @@ static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece
     return add_job(f, &job, err);
 }
 
-/* Which blocks of a chunk do its targets need? */
-static uint8_t *needed_blocks(const struct load_plan_chunk *chunk, uint64_t blocks)
+/* Which blocks of a chunk do its targets need?  To f->needed. */
+static enum sidestep_status find_needed(struct fetch *f, const struct load_plan_chunk *chunk,
+                                        uint64_t blocks, struct sidestep_error *err)
 {
-    uint8_t *needed = memory_new(blocks, 1);
-
-    for (size_t t = 0; needed != NULL && t < chunk->target_count; t++)
+    if (blocks > f->needed_room) {
+        uint8_t *needed = memory_resize(f->needed, 2 * blocks, 1);
+        if (needed == NULL)
+            return FAIL_NOMEM(err, 2 * blocks);
+        f->needed = needed;
+        f->needed_room = 2 * blocks;
+    }
+    memset(f->needed, 0, blocks);
+    for (size_t t = 0; t < chunk->target_count; t++)
         box_mark_blocks(&chunk->box, &chunk->targets[t]->box,
-                        sidestep_dtype_size(chunk->entry->dtype), HASH_BLOCK_BYTES, needed);
-    return needed;
+                        sidestep_dtype_size(chunk->entry->dtype), HASH_BLOCK_BYTES, f->needed);
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sidestep_error *err)
@@ -160,13 +169,11 @@ static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sideste
     const struct reader_item *item = &f->items[c];
     uint64_t blocks = hash_block_count(item->data_bytes),
              most = FETCH_READ_BYTES / HASH_BLOCK_BYTES;
-    OWNED uint8_t *needed = needed_blocks(&f->plan->chunks[c], blocks);
 
-    if (needed == NULL)
-        return FAIL_NOMEM(err, blocks);
+    TRY(find_needed(f, &f->plan->chunks[c], blocks, err));
     for (uint64_t b = 0; b < blocks;) {
         uint64_t end = b;
-        while (end < blocks && needed[end] && end - b < most)
+        while (end < blocks && f->needed[end] && end - b < most)
             end++;
         if (end == b) {
             b++;
@@ -211,16 +218,18 @@ static enum sidestep_status add_chunks(struct fetch *f, size_t c, bool *added,
 {
     const struct reader_item *item = &f->items[c];
     uint64_t count = codec_chunk_count(item->footer->raw_bytes);
-    OWNED uint8_t *needed = needed_blocks(&f->plan->chunks[c], count);
 
-    if (needed == NULL)
-        return FAIL_NOMEM(err, count);
-    bool all = memchr(needed, 0, count) == NULL;
+    TRY(find_needed(f, &f->plan->chunks[c], count, err));
+    if (f->coded == NULL)
+        f->coded = arena_new(&f->arena, f->plan->count, sizeof(*f->coded));
+    if (f->coded == NULL)
+        return FAIL_NOMEM(err, f->plan->count * sizeof(*f->coded));
+    bool all = memchr(f->needed, 0, count) == NULL;
     TRY(coded_item_open(item, all, &f->coded[c], err));
     *added = f->coded[c].chunks != NULL;
     for (uint64_t b = 0; *added && b < count;) {
         uint64_t end = b;
-        while (end < count && needed[end])
+        while (end < count && f->needed[end])
             end++;
         TRY(add_run(f, c, b, end, err));
         b = end + (end == b);
@@ -244,7 +253,8 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
         const struct load_plan_chunk *chunk = &f->plan->chunks[c];
         struct reader_item *item = &f->items[c];
 
-        TRY(reader_item(f->reader, chunk->entry, chunk->storage, &chunk->box, item, err));
+        TRY(reader_item(f->reader, chunk->entry, chunk->storage, &chunk->box,
+                        c != 0 ? item - 1 : NULL, item, err));
         bool added = has_blocks(f, c);
         if (added)
             TRY(add_blocks(f, c, err));
@@ -265,7 +275,7 @@ static enum sidestep_status place_piece(struct fetch *f, const struct piece *pie
     const struct reader_item *item = &f->items[piece->chunk];
     uint64_t length = piece->end - piece->begin;
 
-    if (item->blocks != NULL)
+    if (item->blocks != NULL && !f->reader->takes_data)
         TRY(reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes, length, err));
     uint8_t *plain = plain_target(chunk, piece);
     if (plain != NULL) {
@@ -376,9 +386,8 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
                                        struct sidestep_error *err)
 {
     f->items = arena_new(&f->arena, f->plan->count, sizeof(*f->items));
-    f->coded = arena_new(&f->arena, f->plan->count, sizeof(*f->coded));
-    if (f->items == NULL || f->coded == NULL)
-        return FAIL_NOMEM(err, f->plan->count * (sizeof(*f->items) + sizeof(*f->coded)));
+    if (f->items == NULL)
+        return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
     TRY(make_jobs(f, err));
     const struct read_many many = {.kind = &f->reader->queue,
                                    .direct = f->direct,
@@ -413,5 +422,6 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
     arena_release(&f.arena);
     free(f.jobs);
     free(f.pieces);
+    free(f.needed);
     return status;
 }

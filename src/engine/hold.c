@@ -8,10 +8,16 @@
 #include "base/thread.h"
 
 #define MAX_HANDLERS 4u
-/* Where the trainer waited for the copies of more than this, copying all at once is no worse. */
-#define WORTH_PERCENT 50u
-/* A trainer may change its ways: after so many saves by copy cow is tried again. */
-#define FIRST_PATIENCE 8u
+#define GIB ((uint64_t)1 << 30)
+/* Until a save has shown what copying takes here; saves that are smaller show nothing. */
+#define COPY_NS_A_GIB ((uint64_t)100000000)
+#define TELLING_BYTES ((uint64_t)64 << 20)
+/* What a busy machine makes of either way, and nobody feels. */
+#define SLACK_NS ((uint64_t)20000000)
+/* A trainer may change its ways: after so many saves by copy cow is tried again, and twice as many
+ * each time that this was in vain.  Few at first, since the first save pays for the pool, too. */
+#define FIRST_COPIES 2u
+#define FIRST_AHEADS 8u /* the same for copiers that wait */
 #define LAST_PATIENCE 64u
 /* So many writes of the trainer before the disk is done mean that it rewrites its state. */
 #define SOON_FAULTS 4u
@@ -33,10 +39,9 @@ void hold_close(struct hold *hold)
     cow_close(&hold->cow);
 }
 
-/* Twice as many saves as the last time. */
-static unsigned more_patience(unsigned patience)
+static unsigned more_patience(unsigned patience, unsigned first)
 {
-    return patience == 0 ? FIRST_PATIENCE : (unsigned)min_u64(2 * patience, LAST_PATIENCE);
+    return patience == 0 ? first : (unsigned)min_u64(2 * patience, LAST_PATIENCE);
 }
 
 /* When copies are made shows only in saves whose copiers wait: of what was copied in time nobody
@@ -45,7 +50,8 @@ static void learn_ahead(struct hold *hold, const struct cow_stats *stats)
 {
     if (hold->ahead || !hold->tried)
         return;
-    hold->ahead_patience = stats->faults < SOON_FAULTS ? 0 : more_patience(hold->ahead_patience);
+    hold->ahead_patience =
+        stats->faults < SOON_FAULTS ? 0 : more_patience(hold->ahead_patience, FIRST_AHEADS);
     hold->aheads = hold->ahead_patience;
     hold->calm = hold->aheads == 0 ? hold->calm + 1 : 0;
 }
@@ -60,12 +66,14 @@ static void learn(struct hold *hold)
     hold->learnt = true;
     cow_get_stats(hold->cow, &stats);
     learn_ahead(hold, &stats);
-    hold->lost_percent = (unsigned)(stats.fault_bytes * 100 / max_u64(stats.held_bytes, 1));
-    if (hold->lost_percent <= WORTH_PERCENT) {
+    uint64_t a_gib = hold->copy_ns_a_gib != 0 ? hold->copy_ns_a_gib : COPY_NS_A_GIB;
+    hold->lost_ns = hold->protect_ns + stats.fault_ns;
+    hold->copy_ns = (uint64_t)((double)stats.held_bytes / (double)GIB * (double)a_gib);
+    if (hold->lost_ns <= hold->copy_ns + SLACK_NS) {
         hold->patience = 0;
         return;
     }
-    hold->patience = more_patience(hold->patience);
+    hold->patience = more_patience(hold->patience, FIRST_COPIES);
     hold->copies = hold->patience;
 }
 
@@ -81,6 +89,17 @@ void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES])
     snprintf(reason, HOLD_REASON_BYTES,
              "its memory could not be protected, nor copied into what "
              "pool_bytes allows");
+}
+
+void hold_took(struct hold *hold, uint64_t ns)
+{
+    hold->protect_ns = ns;
+}
+
+void hold_copied(struct hold *hold, uint64_t bytes, uint64_t ns)
+{
+    if (bytes >= TELLING_BYTES)
+        hold->copy_ns_a_gib = (uint64_t)((double)ns / (double)bytes * (double)GIB);
 }
 
 bool hold_is_calm(const struct hold *hold)
@@ -122,7 +141,8 @@ struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t p
     if (hold->wanted == SIDESTEP_SNAPSHOT_AUTO && hold->copies != 0) {
         hold->copies--;
         snprintf(reason, HOLD_REASON_BYTES,
-                 "by cow, %u %% of it was copied while the program waited", hold->lost_percent);
+                 "by cow the program lost %.1f ms, and copying takes %.1f ms",
+                 (double)hold->lost_ns / 1e6, (double)hold->copy_ns / 1e6);
         return NULL;
     }
     if (cow_prepare(hold->cow, image, pool_bytes, &held_bytes, &err) != SIDESTEP_OK) {
@@ -135,6 +155,7 @@ struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t p
     if (held_bytes == 0)
         return NULL;
     hold->learnt = false;
+    hold->protect_ns = 0;
     return hold->cow;
 }
 

@@ -24,7 +24,10 @@ struct hold {
     bool learnt;             /* from the last save by cow, or there was none */
     unsigned copies;         /* saves to be made by copy before cow is tried again */
     unsigned patience;       /* how many it were the last time */
-    unsigned lost_percent;   /* of the state, copied while the trainer waited */
+    uint64_t protect_ns;     /* what the call of the last save by cow took for it */
+    uint64_t lost_ns;        /* that, and what the trainer waited for afterwards */
+    uint64_t copy_ns;        /* what copying as much would have taken */
+    uint64_t copy_ns_a_gib;  /* as measured, or 0 */
     bool tried;              /* a save by cow was made: what follows means something */
     bool ahead;              /* the copiers of the last one did not wait */
     unsigned aheads;         /* saves whose copiers will not wait before that is tried again */
@@ -43,6 +46,9 @@ struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t p
                         char reason[HOLD_REASON_BYTES]);
 /* That save could not be held after all: why. */
 void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES]);
+/* That save was protected in so long; a save by copy copied ${bytes} in so long. */
+void hold_took(struct hold *hold, uint64_t ns);
+void hold_copied(struct hold *hold, uint64_t bytes, uint64_t ns);
 /* Have the last saves shown that the trainer needs no memory for copies? */
 bool hold_is_calm(const struct hold *hold);
 /* After how many faults the copiers of the save begin that hold_choose() was called for. */

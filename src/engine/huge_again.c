@@ -3,18 +3,12 @@
 #include "engine/huge_again.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 #include "base/checked.h"
 #include "base/fault.h"
-#include "snapshot/cow_plan.h"
+#include "snapshot/huge_page.h"
 #include "snapshot/memory_map.h"
 
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
-
-#define HUGE_BYTES COW_GRANULE_BYTES
 /* On huge pages 1 ms per GiB at most, on pages of 4 KiB 20. */
 #define SLOW_NS ((uint64_t)1000000)
 #define SLOW_NS_PER_GIB ((uint64_t)4000000)
@@ -41,10 +35,10 @@ static uint64_t collapse(struct again *a, uint64_t begin, uint64_t end)
 {
     uint64_t huge = 0;
 
-    for (uint64_t at = begin; at < end && !a->stopped; at += HUGE_BYTES) {
+    for (uint64_t at = begin; at < end && !a->stopped; at += HUGE_PAGE_BYTES) {
         uint64_t began = clock_now(a->clock);
-        if (madvise((void *)(uintptr_t)at, HUGE_BYTES, MADV_COLLAPSE) == 0)
-            huge += HUGE_BYTES;
+        if (huge_page_make(at))
+            huge += HUGE_PAGE_BYTES;
         else if (errno == EINVAL) /* Linux before 6.1 */
             a->stopped = true;
         a->out->took_ns += clock_now(a->clock) - began;
@@ -59,11 +53,11 @@ static void take_mapping(void *context, uint64_t begin, uint64_t end, uint64_t h
     struct again *a = context;
     uint64_t missing = end - begin - huge_bytes, huge = 0, held_begin, held_end;
 
-    if (end - begin < huge_bytes || missing < HUGE_BYTES)
+    if (end - begin < huge_bytes || missing < HUGE_PAGE_BYTES)
         return;
     for (size_t i = 0; cow_get_range(a->cow, i, &held_begin, &held_end) && !a->stopped; i++) {
-        uint64_t from = round_up(max_u64(begin, held_begin), HUGE_BYTES);
-        uint64_t to = round_down(min_u64(end, held_end), HUGE_BYTES);
+        uint64_t from = round_up(max_u64(begin, held_begin), HUGE_PAGE_BYTES);
+        uint64_t to = round_down(min_u64(end, held_end), HUGE_PAGE_BYTES);
         if (from < to)
             huge += collapse(a, from, to);
     }

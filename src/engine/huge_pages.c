@@ -11,13 +11,7 @@
 #include "base/owned.h"
 #include "model/state_dict.h"
 #include "snapshot/cow_plan.h"
-
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
-
-/* Of x86-64, and of arm64 with pages of 4 KiB: also what cow takes for a granule. */
-#define HUGE_BYTES COW_GRANULE_BYTES
+#include "snapshot/huge_page.h"
 
 _Static_assert(sizeof(struct sidestep_huge_pages) == 40, "a field was added: fill it below");
 
@@ -27,13 +21,11 @@ static void collapse(uint64_t begin, uint64_t end, struct sidestep_huge_pages *r
 
     /* For what cannot be had at once, and for pages that are touched later. */
     (void)madvise(memory, end - begin, MADV_HUGEPAGE);
-    for (uint64_t at = begin; at < end; at += HUGE_BYTES) {
-        int failed = fault_hit("huge.collapse")
-                         ? -1
-                         : madvise((void *)(uintptr_t)at, HUGE_BYTES, MADV_COLLAPSE);
-        report->bytes += HUGE_BYTES;
-        if (failed == 0)
-            report->huge_bytes += HUGE_BYTES;
+    for (uint64_t at = begin; at < end; at += HUGE_PAGE_BYTES) {
+        bool made = huge_page_make(at);
+        report->bytes += HUGE_PAGE_BYTES;
+        if (made)
+            report->huge_bytes += HUGE_PAGE_BYTES;
         else if (report->sys_errno == 0)
             report->sys_errno = errno;
     }
@@ -72,8 +64,8 @@ enum sidestep_status sidestep_state_dict_huge_pages(const struct sidestep_state_
         return FAIL_NOMEM(err, state->count * sizeof(*ranges));
     size_t count = tensor_ranges(state, ranges);
     for (size_t i = 0; i < count; i++) {
-        uint64_t begin = round_up(ranges[i].begin, HUGE_BYTES);
-        uint64_t end = round_down(ranges[i].end, HUGE_BYTES);
+        uint64_t begin = round_up(ranges[i].begin, HUGE_PAGE_BYTES);
+        uint64_t end = round_down(ranges[i].end, HUGE_PAGE_BYTES);
         if (begin < end)
             collapse(begin, end, &found);
     }

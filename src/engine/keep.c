@@ -23,10 +23,10 @@ enum sidestep_status keep_plan(struct keep *keep, struct image *image, struct si
     const struct keep_file *latest = keep->pending ? &keep->next : &keep->last;
 
     TRY(known_prepare(image, err));
-    if (latest->there && latest->links < KEEP_MAX_LINKS && known_is_good(image))
+    if (latest->there && latest->links < KEEP_MAX_LINKS && known_is_good(image, keep->worth))
         return SIDESTEP_OK;
     keep_forget(keep);
-    known_choose(image);
+    known_choose(image, keep->worth);
     return SIDESTEP_OK;
 }
 

@@ -16,6 +16,8 @@
 
 /* The kept shard's number. */
 #define KEEP_SHARD 1u
+/* Less than this is not worth a file. */
+#define KEEP_WORTH_BYTES ((uint64_t)1 << 20)
 /* So many checkpoints may share a file with the one that wrote it: a bad block is in all of them.
  */
 #define KEEP_MAX_LINKS 16u
@@ -30,8 +32,9 @@ struct keep_file {
     uint32_t links; /* checkpoints that share it, but for the first */
 };
 
-/* What an engine knows of its incremental saves.  Zeroed: nothing. */
+/* What an engine knows of its incremental saves.  Zeroed, but for ${worth}: nothing. */
 struct keep {
+    uint64_t worth;        /* bytes: KEEP_WORTH_BYTES, less in tests of small states */
     bool pending;          /* one has started since keep_settle() */
     struct keep_file next; /* of that one */
     struct keep_file last; /* of the one before, which is committed; known.h knows its hashes */

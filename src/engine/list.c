@@ -10,10 +10,13 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "commit/commit.h"
+#include "commit/lease.h"
 #include "commit/marks.h"
 #include "commit/name_list.h"
 #include "commit/named.h"
 #include "engine/layouts.h"
+#include "engine/lines.h"
+#include "engine/verify.h"
 
 static const char *const presence_names[] = {
     [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
@@ -35,7 +38,10 @@ struct listing {
     struct store_dir *root_dir;
     const char *root;
     bool with_doubtful;
+    bool has_changed; /* what was listed had another name, or none, when it was looked into */
     struct marks marks;
+    char run_id[SAVE_ID_HEX]; /* of the series; "": there is none */
+    uint64_t incarnation;
     struct sidestep_listed *entries;
     size_t count;
     struct sharing *sharing; /* as much room as for entries */
@@ -153,20 +159,33 @@ static void note_name(struct contents *c, const char *name)
         c->ranks = parsed.rank + 1;
 }
 
-/* More than one manifest: a replacement was cut short, and .metadata says which one counts. */
-static bool resolve_manifest(struct store_dir *dir, struct contents *c)
+/* More than one manifest: a replacement was cut short, and .metadata says which one counts.
+ * ENOTFOUND: none does. */
+static enum sidestep_status resolve_manifest(struct store_dir *dir, struct contents *c)
 {
     OWNED_NAMED named = {0};
     uint8_t id[SAVE_ID_BYTES];
 
     if (c->manifests <= 1)
-        return c->manifests == 1;
-    if (named_read(dir, NAMES_METADATA, &named) != SIDESTEP_OK || named.save_id == NULL ||
-        strlen(named.save_id) != SAVE_ID_HEX - 1 ||
+        return c->manifests == 1 ? SIDESTEP_OK : SIDESTEP_ENOTFOUND;
+    TRY(named_read(dir, NAMES_METADATA, &named));
+    if (named.save_id == NULL || strlen(named.save_id) != SAVE_ID_HEX - 1 ||
         !hash_from_hex(named.save_id, SAVE_ID_BYTES, id))
-        return false;
+        return SIDESTEP_ENOTFOUND;
     memcpy(c->save_id, named.save_id, SAVE_ID_HEX);
-    return true;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_manifest(struct store_dir *dir, struct contents *c,
+                                          struct arena *arena, struct manifest *manifest)
+{
+    OWNED_BUFFER bytes = {0};
+    char name[NAMES_MAX];
+
+    TRY(resolve_manifest(dir, c));
+    names_format(NAMES_MANIFEST, c->save_id, 0, 0, name);
+    TRY(commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL));
+    return manifest_decode(bytes.bytes, bytes.length, arena, manifest, NULL);
 }
 
 /* Which of its files are of which earlier saves. */
@@ -214,17 +233,14 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
                                           struct contents *c, struct sidestep_listed *entry,
                                           struct sidestep_error *err)
 {
-    OWNED_BUFFER bytes = {0};
     OWNED_ARENA arena = {0};
     struct manifest manifest;
-    char name[NAMES_MAX];
 
-    if (!resolve_manifest(dir, c))
-        return SIDESTEP_OK;
-    names_format(NAMES_MANIFEST, c->save_id, 0, 0, name);
-    if (commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) != SIDESTEP_OK ||
-        manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK)
-        return SIDESTEP_OK;
+    enum sidestep_status status = read_manifest(dir, c, &arena, &manifest);
+    if (status == SIDESTEP_ENOMEM)
+        return FAIL_NOMEM(err, MANIFEST_MAX_BYTES);
+    if (status != SIDESTEP_OK)
+        return verify_is_damage(status) ? SIDESTEP_OK : status; /* or it would pass for another's */
     entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
     if (manifest.run_id[0] != '\0')
         entry->run_id = arena_strndup(&l->arena, manifest.run_id, strlen(manifest.run_id));
@@ -312,27 +328,41 @@ static enum sidestep_status look_at_file(struct listing *l, const char *name,
     return take_layout(l, name, NULL, &none, entry, err);
 }
 
-/* Look into a directory.  ENOTFOUND: it is none, or is gone. */
-static enum sidestep_status look_into(struct listing *l, const char *name,
-                                      struct sidestep_listed *entry, struct sidestep_error *err)
+static enum sidestep_status look_into_dir(struct listing *l, const char *name,
+                                          struct sidestep_listed *entry, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *dir = NULL;
     struct contents contents = {0};
-    struct store_stat stat;
 
-    TRY(store_stat(l->root_dir, name, &stat, err));
-    if (stat.kind == STORE_FILE && layouts_is_file(name))
-        return look_at_file(l, name, &stat, entry, err);
-    if (stat.kind != STORE_DIRECTORY)
-        return SIDESTEP_ENOTFOUND;
-    entry->saved_at = stat.modified;
     TRY(store_dir_open(l->store, l->root_dir, name, &dir, err));
     TRY(read_contents(dir, &names, &contents, entry, err));
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;
     TRY(take_manifest(l, dir, &contents, entry, err));
     return take_layout(l, name, dir, &names, entry, err);
+}
+
+/* Look at a name.  ENOTFOUND: it is no checkpoint, or is gone. */
+static enum sidestep_status look_into(struct listing *l, const char *name,
+                                      struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct store_stat stat, now;
+
+    enum sidestep_status status = store_stat(l->root_dir, name, &stat, err);
+    l->has_changed |= status == SIDESTEP_ENOTFOUND;
+    TRY(status);
+    if (stat.kind == STORE_FILE && layouts_is_file(name))
+        return look_at_file(l, name, &stat, entry, err);
+    if (stat.kind != STORE_DIRECTORY)
+        return SIDESTEP_ENOTFOUND;
+    entry->saved_at = stat.modified;
+    status = look_into_dir(l, name, entry, err);
+    /* If it has another name by now, what was seen may be what was left on its way out. */
+    enum sidestep_status again = store_stat(l->root_dir, name, &now, NULL);
+    l->has_changed |=
+        again == SIDESTEP_ENOTFOUND || (again == SIDESTEP_OK && now.inode != stat.inode);
+    return status;
 }
 
 /* "<name> <bits of the value>" per line (a decimal point is the locale's): how many. */
@@ -389,12 +419,15 @@ static enum sidestep_status take_marks(struct listing *l, struct sidestep_listed
             tags[entry->tag_count++] = marks[i].tag;
         else if (marks[i].kind == MARKS_METRICS)
             TRY(take_metrics(l, &marks[i], entry, err));
+        else if (marks[i].kind == MARKS_ADOPTED && entry->is_renamed)
+            entry->step = list_number_of(entry->name); /* as which it was resumed */
         entry->is_pinned |= marks[i].kind == MARKS_PIN;
         entry->is_abandoned |= marks[i].kind == MARKS_ABANDONED;
     }
     return SIDESTEP_OK;
 }
 
+/* The marks, and whose series it is. */
 static enum sidestep_status read_marks(struct listing *l, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
@@ -402,10 +435,31 @@ static enum sidestep_status read_marks(struct listing *l, struct sidestep_error 
         store_dir_open(l->store, l->root_dir, NAMES_SERIES_DIR, &dir, NULL);
 
     if (status == SIDESTEP_OK)
-        return marks_read(dir, &l->marks, err);
+        status = lease_read(dir, l->run_id, &l->incarnation, NULL);
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, sizeof(*l));
-    return SIDESTEP_OK; /* no series, or not ours to read */
+    if (status != SIDESTEP_OK) /* no series, or not ours to read */
+        l->run_id[0] = '\0';
+    return marks_read(dir, &l->marks, err);
+}
+
+/* What its series would not resume from.  Under a root without one, names mean less. */
+static enum sidestep_status find_passed_over(struct listing *l, struct sidestep_error *err)
+{
+    struct lines_rule rule = {.run_id = l->incarnation > 1 ? l->run_id : NULL,
+                              .any_name = l->run_id[0] == '\0'};
+    char why[LINES_WHY_BYTES];
+
+    lines_find_ended(l->entries, l->count, &l->marks);
+    for (size_t i = 0; i < l->count; i++) {
+        struct sidestep_listed *entry = &l->entries[i];
+        if (entry->state != SIDESTEP_COMMITTED || !lines_passes_over(&rule, &l->marks, entry, why))
+            continue;
+        entry->reason = arena_strndup(&l->arena, why, strlen(why));
+        if (entry->reason == NULL)
+            return FAIL_NOMEM(err, strlen(why));
+    }
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status add_entry(struct listing *l, const char *name,
@@ -432,6 +486,8 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
     entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
     if (entry->name == NULL || entry->path == NULL)
         return FAIL_NOMEM(err, strlen(name));
+    entry->is_renamed = !is_ours && entry->run_id != NULL && entry->step >= 0 &&
+                        list_number_of(name) != entry->step;
     l->count++;
     return take_marks(l, entry, err);
 }
@@ -453,10 +509,19 @@ void list_sort(struct sidestep_listed *entries, size_t count)
         qsort(entries, count, sizeof(*entries), compare_listed);
 }
 
-static enum sidestep_status fill_listing(struct listing *l, struct sidestep_error *err)
+static void clear_listing(struct listing *l)
+{
+    arena_release(&l->arena);
+    marks_release(&l->marks);
+    l->count = l->sharing_count = 0;
+    l->has_changed = false;
+}
+
+static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
 
+    clear_listing(l);
     TRY(name_list_read(l->root_dir, &names, err));
     l->entries = arena_new(&l->arena, names.count, sizeof(*l->entries));
     l->sharing = arena_new(&l->arena, names.count, sizeof(*l->sharing));
@@ -466,7 +531,18 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
     for (size_t i = 0; i < names.count; i++)
         TRY(add_entry(l, names.names[i], err));
     list_sort(l->entries, l->count);
-    return SIDESTEP_OK;
+    return find_passed_over(l, err);
+}
+
+/* A listing of several names is of no one moment: where some of them went meanwhile, the ones that
+ * came for them may be missing. */
+static enum sidestep_status fill_listing(struct listing *l, struct sidestep_error *err)
+{
+    for (unsigned attempt = 1;; attempt++) {
+        TRY(fill_once(l, err));
+        if (!l->has_changed || attempt == LIST_TRIES)
+            return SIDESTEP_OK;
+    }
 }
 
 static enum sidestep_status list_any(struct store *store, const char *root, bool with_doubtful,
@@ -508,10 +584,8 @@ void sidestep_list_release(struct sidestep_list *list)
 {
     struct listing *l = list->owner;
 
-    if (l != NULL) {
-        arena_release(&l->arena);
-        marks_release(&l->marks);
-    }
+    if (l != NULL)
+        clear_listing(l);
     free(l);
     *list = (struct sidestep_list){0};
 }

@@ -7,11 +7,11 @@
 #include "base/workers.h"
 #include "store/store.h"
 
-/* sidestep_list_root() on any store. */
+/* sidestep_list_root() on any store.  Where names go while they are looked at, it is done again. */
 enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
                                struct sidestep_error *err);
 /* The same, to choose from: a directory that is called like a checkpoint but cannot be looked into
- * now counts as committed, so that it is tried, and rejected with its reason, not passed over. */
+ * now counts as committed, so that it is tried, and its reason is told, not passed over. */
 enum sidestep_status list_candidates(struct store *store, const char *root,
                                      struct sidestep_list *list, struct sidestep_error *err);
 
@@ -29,17 +29,26 @@ bool list_is_member(const char *prefix, const char *name, uint64_t *step);
 /* By step, oldest first, then by name. */
 void list_sort(struct sidestep_listed *entries, size_t count);
 
+/* So often a root is listed anew that is being changed: a run that deletes what it has replaced. */
+#define LIST_TRIES 32u
+
 /*
  * Walk the committed checkpoints of ${list}, newest first, and return the index of the first that
  * passes ${mode}; those before it go through ${reject}(context, entry, why), which returns a
  * failure to stop.  ${with_others}: those of other programs, too, where they are complete.
- * ENOTFOUND: there is no committed checkpoint.  ECORRUPT: none is valid; ${err} lists them.
+ * ENOTFOUND: there is no committed checkpoint.  ECORRUPT: none is valid; ${err} lists them.  One
+ * that cannot be read now, which says nothing of whether it is valid, ends the search:
+ * list_fail_unreadable().  ${*gone}: one was deleted since it was listed, and ${list} is to be made
+ * anew; how often the caller does that is his to limit (LIST_TRIES).
  */
 enum sidestep_status list_choose(
     struct store *store, const struct sidestep_list *list, bool with_others,
     enum sidestep_verify_mode mode, struct workers *workers,
     enum sidestep_status (*reject)(void *context, const struct sidestep_listed *entry,
                                    const struct sidestep_error *why, struct sidestep_error *err),
-    void *context, size_t *chosen, struct sidestep_error *err);
+    void *context, size_t *chosen, bool *gone, struct sidestep_error *err);
+/* ${why} a checkpoint could not be read, with the ways out of it. */
+enum sidestep_status list_fail_unreadable(const struct sidestep_error *why,
+                                          struct sidestep_error *err);
 
 #endif

@@ -11,10 +11,8 @@
 /* Where all were rejected for the same reason, and that is no damage: that reason. */
 static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidestep_status one)
 {
-    bool is_access = one == SIDESTEP_EPERM || one == SIDESTEP_EIO || one == SIDESTEP_EUNSUPPORTED;
-
     if (all == SIDESTEP_OK)
-        return is_access ? one : SIDESTEP_ECORRUPT;
+        return one == SIDESTEP_EUNSUPPORTED ? one : SIDESTEP_ECORRUPT;
     return all == one ? all : SIDESTEP_ECORRUPT;
 }
 
@@ -68,18 +66,44 @@ static enum sidestep_status verify_entry(struct store *store, const struct sides
     return status;
 }
 
+/* What is being deleted loses its name first, so what was found wrong with it is no damage. */
+static bool is_gone(struct store *store, const struct sidestep_listed *entry)
+{
+    OWNED_DIR *dir = NULL;
+
+    return entry->state == SIDESTEP_COMMITTED &&
+           store_dir_open(store, NULL, entry->path, &dir, NULL) == SIDESTEP_ENOTFOUND;
+}
+
+enum sidestep_status list_fail_unreadable(const struct sidestep_error *why,
+                                          struct sidestep_error *err)
+{
+    enum sidestep_status status = FAIL(
+        err, (enum sidestep_status)why->status,
+        "a checkpoint could not be read, which does not mean that it is damaged, so nothing older "
+        "was taken; make it readable and try again, or resume from an older step by naming it: "
+        "%.400s",
+        why->message);
+    if (err != NULL) {
+        err->sys_errno = why->sys_errno;
+        err->rank = why->rank;
+    }
+    return status;
+}
+
 enum sidestep_status list_choose(
     struct store *store, const struct sidestep_list *list, bool with_others,
     enum sidestep_verify_mode mode, struct workers *workers,
     enum sidestep_status (*reject)(void *context, const struct sidestep_listed *entry,
                                    const struct sidestep_error *why, struct sidestep_error *err),
-    void *context, size_t *chosen, struct sidestep_error *err)
+    void *context, size_t *chosen, bool *gone, struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
     char rejected[512] = "";
     size_t seen = 0;
     enum sidestep_status all = SIDESTEP_OK;
 
+    *gone = false;
     for (size_t i = list->count; i-- > 0;) {
         const struct sidestep_listed *entry = &list->entries[i];
         if (!is_choice(entry, with_others))
@@ -89,11 +113,11 @@ enum sidestep_status list_choose(
         enum sidestep_status status = verify_entry(store, entry, mode, workers, &why);
         if (status == SIDESTEP_OK)
             return SIDESTEP_OK;
-        if (status == SIDESTEP_ENOMEM) {
-            if (err != NULL)
-                *err = why;
-            return status;
-        }
+        *gone = is_gone(store, entry);
+        if (*gone)
+            return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was deleted meanwhile", entry->path);
+        if (!verify_is_damage(status))
+            return list_fail_unreadable(&why, err);
         all = judge_rejected(all, status);
         size_t used = strlen(rejected);
         snprintf(rejected + used, sizeof(rejected) - used, "%s%s", used != 0 ? "; " : "",
@@ -115,22 +139,65 @@ static bool is_checkpoint(const char *path)
            store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
 }
 
-enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify,
-                                     char **path, struct sidestep_error *err)
+/* ${list} without what no resume would take, as a list of its own (of ${*kept}, to be freed).  The
+ * newest of those is told where nothing is left. */
+static enum sidestep_status pass_over(const struct sidestep_list *list, struct sidestep_list *out,
+                                      struct sidestep_listed **kept, const char **passed,
+                                      const char **why, struct sidestep_error *err)
 {
-    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-    struct workers *workers = NULL;
+    *out = (struct sidestep_list){0};
+    *kept = memory_new(list->count + 1, sizeof(**kept));
+    if (*kept == NULL)
+        return FAIL_NOMEM(err, list->count * sizeof(**kept));
+    for (size_t i = 0; i < list->count; i++) {
+        const struct sidestep_listed *entry = &list->entries[i];
+        if (entry->state == SIDESTEP_COMMITTED && entry->reason != NULL) {
+            *passed = entry->name;
+            *why = entry->reason;
+        } else {
+            (*kept)[out->count++] = *entry;
+        }
+    }
+    out->entries = *kept;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status choose_latest(const struct sidestep_list *all,
+                                          enum sidestep_verify_mode verify, struct workers *workers,
+                                          const struct sidestep_listed **latest,
+                                          struct sidestep_listed **kept, bool *gone,
+                                          struct sidestep_error *err)
+{
+    const char *passed = NULL, *reason = NULL;
+    struct sidestep_list list;
     size_t chosen = 0;
 
-    if (root == NULL || path == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "root or path is NULL");
-    TRY(list_candidates(store_posix(), root, &list, err));
-    TRY(workers_new(3, "sidestep-verify", &workers, err));
+    TRY(pass_over(all, &list, kept, &passed, &reason, err));
     enum sidestep_status status =
-        list_choose(store_posix(), &list, false, verify, workers, NULL, NULL, &chosen, err);
-    if (status == SIDESTEP_ENOTFOUND)
-        status = list_choose(store_posix(), &list, true, verify, workers, NULL, NULL, &chosen, err);
-    workers_free(&workers);
+        list_choose(store_posix(), &list, false, verify, workers, NULL, NULL, &chosen, gone, err);
+    if (status == SIDESTEP_ENOTFOUND && passed != NULL) /* and not "nothing yet" */
+        status =
+            FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s' %s", passed, reason);
+    else if (status == SIDESTEP_ENOTFOUND && !*gone)
+        status = list_choose(store_posix(), &list, true, verify, workers, NULL, NULL, &chosen, gone,
+                             err);
+    *latest = status == SIDESTEP_OK ? &(*kept)[chosen] : NULL;
+    return status;
+}
+
+static enum sidestep_status look_for_latest(const char *root, enum sidestep_verify_mode verify,
+                                            struct workers *workers, char **path, bool *gone,
+                                            struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    OWNED struct sidestep_listed *kept = NULL;
+    const struct sidestep_listed *latest;
+
+    *gone = false;
+    TRY(list_candidates(store_posix(), root, &list, err));
+    enum sidestep_status status = choose_latest(&list, verify, workers, &latest, &kept, gone, err);
+    if (*gone)
+        return SIDESTEP_ENOTFOUND;
     if (status == SIDESTEP_ENOTFOUND && is_checkpoint(root))
         return FAIL(err, SIDESTEP_EINVAL,
                     "'%s' is a checkpoint itself; the latest is looked for among those in a "
@@ -140,6 +207,29 @@ enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode
         error_wrap(err, "'%s'", root);
         return status;
     }
-    *path = memory_strdup(list.entries[chosen].path);
-    return *path != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(list.entries[chosen].path));
+    *path = memory_strdup(latest->path);
+    return *path != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(latest->path));
+}
+
+enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify,
+                                     char **path, struct sidestep_error *err)
+{
+    struct workers *workers = NULL;
+    enum sidestep_status status;
+    bool gone = false;
+
+    if (root == NULL || path == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "root or path is NULL");
+    TRY(workers_new(3, "sidestep-verify", &workers, err));
+    for (unsigned attempt = 1;; attempt++) {
+        status = look_for_latest(root, verify, workers, path, &gone, err);
+        if (!gone || attempt == LIST_TRIES)
+            break;
+    }
+    workers_free(&workers);
+    if (gone) /* and not "nothing yet" */
+        status = FAIL(
+            err, SIDESTEP_ELOCKED,
+            "'%s': each checkpoint that was found was deleted before it could be looked at", root);
+    return status;
 }

@@ -179,7 +179,7 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     OWNED_BY(load_plan_release) struct load_plan plan = {0};
     uint64_t bytes_read = 0;
     bool away = false;
-    enum sidestep_status status = load_plan_build(&reader->metadata, state, &plan, err);
+    enum sidestep_status status = load_plan_build(&reader->metadata, state, true, &plan, err);
 
     if (status == SIDESTEP_OK)
         status = fill_report(report, &plan, err);
@@ -194,6 +194,8 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
         TRY(verify_before_all(engine, reader, err));
     status = fetch_run(reader, &plan, engine->stagers, is_alone(engine, reader, &plan),
                        away ? &engine->devices : NULL, &bytes_read, err);
+    if (status == SIDESTEP_OK && !reader->has_manifest)
+        status = reader_check_unchanged(reader, err);
     TRACE(load, "rank %d: '%s': %zu chunks, %llu bytes read", engine->comm.rank, reader->path,
           plan.count, (unsigned long long)bytes_read);
     if (status == SIDESTEP_OK && report != NULL) {
@@ -219,8 +221,10 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
         flags |= STORE_DIRECT | (engine->io.ring ? READER_RING : 0);
     enum sidestep_status status = open_all(engine, path, flags, &reader, err);
 
-    if (status == SIDESTEP_OK)
+    if (status == SIDESTEP_OK) {
         reader->queue.depth = engine->io.depth;
+        reader->takes_data = options->verify == SIDESTEP_VERIFY_STRUCTURE;
+    }
     if (status == SIDESTEP_OK)
         status = load_reader_all(engine, reader, state, options, report, err);
     events_emit(&engine->events, status == SIDESTEP_OK ? "loaded" : "load_failed",

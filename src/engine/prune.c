@@ -11,7 +11,6 @@
 #include "commit/lease.h"
 #include "commit/marks.h"
 #include "commit/sweep.h"
-#include "engine/lines.h"
 #include "engine/list.h"
 #include "engine/verify.h"
 
@@ -33,15 +32,22 @@ static void looking_release(struct looking *l)
 }
 
 /* Keep readers out while it goes: ELOCKED if there are any.  Where there are no locks, what they
- * have open stays readable all the same. */
+ * have open stays readable all the same.  EPERM: it could not be emptied, or it cannot be told who
+ * reads it; whoever took the permission away wants to keep it. */
 static enum sidestep_status lock_out(struct store_dir *root, const char *name,
                                      struct store_file **lock, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
+    struct store_traits traits = {0};
 
-    if (store_dir_open(root->store, root, name, &dir, NULL) != SIDESTEP_OK ||
-        store_file_open(dir, NAMES_METADATA, STORE_WRITE, lock, NULL) != SIDESTEP_OK ||
-        store_file_lock(*lock, true, NULL) != SIDESTEP_ELOCKED)
+    if (store_dir_open(root->store, root, name, &dir, NULL) != SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && traits.is_read_only)
+        return FAIL(err, SIDESTEP_EPERM, "its directory may not be written to");
+    enum sidestep_status status = store_file_open(dir, NAMES_METADATA, STORE_WRITE, lock, NULL);
+    if (status == SIDESTEP_EPERM)
+        return FAIL(err, SIDESTEP_EPERM, "its %s may not be written to", NAMES_METADATA);
+    if (status != SIDESTEP_OK || store_file_lock(*lock, true, NULL) != SIDESTEP_ELOCKED)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
 }
@@ -80,10 +86,11 @@ static struct retention_item make_item(const struct prune *p, const struct marks
     struct retention_item item = {
         .step = entry->step, .is_pinned = entry->is_pinned, .save_id = entry->save_id};
 
-    item.is_ours = entry->save_id != NULL;
+    item.is_ours = entry->save_id != NULL && !entry->is_renamed;
     if (p->run_id != NULL && item.is_ours)
-        item.is_ours = (entry->run_id != NULL && strcmp(entry->run_id, p->run_id) == 0) ||
-                       marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) != NULL;
+        item.is_ours = entry->run_id != NULL && strcmp(entry->run_id, p->run_id) == 0;
+    item.is_ours |= entry->save_id != NULL &&
+                    marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) != NULL;
     item.is_abandoned = entry->is_abandoned;
     for (uint32_t i = 0; i < entry->metric_count; i++)
         if (strcmp(entry->metrics[i].name, p->retention->metric) == 0) {
@@ -111,13 +118,10 @@ static enum sidestep_status look(struct prune *p, struct looking *l, struct side
         l->count++;
     }
     list_sort(l->entries, l->count);
-    lines_find_ended(l->entries, l->count, &l->marks);
     for (size_t i = 0; i < l->count; i++) {
         l->items[i] = make_item(p, &l->marks, &l->entries[i]);
         l->items[i].origins =
             list_origins(&l->list, l->entries[i].save_id, &l->items[i].origin_count);
-        if (l->items[i].is_ours && !l->items[i].is_abandoned)
-            p->newest_bytes = l->entries[i].bytes;
     }
     return SIDESTEP_OK;
 }
@@ -193,7 +197,9 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
     if (p->unclaim != NULL)
         p->unclaim(p->context);
     if (status != SIDESTEP_OK) {
-        *why_not = status == SIDESTEP_ELOCKED ? "it is being read" : "it could not be deleted";
+        *why_not = status == SIDESTEP_ELOCKED ? "it is being read"
+                   : status == SIDESTEP_EPERM ? "it, or its .metadata, may not be written to"
+                                              : "it could not be deleted";
         return SIDESTEP_OK;
     }
     if (p->report != NULL)
@@ -243,7 +249,7 @@ static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
     }
     p->marks = dir;
     if (dir != NULL && !p->dry_run) {
-        TRY(lease_take(lease, p->store, p->path, err));
+        TRY(lease_take_to_delete(lease, p->store, p->path, err));
         TRY(store_dir_sync(p->root, err)); /* what is seen is durable */
     }
     return prune_run(p, err);

@@ -25,7 +25,6 @@ struct prune {
     void (*deleted)(void *context, const struct sidestep_listed *entry, uint64_t bytes);
     void *context;
     struct collecting *report; /* may be NULL */
-    uint64_t newest_bytes;     /* out: of the newest one; 0: there is none */
 };
 
 /* A checkpoint that cannot be deleted stays, and is reported.  Run again, it does the rest. */

@@ -41,7 +41,7 @@ enum agreement {
     AGREE_ID_1,
     AGREE_IN_PLACE, /* rank 0's */
     AGREE_PREVIOUS, /* rank 0's */
-    AGREE_VERDICT,  /* rank 0's word on the save before, plus 1 */
+    AGREE_VERDICTS, /* rank 0's word on the saves before */
     AGREE_COUNT,
 };
 
@@ -53,7 +53,8 @@ struct starting {
     struct sidestep_save *save;
     struct sidestep_save_info *info;
     bool blocking;
-    bool still;     /* nobody changes the state before it is STAGED */
+    bool still; /* nobody changes the state before it is STAGED */
+    uint64_t verdicts;
     bool has_begun; /* C: directory and mark are there */
     uint64_t digest;
     uint64_t began_ns;
@@ -64,33 +65,30 @@ static uint64_t since(const struct starting *s, uint64_t from_ns)
     return clock_now(s->engine->clock) - from_ns;
 }
 
-static void wait_for_last(struct starting *s)
+/* How many saves may be under way when this one starts.  What has to do with more than pool and
+ * image is there once: the hashes that an incremental save compares with, and the devices'
+ * streams. */
+static unsigned allowed(struct starting *s)
 {
-    struct sidestep_save *last = s->engine->last;
-    uint64_t from = clock_now(s->engine->clock);
+    const struct sidestep_save *last = save_queue_unfinished(s->engine);
+    bool alone = (s->series != NULL && s->series->incremental) ||
+                 (last != NULL && (last->incremental || last->pipeline.offload != NULL)) ||
+                 (last != NULL && engine_is_away(s->engine, s->state));
 
-    save_join(last);
-    s->info->wait_ns = since(s, from);
-    if (s->engine->comm.rank == 0)
-        commit_forget_outcome(&last->commit);
+    return alone ? 0 : s->save->options.queue;
 }
 
-/* Wait for the save before, or refuse; its error, if nobody was told, is this call's. */
-static enum sidestep_status settle_last(struct starting *s, uint32_t flags,
-                                        struct sidestep_error *err)
+/* Wait for earlier saves, as far as they must have ended, or refuse; an error of theirs that nobody
+ * was told of is this call's. */
+static enum sidestep_status enter_queue(struct starting *s, struct sidestep_error *err)
 {
-    struct sidestep_save *last = s->engine->last;
+    bool nowait = (s->save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0;
+    uint64_t from = clock_now(s->engine->clock);
+    enum sidestep_status status = save_queue_enter(s->engine, s->save, allowed(s), nowait, err);
 
-    if (last == NULL)
-        return SIDESTEP_OK;
-    pthread_mutex_lock(&last->shared.lock);
-    bool busy = last->has_runner && !last->shared.ran;
-    pthread_mutex_unlock(&last->shared.lock);
-    if (busy && (flags & SIDESTEP_SAVE_NOWAIT) != 0)
-        return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is still being written",
-                    last->commit.path);
-    wait_for_last(s);
-    return save_take_sticky(last, err);
+    s->info->wait_ns = since(s, from);
+    TRY(status);
+    return save_queue_take_sticky(s->engine, err);
 }
 
 static enum sidestep_status make_save_id(struct starting *s, const char *name,
@@ -118,6 +116,7 @@ static void set_commit(struct starting *s, const struct sidestep_save_options *o
     *commit = (struct commit){
         .store = s->engine->store,
         .clock = s->engine->clock,
+        .cancelled = &s->save->cancelled,
         .rank = (uint32_t)s->engine->comm.rank,
         .world_size = (uint32_t)s->engine->comm.size,
         .timeout_ns = timeout_ms * 1000000u,
@@ -134,36 +133,49 @@ static void set_commit(struct starting *s, const struct sidestep_save_options *o
         commit->shared = &s->engine->keep.shared;
 }
 
+static enum sidestep_status build_image(struct starting *s, struct sidestep_error *err)
+{
+    struct save_slot *slot = s->save->slot;
+
+    slot->plan_number = 0;
+    TRY(image_build(&slot->image, &s->engine->plan, s->state, err));
+    slot->plan_number = s->engine->plan_number;
+    return SIDESTEP_OK;
+}
+
 /* Addresses and objects of this save into the image; the pool for it. */
 static enum sidestep_status bind_image(struct starting *s, struct sidestep_error *err)
 {
     struct sidestep_engine *engine = s->engine;
+    struct save_slot *slot = s->save->slot;
+    bool held = !s->still && save_queue_unfinished(engine) == NULL && hold_expects(&engine->hold);
 
-    bool held = !s->still && hold_expects(&engine->hold);
-
+    if (slot->plan_number != engine->plan_number)
+        TRY(build_image(s, err));
     /* What is encoded is not written from where it lies. */
-    engine->image.cut_at_data = held && s->save->press == NULL;
-    engine->image.splits = s->save->incremental;
+    slot->image.cut_at_data = held && s->save->press == NULL;
+    slot->image.splits = s->save->incremental;
     if (s->save->incremental)
-        TRY(keep_plan(&engine->keep, &engine->image, err));
-    TRY(image_bind(&engine->image, &engine->plan, s->state, err));
-    TRY(offload_look(&engine->offload, &engine->image, s->save->options.streams,
+        TRY(keep_plan(&engine->keep, &slot->image, err));
+    TRY(image_bind(&slot->image, &engine->plan, s->state, err));
+    TRY(offload_look(&engine->offload, &slot->image, s->save->options.streams,
                      s->save->options.stream_count, err));
-    uint64_t wanted = pipeline_wanted_bytes(&engine->image);
+    uint64_t wanted = pipeline_wanted_bytes(&slot->image);
     bool pin = engine->offload.bytes != 0;
     bool behind = s->still && !pin;
     if (behind)
         wanted = min_u64(wanted, SAVE_BEHIND_BYTES);
     if (engine->pool_cap != 0 && wanted > engine->pool_cap)
         wanted = engine->pool_cap;
-    uint64_t from = clock_now(engine->clock);
-    /* What is held needs the pool only by and by, and maybe little of it; what is pinned, at once.
-     */
-    TRY(engine_reserve_pool(engine, wanted, held && !pin ? NULL : engine->stagers, pin, err));
-    s->info->pool_ns += since(s, from);
+    uint64_t from = clock_now(engine->clock), waited_ns = s->info->wait_ns;
+    /* What is held needs the pool only by and by, and maybe little of it; what is pinned, at once;
+     * who waits for a turn, not yet. */
+    bool now = (!held || pin) && engine->turn == NULL;
+    TRY(save_queue_reserve(engine, s->save, wanted, now, pin, err));
+    s->info->pool_ns += since(s, from) - (s->info->wait_ns - waited_ns);
     pipeline_release(&s->save->pipeline);
-    TRY(pipeline_init(&s->save->pipeline, &engine->image, &engine->pool,
-                      behind ? wanted : engine->pool.length, err));
+    TRY(pipeline_init(&s->save->pipeline, &slot->image, &slot->pool,
+                      behind ? wanted : slot->pool.length, err));
     s->save->pipeline.pool_stays = engine->devices.pinned != NULL;
     return SIDESTEP_OK;
 }
@@ -173,46 +185,10 @@ static enum sidestep_status start_failed(struct starting *s,
                                          const struct sidestep_save_options *options,
                                          struct sidestep_error *err)
 {
-    if (s->engine->last != NULL && (options->flags & SIDESTEP_SAVE_NOWAIT) == 0)
-        wait_for_last(s);
+    if ((options->flags & SIDESTEP_SAVE_NOWAIT) == 0)
+        (void)save_queue_enter(s->engine, s->save, min_u64(options->queue, SIDESTEP_MAX_QUEUE),
+                               false, NULL);
     return engine_failure(options->failure, err);
-}
-
-/* By which codec this rank's items are encoded, if any. */
-static enum sidestep_status choose_codec(struct starting *s, struct sidestep_error *err)
-{
-    static const struct codec *const codecs[] = {
-        [SIDESTEP_COMPRESS_NONE] = NULL,
-        [SIDESTEP_COMPRESS_ZSTD] = &codec_zstd,
-        [SIDESTEP_COMPRESS_PLANES] = &codec_planes,
-        [SIDESTEP_COMPRESS_AUTO] = &codec_planes,
-    };
-    struct sidestep_save *save = s->save;
-    unsigned wanted = save->options.compress, level = save->options.compress_level;
-    const char *named = save->options.codec;
-    double ns_per_byte = 0;
-
-    if (wanted >= ARRAY_LENGTH(codecs))
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown compress %u", wanted);
-    if (level != 0 && (wanted != SIDESTEP_COMPRESS_ZSTD || named != NULL))
-        return FAIL(err, SIDESTEP_EINVAL, "save options: only zstd has levels");
-    if (level > CODEC_ZSTD_LEVELS)
-        return FAIL(err, SIDESTEP_EINVAL, "save options: zstd has levels from 1 to %u, not %u",
-                    CODEC_ZSTD_LEVELS, level);
-    const struct codec *codec = named != NULL ? codec_find(named)
-                                : level != 0  ? codec_zstd_at(level)
-                                              : codecs[wanted];
-    if (named != NULL && codec == NULL)
-        return FAIL(err, SIDESTEP_ENOTFOUND,
-                    "save options: no codec '%.100s' (see sidestep_codec_register())", named);
-    unsigned threads = (unsigned)min_u64(workers_count(s->engine->writers) + 1, thread_cpu_count());
-    if (codec == NULL ||
-        (wanted == SIDESTEP_COMPRESS_AUTO && !pace_allows(&s->engine->pace, threads, &ns_per_byte)))
-        return SIDESTEP_OK;
-    save->transform = codec->descriptor;
-    TRY(press_new(codec, s->engine->clock, &save->press, err));
-    press_set_pace(save->press, ns_per_byte);
-    return SIDESTEP_OK;
 }
 
 /* All that this rank can do and find out alone. */
@@ -230,17 +206,21 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
     if (save->options.stream_count != 0 && save->options.streams == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "save options: streams is NULL");
-    if ((save->options.flags & ~SAVE_FLAGS) != 0 || save->options.reserved != 0)
+    if ((save->options.flags & ~SAVE_FLAGS) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown flags 0x%x",
                     save->options.flags);
     if (save->options.has_step != 0 && save->options.step > INT64_MAX)
         return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
                     (unsigned long long)save->options.step);
     s->still = s->blocking || (save->options.flags & SIDESTEP_SAVE_STILL) != 0;
-    TRY(settle_last(s, save->options.flags, err));
-    TRY(choose_codec(s, err));
+    if (save->options.queue > SIDESTEP_MAX_QUEUE)
+        return FAIL(err, SIDESTEP_EINVAL, "save options: a queue of %u is more than %u",
+                    save->options.queue, SIDESTEP_MAX_QUEUE);
+    TRY(enter_queue(s, err));
+    TRY(save_choose_codec(save, err));
     set_commit(s, &save->options);
     TRY(commit_open(&save->commit, path, err));
+    TRY(save_queue_part(s->engine, save, (save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0, err));
     s->digest = save_plan_digest(s->state);
     if (s->digest == s->engine->layout_digest)
         TRY(bind_image(s, err));
@@ -277,7 +257,7 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
         memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
         words[AGREE_IN_PLACE] = commit->in_place;
         words[AGREE_PREVIOUS] = commit->previous;
-        words[AGREE_VERDICT] = engine->last != NULL ? (uint64_t)save_state(engine->last) + 1 : 0;
+        words[AGREE_VERDICTS] = save_queue_verdicts(engine);
     }
 }
 
@@ -286,8 +266,8 @@ static void take_agreement(struct starting *s, const uint64_t words[AGREE_COUNT]
     struct commit *commit = &s->save->commit;
     uint8_t id[SAVE_ID_BYTES];
 
-    if (s->engine->last != NULL && words[AGREE_VERDICT] != 0)
-        save_settle(s->engine->last, (enum sidestep_save_state)(words[AGREE_VERDICT] - 1));
+    s->verdicts = words[AGREE_VERDICTS];
+    save_queue_settle(s->engine, s->verdicts);
     if (commit->rank == 0)
         return;
     memcpy(id, &words[AGREE_ID_0], SAVE_ID_BYTES);
@@ -304,9 +284,8 @@ static enum sidestep_status plan_anew_all(struct starting *s, struct sidestep_er
     if (status != SIDESTEP_OK) /* on all ranks */
         return status;
     keep_forget(&s->engine->keep);
-    status = image_build(&s->engine->image, &s->engine->plan, s->state, err);
-    if (status == SIDESTEP_OK)
-        status = bind_image(s, err);
+    s->engine->plan_number++;
+    status = bind_image(s, err);
     if (status == SIDESTEP_OK)
         s->engine->layout_digest = s->digest;
     status = comm_vote_all(&s->engine->comm, status, err);
@@ -383,6 +362,8 @@ static void stage(struct starting *s)
         s->info->flags |= SIDESTEP_SAVE_STREAMED;
     }
     set_staged(s, from);
+    if (!streamed && s->engine->offload.bytes == 0)
+        hold_copied(&s->engine->hold, save->slot->image.body_bytes, s->info->stage_ns);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
     if (!streamed)
         save_release_runner(save, false);
@@ -411,8 +392,9 @@ static void stage_behind(struct starting *s)
     struct sidestep_save *save = s->save;
     struct sidestep_engine *engine = s->engine;
 
-    if (engine->pool_cap != 0 && save->pipeline.pool_bytes == engine->pool_cap)
-        s->info->flags |= save->pipeline.streamed ? SIDESTEP_SAVE_STREAMED : 0;
+    if (save->pipeline.streamed && save->pipeline.pool_bytes == engine->pool_cap)
+        s->info->flags |= SIDESTEP_SAVE_STREAMED;
+    save_take_turn(save);
     save->staged_ns = clock_now(engine->clock); /* until it is */
     s->info->call_ns = save->staged_ns - s->began_ns;
     pipeline_stage_later(&save->pipeline, engine->stagers, on_staged_behind, save);
@@ -448,6 +430,7 @@ static bool hold(struct starting *s, struct cow *cow)
     hold_report(&stats, s->info);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(s, from);
+    hold_took(&s->engine->hold, s->info->stage_ns);
     save->pipeline.trims = hold_is_calm(&s->engine->hold);
     pipeline_start_staging(&save->pipeline, hold_patience(&s->engine->hold));
     save_release_runner(save, false);
@@ -457,6 +440,7 @@ static bool hold(struct starting *s, struct cow *cow)
 static void hold_or_stage(struct starting *s)
 {
     struct sidestep_engine *engine = s->engine;
+    struct save_slot *slot = s->save->slot;
     struct cow *cow = NULL;
 
     if (s->engine->offload.bytes != 0 && save_offload(s->save, s->blocking, s->began_ns))
@@ -468,10 +452,13 @@ static void hold_or_stage(struct starting *s)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
                  s->save->pipeline.streamed ? "pool_bytes is smaller than the state"
                                             : "a device has failed");
+    else if (s->save->before != NULL)
+        snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
+                 "an earlier save is being written");
     else
-        cow = hold_choose(&engine->hold, &engine->image, engine->pool.length, s->info->copy_reason);
+        cow = hold_choose(&engine->hold, &slot->image, slot->pool.length, s->info->copy_reason);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COPY;
-    s->info->copy_bytes = cow_tensor_bytes(&engine->image);
+    s->info->copy_bytes = cow_tensor_bytes(&slot->image);
     if (cow != NULL && hold(s, cow))
         return;
     if (cow != NULL)
@@ -482,14 +469,16 @@ static void hold_or_stage(struct starting *s)
         stage(s);
 }
 
-static void keep_as_last(struct starting *s)
+/* All ranks have agreed on it: it is one of those that are under way. */
+static void add_to_queue(struct starting *s)
 {
     struct sidestep_engine *engine = s->engine;
+    struct sidestep_save *last = save_queue_newest(engine);
 
-    if (engine->last != NULL)
-        save_release(engine->last);
-    save_retain(s->save);
-    engine->last = s->save;
+    keep_settle(&engine->keep, last != NULL && save_state(last) == SIDESTEP_SAVE_COMMITTED,
+                s->save->incremental);
+    save_queue_retire(engine, s->verdicts);
+    save_queue_add(engine, s->save);
 }
 
 enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *path,
@@ -524,13 +513,10 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
             *err = why;
         return status;
     }
-    s.info->bytes_total = engine->image.body_bytes;
+    s.save->body_bytes = s.info->bytes_total = s.save->slot->image.body_bytes;
     if (s.save->commit.is_volatile)
         s.info->flags |= SIDESTEP_SAVE_VOLATILE;
-    keep_settle(&engine->keep,
-                engine->last != NULL && save_state(engine->last) == SIDESTEP_SAVE_COMMITTED,
-                s.save->incremental);
-    keep_as_last(&s);
+    add_to_queue(&s);
     save_emit_started(s.save);
     hold_or_stage(&s);
     TRACE(save, "rank %d: '%s' staged %llu bytes", engine->comm.rank, s.save->commit.path,

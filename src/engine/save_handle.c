@@ -50,6 +50,8 @@ void save_release(struct sidestep_save *save)
     if (!last)
         return;
     save_join(save);
+    if (save->before != NULL) /* its runner was not let go */
+        save_release(save->before);
     commit_close(&save->commit);
     pipeline_release(&save->pipeline);
     press_free(&save->press);
@@ -146,18 +148,21 @@ void save_release_runner(struct sidestep_save *save, bool cancel)
 
 void save_join(struct sidestep_save *save)
 {
-    bool mine;
-
-    neighbour_wait_begin(&save->engine->neighbour);
+    pthread_mutex_lock(&save->shared.lock);
+    bool waits = save->has_runner && !save->shared.ran;
+    pthread_mutex_unlock(&save->shared.lock);
+    if (waits) /* else others, who are paused, would be let go for nothing */
+        neighbour_wait_begin(&save->engine->neighbour);
     pthread_mutex_lock(&save->shared.lock);
     while (save->has_runner && !save->shared.ran)
         pthread_cond_wait(&save->shared.changed, &save->shared.lock);
-    mine = save->has_runner;
+    bool mine = save->has_runner;
     save->has_runner = false;
     pthread_mutex_unlock(&save->shared.lock);
     if (mine)
         pthread_join(save->runner, NULL);
-    neighbour_wait_end(&save->engine->neighbour);
+    if (waits)
+        neighbour_wait_end(&save->engine->neighbour);
 }
 
 void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict)
@@ -289,6 +294,24 @@ void sidestep_save_hurry(struct sidestep_save *save)
         neighbour_wait_end(&save->engine->neighbour);
 }
 
+void sidestep_save_cancel(struct sidestep_save *save)
+{
+    struct sidestep_error why = {0};
+
+    if (save == NULL || engine_check(save->engine, NULL) != SIDESTEP_OK)
+        return;
+    pthread_mutex_lock(&save->shared.lock);
+    bool runs = !save->shared.ran;
+    save->shared.asked = save->shared.asked || runs; /* no news to the program */
+    pthread_mutex_unlock(&save->shared.lock);
+    if (!runs)
+        return;
+    atomic_store(&save->cancelled, true);
+    (void)commit_check_cancelled(&save->commit, &why);
+    pipeline_fail(&save->pipeline, &why);
+    sidestep_save_hurry(save);
+}
+
 enum sidestep_status sidestep_save_poll(struct sidestep_save *save, struct sidestep_save_info *info)
 {
     if (save == NULL || info == NULL || info->struct_size < sizeof(size_t) ||
@@ -347,20 +370,18 @@ enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sideste
 
 enum sidestep_status save_settle_all(struct sidestep_engine *engine, struct sidestep_error *err)
 {
-    struct sidestep_save *last = engine->last;
-    uint64_t verdict = 0;
+    struct save_queue *queue = &engine->queue;
+    uint64_t verdicts = 0;
 
-    if (last != NULL)
-        save_join(last);
-    if (engine->comm.rank == 0 && last != NULL)
-        verdict = (uint64_t)save_state(last) + 1;
-    enum sidestep_status status = comm_max_all(&engine->comm, &verdict, 1, err);
-    if (last == NULL)
-        return status;
-    if (status == SIDESTEP_OK && verdict != 0)
-        save_settle(last, (enum sidestep_save_state)(verdict - 1));
+    save_queue_join_all(engine);
     if (engine->comm.rank == 0)
-        commit_forget_outcome(&last->commit);
-    enum sidestep_status sticky = save_take_sticky(last, status == SIDESTEP_OK ? err : NULL);
+        verdicts = save_queue_verdicts(engine);
+    enum sidestep_status status = comm_max_all(&engine->comm, &verdicts, 1, err);
+    if (status == SIDESTEP_OK)
+        save_queue_settle(engine, verdicts);
+    for (unsigned i = 0; engine->comm.rank == 0 && i < queue->count; i++)
+        commit_forget_outcome(&queue->saves[i]->commit);
+    enum sidestep_status sticky =
+        save_queue_take_sticky(engine, status == SIDESTEP_OK ? err : NULL);
     return status != SIDESTEP_OK ? status : sticky;
 }

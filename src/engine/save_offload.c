@@ -12,20 +12,36 @@
 /* A fence that waits for the last copy to be submitted looks so often whether there will be one. */
 #define FENCE_SLICE_MS 20u
 
-enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, uint64_t bytes,
-                                         struct workers *workers, bool pin,
+enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, struct pool *pool,
+                                         uint64_t bytes, struct workers *workers, bool pin,
                                          struct sidestep_error *err)
 {
     int node = -1;
 
-    if (bytes > engine->pool.length) {
-        devices_unpin(&engine->devices);
+    if (bytes > pool->length) {
+        if (engine->devices.pinned == pool->bytes)
+            devices_unpin(&engine->devices);
         node = pin ? devices_node(&engine->devices) : -1;
     }
-    TRY(pool_reserve_near(&engine->pool, bytes, node, workers, err));
+    TRY(pool_reserve_near(pool, bytes, node, workers, err));
     if (pin)
-        (void)devices_pin(&engine->devices, &engine->pool);
+        (void)devices_pin(&engine->devices, pool);
     return SIDESTEP_OK;
+}
+
+bool engine_is_away(struct sidestep_engine *engine, const struct sidestep_state_dict *state)
+{
+    int32_t device = -1;
+
+    if (!devices_look(&engine->devices))
+        return false;
+    for (size_t i = 0; i < state->count && device < 0; i++) {
+        const struct state_entry *entry = &state->entries[i];
+        if (!entry->is_object && entry->reader == NULL && box_volume(&entry->box) != 0)
+            (void)devices_find(&engine->devices, (uint64_t)(uintptr_t)entry->data, 1, &device,
+                               NULL);
+    }
+    return device >= 0;
 }
 
 static void tell_staged(struct sidestep_save *save)
@@ -71,7 +87,7 @@ static void describe(struct sidestep_save *save)
 
     info->device_bytes = engine->offload.bytes;
     info->fenced_bytes = engine->offload.late_bytes;
-    info->copy_bytes = cow_tensor_bytes(&engine->image);
+    info->copy_bytes = cow_tensor_bytes(&save->slot->image);
     info->snapshot = SIDESTEP_SNAPSHOT_COPY;
     if (engine->devices.pinned != NULL)
         return;
@@ -117,10 +133,10 @@ static void hold_host(struct sidestep_save *save)
     struct sidestep_save_info *info = &save->shared.info;
     struct cow_stats stats;
 
-    if (save->pipeline.streamed || cow_tensor_bytes(&engine->image) == 0)
+    if (save->pipeline.streamed || cow_tensor_bytes(&save->slot->image) == 0)
         return;
     struct cow *cow =
-        hold_choose(&engine->hold, &engine->image, engine->pool.length, info->copy_reason);
+        hold_choose(&engine->hold, &save->slot->image, save->slot->pool.length, info->copy_reason);
     if (cow == NULL)
         return;
     if (!pipeline_hold(&save->pipeline, cow, engine->stagers, on_offloaded, save)) {

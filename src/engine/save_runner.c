@@ -25,10 +25,25 @@ static bool wait_for_go(struct sidestep_save *save)
     return go;
 }
 
+/* One is written after the other, so that they are committed in order. */
+static void wait_for_turn(struct sidestep_save *save)
+{
+    struct sidestep_save *before = TAKE(save->before);
+
+    if (before == NULL)
+        return;
+    pthread_mutex_lock(&before->shared.lock);
+    while (!before->shared.ran)
+        pthread_cond_wait(&before->shared.changed, &before->shared.lock);
+    pthread_mutex_unlock(&before->shared.lock);
+    save_release(before);
+}
+
 static enum sidestep_status write_and_vote(struct sidestep_save *save, struct sidestep_error *err)
 {
     TRY(commit_join(&save->commit, err));
     TRY(save_write_shards(save, err));
+    TRY(commit_check_cancelled(&save->commit, err));
     TRY(commit_vote_yes(&save->commit, err));
     if (save->incremental)
         known_take(save->pipeline.image);
@@ -42,6 +57,7 @@ static void fail(struct sidestep_save *save, enum sidestep_save_state state,
     TRACE(save, "rank %u: %s", save->commit.rank, why->message);
     pipeline_fail(&save->pipeline, why); /* staging may still be under way */
     pipeline_settle(&save->pipeline);
+    save_give_turn(save);
     if (state == SIDESTEP_SAVE_ABORTED && save->commit.rank == 0)
         commit_abort(&save->commit, why);
     else if (state == SIDESTEP_SAVE_ABORTED) {
@@ -78,20 +94,43 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-/* The next save of the engine waits for this one, so nobody looks at its pace meanwhile. */
-static void learn_speed(struct sidestep_save *save)
+/* By a pause, or spread_ms. */
+static bool was_held(const struct sidestep_save *save)
+{
+    return save->options.spread_ms != 0 ||
+           (save->shared.info.held_ns != 0 && save->engine->neighbour.bytes_per_second == 0);
+}
+
+/* One runner writes at a time, and nobody else looks at it. */
+static void learn_depth(struct sidestep_save *save)
 {
     const struct sidestep_save_info *info = &save->shared.info;
     struct sidestep_engine *engine = save->engine;
-    uint64_t limit = engine->neighbour.bytes_per_second;
-    bool held = info->held_ns != 0 && limit == 0; /* by a pause, or spread_ms */
 
-    if (held || save->options.spread_ms != 0 || info->linked_bytes != 0)
-        return;
-    if (limit == 0 && save->press == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
+    if (!was_held(save) && info->linked_bytes == 0 && engine->neighbour.bytes_per_second == 0 &&
+        save->press == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
         depth_learn(&engine->depth, info->bytes_total, info->write_ns);
-    pace_learn(&engine->pace, save->pipeline.image->body_bytes, info->write_ns,
-               info->stored_bytes != info->raw_bytes, limit);
+}
+
+void save_learn_pace(struct sidestep_save *save)
+{
+    const struct sidestep_save_info *info = &save->shared.info;
+    struct sidestep_engine *engine = save->engine;
+
+    if (!save->has_taught && info->write_ns != 0 && !was_held(save) && info->linked_bytes == 0)
+        pace_learn(&engine->pace, save->body_bytes, info->write_ns,
+                   info->stored_bytes != info->raw_bytes, engine->neighbour.bytes_per_second);
+    save->has_taught = true;
+}
+
+/* Where C has given up, and taken away what this rank was about to rename, its reason is the one.
+ */
+static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
+{
+    struct sidestep_error reason = {0};
+
+    if (save->commit.rank != 0 && commit_check_aborted(&save->commit, &reason) != SIDESTEP_OK)
+        *why = reason;
 }
 
 static void run(struct sidestep_save *save)
@@ -101,11 +140,12 @@ static void run(struct sidestep_save *save)
     uint64_t began = clock_now(save->engine->clock);
 
     if (write_and_vote(save, &why) != SIDESTEP_OK) {
+        learn_reason(save, &why);
         fail(save, SIDESTEP_SAVE_ABORTED, &why);
         return;
     }
     set_time(save, &save->shared.info.write_ns, began);
-    learn_speed(save);
+    learn_depth(save);
     save_advance(save, SIDESTEP_SAVE_WRITTEN, NULL);
     if (save->commit.rank != 0)
         return;
@@ -143,6 +183,7 @@ void *save_runner_main(void *argument)
     struct sidestep_save *save = argument;
 
     if (wait_for_go(save)) {
+        wait_for_turn(save);
         run(save);
         mend_huge_pages(save);
     }

@@ -232,6 +232,7 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
     TRY(save_check_promised(save, err));
     note_io(save, file);
     pipeline_trim(&save->pipeline);
+    save_give_turn(save);
     TRY(write_footer(save, &own, file, err));
     return seal(save, &own, TAKE(file), TAKE(kept_file), linked, err);
 }

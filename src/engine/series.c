@@ -3,14 +3,17 @@
  * series.c -- a directory of checkpoints of one run.  Rank 0 owns the lock and decides; the other
  * ranks follow what it says in one small broadcast.
  */
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/options.h"
 #include "base/owned.h"
 #include "commit/sweep.h"
+#include "engine/list.h"
 #include "engine/load.h"
 #include "engine/series.h"
 #include "engine/verify.h"
@@ -21,13 +24,23 @@ _Static_assert(sizeof(struct sidestep_series_options) == 72, "a field was added:
     (SIDESTEP_SERIES_REQUESTS | SIDESTEP_SERIES_SKIP_BUSY | SIDESTEP_SERIES_ANY_RUN |              \
      SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM | SIDESTEP_SERIES_INCREMENTAL)
 
+static enum sidestep_status guard_holds(void *context, const struct commit *commit,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_series *series = context;
+
+    TRY(lease_check_root(&series->lease, commit->parent, err));
+    return lease_check(&series->lease, err);
+}
+
 static enum sidestep_status guard_check(void *context, const struct commit *commit,
                                         struct sidestep_error *err)
 {
     struct sidestep_series *series = context;
 
+    series_note_bytes(series, commit->bytes);
     series_write_notes(series, commit);
-    return lease_check(&series->lease, err);
+    return guard_holds(series, commit, err);
 }
 
 enum sidestep_status series_check(const struct sidestep_series *series, struct sidestep_error *err)
@@ -40,16 +53,34 @@ enum sidestep_status series_check(const struct sidestep_series *series, struct s
     return SIDESTEP_OK;
 }
 
-/* With the first commit of this incarnation, the marks may go that a killed one left in what it had
- * committed. */
-void series_note_outcome(struct sidestep_series *series)
+struct sidestep_save *series_in_flight(const struct sidestep_series *series, const char *name)
 {
-    if (series->last == NULL)
-        return;
-    enum sidestep_save_state state = save_state(series->last);
+    for (unsigned i = 0; i < series->save_count; i++) {
+        struct sidestep_save *save = series->saves[i];
+        if (!save_has_ended(save_state(save)) &&
+            (name == NULL || strcmp(save->commit.name, name) == 0))
+            return save;
+    }
+    return NULL;
+}
+
+void series_note_outcome(struct sidestep_series *series, struct sidestep_save *save)
+{
+    enum sidestep_save_state state = save_state(save);
+
     pthread_mutex_lock(&series->shared.lock);
     series->shared.has_committed |= state == SIDESTEP_SAVE_COMMITTED;
     series->shared.has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+/* With the first commit of this incarnation, the marks may go that a killed one left in what it had
+ * committed. */
+void series_note_outcomes(struct sidestep_series *series)
+{
+    for (unsigned i = 0; i < series->save_count; i++)
+        series_note_outcome(series, series->saves[i]);
+    pthread_mutex_lock(&series->shared.lock);
     bool has_committed = series->shared.has_committed;
     pthread_mutex_unlock(&series->shared.lock);
     struct sweep sweep = {.store = series->engine->store, .parent = series->lease.root};
@@ -83,6 +114,27 @@ static enum sidestep_status take_due(struct sidestep_series *series,
     return SIDESTEP_OK;
 }
 
+/* A name is the prefix and the step, and is read back as such. */
+static enum sidestep_status check_prefix(const char *prefix, struct sidestep_error *err)
+{
+    size_t length = strlen(prefix);
+
+    if (strpbrk(prefix, "%{}") != NULL)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series prefix '%s' looks like a template, and is none: names are the prefix "
+                    "and the step's number ('step-' makes 'step-42'), without padding; '%%', '{' "
+                    "and '}' are refused",
+                    prefix);
+    if (length == 0 || length >= SERIES_MAX_PREFIX || strchr(prefix, '/') != NULL ||
+        prefix[0] == '.' || isdigit((unsigned char)prefix[length - 1]))
+        return FAIL(
+            err, SIDESTEP_EINVAL,
+            "series prefix '%s': 1 to %u bytes, no slash, not starting with a dot or ending "
+            "with a digit",
+            prefix, SERIES_MAX_PREFIX - 1);
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status take_options(struct sidestep_series *series, const char *root,
                                          const struct sidestep_series_options *theirs,
                                          struct sidestep_error *err)
@@ -91,7 +143,6 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
 
     TRY(options_copy(&options, sizeof(options), theirs, "series options", err));
     const char *prefix = options.prefix != NULL ? options.prefix : "step-";
-    size_t length = strlen(prefix);
     if ((options.flags & ~SERIES_KNOWN_FLAGS) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "series options: unknown flags 0x%x",
                     options.flags);
@@ -101,14 +152,8 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
     series->max_restarts = options.max_restarts;
     if (root == NULL || strlen(root) >= sizeof(series->root) - SERIES_MAX_PREFIX - 32)
         return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
-    if (length == 0 || length >= sizeof(series->prefix) || strchr(prefix, '/') != NULL ||
-        prefix[0] == '.' || isdigit((unsigned char)prefix[length - 1]))
-        return FAIL(
-            err, SIDESTEP_EINVAL,
-            "series prefix '%s': 1 to %u bytes, no slash, not starting with a dot or ending "
-            "with a digit",
-            prefix, SERIES_MAX_PREFIX - 1);
-    memcpy(series->prefix, prefix, length + 1);
+    TRY(check_prefix(prefix, err));
+    snprintf(series->prefix, sizeof(series->prefix), "%s", prefix);
     snprintf(series->root, sizeof(series->root), "%s", root);
     return SIDESTEP_OK;
 }
@@ -119,10 +164,12 @@ static enum sidestep_status open_lease(struct sidestep_series *series, struct si
     TRY(lease_take(&series->lease, series->engine->store, series->root, err));
     memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
     series->incarnation = series->lease.incarnation;
-    series->guard = (struct commit_guard){.check = guard_check, .context = series};
+    series->guard =
+        (struct commit_guard){.check = guard_check, .holds = guard_holds, .context = series};
     struct sweep sweep = {
         .store = series->engine->store, .parent = series->lease.root, .mode = SWEEP_SERIES};
     TRY(sweep_parent(&sweep, err));
+    TRY(series_measure(series, err));
     return series_start_pruner(series, err);
 }
 
@@ -130,12 +177,11 @@ struct sidestep_series *series_shut(struct sidestep_series *series)
 {
     struct sidestep_series *next = series->next;
 
-    if (series->last != NULL) {
-        save_join(series->last); /* it needs our guard */
-        series_note_outcome(series);
-        save_release(series->last);
-        series->last = NULL;
-    }
+    if (series->save_count != 0)
+        save_join(series->saves[0]); /* as do those before it: they need our guard */
+    series_note_outcomes(series);
+    while (series->save_count != 0)
+        save_release(series->saves[--series->save_count]);
     series_stop_pruner(series);
     if (series->lease.dir != NULL)
         series_made_progress(series); /* an orderly end is no failed restart */
@@ -162,6 +208,32 @@ static void series_free(struct sidestep_series *series)
     free(series);
 }
 
+/* What decides when a rank saves: one that decides otherwise would wait for the others for ever. */
+static enum sidestep_status agree_all(struct sidestep_series *series, struct sidestep_error *err)
+{
+    const struct due *due = &series->due;
+    struct deciding {
+        uint64_t path, flags, interval_steps, interval_ns, check_ns, mtbf_ns;
+        double max_lost;
+    } mine = {.flags = series->flags,
+              .interval_steps = due->interval_steps,
+              .interval_ns = due->interval_ns,
+              .check_ns = due->check_ns,
+              .mtbf_ns = due->mtbf_ns,
+              .max_lost = due->max_lost};
+    char path[COMMIT_PATH_BYTES];
+
+    int length = snprintf(path, sizeof(path), "%s/%s", series->root, series->prefix);
+    mine.path = XXH3_64bits(path, (size_t)length);
+    uint64_t digest = XXH3_64bits(&mine, sizeof(mine)), words[] = {digest, ~digest};
+    TRY(comm_max_all(&series->engine->comm, words, ARRAY_LENGTH(words), err));
+    if (words[0] == ~words[1])
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EDISAGREE,
+                "the ranks do not open the same series: root, prefix, flags, intervals, check_ms, "
+                "mtbf_ms and max_lost must be equal");
+}
+
 struct identity {
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
@@ -183,7 +255,7 @@ static enum sidestep_status open_all(struct sidestep_series *series, const char 
     TRY(comm_broadcast_all(comm, &identity, sizeof(identity), 0, err));
     memcpy(series->run_id, identity.run_id, sizeof(series->run_id));
     series->incarnation = identity.incarnation;
-    return SIDESTEP_OK;
+    return agree_all(series, err);
 }
 
 enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const char *root,
@@ -231,7 +303,7 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
     TRY(engine_check(series->engine, err));
     *out = NULL;
     enum sidestep_status status = SIDESTEP_OK;
-    if (series->last != NULL && series->engine->last == series->last)
+    if (series->save_count != 0 && save_queue_has(series->engine, series->saves[0]))
         status = save_settle_all(series->engine, err);
     series_free(series);
     return status;
@@ -257,11 +329,44 @@ static uint64_t cost_of(struct sidestep_save *save)
     return info.call_ns > info.pool_ns ? info.call_ns - info.pool_ns : 0;
 }
 
+/* Those that have ended, but the newest, are done with.  How long the last of them was under way;
+ * 0: none. */
+static uint64_t drop_ended(struct sidestep_series *series)
+{
+    uint64_t busy_ns = 0;
+
+    while (series->save_count > 1) {
+        struct sidestep_save *oldest = series->saves[series->save_count - 1];
+        if (!save_queue_is_done(oldest))
+            break;
+        series_note_outcome(series, oldest);
+        busy_ns = busy_time(oldest);
+        series_notes_end(series, oldest->commit.name);
+        save_release(oldest);
+        series->save_count--;
+    }
+    return busy_ns;
+}
+
+static void add_save(struct sidestep_series *series, struct sidestep_save *save)
+{
+    assert(series->save_count < ARRAY_LENGTH(series->saves));
+    memmove(series->saves + 1, series->saves, series->save_count * sizeof(series->saves[0]));
+    save_retain(save);
+    series->saves[0] = save;
+    series->save_count++;
+}
+
 /* Rank 0, before a save: notes, whether it may replace what is there, and space. */
 static void prepare(struct sidestep_series *series, const char *name,
                     struct sidestep_save_options *options, struct sidestep_error *why)
 {
+    struct sidestep_save *same = series_in_flight(series, name);
+
+    if (same != NULL && (options->flags & SIDESTEP_SAVE_NOWAIT) == 0)
+        save_join(same); /* its notes are not this one's */
     series_take_notes(series, name);
+    series_note_outcomes(series); /* what may be deleted follows from them */
     if (options->failure != NULL)
         return;
     if (!series_may_replace(series, name))
@@ -295,20 +400,14 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     if (part.guard != NULL)
         prepare(series, name, &options, &why);
     status = save_start_all(series->engine, path, state, &options, &part, blocking, save, err);
-    if (part.guard != NULL)
-        series_notes_started(series, status == SIDESTEP_OK);
+    if (part.guard != NULL && status != SIDESTEP_OK)
+        series_notes_back(series, name);
     TRY(status);
-    uint64_t busy_ns = 0;
-    if (series->last != NULL) {
-        save_join(series->last);
-        series_note_outcome(series);
-        busy_ns = busy_time(series->last);
-        save_release(series->last);
-    }
-    save_retain(*save);
-    series->last = *save;
+    add_save(series, *save);
+    uint64_t busy_ns = drop_ended(series);
     if (part.guard != NULL)
         series_wake_pruner(series, *save);
+    series->queued += ((*save)->shared.info.flags & SIDESTEP_SAVE_QUEUED) != 0;
     due_note_saved(&series->due, began_ns, cost_of(*save), busy_ns);
     return SIDESTEP_OK;
 }
@@ -347,19 +446,16 @@ struct choice {
 };
 
 /* After a load that failed: 1 if rank 0 finds, by a second look past the cache, that the checkpoint
- * is damaged; then the next older one has its turn. */
-static enum sidestep_status is_damaged_all(struct sidestep_series *series, const char *path,
-                                           uint64_t *damaged, struct sidestep_error *err)
+ * is one that a choice passes over: damaged, gone, or on its way, whatever that gives (no .metadata
+ * any more, a file that is missing).  Then the next older one has its turn. */
+static enum sidestep_status is_lost_all(struct sidestep_series *series, const char *path,
+                                        uint64_t *lost, struct sidestep_error *err)
 {
-    *damaged = 0;
-    if (series->engine->comm.rank == 0) {
-        struct sidestep_error why = {0};
-        enum sidestep_status status =
-            verify_path(series->engine->store, path, SIDESTEP_VERIFY_BEFORE, STORE_UNCACHED,
-                        series->engine->stagers, &why);
-        *damaged = status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE;
-    }
-    return comm_max_all(&series->engine->comm, damaged, 1, err);
+    *lost = 0;
+    if (series->engine->comm.rank == 0)
+        *lost = verify_is_damage(verify_path(series->engine->store, path, SIDESTEP_VERIFY_BEFORE,
+                                             STORE_UNCACHED, series->engine->stagers, NULL));
+    return comm_max_all(&series->engine->comm, lost, 1, err);
 }
 
 static enum sidestep_status
@@ -372,7 +468,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     struct sidestep_error why = {0};
     char path[COMMIT_PATH_BYTES];
     enum sidestep_status status = SIDESTEP_OK;
-    uint64_t damaged = 0;
+    uint64_t lost = 0;
 
     *again = false;
     if (comm->rank == 0)
@@ -385,10 +481,10 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     status = load_path_all(series->engine, path, state, options, 0, report, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
-    if (choose_by != SIDESTEP_VERIFY_BEFORE) {
-        TRY(is_damaged_all(series, path, &damaged, err));
-        *again = damaged != 0;
-    }
+    TRY(is_lost_all(series, path, &lost, err));
+    *again = lost != 0;
+    if (!*again && (status == SIDESTEP_EIO || status == SIDESTEP_EPERM))
+        return list_fail_unreadable(&why, err);
     if (err != NULL)
         *err = why;
     return status;
@@ -425,7 +521,7 @@ enum sidestep_status sidestep_series_load(struct sidestep_series *series,
                                               : SIDESTEP_VERIFY_STRUCTURE;
     do {
         status = load_once_all(series, state, &options, choose_by, &choice, &again, report, err);
-        choose_by = SIDESTEP_VERIFY_BEFORE; /* data was found damaged: from now on read all first */
+        choose_by = SIDESTEP_VERIFY_BEFORE; /* it was lost: from now on read all first */
     } while (status != SIDESTEP_OK && again);
     if (rejected != NULL)
         memcpy(rejected, choice.rejected, sizeof(choice.rejected));
@@ -460,61 +556,5 @@ enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, u
     if (status == SIDESTEP_OK)
         return go_on_all(series, step, err);
     error_wrap(err, "go back to step %llu of series '%s'", (unsigned long long)step, series->root);
-    return status;
-}
-
-/* ---- delete ---- */
-
-static enum sidestep_status may_delete(struct sidestep_series *series, const char *name,
-                                       uint64_t step, struct sidestep_error *err)
-{
-    char rejected[SERIES_REJECTED_BYTES] = "";
-    uint64_t newest = 0;
-
-    if (series->last != NULL && !save_has_ended(save_state(series->last)))
-        return FAIL(err, SIDESTEP_ELOCKED, "a save is in flight");
-    series_note_outcome(series);
-    pthread_mutex_lock(&series->shared.lock);
-    bool has_committed = series->shared.has_committed, has_unknown = series->shared.has_unknown;
-    pthread_mutex_unlock(&series->shared.lock);
-    if (!has_committed || has_unknown)
-        return FAIL(err, SIDESTEP_ELOCKED, "%s",
-                    has_unknown ? "the outcome of a save is unknown"
-                                : "this incarnation has committed nothing yet");
-    TRY(series_choose(series, SIDESTEP_VERIFY_STRUCTURE, &newest, rejected, err));
-    if (newest == step)
-        return FAIL(err, SIDESTEP_ELOCKED, "it is the newest that is valid");
-    if (marks_may_have(series->lease.dir, MARKS_PIN, name))
-        return FAIL(err, SIDESTEP_ELOCKED, "it is pinned");
-    return lease_check(&series->lease, err);
-}
-
-static enum sidestep_status delete_step(struct sidestep_series *series, uint64_t step,
-                                        struct sidestep_error *err)
-{
-    char name[NAMES_MAX];
-    struct store_stat stat;
-
-    snprintf(name, sizeof(name), "%s%llu", series->prefix, (unsigned long long)step);
-    TRY(store_stat(series->lease.root, name, &stat, err));
-    TRY(may_delete(series, name, step, err));
-    return prune_delete(series->lease.root, series->lease.dir, name, NULL, err);
-}
-
-enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint64_t step,
-                                            struct sidestep_error *err)
-{
-    enum sidestep_status status = SIDESTEP_OK;
-
-    TRY(series_check(series, err));
-    if (series->engine->comm.rank == 0) {
-        pthread_mutex_lock(&series->prune_lock);
-        status = delete_step(series, step, err);
-        pthread_mutex_unlock(&series->prune_lock);
-    }
-    status = comm_vote_all(&series->engine->comm, status, err);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "delete '%s/%s%llu'", series->root, series->prefix,
-                   (unsigned long long)step);
     return status;
 }

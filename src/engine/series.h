@@ -38,7 +38,9 @@ struct sidestep_series {
 
     /* The thread's that calls. */
     struct due due;
-    struct sidestep_save *last;   /* our reference to the latest save of this series */
+    struct sidestep_save *saves[SAVE_QUEUE_MAX + 1]; /* our references; the newest first */
+    unsigned save_count;
+    uint64_t queued;              /* saves that started while another was under way */
     bool has_settled;             /* what an earlier incarnation left is cleared */
     char resumed_name[NAMES_MAX]; /* rank 0: what was loaded, until something was committed */
     struct series_notes coming;   /* rank 0: of a save that has not started */
@@ -52,21 +54,26 @@ struct sidestep_series {
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        struct sidestep_save *awaited; /* the pruner's reference to a save that it will await */
+        struct sidestep_save *awaited[SAVE_QUEUE_MAX + 1]; /* the pruner's references to saves
+                                                              that it will await, in order */
+        unsigned awaited_count;
         bool stop;
-        bool has_committed;            /* a save of this incarnation */
-        bool has_unknown;              /* an outcome is UNKNOWN: nothing is deleted */
-        uint64_t newest_bytes;         /* of the newest checkpoint; 0: not known */
-        struct series_notes saving[2]; /* of the save in flight, and of the one that starts */
-        unsigned in_flight;            /* which of them is the former */
-        char deleting[NAMES_MAX];      /* what is being deleted: no save of that name starts */
+        bool has_committed;    /* a save of this incarnation */
+        bool has_unknown;      /* an outcome is UNKNOWN: nothing is deleted */
+        uint64_t newest_bytes; /* of the newest whole one that was saved or resumed; 0: none */
+        struct series_notes saving[SAVE_QUEUE_MAX + 1]; /* of saves that are under way; no name:
+                                                           unused */
+        char deleting[NAMES_MAX]; /* what is being deleted: no save of that name starts */
     } shared;
 };
 
 /* EFORKED, or EINVAL if its engine was closed. */
 enum sidestep_status series_check(const struct sidestep_series *series, struct sidestep_error *err);
-/* What became of the save before.  Only rank 0's answer is used. */
-void series_note_outcome(struct sidestep_series *series);
+/* One to ${name} (NULL: any) that has not ended; or NULL. */
+struct sidestep_save *series_in_flight(const struct sidestep_series *series, const char *name);
+/* What became of earlier saves.  Only rank 0's answer is used. */
+void series_note_outcome(struct sidestep_series *series, struct sidestep_save *save);
+void series_note_outcomes(struct sidestep_series *series);
 
 /* ---- series_choose.c ---- */
 
@@ -77,6 +84,8 @@ enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep
 /* Rank 0: a member of this step. */
 enum sidestep_status series_choose_step(struct sidestep_series *series, uint64_t step,
                                         struct sidestep_error *err);
+/* Rank 0, where space is to be foreseen: what does the newest take that a resume would try? */
+enum sidestep_status series_measure(struct sidestep_series *series, struct sidestep_error *err);
 /* Rank 0: the run goes on from ${step}.  Durable when it returns OK. */
 enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t step,
                                        struct sidestep_error *err);
@@ -88,9 +97,11 @@ void series_made_progress(struct sidestep_series *series);
 /* ---- series_note.c ---- */
 
 /* Rank 0: a save of ${name} is about to start, and what was noted of it goes with it; what was
- * noted of another one is forgotten.  Then: it has started, or it has not. */
+ * noted of another one is forgotten.  If it does not start: they are of a coming one again.  Once
+ * it has ended: nothing is kept for it. */
 void series_take_notes(struct sidestep_series *series, const char *name);
-void series_notes_started(struct sidestep_series *series, bool has_started);
+void series_notes_back(struct sidestep_series *series, const char *name);
+void series_notes_end(struct sidestep_series *series, const char *name);
 /* Rank 0, by the save's guard: write it down.  What cannot be is told as an event: a checkpoint is
  * worth more than a note. */
 void series_write_notes(struct sidestep_series *series, const struct commit *commit);
@@ -104,6 +115,12 @@ enum sidestep_status series_start_pruner(struct sidestep_series *series,
 void series_wake_pruner(struct sidestep_series *series, struct sidestep_save *save);
 /* Wait until all is deleted that can be, and end the thread. */
 void series_stop_pruner(struct sidestep_series *series);
+/* Rank 0: may this incarnation delete anything now?  ELOCKED, and why not. */
+enum sidestep_status series_may_delete(struct sidestep_series *series, struct sidestep_error *err);
+/* Is space to be foreseen at all? */
+bool series_foresees(const struct sidestep_series *series);
+/* Rank 0, any thread: so much the newest one takes, and so the next one will. */
+void series_note_bytes(struct sidestep_series *series, uint64_t bytes);
 /* Rank 0: is there space for another one?  Makes some, if it may. */
 enum sidestep_status series_check_space(struct sidestep_series *series, struct sidestep_error *err);
 

@@ -53,7 +53,6 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
     for (size_t i = 0; i < m->count; i++) /* by name, which is what the caller sees */
         m->entries[i].step = list_number_of(m->entries[i].name);
     list_sort(m->entries, m->count);
-    lines_find_ended(m->entries, m->count, &m->marks);
     return SIDESTEP_OK;
 }
 
@@ -75,30 +74,28 @@ static unsigned long restarts_of(const struct members *m, const struct sidestep_
     return mark != NULL ? strtoul(mark->text, NULL, 10) : 0;
 }
 
-static bool is_of_another_run(const struct sidestep_series *series, const struct members *m,
-                              const struct sidestep_listed *entry)
+/* What resumes of this series pass over, whether it verifies or not.  In its first incarnation a
+ * root may be begun with what another run made. */
+static struct lines_rule rule_of(const struct sidestep_series *series)
 {
-    return entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0 &&
-           (series->flags & SIDESTEP_SERIES_ANY_RUN) == 0 && series->incarnation > 1 &&
-           marks_find(&m->marks, MARKS_ADOPTED, entry->name, entry->save_id) == NULL;
+    bool any_run = (series->flags & SIDESTEP_SERIES_ANY_RUN) != 0;
+
+    return (struct lines_rule){
+        .run_id = !any_run && series->incarnation > 1 ? series->run_id : NULL, .any_name = any_run};
 }
 
-/* Why a resume may not choose it, whether it verifies or not; false: it may. */
+/* Why a resume may not choose it; false: it may. */
 static bool is_passed_over(const struct sidestep_series *series, const struct members *m,
-                           const struct sidestep_listed *entry, char *why, size_t room)
+                           const struct sidestep_listed *entry, char why[LINES_WHY_BYTES])
 {
+    struct lines_rule rule = rule_of(series);
     unsigned long restarts = restarts_of(m, entry);
 
-    if (entry->is_abandoned)
-        snprintf(why, room, "'%s' is of a line that was left when an older one was resumed",
-                 entry->path);
-    else if (is_of_another_run(series, m, entry))
-        snprintf(why, room, "'%s' is of another run (%s)", entry->path, entry->run_id);
-    else if (series->max_restarts != 0 && restarts >= series->max_restarts)
-        snprintf(why, room, "'%s': %lu runs that resumed from it came to nothing", entry->path,
-                 restarts);
-    else
+    if (lines_passes_over(&rule, &m->marks, entry, why))
+        return true;
+    if (series->max_restarts == 0 || restarts < series->max_restarts)
         return false;
+    snprintf(why, LINES_WHY_BYTES, "was resumed by %lu runs that came to nothing", restarts);
     return true;
 }
 
@@ -128,10 +125,11 @@ static size_t pass_over(struct choosing *c, struct members *m)
     size_t kept = 0, passed = 0;
 
     for (size_t i = 0; i < m->count; i++) {
-        char why[COMMIT_PATH_BYTES + 128];
+        char why[LINES_WHY_BYTES], text[COMMIT_PATH_BYTES + LINES_WHY_BYTES];
         if (m->entries[i].state == SIDESTEP_COMMITTED &&
-            is_passed_over(c->series, m, &m->entries[i], why, sizeof(why))) {
-            note_rejected(c, &m->entries[i], why);
+            is_passed_over(c->series, m, &m->entries[i], why)) {
+            snprintf(text, sizeof(text), "'%s' %s", m->entries[i].path, why);
+            note_rejected(c, &m->entries[i], text);
             passed++;
         } else {
             m->entries[kept++] = m->entries[i];
@@ -152,26 +150,48 @@ static enum sidestep_status sync_member(struct sidestep_series *series, const ch
     return store_dir_sync(dir, err);
 }
 
+/* ${*gone}: somebody has deleted it since it was chosen. */
+static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep_verify_mode mode,
+                                        uint64_t *step, bool *gone, struct sidestep_error *err)
+{
+    OWNED_BY(members_release) struct members m = {0};
+    struct sidestep_series *series = choosing->series;
+    size_t chosen = 0;
+
+    *gone = false;
+    TRY(find_members(series, &m, err));
+    size_t passed = pass_over(choosing, &m);
+    struct sidestep_list list = {.count = m.count, .entries = m.entries};
+    enum sidestep_status status =
+        list_choose(series->engine->store, &list, false, mode, series->engine->stagers, quarantine,
+                    choosing, &chosen, gone, err);
+    if (*gone)
+        return status;
+    if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: %s",
+                    choosing->rejected);
+    TRY(status);
+    *step = (uint64_t)m.entries[chosen].step;
+    status = sync_member(series, m.entries[chosen].name, err);
+    *gone = status == SIDESTEP_ENOTFOUND;
+    return status;
+}
+
 enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep_verify_mode mode,
                                    uint64_t *step, char rejected[SERIES_REJECTED_BYTES],
                                    struct sidestep_error *err)
 {
-    OWNED_BY(members_release) struct members m = {0};
     struct choosing choosing = {.series = series, .rejected = rejected};
-    size_t chosen = 0;
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status;
+    bool gone;
 
-    TRY(find_members(series, &m, err));
-    size_t passed = pass_over(&choosing, &m);
-    struct sidestep_list list = {.count = m.count, .entries = m.entries};
-    enum sidestep_status status =
-        list_choose(series->engine->store, &list, false, mode, series->engine->stagers, quarantine,
-                    &choosing, &chosen, err);
-    if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */
-        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: %s", rejected);
-    TRY(status);
-    TRY(sync_member(series, m.entries[chosen].name, err));
-    *step = (uint64_t)m.entries[chosen].step;
-    return SIDESTEP_OK;
+    do
+        status = choose_once(&choosing, mode, step, &gone, &why);
+    while (gone); /* so each time there are fewer */
+    if (status != SIDESTEP_OK && err != NULL)
+        *err = why;
+    return status;
 }
 
 enum sidestep_status series_choose_step(struct sidestep_series *series, uint64_t step,
@@ -186,6 +206,24 @@ enum sidestep_status series_choose_step(struct sidestep_series *series, uint64_t
     return sync_member(series, name, err);
 }
 
+enum sidestep_status series_measure(struct sidestep_series *series, struct sidestep_error *err)
+{
+    OWNED_BY(members_release) struct members m = {0};
+    char why[LINES_WHY_BYTES];
+
+    if (!series_foresees(series))
+        return SIDESTEP_OK;
+    TRY(find_members(series, &m, err));
+    for (size_t i = m.count; i-- > 0;) {
+        const struct sidestep_listed *entry = &m.entries[i];
+        if (entry->state != SIDESTEP_COMMITTED || is_passed_over(series, &m, entry, why))
+            continue;
+        series_note_bytes(series, entry->bytes);
+        break;
+    }
+    return SIDESTEP_OK;
+}
+
 /* ---- what is left behind ---- */
 
 static enum sidestep_status note_start(struct sidestep_series *series, const struct members *m,
@@ -197,7 +235,7 @@ static enum sidestep_status note_start(struct sidestep_series *series, const str
 
     snprintf(series->resumed_name, sizeof(series->resumed_name), "%s", entry->name);
     TRY(marks_unset(dir, MARKS_ABANDONED, NULL, entry->name, err));
-    if (entry->is_abandoned || /* and asked for by name, so it is meant */
+    if (entry->is_abandoned || entry->is_renamed || /* and asked for by name, so it is meant */
         (entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0))
         TRY(marks_set(dir, MARKS_ADOPTED, NULL, entry->name, entry->save_id, NULL, err));
     if (series->max_restarts == 0)
@@ -210,6 +248,8 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
                                        struct sidestep_error *err)
 {
     OWNED_BY(members_release) struct members m = {0};
+    struct lines_rule rule = rule_of(series);
+    char why[LINES_WHY_BYTES];
 
     TRY(find_members(series, &m, err));
     for (size_t i = 0; i < m.count; i++) {
@@ -217,8 +257,9 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
         if (entry->state != SIDESTEP_COMMITTED || (uint64_t)entry->step < step)
             continue;
         if ((uint64_t)entry->step == step) {
+            series_note_bytes(series, entry->bytes);
             TRY(note_start(series, &m, entry, err));
-        } else if (!entry->is_abandoned && !is_of_another_run(series, &m, entry)) {
+        } else if (!lines_passes_over(&rule, &m.marks, entry, why)) {
             TRY(marks_set(series->lease.dir, MARKS_ABANDONED, NULL, entry->name, entry->save_id,
                           NULL, err));
             events_emit(&series->engine->events, "abandoned",

@@ -5,7 +5,7 @@
 #include "base/options.h"
 #include "engine/series.h"
 
-_Static_assert(sizeof(struct sidestep_series_status) == 40, "a field was added: fill it below");
+_Static_assert(sizeof(struct sidestep_series_status) == 48, "a field was added: fill it below");
 
 /* Would a save have to wait here for the one before? */
 static bool is_busy(struct sidestep_series *series)
@@ -13,7 +13,7 @@ static bool is_busy(struct sidestep_series *series)
     enum sidestep_save_state until =
         series->engine->comm.rank == 0 ? SIDESTEP_SAVE_COMMITTED : SIDESTEP_SAVE_WRITTEN;
 
-    return series->last != NULL && save_state(series->last) < until;
+    return series->save_count != 0 && save_state(series->saves[0]) < until;
 }
 
 static enum sidestep_status agree_all(struct sidestep_series *series, uint64_t step, uint64_t now,
@@ -69,6 +69,7 @@ enum sidestep_status sidestep_series_status(struct sidestep_series *series,
         .interval_ms = interval / 1000000,
         .skipped = due->skipped,
         .agreements = due->agreements,
+        .queued = series->queued,
         .lost = due_lost(due->cost_ns, due->mtbf_ns, interval),
     };
     size_t size = status->struct_size < sizeof(known) ? status->struct_size : sizeof(known);

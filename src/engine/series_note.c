@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* series_note.c -- metrics and tags of a series' checkpoints: durable with them. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,8 +94,7 @@ static enum sidestep_status note_committed(struct sidestep_series *series, const
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
 
-    if (series->last != NULL && !save_has_ended(save_state(series->last)) &&
-        strcmp(series->last->commit.name, name) == 0)
+    if (series_in_flight(series, name) != NULL)
         return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is under way", name);
     TRY(list_root(series->engine->store, series->root, &list, err));
     for (size_t i = 0; i < list.count; i++)
@@ -116,9 +116,8 @@ static enum sidestep_status note(struct sidestep_series *series, uint64_t step,
     TRY(check_words(metrics, metric_count, tags, tag_count, err));
     TRY(format_metrics(metrics, metric_count, &text, err));
     member_name(series, step, name);
-    if (store_stat(series->lease.root, name, &stat, NULL) == SIDESTEP_OK ||
-        (series->last != NULL && !save_has_ended(save_state(series->last)) &&
-         strcmp(series->last->commit.name, name) == 0))
+    bool is_there = store_stat(series->lease.root, name, &stat, NULL) == SIDESTEP_OK;
+    if (series_in_flight(series, name) != NULL || (is_there && !series_may_replace(series, name)))
         return note_committed(series, name, text, tags, tag_count, err);
     return keep_for_save(series, name, &text, tags, tag_count, err);
 }
@@ -138,6 +137,15 @@ enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64
     return status;
 }
 
+/* Locked: what is kept for a save of ${name}; "": unused room; NULL: none. */
+static struct series_notes *find(struct sidestep_series *series, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
+        if (strcmp(series->shared.saving[i].name, name) == 0)
+            return &series->shared.saving[i];
+    return NULL;
+}
+
 void series_take_notes(struct sidestep_series *series, const char *name)
 {
     struct series_notes coming = series->coming;
@@ -149,22 +157,30 @@ void series_take_notes(struct sidestep_series *series, const char *name)
     pthread_mutex_lock(&series->shared.lock);
     while (strcmp(series->shared.deleting, name) == 0)
         pthread_cond_wait(&series->shared.changed, &series->shared.lock);
-    struct series_notes *slot = &series->shared.saving[1 - series->shared.in_flight];
+    struct series_notes *slot = find(series, name); /* of one that has ended, maybe */
+    if (slot == NULL)
+        slot = find(series, "");
+    assert(slot != NULL); /* there are more of them than saves that may be under way */
     drop(slot);
     *slot = coming;
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-void series_notes_started(struct sidestep_series *series, bool has_started)
+void series_notes_back(struct sidestep_series *series, const char *name)
 {
     pthread_mutex_lock(&series->shared.lock);
-    unsigned other = 1 - series->shared.in_flight;
-    if (has_started) {
-        series->shared.in_flight = other;
-    } else {
-        series->coming = series->shared.saving[other];
-        series->shared.saving[other] = (struct series_notes){0};
-    }
+    struct series_notes *slot = find(series, name);
+    series->coming = *slot;
+    *slot = (struct series_notes){0};
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+void series_notes_end(struct sidestep_series *series, const char *name)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    struct series_notes *slot = series_in_flight(series, name) == NULL ? find(series, name) : NULL;
+    if (slot != NULL)
+        drop(slot);
     pthread_mutex_unlock(&series->shared.lock);
 }
 
@@ -174,14 +190,11 @@ void series_write_notes(struct sidestep_series *series, const struct commit *com
     struct series_notes notes = {0};
 
     pthread_mutex_lock(&series->shared.lock);
-    for (int i = 0; i < 2; i++) {
-        struct series_notes *slot = &series->shared.saving[i];
-        if (strcmp(slot->name, commit->name) != 0)
-            continue;
+    struct series_notes *slot = find(series, commit->name);
+    if (slot != NULL) {
         notes = *slot; /* but for the name, which says that it is busy */
         slot->metrics = NULL;
         slot->tags = (struct name_list){0};
-        break;
     }
     pthread_mutex_unlock(&series->shared.lock);
     if (write_marks(series->lease.dir, commit->name, commit->save_id, notes.metrics,
@@ -194,6 +207,6 @@ void series_write_notes(struct sidestep_series *series, const struct commit *com
 void series_drop_notes(struct sidestep_series *series)
 {
     drop(&series->coming);
-    drop(&series->shared.saving[0]);
-    drop(&series->shared.saving[1]);
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
+        drop(&series->shared.saving[i]);
 }

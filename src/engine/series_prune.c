@@ -4,6 +4,7 @@
  * save and then does what prune.h does.  A crash leaves what the next opening and the next commit
  * clear away.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +14,23 @@
 #include "engine/list.h"
 #include "engine/series.h"
 
+enum sidestep_status series_may_delete(struct sidestep_series *series, struct sidestep_error *err)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    bool has_committed = series->shared.has_committed, has_unknown = series->shared.has_unknown;
+    pthread_mutex_unlock(&series->shared.lock);
+    if (has_unknown)
+        return FAIL(err, SIDESTEP_ELOCKED, "the outcome of a save is unknown");
+    if (!has_committed)
+        return FAIL(err, SIDESTEP_ELOCKED, "this incarnation has committed nothing yet");
+    return lease_check(&series->lease, err);
+}
+
 /* ---- what prune_run() asks ---- */
 
 static enum sidestep_status may_delete(void *context, struct sidestep_error *err)
 {
-    struct sidestep_series *series = context;
-
-    pthread_mutex_lock(&series->shared.lock);
-    bool may = series->shared.has_committed && !series->shared.has_unknown;
-    pthread_mutex_unlock(&series->shared.lock);
-    if (!may)
-        return FAIL(err, SIDESTEP_ELOCKED,
-                    "nothing was committed yet, or the outcome of a save is unknown");
-    return lease_check(&series->lease, err);
+    return series_may_delete(context, err);
 }
 
 static bool claim(void *context, const struct sidestep_listed *entry)
@@ -34,7 +39,7 @@ static bool claim(void *context, const struct sidestep_listed *entry)
     bool is_busy = false;
 
     pthread_mutex_lock(&series->shared.lock);
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
         is_busy |= entry->is_abandoned && strcmp(series->shared.saving[i].name, entry->name) == 0;
     if (!is_busy)
         snprintf(series->shared.deleting, NAMES_MAX, "%s", entry->name);
@@ -82,12 +87,7 @@ static enum sidestep_status prune(struct sidestep_series *series, const struct r
                           .deleted = tell_deleted,
                           .context = series,
                           .report = series->went};
-    enum sidestep_status status = prune_run(&prune, err);
-    pthread_mutex_lock(&series->shared.lock);
-    if (prune.newest_bytes != 0)
-        series->shared.newest_bytes = prune.newest_bytes;
-    pthread_mutex_unlock(&series->shared.lock);
-    return status;
+    return prune_run(&prune, err);
 }
 
 enum sidestep_status sidestep_series_prune(struct sidestep_series *series,
@@ -100,6 +100,7 @@ enum sidestep_status sidestep_series_prune(struct sidestep_series *series,
     *report = (struct sidestep_gc_report){0};
     if (series->engine->comm.rank != 0)
         return SIDESTEP_OK;
+    series_note_outcomes(series); /* the thread may not have come to them yet */
     pthread_mutex_lock(&series->prune_lock);
     enum sidestep_status status = prune(series, &series->retention, err);
     struct collecting *went = TAKE(series->went);
@@ -115,6 +116,56 @@ enum sidestep_status sidestep_series_prune(struct sidestep_series *series,
     return status;
 }
 
+/* ---- one by name ---- */
+
+static enum sidestep_status may_delete_step(struct sidestep_series *series, const char *name,
+                                            uint64_t step, struct sidestep_error *err)
+{
+    char rejected[SERIES_REJECTED_BYTES] = "";
+    uint64_t newest = 0;
+
+    if (series_in_flight(series, NULL) != NULL)
+        return FAIL(err, SIDESTEP_ELOCKED, "a save is in flight");
+    series_note_outcomes(series);
+    TRY(series_may_delete(series, err));
+    TRY(series_choose(series, SIDESTEP_VERIFY_STRUCTURE, &newest, rejected, err));
+    if (newest == step)
+        return FAIL(err, SIDESTEP_ELOCKED, "it is the newest that is valid");
+    if (marks_may_have(series->lease.dir, MARKS_PIN, name))
+        return FAIL(err, SIDESTEP_ELOCKED, "it is pinned");
+    return lease_check(&series->lease, err);
+}
+
+static enum sidestep_status delete_step(struct sidestep_series *series, uint64_t step,
+                                        struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+
+    snprintf(name, sizeof(name), "%s%llu", series->prefix, (unsigned long long)step);
+    TRY(store_stat(series->lease.root, name, &stat, err));
+    TRY(may_delete_step(series, name, step, err));
+    return prune_delete(series->lease.root, series->lease.dir, name, NULL, err);
+}
+
+enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint64_t step,
+                                            struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    TRY(series_check(series, err));
+    if (series->engine->comm.rank == 0) {
+        pthread_mutex_lock(&series->prune_lock);
+        status = delete_step(series, step, err);
+        pthread_mutex_unlock(&series->prune_lock);
+    }
+    status = comm_vote_all(&series->engine->comm, status, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "delete '%s/%s%llu'", series->root, series->prefix,
+                   (unsigned long long)step);
+    return status;
+}
+
 /* ---- the thread ---- */
 
 /* Until it has ended; true: it is committed. */
@@ -123,13 +174,21 @@ static bool await(struct sidestep_series *series, struct sidestep_save *save)
     pthread_mutex_lock(&save->shared.lock);
     while (!save->shared.ran)
         pthread_cond_wait(&save->shared.changed, &save->shared.lock);
-    enum sidestep_save_state state = save->shared.state;
     pthread_mutex_unlock(&save->shared.lock);
-    pthread_mutex_lock(&series->shared.lock);
-    series->shared.has_committed |= state == SIDESTEP_SAVE_COMMITTED;
-    series->shared.has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
-    pthread_mutex_unlock(&series->shared.lock);
-    return state == SIDESTEP_SAVE_COMMITTED;
+    series_note_outcome(series, save);
+    return save_state(save) == SIDESTEP_SAVE_COMMITTED;
+}
+
+/* Locked: the oldest; NULL: none. */
+static struct sidestep_save *take_awaited(struct sidestep_series *series)
+{
+    struct sidestep_save **awaited = series->shared.awaited, *oldest = awaited[0];
+
+    if (series->shared.awaited_count == 0)
+        return NULL;
+    series->shared.awaited_count--;
+    memmove(awaited, awaited + 1, series->shared.awaited_count * sizeof(awaited[0]));
+    return oldest;
 }
 
 static void *pruner_main(void *argument)
@@ -138,9 +197,9 @@ static void *pruner_main(void *argument)
 
     pthread_mutex_lock(&series->shared.lock);
     for (;;) {
-        while (series->shared.awaited == NULL && !series->shared.stop)
+        while (series->shared.awaited_count == 0 && !series->shared.stop)
             pthread_cond_wait(&series->shared.changed, &series->shared.lock);
-        struct sidestep_save *save = TAKE(series->shared.awaited);
+        struct sidestep_save *save = take_awaited(series);
         if (save == NULL)
             break;
         pthread_mutex_unlock(&series->shared.lock);
@@ -172,9 +231,11 @@ void series_wake_pruner(struct sidestep_series *series, struct sidestep_save *sa
         return;
     save_retain(save);
     pthread_mutex_lock(&series->shared.lock);
-    struct sidestep_save *before =
-        series->shared.awaited; /* it has ended, or this would not start */
-    series->shared.awaited = save;
+    struct sidestep_save *before = NULL;
+    if (series->shared.awaited_count != 0 && save_queue_is_done(series->shared.awaited[0]))
+        before = take_awaited(series); /* the next one serves as well */
+    assert(series->shared.awaited_count < ARRAY_LENGTH(series->shared.awaited));
+    series->shared.awaited[series->shared.awaited_count++] = save;
     pthread_cond_broadcast(&series->shared.changed);
     pthread_mutex_unlock(&series->shared.lock);
     if (before != NULL)
@@ -195,6 +256,18 @@ void series_stop_pruner(struct sidestep_series *series)
 
 /* ---- space ---- */
 
+bool series_foresees(const struct sidestep_series *series)
+{
+    return (series->flags & (SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM)) != 0;
+}
+
+void series_note_bytes(struct sidestep_series *series, uint64_t bytes)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    series->shared.newest_bytes = bytes;
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
 static enum sidestep_status has_space(struct sidestep_series *series, uint64_t needed, bool *has,
                                       uint64_t *left, struct sidestep_error *err)
 {
@@ -206,27 +279,40 @@ static enum sidestep_status has_space(struct sidestep_series *series, uint64_t n
     return SIDESTEP_OK;
 }
 
+/* Saves that have no space yet: it is taken when their turn comes. */
+static unsigned waiting(const struct sidestep_series *series)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < series->save_count; i++)
+        count += !save_queue_is_done(series->saves[i]);
+    return count > 1 ? count - 1 : 0;
+}
+
 enum sidestep_status series_check_space(struct sidestep_series *series, struct sidestep_error *err)
 {
     static const struct retention only_newest = {.wanted = true};
+    struct sidestep_error why = {0};
     bool has = true;
     uint64_t left = 0;
 
-    if ((series->flags & (SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM)) == 0)
+    if (!series_foresees(series))
         return SIDESTEP_OK;
     pthread_mutex_lock(&series->shared.lock);
     uint64_t needed = series->shared.newest_bytes;
     pthread_mutex_unlock(&series->shared.lock);
+    needed += needed * waiting(series);
     TRY(has_space(series, needed, &has, &left, err));
     if (!has && (series->flags & SIDESTEP_SERIES_MAKE_ROOM) != 0) {
         pthread_mutex_lock(&series->prune_lock);
-        (void)prune(series, &only_newest, NULL); /* what it has freed is measured below */
+        (void)prune(series, &only_newest, &why); /* what it has freed is measured below */
         pthread_mutex_unlock(&series->prune_lock);
         TRY(has_space(series, needed, &has, &left, err));
     }
     if (has)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_ENOSPC,
-                "the newest checkpoint takes %llu bytes, and '%s' has %llu left",
-                (unsigned long long)needed, series->root, (unsigned long long)left);
+                "the newest checkpoint takes %llu bytes, and '%s' has %llu left%s%.400s",
+                (unsigned long long)needed, series->root, (unsigned long long)left,
+                why.message[0] != '\0' ? "; nothing could be deleted: " : "", why.message);
 }

@@ -97,7 +97,7 @@ static enum sidestep_status fill_place(struct tensor_bytes *t, struct place *p,
 {
     struct reader_item item;
 
-    TRY(reader_item(t->reader, p->entry, &p->chunk->storage, &p->chunk->box, &item, err));
+    TRY(reader_item(t->reader, p->entry, &p->chunk->storage, &p->chunk->box, NULL, &item, err));
     p->file = item.file;
     p->data_offset = item.data_offset;
     p->data_bytes = item.data_bytes;

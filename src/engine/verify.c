@@ -107,7 +107,7 @@ static void report(struct verify *v, const char *file, const char *name,
 {
     const char *message = shorten(why->message, file, name);
     const char *kind = status == SIDESTEP_ECORRUPT ? "hash"
-                       : status == SIDESTEP_EIO    ? "io"
+                       : !verify_is_damage(status) ? "io"
                                                    : "format";
 
     pthread_mutex_lock(&v->shared.lock);
@@ -546,6 +546,29 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
     return status;
 }
 
+bool verify_is_damage(enum sidestep_status status)
+{
+    switch (status) {
+    case SIDESTEP_ECORRUPT:
+    case SIDESTEP_EUNSAFE:
+    case SIDESTEP_EUNCOMMITTED:
+    case SIDESTEP_ENOTFOUND:
+    case SIDESTEP_EUNSUPPORTED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The first that is damage; else the first. */
+static const struct sidestep_problem *worst(const struct verify_findings *findings)
+{
+    for (size_t i = 0; i < findings->count; i++)
+        if (strcmp(findings->problems[i].kind, "io") != 0)
+            return &findings->problems[i];
+    return &findings->problems[0];
+}
+
 enum sidestep_status verify_path(struct store *store, const char *path,
                                  enum sidestep_verify_mode mode, uint32_t flags,
                                  struct workers *workers, struct sidestep_error *err)
@@ -558,8 +581,9 @@ enum sidestep_status verify_path(struct store *store, const char *path,
     if (mode != SIDESTEP_VERIFY_STRUCTURE)
         status = verify_reader(reader, workers, NULL, &findings, err);
     if (status == SIDESTEP_OK && findings.count != 0) {
-        const struct sidestep_problem *p = &findings.problems[0];
-        status = FAIL(err, SIDESTEP_ECORRUPT, "checkpoint '%s': %s%s%s%s%s", path,
+        const struct sidestep_problem *p = worst(&findings);
+        status = strcmp(p->kind, "io") == 0 ? SIDESTEP_EIO : SIDESTEP_ECORRUPT;
+        status = FAIL(err, status, "checkpoint '%s': %s%s%s%s%s", path,
                       p->file != NULL ? p->file : "", p->file != NULL ? ": " : "",
                       p->name != NULL ? p->name : "", p->name != NULL ? ": " : "", p->message);
     }

@@ -42,7 +42,13 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
                                    const struct verify_options *options,
                                    struct verify_findings *findings, struct sidestep_error *err);
 
-/* Open and check ${path} according to ${mode}; a problem is a failure that names the first one. */
+/* Does a failure to open or read a checkpoint speak of the checkpoint: it is not whole, or not to
+ * be understood?  Else it could not be read now (permission, storage, descriptors, memory), which
+ * says nothing of what is there. */
+bool verify_is_damage(enum sidestep_status status);
+
+/* Open and check ${path} according to ${mode}; a problem is a failure that names the first one:
+ * ECORRUPT, or EIO where all that is known is that something could not be read. */
 enum sidestep_status verify_path(struct store *store, const char *path,
                                  enum sidestep_verify_mode mode, uint32_t flags,
                                  struct workers *workers, struct sidestep_error *err);

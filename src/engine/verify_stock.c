@@ -117,7 +117,7 @@ static size_t find_item(const struct verify_stock *v, struct verify_pointer *poi
         struct sidestep_error why = {0};
         struct reader_item found;
         enum sidestep_status status =
-            reader_item(v->reader, p.entry, p.storage, p.box, &found, &why);
+            reader_item(v->reader, p.entry, p.storage, p.box, NULL, &found, &why);
         if (status != SIDESTEP_OK) {
             v->report(v->context, &p, status, &why);
             continue;

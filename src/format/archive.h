@@ -46,6 +46,21 @@ enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t nd
 enum sidestep_status archive_tensor_end(const struct archive_tensor_layout *layout,
                                         uint32_t data_crc, const uint8_t first_bytes[8],
                                         struct buffer *tail, struct sidestep_error *err);
+/* The last tail of one who makes many: tensors that are alike have tails that differ in a number, a
+ * text made of it, and their CRCs.  Begins zeroed. */
+struct archive_tail {
+    struct archive_tensor_layout layout;
+    struct buffer bytes; /* empty: none yet */
+    size_t data_crcs[2]; /* where in ${bytes} the CRC of the data stands ... */
+    size_t id_crcs[2];   /* ... and that of the id ... */
+    size_t id;           /* ... which is there */
+};
+void archive_tail_release(struct archive_tail *last);
+/* archive_tensor_end(), out of the last one if that was of the same layout. */
+enum sidestep_status archive_tensor_end_like(struct archive_tail *last,
+                                             const struct archive_tensor_layout *layout,
+                                             uint32_t data_crc, const uint8_t first_bytes[8],
+                                             struct buffer *tail, struct sidestep_error *err);
 
 /* Append the whole archive of an object, as torch.save(obj) writes it. */
 enum sidestep_status archive_object_write(const struct sidestep_value *value, struct buffer *out,

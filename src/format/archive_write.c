@@ -6,7 +6,7 @@
 #include "format/archive.h"
 
 #include <assert.h>
-#include <stdio.h>
+#include <endian.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -21,6 +21,8 @@
 #define DATA_NAME "data/0"
 #define MAX_MEMBERS 8u
 #define ID_DIGITS 40
+#define VERSION "3\n"
+#define ZIP_DESCRIPTOR_CRC 4 /* bytes in front of it in a descriptor */
 
 /* Half of the serialization id: a hash of the members' names, which are always the same. */
 #define NAMES_HASH_TENSOR 15728199511854643026ull
@@ -45,14 +47,21 @@ static void put_first_members(struct zip_writer *w, const void *pickle, size_t p
     zip_writer_put(w, first_names[3], "little", 6);
 }
 
+/* A number in 20 digits, without printf(), which is slow where tensors are small. */
+static void put_digits(char to[ID_DIGITS / 2], uint64_t number)
+{
+    for (unsigned i = ID_DIGITS / 2; i-- > 0; number /= 10)
+        to[i] = (char)('0' + number % 10);
+}
+
 /* What stands behind the storage. */
 static void put_last_members(struct zip_writer *w, uint64_t names_hash)
 {
-    char id[ID_DIGITS + 1];
+    char id[ID_DIGITS];
 
-    zip_writer_put(w, "version", "3\n", 2);
-    snprintf(id, sizeof(id), "%020llu%020llu", (unsigned long long)names_hash,
-             (unsigned long long)w->crc_hash);
+    zip_writer_put(w, "version", VERSION, sizeof(VERSION) - 1);
+    put_digits(id, names_hash);
+    put_digits(id + ID_DIGITS / 2, w->crc_hash);
     zip_writer_put(w, ".data/serialization_id", id, ID_DIGITS);
     zip_writer_close(w);
 }
@@ -158,6 +167,13 @@ enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t nd
     return head != NULL ? buffer_check(head, err) : SIDESTEP_OK;
 }
 
+static bool is_same_layout(const struct archive_tensor_layout *a,
+                           const struct archive_tensor_layout *b)
+{
+    return a->head_bytes == b->head_bytes && a->data_bytes == b->data_bytes &&
+           a->data_header == b->data_header && memcmp(a->head, b->head, sizeof(a->head)) == 0;
+}
+
 /* torch sees every write that starts like a data descriptor as one, so that such data changes
  * the serialization id. */
 static void fold_data_quirk(struct zip_writer *w, uint64_t data_bytes, const uint8_t first_bytes[8])
@@ -171,6 +187,18 @@ static void fold_data_quirk(struct zip_writer *w, uint64_t data_bytes, const uin
         zip_writer_combine(w, words[1]);
 }
 
+/* The tail to w->out. */
+static void make_tail(struct zip_writer *w, const struct archive_tensor_layout *layout,
+                      uint32_t data_crc, const uint8_t first_bytes[8])
+{
+    assert(layout->data_bytes != 0 || data_crc == 0);
+    resume_behind_head(w, layout);
+    fold_data_quirk(w, layout->data_bytes, first_bytes);
+    w->position += layout->data_bytes;
+    put_tensor_tail(w, data_crc);
+    assert(w->position == layout->head_bytes + layout->data_bytes + layout->tail_bytes);
+}
+
 enum sidestep_status archive_tensor_end(const struct archive_tensor_layout *layout,
                                         uint32_t data_crc, const uint8_t first_bytes[8],
                                         struct buffer *tail, struct sidestep_error *err)
@@ -178,12 +206,80 @@ enum sidestep_status archive_tensor_end(const struct archive_tensor_layout *layo
     struct zip_writer_member members[MAX_MEMBERS];
     struct zip_writer w = writer_over(members, tail);
 
-    assert(layout->data_bytes != 0 || data_crc == 0);
-    resume_behind_head(&w, layout);
+    make_tail(&w, layout, data_crc, first_bytes);
+    return buffer_check(tail, err);
+}
+
+void archive_tail_release(struct archive_tail *last)
+{
+    buffer_release(&last->bytes);
+}
+
+/* Where a member's CRC stands in the tail. */
+static void find_crcs(const struct zip_writer_member *member, uint64_t tail_at, size_t crcs[2])
+{
+    for (int i = 0; i < 2; i++)
+        crcs[i] = member->crc_at[i] != 0 ? (size_t)(member->crc_at[i] - tail_at) : SIZE_MAX;
+}
+
+static enum sidestep_status new_tail(struct archive_tail *last,
+                                     const struct archive_tensor_layout *layout, uint32_t data_crc,
+                                     const uint8_t first_bytes[8], struct sidestep_error *err)
+{
+    struct zip_writer_member members[MAX_MEMBERS];
+    struct zip_writer w = writer_over(members, &last->bytes);
+    uint64_t tail_at = layout->head_bytes + layout->data_bytes;
+
+    last->bytes.length = 0;
+    last->layout = (struct archive_tensor_layout){0}; /* of no tensor, if this fails */
+    make_tail(&w, layout, data_crc, first_bytes);
+    TRY(buffer_check(&last->bytes, err));
+    find_crcs(&members[ARCHIVE_HEAD_MEMBERS], tail_at, last->data_crcs);
+    find_crcs(&members[w.count - 1], tail_at, last->id_crcs);
+    last->id = last->id_crcs[0] - ZIP_DESCRIPTOR_CRC - ID_DIGITS;
+    last->layout = *layout;
+    return SIDESTEP_OK;
+}
+
+static void put_crc(struct archive_tail *last, const size_t at[2], uint32_t crc)
+{
+    uint32_t little = htole32(crc);
+
+    for (int i = 0; i < 2; i++)
+        if (at[i] != SIZE_MAX)
+            memcpy(last->bytes.bytes + at[i], &little, sizeof(little));
+}
+
+/* What put_tensor_tail() does to a tail that is there, of the same layout. */
+static void change_tail(struct archive_tail *last, uint32_t data_crc, const uint8_t first_bytes[8])
+{
+    const struct archive_tensor_layout *layout = &last->layout;
+    char *id = (char *)last->bytes.bytes + last->id;
+    struct zip_writer w = {0};
+
+    for (size_t i = 0; i < ARCHIVE_HEAD_MEMBERS; i++)
+        zip_writer_combine(&w, layout->head[i].crc);
     fold_data_quirk(&w, layout->data_bytes, first_bytes);
-    w.position += layout->data_bytes;
-    put_tensor_tail(&w, data_crc);
-    assert(w.position == layout->head_bytes + layout->data_bytes + layout->tail_bytes);
+    if (layout->data_bytes != 0)
+        zip_writer_combine(&w, data_crc);
+    zip_writer_combine(&w, hash_crc32(0, VERSION, sizeof(VERSION) - 1));
+    put_digits(id + ID_DIGITS / 2, w.crc_hash);
+    put_crc(last, last->data_crcs, data_crc);
+    put_crc(last, last->id_crcs, hash_crc32(0, id, ID_DIGITS));
+}
+
+enum sidestep_status archive_tensor_end_like(struct archive_tail *last,
+                                             const struct archive_tensor_layout *layout,
+                                             uint32_t data_crc, const uint8_t first_bytes[8],
+                                             struct buffer *tail, struct sidestep_error *err)
+{
+    bool alike = last->layout.tail_bytes != 0 && is_same_layout(&last->layout, layout);
+
+    if (alike)
+        change_tail(last, data_crc, first_bytes);
+    else
+        TRY(new_tail(last, layout, data_crc, first_bytes, err));
+    buffer_put(tail, last->bytes.bytes, last->bytes.length);
     return buffer_check(tail, err);
 }
 

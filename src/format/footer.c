@@ -3,8 +3,8 @@
 #include "format/footer.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -101,8 +101,28 @@ uint64_t footer_encoded_bytes(const struct footer *footer)
     return measure(footer).total;
 }
 
-static void put_header(const struct footer *footer, const struct footer_sizes *sizes,
-                       struct buffer *out)
+/* Where the next bytes of each area go: all of them are made in one pass over the items. */
+struct areas {
+    uint8_t *records;
+    uint8_t *text;
+    uint8_t *blocks;
+};
+
+static void put_le(uint8_t **at, uint64_t value, size_t bytes)
+{
+    uint64_t little = htole64(value);
+
+    memcpy(*at, &little, bytes);
+    *at += bytes;
+}
+
+static void put_bytes(uint8_t **at, const void *bytes, size_t length)
+{
+    memcpy(*at, bytes, length);
+    *at += length;
+}
+
+static void put_header(const struct footer *footer, const struct footer_sizes *sizes, uint8_t **at)
 {
     uint64_t required = footer->required_features & ~(uint64_t)FOOTER_REQUIRED_TRANSFORMS;
     uint64_t optional = footer->optional_features & ~(uint64_t)FOOTER_SET_BY_ENCODE;
@@ -113,116 +133,146 @@ static void put_header(const struct footer *footer, const struct footer_sizes *s
         required |= FOOTER_REQUIRED_TRANSFORMS;
         optional |= FOOTER_OPTIONAL_TRANSFORMS;
     }
-    buffer_put(out, FOOTER_MAGIC, FOOTER_MAGIC_BYTES);
-    buffer_put_u32le(out, FOOTER_VERSION);
-    buffer_put_u32le(out, footer->world_size);
-    buffer_put_u64le(out, required);
-    buffer_put_u64le(out, optional);
-    buffer_put_u32le(out, footer->shard_count);
-    buffer_put_u32le(out, (uint32_t)sizes->extension_bytes);
-    buffer_put_u64le(out, footer->count);
-    buffer_put_u64le(out, sizes->text_bytes);
-    buffer_put_u64le(out, sizes->blocks);
+    put_bytes(at, FOOTER_MAGIC, FOOTER_MAGIC_BYTES);
+    put_le(at, FOOTER_VERSION, 4);
+    put_le(at, footer->world_size, 4);
+    put_le(at, required, 8);
+    put_le(at, optional, 8);
+    put_le(at, footer->shard_count, 4);
+    put_le(at, sizes->extension_bytes, 4);
+    put_le(at, footer->count, 8);
+    put_le(at, sizes->text_bytes, 8);
+    put_le(at, sizes->blocks, 8);
 }
 
-static void put_record(const struct footer_item *item, struct buffer *out)
+static void put_record(const struct footer_item *item, size_t name_bytes, uint8_t flags,
+                       uint8_t **at)
 {
-    buffer_put_u64le(out, item->offset);
-    buffer_put_u64le(out, item->bytes);
-    buffer_put_u64le(out, item->data_bytes);
-    buffer_put_u64le(out, item->raw_bytes);
-    buffer_put_u64le(out, item->envelope_hash);
-    buffer_put_u64le(out, item->raw_hash.low);
-    buffer_put_u64le(out, item->raw_hash.high);
-    buffer_put_u32le(out, (uint32_t)item->data_offset);
-    buffer_put_u32le(out, item->transform);
-    buffer_put_u16le(out, (uint16_t)strlen(item->name));
-    buffer_put_u8(out, footer_item_flags(item));
-    buffer_put_u8(out, (uint8_t)item->dtype);
-    buffer_put_u8(out, (uint8_t)item->ndim);
-    buffer_put_u8(out, (uint8_t)item->path_length);
-    buffer_put_u16le(out, 0);
+    put_le(at, item->offset, 8);
+    put_le(at, item->bytes, 8);
+    put_le(at, item->data_bytes, 8);
+    put_le(at, item->raw_bytes, 8);
+    put_le(at, item->envelope_hash, 8);
+    put_le(at, item->raw_hash.low, 8);
+    put_le(at, item->raw_hash.high, 8);
+    put_le(at, item->data_offset, 4);
+    put_le(at, item->transform, 4);
+    put_le(at, name_bytes, 2);
+    put_le(at, flags, 1);
+    put_le(at, (uint8_t)item->dtype, 1);
+    put_le(at, item->ndim, 1);
+    put_le(at, item->path_length, 1);
+    put_le(at, 0, 2);
 }
 
-static void put_dimensions(const int64_t *numbers, uint32_t ndim, uint64_t width,
-                           struct buffer *out)
+static void put_dimensions(const int64_t *numbers, uint32_t ndim, uint64_t width, uint8_t **at)
 {
     for (uint32_t i = 0; i < ndim; i++)
-        for (uint64_t k = 0; k < width; k++)
-            buffer_put_u8(out, (uint8_t)((uint64_t)numbers[i] >> (8 * k)));
+        put_le(at, (uint64_t)numbers[i], width);
 }
 
-static void put_path(const struct sidestep_path_item *path, bool joined, struct buffer *out)
+static void put_path(const struct sidestep_path_item *path, bool joined, uint8_t **at)
 {
     char decimal[PATH_DECIMAL_BYTES];
     uint16_t index_bit = is_index(path) ? FOOTER_PATH_INDEX : 0;
     const char *text = path_text(path, decimal);
 
     if (joined) {
-        buffer_put_u16le(out, (uint16_t)(index_bit | strlen(text)));
+        put_le(at, index_bit | strlen(text), 2);
     } else if (is_index(path)) {
-        buffer_put_u16le(out, FOOTER_PATH_INDEX);
-        buffer_put_u64le(out, (uint64_t)path->index);
+        put_le(at, FOOTER_PATH_INDEX, 2);
+        put_le(at, (uint64_t)path->index, 8);
     } else {
-        buffer_put_u16le(out, (uint16_t)strlen(text));
-        buffer_put(out, text, strlen(text) + 1);
+        put_le(at, strlen(text), 2);
+        put_bytes(at, text, strlen(text) + 1);
     }
 }
 
-static void put_text(const struct footer_item *item, struct buffer *out)
+static void put_text(const struct footer_item *item, size_t name_bytes, uint8_t flags, uint8_t **at)
 {
-    uint8_t flags = footer_item_flags(item);
     uint64_t width = dimension_bytes(flags);
 
-    put_dimensions(item->shape, item->ndim, width, out);
+    put_dimensions(item->shape, item->ndim, width, at);
     if ((flags & FOOTER_FLAG_WHOLE) == 0) {
-        put_dimensions(item->box.offsets, item->ndim, width, out);
-        put_dimensions(item->box.lengths, item->ndim, width, out);
+        put_dimensions(item->box.offsets, item->ndim, width, at);
+        put_dimensions(item->box.lengths, item->ndim, width, at);
     }
-    buffer_put(out, item->name, strlen(item->name) + 1);
+    put_bytes(at, item->name, name_bytes + 1);
     for (uint32_t i = 0; i < item->path_length; i++)
-        put_path(&item->path[i], (flags & FOOTER_FLAG_JOINED) != 0, out);
+        put_path(&item->path[i], (flags & FOOTER_FLAG_JOINED) != 0, at);
+}
+
+static void put_item(const struct footer_item *item, struct areas *areas)
+{
+    uint8_t flags = footer_item_flags(item);
+    size_t name_bytes = strlen(item->name);
+
+    put_record(item, name_bytes, flags, &areas->records);
+    put_text(item, name_bytes, flags, &areas->text);
+    for (uint64_t k = 0; k < item->block_count; k++)
+        put_le(&areas->blocks, item->blocks[k], 8);
 }
 
 static void put_int_keys(const struct footer *footer, const struct footer_sizes *sizes,
-                         struct buffer *out)
+                         uint8_t **at)
 {
-    buffer_put_u32le(out, FOOTER_INT_KEYS_BIT);
-    buffer_put_u32le(out, (uint32_t)(FOOTER_INT_KEYS_BYTES * sizes->int_keys));
+    put_le(at, FOOTER_INT_KEYS_BIT, 4);
+    put_le(at, FOOTER_INT_KEYS_BYTES * sizes->int_keys, 4);
     for (size_t i = 0; i < footer->count; i++) {
         uint64_t integers = path_integers(footer->items[i].path, footer->items[i].path_length);
 
         if (integers == 0)
             continue;
-        buffer_put_u32le(out, (uint32_t)i);
-        buffer_put_u64le(out, integers);
+        put_le(at, i, 4);
+        put_le(at, integers, 8);
     }
 }
 
 static void put_transforms(const struct footer *footer, const struct footer_sizes *sizes,
-                           struct buffer *out)
+                           uint8_t **at)
 {
-    buffer_put_u32le(out, FOOTER_TRANSFORMS_BIT);
-    buffer_put_u32le(out, (uint32_t)sizes->transform_bytes);
+    put_le(at, FOOTER_TRANSFORMS_BIT, 4);
+    put_le(at, sizes->transform_bytes, 4);
     for (size_t i = 0; i < footer->transform_count; i++)
-        buffer_put(out, footer->transforms[i], strlen(footer->transforms[i]) + 1);
+        put_bytes(at, footer->transforms[i], strlen(footer->transforms[i]) + 1);
 }
 
-/* The footer lies in ${out} from ${start} to its end. */
-static void put_trailer(const struct footer *footer, size_t start, struct buffer *out)
+/* Footer without trailer at ${start}, where there is room for it; returns its end. */
+static uint8_t *put_footer(const struct footer *footer, const struct footer_sizes *sizes,
+                           uint8_t *start)
 {
-    size_t footer_bytes = out->length - start;
-    uint64_t footer_hash = hash_block(out->bytes + start, footer_bytes);
+    struct areas areas = {.records = start};
 
-    buffer_put(out, FOOTER_TRAILER_MAGIC, FOOTER_MAGIC_BYTES);
-    buffer_put(out, footer->save_id, SAVE_ID_BYTES);
-    buffer_put_u32le(out, footer->rank);
-    buffer_put_u32le(out, footer->shard);
-    buffer_put_u64le(out, footer_bytes);
-    buffer_put_u64le(out, footer_hash);
-    buffer_put_u64le(out, footer->layout_digest);
-    buffer_put_u64le(out,
-                     hash_block(out->bytes + start + footer_bytes, FOOTER_TRAILER_HASHED_BYTES));
+    put_header(footer, sizes, &areas.records);
+    areas.text = areas.records + FOOTER_RECORD_BYTES * footer->count;
+    uint8_t *blocks = areas.text + sizes->text_bytes;
+    areas.blocks = blocks;
+    for (size_t i = 0; i < footer->count; i++)
+        put_item(&footer->items[i], &areas);
+    assert(areas.records == blocks - sizes->text_bytes && areas.text <= blocks);
+    memset(areas.text, 0, (size_t)(blocks - areas.text));
+    if (sizes->int_keys != 0)
+        put_int_keys(footer, sizes, &areas.blocks);
+    if (sizes->transform_bytes != 0)
+        put_transforms(footer, sizes, &areas.blocks);
+    return areas.blocks;
+}
+
+/* The trailer at ${at}, behind the footer that begins at ${start}; returns its end. */
+static uint8_t *put_trailer(const struct footer *footer, const uint8_t *start, uint8_t *at)
+{
+    size_t footer_bytes = (size_t)(at - start);
+    const uint8_t *trailer = at;
+
+    put_bytes(&at, FOOTER_TRAILER_MAGIC, FOOTER_MAGIC_BYTES);
+    put_bytes(&at, footer->save_id, SAVE_ID_BYTES);
+    put_le(&at, footer->rank, 4);
+    put_le(&at, footer->shard, 4);
+    put_le(&at, footer_bytes, 8);
+    put_le(&at, hash_block(start, footer_bytes), 8);
+    put_le(&at, footer->layout_digest, 8);
+    put_le(&at, hash_block(trailer, FOOTER_TRAILER_HASHED_BYTES), 8);
+    return at;
 }
 
 enum sidestep_status footer_encode(const struct footer *footer, uint64_t file_offset,
@@ -240,26 +290,11 @@ enum sidestep_status footer_encode(const struct footer *footer, uint64_t file_of
                     "footer of rank %u, shard %u: %llu bytes (at most %llu): use more shards",
                     footer->rank, footer->shard, (unsigned long long)sizes.total,
                     (unsigned long long)FOOTER_MAX_BYTES);
-    size_t start = out->length;
-    if (buffer_extend(out, (size_t)sizes.total) == NULL) /* one allocation, and no other failure */
+    uint8_t *start = buffer_extend(out, (size_t)sizes.total);
+    if (start == NULL)
         return buffer_check(out, err);
-    out->length = start;
-
-    put_header(footer, &sizes, out);
-    for (size_t i = 0; i < footer->count; i++)
-        put_record(&footer->items[i], out);
-    for (size_t i = 0; i < footer->count; i++)
-        put_text(&footer->items[i], out);
-    while ((out->length - start) % 8 != 0)
-        buffer_put_u8(out, 0);
-    for (size_t i = 0; i < footer->count; i++)
-        for (uint64_t k = 0; k < footer->items[i].block_count; k++)
-            buffer_put_u64le(out, footer->items[i].blocks[k]);
-    if (sizes.int_keys != 0)
-        put_int_keys(footer, &sizes, out);
-    if (sizes.transform_bytes != 0)
-        put_transforms(footer, &sizes, out);
-    put_trailer(footer, start, out);
-    assert(out->length - start == sizes.total);
+    uint8_t *end = put_trailer(footer, start, put_footer(footer, &sizes, start));
+    assert((uint64_t)(end - start) == sizes.total);
+    (void)end;
     return SIDESTEP_OK;
 }

@@ -63,6 +63,7 @@ struct footer {
     uint64_t optional_features; /* a bit unknown to the reader: ignore */
     size_t count;
     struct footer_item *items; /* by offset, not overlapping */
+    uint64_t begin;            /* where in the file a footer lies that was read */
     size_t transform_count;
     const char *const *transforms; /* as in `.metadata`: "stream.zstd/1" */
 };

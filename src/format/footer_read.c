@@ -399,6 +399,7 @@ enum sidestep_status footer_read(const struct source *file, struct arena *arena,
     out->rank = trailer.rank;
     out->shard = trailer.shard;
     out->layout_digest = trailer.layout_digest;
+    out->begin = start;
     enum sidestep_status status = footer_parse(bytes, length, start, arena, out, err);
     if (status != SIDESTEP_OK) {
         error_wrap(err, "footer");

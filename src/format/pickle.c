@@ -324,6 +324,43 @@ enum sidestep_status pickle_parse_or(enum sidestep_status beyond, struct arena *
     return SIDESTEP_OK;
 }
 
+static void spread_add(uint32_t *total, struct pickle_node *node)
+{
+    uint32_t more = node != NULL ? pickle_spread(node) : 0;
+
+    *total = more < UINT32_MAX - *total ? *total + more : UINT32_MAX;
+}
+
+/* Recursion: no deeper than PICKLE_MAX_DEPTH. */
+uint32_t pickle_spread(struct pickle_node *node)
+{
+    uint32_t total = 1;
+
+    if (node->spread != 0)
+        return node->spread;
+    switch (node->kind) {
+    case PICKLE_LIST:
+    case PICKLE_TUPLE:
+    case PICKLE_DICT:
+    case PICKLE_SET:
+        for (size_t i = 0; i < node->as.seq.count; i++)
+            spread_add(&total, node->as.seq.items[i]);
+        break;
+    case PICKLE_REDUCE:
+    case PICKLE_OBJECT:
+    case PICKLE_PERSID:
+        spread_add(&total, node->as.call.callable);
+        spread_add(&total, node->as.call.args);
+        spread_add(&total, node->as.call.state);
+        spread_add(&total, node->as.call.items);
+        break;
+    default:
+        break;
+    }
+    node->spread = total;
+    return total;
+}
+
 bool pickle_is_global(const struct pickle_node *node, const char *module_and_name)
 {
     return node->kind == PICKLE_GLOBAL && strcmp(node->as.text.bytes, module_and_name) == 0;

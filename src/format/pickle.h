@@ -41,12 +41,15 @@ enum pickle_kind {
 /* Nodes live in the arena that pickle_parse() was given.  A node may be reached by several
  * ways (memo), never through itself: a cycle is refused. */
 struct pickle_node {
-    enum pickle_kind kind;
-    uint8_t depth; /* height of the graph below it; <= PICKLE_MAX_DEPTH */
-    bool hashable; /* may be the key of a dict */
-    bool sealed;   /* is part of another node, and does not change any more */
-    bool shared;   /* may be reached by more than one way */
-    void *kept;    /* NULL; free for whoever walks the graph, to convert a node only once */
+    enum pickle_kind kind : 8;
+    uint8_t depth;     /* height of the graph below it; <= PICKLE_MAX_DEPTH */
+    bool hashable : 1; /* may be the key of a dict */
+    bool sealed : 1;   /* is part of another node, and does not change any more */
+    bool shared : 1;   /* may be reached by more than one way */
+    bool noted : 1;    /* false; with ${note}: free for whoever walks the graph */
+    bool note : 1;
+    uint32_t spread; /* 0, or what pickle_spread() said */
+    void *kept;      /* NULL; free for whoever walks the graph, to convert a node only once */
     union {
         bool boolean;
         int64_t integer;
@@ -89,6 +92,10 @@ enum sidestep_status pickle_parse_or(enum sidestep_status beyond, struct arena *
 bool pickle_is_global(const struct pickle_node *node, const char *module_and_name);
 /* Value of a string key of a DICT, or NULL. */
 struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key);
+
+/* How many nodes the graph has as a tree, each counted as often as it can be reached: few bytes
+ * make many.  At most UINT32_MAX is told.  In time linear in the graph. */
+uint32_t pickle_spread(struct pickle_node *node);
 
 /* A value tree from nodes: builtin containers and scalars become what they are (OrderedDict a
  * DICT, set a LIST, frozenset and torch.Size a TUPLE, _codecs.encode(str, 'latin1') BYTES, dtypes

@@ -63,6 +63,15 @@ bool safetensors_is_one(const uint8_t bytes[9], uint64_t file_bytes)
            length <= file_bytes - LENGTH_BYTES;
 }
 
+bool safetensors_is_cut_off(const uint8_t bytes[10], uint64_t file_bytes)
+{
+    struct cursor c = cursor_over(bytes, LENGTH_BYTES);
+    uint64_t length = cursor_u64le(&c);
+
+    return file_bytes > LENGTH_BYTES + 1 && length <= SAFETENSORS_MAX_HEADER_BYTES &&
+           length > file_bytes - LENGTH_BYTES && memcmp(bytes + LENGTH_BYTES, "{\"", 2) == 0;
+}
+
 /* ---------------------------------------------------------------- reading */
 
 struct reading {

@@ -32,6 +32,8 @@ struct safetensors {
 
 /* Is that how a file of safetensors begins?  ${bytes}: its first 9. */
 bool safetensors_is_one(const uint8_t bytes[9], uint64_t file_bytes);
+/* Or does it begin with the header of one, which goes on behind the file's end? */
+bool safetensors_is_cut_off(const uint8_t bytes[10], uint64_t file_bytes);
 
 /* The header.  Everything lives in ${arena}.  ECORRUPT for everything that the reference refuses;
  * EUNSUPPORTED for a dtype that torch does not have. */

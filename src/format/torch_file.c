@@ -68,21 +68,32 @@ static const struct pickle_node *tensor_of(const struct pickle_node *node, bool 
     return strncmp(callable, "torch._utils _rebuild_", 22) == 0 ? node : NULL;
 }
 
-/* Recursion: no deeper than the pickle's own limit. */
-static bool is_taken_apart(const struct pickle_node *node)
+static bool is_taken_apart(struct pickle_node *node);
+
+static bool has_parts(const struct pickle_node *list)
 {
     bool requires_grad;
 
+    for (size_t i = 0; i < list->as.seq.count; i++)
+        if (tensor_of(list->as.seq.items[i], &requires_grad) != NULL ||
+            is_taken_apart(list->as.seq.items[i]))
+            return true;
+    return false;
+}
+
+/* Each list is looked into once, as it may be reached in any number of ways.  Recursion: no deeper
+ * than the pickle's own limit. */
+static bool is_taken_apart(struct pickle_node *node)
+{
     if (mapping_of(node) != NULL)
         return true;
     if (node->kind != PICKLE_LIST)
         return false;
-    for (size_t i = 0; i < node->as.seq.count; i++) {
-        const struct pickle_node *item = node->as.seq.items[i];
-        if (tensor_of(item, &requires_grad) != NULL || is_taken_apart(item))
-            return true;
+    if (!node->noted) {
+        node->note = has_parts(node);
+        node->noted = true;
     }
-    return false;
+    return node->note;
 }
 
 static bool is_text_key(const struct pickle_node *key)
@@ -202,10 +213,10 @@ static enum sidestep_status add_object(struct walk *w, const struct pickle_node 
 /* ---------------------------------------------------------------- the walk */
 
 /* Recursion: no deeper than SIDESTEP_MAX_PATH_ITEMS. */
-static enum sidestep_status walk_value(struct walk *w, const struct pickle_node *node);
+static enum sidestep_status walk_value(struct walk *w, struct pickle_node *node);
 
 static enum sidestep_status walk_step(struct walk *w, const struct sidestep_path_item *step,
-                                      const struct pickle_node *node)
+                                      struct pickle_node *node)
 {
     if (w->depth == SIDESTEP_MAX_PATH_ITEMS)
         return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
@@ -244,7 +255,7 @@ static enum sidestep_status walk_list(struct walk *w, const struct pickle_node *
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status walk_value(struct walk *w, const struct pickle_node *node)
+static enum sidestep_status walk_value(struct walk *w, struct pickle_node *node)
 {
     const struct pickle_node *mapping = mapping_of(node);
     bool requires_grad;
@@ -259,7 +270,7 @@ static enum sidestep_status walk_value(struct walk *w, const struct pickle_node 
     return add_object(w, node);
 }
 
-static enum sidestep_status walk_root(struct walk *w, const struct pickle_node *root)
+static enum sidestep_status walk_root(struct walk *w, struct pickle_node *root)
 {
     struct sidestep_path_item only = {.key = "tensor"};
     bool requires_grad;
@@ -314,6 +325,30 @@ static enum sidestep_status check_names(const struct walk *w)
     return SIDESTEP_OK;
 }
 
+/* No name, path or shape is larger: who has less left has run into the limit. */
+#define LARGEST_PART ((size_t)8 << 10)
+
+static enum sidestep_status walk_within(struct walk *w, struct pickle_node *root, uint64_t bytes)
+{
+    struct arena *arena = w->arena;
+    uint32_t nodes = pickle_spread(root);
+
+    if (nodes > TORCH_FILE_MAX_NODES(bytes))
+        return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
+                    "torch.save: parts of it are in so many places that it has %s%u nodes; %llu "
+                    "can be read of a pickle of %llu bytes",
+                    nodes == UINT32_MAX ? "more than " : "", nodes,
+                    (unsigned long long)TORCH_FILE_MAX_NODES(bytes), (unsigned long long)bytes);
+    arena->limit_bytes = arena->used_bytes + TORCH_FILE_MAX_MEMORY(bytes);
+    enum sidestep_status status = walk_root(w, root);
+    if (status == SIDESTEP_ENOMEM && arena->limit_bytes - arena->used_bytes < LARGEST_PART)
+        status = FAIL(w->err, SIDESTEP_EUNSUPPORTED,
+                      "torch.save: names and shapes of its values take more than %zu bytes, which "
+                      "is the most for a pickle of %llu",
+                      TORCH_FILE_MAX_MEMORY(bytes), (unsigned long long)bytes);
+    return status;
+}
+
 static enum sidestep_status read_with(struct walk *w, struct archive_zip *zip,
                                       struct torch_file *out)
 {
@@ -321,9 +356,10 @@ static enum sidestep_status read_with(struct walk *w, struct archive_zip *zip,
 
     TRY(archive_read_begin(zip, &w->is_big, w->err));
     TRY(archive_read_pickle(zip, ARCHIVE_LARGE_MAX_PICKLE_BYTES, w->arena, &root, w->err));
-    w->arena->limit_bytes = 0; /* what follows is bounded by what was read */
+    w->arena->limit_bytes = 0; /* names of members are bounded by what was read */
     TRY(index_members(w));
-    TRY(walk_root(w, root));
+    TRY(walk_within(w, root, archive_zip_find(zip, "data.pkl")->size));
+    w->arena->limit_bytes = 0;
     TRY(check_names(w));
     out->entries = arena_copy(w->arena, w->entries, w->count * sizeof(*w->entries));
     out->count = w->count;

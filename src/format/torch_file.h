@@ -11,6 +11,11 @@
 #include "format/archive.h"
 
 #define TORCH_FILE_MAX_ENTRIES 1000000u
+/* A pickle may mean one dict in many places, of which each has entries, or one tuple as many
+ * objects: so few bytes could ask for any time and memory.  What it may be as a tree, in nodes, and
+ * what names and shapes may take of memory, is bounded by its size. */
+#define TORCH_FILE_MAX_NODES(bytes) (((uint64_t)1 << 16) + 8 * (uint64_t)(bytes))
+#define TORCH_FILE_MAX_MEMORY(bytes) (((size_t)64 << 20) + 64 * (size_t)(bytes))
 
 struct torch_file_entry {
     const char *name; /* its path, joined by dots */
@@ -29,7 +34,7 @@ struct torch_file {
 /* Takes a state dict apart by the rules of torch.distributed.checkpoint: dicts always, lists if
  * there are tensors or dicts in them; empty ones, tuples and everything else are objects.  All
  * lives in ${arena}.  Reads the directory and the pickle.  EUNSUPPORTED: the file does not hold
- * dicts or lists of tensors, or a part of it has no name. */
+ * dicts or lists of tensors, a part of it has no name, or it is beyond the limits above. */
 enum sidestep_status torch_file_read(const struct source *source, struct arena *arena,
                                      struct torch_file *out, struct sidestep_error *err);
 

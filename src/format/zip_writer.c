@@ -12,7 +12,7 @@
 
 #define RECORD_BYTES 112u /* more than the longest has, the end of the archive */
 
-static void put(struct zip_writer *w, const void *bytes, size_t n)
+static inline void put(struct zip_writer *w, const void *bytes, size_t n)
 {
     if (w->out != NULL)
         buffer_put(w->out, bytes, n);
@@ -21,18 +21,18 @@ static void put(struct zip_writer *w, const void *bytes, size_t n)
 
 /* A header, which is put as a whole: a checkpoint of small tensors is mostly headers. */
 struct record {
-    unsigned length;
+    unsigned length; /* begins as 0 */
     uint8_t bytes[RECORD_BYTES];
 };
 
-static void add(struct record *r, const void *bytes, size_t n)
+static inline void add(struct record *r, const void *bytes, size_t n)
 {
     assert(n <= sizeof(r->bytes) - r->length);
     memcpy(r->bytes + r->length, bytes, n);
     r->length += (unsigned)n;
 }
 
-static void add_le(struct record *r, uint64_t value, unsigned bytes)
+static inline void add_le(struct record *r, uint64_t value, unsigned bytes)
 {
     uint64_t little = htole64(value);
 
@@ -97,8 +97,9 @@ struct zip_writer_member *zip_writer_begin(struct zip_writer *w, const char *nam
                                                       "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ";
     struct zip_writer_member *member = &w->members[w->count++];
     size_t name_bytes = strlen(w->prefix) + strlen(name);
-    struct record r = {0};
+    struct record r;
 
+    r.length = 0;
     assert(w->count <= w->room);
     *member = (struct zip_writer_member){.name = name, .offset = w->position, .size = size};
     uint64_t start = w->position + 30 + name_bytes + zip64_extra_bytes(member) + 4;
@@ -148,13 +149,15 @@ void zip_writer_combine(struct zip_writer *w, uint32_t crc)
 void zip_writer_end(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc)
 {
     unsigned width = is_zip64(member) ? 8 : 4;
-    struct record r = {0};
+    struct record r;
 
+    r.length = 0;
     member->crc = crc;
     if (member->size == 0)
         return;
     w->crc_hash = combine(w->crc_hash, crc);
     add_le(&r, ZIP_DESCRIPTOR_SIGNATURE, 4);
+    member->crc_at[0] = w->position + r.length;
     add_le(&r, crc, 4);
     add_le(&r, member->size, width);
     add_le(&r, member->size, width);
@@ -172,13 +175,15 @@ void zip_writer_put(struct zip_writer *w, const char *name, const void *bytes, s
 static void put_directory(struct zip_writer *w)
 {
     for (size_t i = 0; i < w->count; i++) {
-        const struct zip_writer_member *member = &w->members[i];
-        struct record r = {0};
+        struct zip_writer_member *member = &w->members[i];
+        struct record r;
 
+        r.length = 0;
         add_le(&r, ZIP_CENTRAL_SIGNATURE, 4);
         add_le(&r, 0, 4); /* versions */
         add_le(&r, member_flags(member), 2);
         add_le(&r, 0, 6); /* method, time, date */
+        member->crc_at[1] = w->position + r.length;
         add_le(&r, member->crc, 4);
         add_le(&r, saturated(member->size), 4);
         add_le(&r, saturated(member->size), 4);
@@ -199,8 +204,9 @@ static void put_directory(struct zip_writer *w)
 static void put_end(struct zip_writer *w, uint64_t directory_offset)
 {
     uint64_t end = w->position;
-    struct record r = {0};
+    struct record r;
 
+    r.length = 0;
     add_le(&r, ZIP_END64_SIGNATURE, 4);
     add_le(&r, 44, 8);         /* bytes that follow */
     add_le(&r, 0x002d031e, 4); /* versions */

@@ -19,6 +19,7 @@ struct zip_writer_member {
     uint64_t offset; /* of the local header */
     uint64_t size;
     uint32_t crc;
+    uint64_t crc_at[2]; /* where in the archive it stands: descriptor (0: has none), directory */
 };
 
 struct zip_writer {

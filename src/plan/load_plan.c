@@ -26,7 +26,9 @@ struct builder {
     struct sidestep_state_dict *state;
     struct load_plan *plan;
     size_t chunk_capacity; /* of plan->chunks */
-    uint8_t *wanted;       /* per entry of the metadata: is there one of its name in the state? */
+    uint8_t *wanted; /* per entry of the metadata: is there one of its name in the state?  NULL:
+                      * nobody asks */
+    size_t next;     /* in the metadata: behind the entry that was found last */
     /* Of the tensor at hand. */
     struct box *boxes;
     size_t box_capacity;
@@ -186,12 +188,13 @@ static enum sidestep_status pair_shard(struct builder *b, const struct overlap_i
     overlap_index_find(index, &shard->box, &from, &to);
     for (size_t i = from; i < to; i++) {
         void *pairs = b->pairs;
+        size_t chunk = overlap_index_at(index, i);
 
-        if (!box_intersect(&index->boxes[i].box, &shard->box, offsets, lengths))
+        if (!box_intersect(&b->boxes[chunk], &shard->box, offsets, lengths))
             continue;
         TRY(grow(&pairs, &b->pair_capacity, b->pair_count, sizeof(*b->pairs), err));
         b->pairs = pairs;
-        b->pairs[b->pair_count++] = (struct pair){index->boxes[i].index, shard};
+        b->pairs[b->pair_count++] = (struct pair){chunk, shard};
     }
     return SIDESTEP_OK;
 }
@@ -332,17 +335,33 @@ static enum sidestep_status add_mismatch(struct load_plan *plan, const struct me
     return SIDESTEP_OK;
 }
 
+/* States are mostly loaded in the order in which they were saved. */
+static const struct metadata_entry *find_saved(struct builder *b, const char *name)
+{
+    const struct metadata *metadata = b->metadata;
+    const struct metadata_entry *saved = NULL;
+
+    if (b->next < metadata->count && strcmp(metadata->entries[b->next].name, name) == 0)
+        saved = &metadata->entries[b->next];
+    else
+        saved = metadata_find(metadata, name);
+    if (saved != NULL)
+        b->next = (size_t)(saved - metadata->entries) + 1;
+    return saved;
+}
+
 /* ${wanted} is the first entry of its name. */
 static enum sidestep_status plan_name(struct builder *b, struct state_entry *wanted,
                                       struct sidestep_error *err)
 {
-    const struct metadata_entry *saved = metadata_find(b->metadata, wanted->name);
+    const struct metadata_entry *saved = find_saved(b, wanted->name);
 
     if (saved == NULL) {
         b->plan->missing[b->plan->missing_count++] = wanted->name;
         return SIDESTEP_OK;
     }
-    b->wanted[saved - b->metadata->entries] = 1;
+    if (b->wanted != NULL)
+        b->wanted[saved - b->metadata->entries] = 1;
     if (!is_match(saved, wanted))
         return add_mismatch(b->plan, saved, wanted, err);
     return wanted->is_object ? plan_object(b, saved, wanted, err)
@@ -351,7 +370,7 @@ static enum sidestep_status plan_name(struct builder *b, struct state_entry *wan
 
 static void find_unexpected(struct builder *b)
 {
-    for (size_t i = 0; i < b->metadata->count; i++)
+    for (size_t i = 0; b->wanted != NULL && i < b->metadata->count; i++)
         if (!b->wanted[i])
             b->plan->unexpected[b->plan->unexpected_count++] = b->metadata->entries[i].name;
 }
@@ -379,16 +398,16 @@ static int compare_chunks(const void *a, const void *b)
     return x->storage < y->storage ? -1 : x->storage > y->storage;
 }
 
-static enum sidestep_status allocate(struct builder *b, struct sidestep_error *err)
+static enum sidestep_status allocate(struct builder *b, bool whole, struct sidestep_error *err)
 {
     struct load_plan *plan = b->plan;
-    size_t names = b->state->names.count, saved = b->metadata->count;
+    size_t names = b->state->names.count, saved = whole ? b->metadata->count : 0;
 
     plan->missing = arena_new(&plan->arena, names, sizeof(const char *));
     plan->mismatched = arena_new(&plan->arena, names, sizeof(const char *));
     plan->unexpected = arena_new(&plan->arena, saved, sizeof(const char *));
-    b->wanted = memory_new(saved, 1);
-    if (b->wanted == NULL || plan->missing == NULL || plan->mismatched == NULL ||
+    b->wanted = whole ? memory_new(saved, 1) : NULL;
+    if ((whole && b->wanted == NULL) || plan->missing == NULL || plan->mismatched == NULL ||
         plan->unexpected == NULL)
         return FAIL_NOMEM(err, (2 * names + saved) * sizeof(const char *));
     return SIDESTEP_OK;
@@ -413,14 +432,14 @@ static void sort(struct load_plan *plan)
 }
 
 enum sidestep_status load_plan_build(const struct metadata *metadata,
-                                     struct sidestep_state_dict *state, struct load_plan *out,
-                                     struct sidestep_error *err)
+                                     struct sidestep_state_dict *state, bool whole,
+                                     struct load_plan *out, struct sidestep_error *err)
 {
     OWNED_BY(load_plan_release) struct load_plan plan = {0};
     OWNED_BY(builder_release)
     struct builder b = {.metadata = metadata, .state = state, .plan = &plan};
 
-    TRY(allocate(&b, err));
+    TRY(allocate(&b, whole, err));
     for (size_t i = 0; i < state->count; i++)
         if (state->entries[i].first_same_name == i)
             TRY(plan_name(&b, &state->entries[i], err));

@@ -24,7 +24,7 @@ struct load_plan {
     uint64_t wanted_bytes; /* to be placed in the state's tensors */
     const char **missing;  /* sorted; texts as in sidestep_load_report */
     size_t missing_count;
-    const char **unexpected;
+    const char **unexpected; /* only if asked for */
     size_t unexpected_count;
     const char **mismatched;
     size_t mismatched_count;
@@ -36,10 +36,11 @@ void load_plan_release(struct load_plan *plan);
  * error is the caller's business.  A wanted shard that the stored chunks do not cover is ECORRUPT,
  * and so are overlapping chunks of a wanted tensor.  EINVAL: a shard with a stride of 0 along more
  * than one element, whose elements would be written over each other.  The metadata and the state
- * must outlive the plan.
+ * must outlive the plan.  ${whole}: list what is unexpected, too; without it the time does not
+ * depend on what else was saved, so who wants one name after the other may plan each by itself.
  */
 enum sidestep_status load_plan_build(const struct metadata *metadata,
-                                     struct sidestep_state_dict *state, struct load_plan *out,
-                                     struct sidestep_error *err);
+                                     struct sidestep_state_dict *state, bool whole,
+                                     struct load_plan *out, struct sidestep_error *err);
 
 #endif

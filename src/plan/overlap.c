@@ -77,20 +77,19 @@ static void sort_boxes(struct overlap_index *index)
 enum sidestep_status overlap_index_build(struct overlap_index *index, const struct box *boxes,
                                          size_t count, size_t lookups, struct sidestep_error *err)
 {
-    OWNED struct overlap_box *entries = memory_new(count, sizeof(*entries));
+    OWNED struct overlap_box *entries = NULL;
 
+    *index = (struct overlap_index){.count = count};
+    if (count <= 1 || boxes[0].ndim == 0 || lookups <= FEW_PAIRS / count)
+        return SIDESTEP_OK;
+    entries = memory_new(count, sizeof(*entries));
     if (entries == NULL)
         return FAIL_NOMEM(err, count * sizeof(*entries));
     for (size_t i = 0; i < count; i++)
         entries[i] = (struct overlap_box){.box = boxes[i], .index = i};
-    *index = (struct overlap_index){.count = count};
-    if (count > 1 && boxes[0].ndim != 0 && lookups > FEW_PAIRS / count) {
-        TRY(choose_dimension(boxes, count, &index->dimension, err));
-        index->sorted = true;
-    }
+    TRY(choose_dimension(boxes, count, &index->dimension, err));
     index->boxes = TAKE(entries);
-    if (index->sorted)
-        sort_boxes(index);
+    sort_boxes(index);
     return SIDESTEP_OK;
 }
 
@@ -101,7 +100,7 @@ void overlap_index_find(const struct overlap_index *index, const struct box *box
 
     *from = 0;
     *to = index->count;
-    if (!index->sorted)
+    if (index->boxes == NULL)
         return;
     int64_t begin = box->offsets[index->dimension];
     int64_t end = begin + box->lengths[index->dimension];

@@ -16,10 +16,9 @@ struct overlap_box {
     int64_t reach;
 };
 struct overlap_index {
-    struct overlap_box *boxes;
+    struct overlap_box *boxes; /* NULL: too few to be sorted */
     size_t count;
     uint32_t dimension;
-    bool sorted; /* false: too few to be worth it */
 };
 void overlap_index_release(struct overlap_index *index);
 
@@ -28,8 +27,13 @@ void overlap_index_release(struct overlap_index *index);
 enum sidestep_status overlap_index_build(struct overlap_index *index, const struct box *boxes,
                                          size_t count, size_t lookups, struct sidestep_error *err);
 
-/* Boxes that may meet ${box}: index->boxes[*from .. *to). */
+/* Boxes that may meet ${box}: overlap_index_at() of [*from, *to). */
 void overlap_index_find(const struct overlap_index *index, const struct box *box, size_t *from,
                         size_t *to);
+/* The caller's number of a box. */
+static inline size_t overlap_index_at(const struct overlap_index *index, size_t i)
+{
+    return index->boxes != NULL ? index->boxes[i].index : i;
+}
 
 #endif

@@ -236,6 +236,17 @@ static int compare_volumes(const struct tiling *t, uint32_t ndim)
     return sum < volume ? -1 : sum > volume;
 }
 
+/* Is it one box, and all of the tensor?  So are most. */
+static bool is_whole(uint32_t ndim, const int64_t *shape, const struct box *boxes, size_t count)
+{
+    if (count != 1)
+        return false;
+    for (uint32_t d = 0; d < ndim; d++)
+        if (boxes[0].offsets[d] != 0 || boxes[0].lengths[d] != shape[d])
+            return false;
+    return true;
+}
+
 enum sidestep_status tiling_check(uint32_t ndim, const int64_t *shape, const struct box *boxes,
                                   size_t count, enum tiling_result *result, size_t *culprit,
                                   struct sidestep_error *err)
@@ -250,6 +261,8 @@ enum sidestep_status tiling_check(uint32_t ndim, const int64_t *shape, const str
     for (uint32_t d = 0; d < ndim; d++)
         if (shape[d] == 0)
             return SIDESTEP_OK;
+    if (is_whole(ndim, shape, boxes, count))
+        return SIDESTEP_OK;
     TRY(tiling_init(&t, ndim, shape, boxes, count, err));
     *result = TILING_GAP;
     if (t.count == 0)

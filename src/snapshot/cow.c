@@ -506,66 +506,32 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
     return status;
 }
 
-void cow_release(struct cow *cow)
+/* Locked: what nobody is copying is given back as it is. */
+static void forget_protected(struct cow *cow)
 {
-    pthread_mutex_lock(&cow->shared.lock);
-    bool lift = cow->shared.left != 0;
     for (size_t g = 0; g < cow->plan.granule_count; g++)
         if (cow->shared.cells[g].state == COW_PROTECTED) {
             cow->shared.cells[g].state = COW_GIVEN_BACK;
             cow->shared.left--;
             cow_end_waiting(cow, g);
         }
-    while (cow->shared.left != 0)
+}
+
+void cow_release(struct cow *cow)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    bool lift = cow->shared.left != 0;
+    forget_protected(cow);
+    while (cow->shared.left != 0) {
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+        forget_protected(cow); /* of what was being copied, a rest that has no place */
+    }
     pthread_mutex_unlock(&cow->shared.lock);
     for (size_t i = 0; lift && i < cow->plan.range_count; i++)
         cow_lift(cow, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
 }
 
-/* ---- who helps */
-
-void cow_join(struct cow *cow, const struct priority_rights *rights)
-{
-    pthread_mutex_lock(&cow->shared.lock);
-    assert(cow->shared.helper_count < COW_MAX_HELPERS);
-    struct cow_helper *helper = &cow->shared.helpers[cow->shared.helper_count++];
-    *helper = (struct cow_helper){.thread = priority_self(), .raised = rights == NULL};
-    if (rights != NULL)
-        helper->rights = *rights;
-    pthread_mutex_unlock(&cow->shared.lock);
-}
-
-/* Locked. */
-static struct cow_helper *find_helper(struct cow *cow)
-{
-    pid_t self = priority_self();
-    unsigned i = 0;
-
-    while (cow->shared.helpers[i].thread != self)
-        i++;
-    assert(i < cow->shared.helper_count);
-    return &cow->shared.helpers[i];
-}
-
-void cow_leave(struct cow *cow)
-{
-    pthread_mutex_lock(&cow->shared.lock);
-    *find_helper(cow) = cow->shared.helpers[cow->shared.helper_count - 1];
-    cow->shared.helper_count--;
-    pthread_mutex_unlock(&cow->shared.lock);
-}
-
-bool cow_was_raised(struct cow *cow)
-{
-    pthread_mutex_lock(&cow->shared.lock);
-    struct cow_helper *helper = find_helper(cow);
-    bool was_raised = helper->raised && cow->shared.waiting == 0;
-    if (was_raised)
-        helper->raised = false;
-    pthread_mutex_unlock(&cow->shared.lock);
-    return was_raised;
-}
+/* ---- what others ask */
 
 const atomic_bool *cow_is_full(const struct cow *cow)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cow_fault.c -- see cow.h: a granule is taken and given back; what the kernel tells, and who
- * listens.  Everything here obeys rule 2: it may run while any page of the process is protected. */
+ * listens and helps.  Everything here obeys rule 2: it may run while any page of the process is
+ * protected. */
 #include <assert.h>
 #include <poll.h>
 #include <sched.h>
@@ -365,6 +366,50 @@ void cow_poke(struct cow *cow)
     if (cow->shared.waiting != 0)
         poke(cow);
     pthread_mutex_unlock(&cow->shared.lock);
+}
+
+/* ---- who helps */
+
+void cow_join(struct cow *cow, const struct priority_rights *rights)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    assert(cow->shared.helper_count < COW_MAX_HELPERS);
+    struct cow_helper *helper = &cow->shared.helpers[cow->shared.helper_count++];
+    *helper = (struct cow_helper){.thread = priority_self(), .raised = rights == NULL};
+    if (rights != NULL)
+        helper->rights = *rights;
+    pthread_mutex_unlock(&cow->shared.lock);
+}
+
+/* Locked. */
+static struct cow_helper *find_helper(struct cow *cow)
+{
+    pid_t self = priority_self();
+    unsigned i = 0;
+
+    while (cow->shared.helpers[i].thread != self)
+        i++;
+    assert(i < cow->shared.helper_count);
+    return &cow->shared.helpers[i];
+}
+
+void cow_leave(struct cow *cow)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    *find_helper(cow) = cow->shared.helpers[cow->shared.helper_count - 1];
+    cow->shared.helper_count--;
+    pthread_mutex_unlock(&cow->shared.lock);
+}
+
+bool cow_was_raised(struct cow *cow)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    struct cow_helper *helper = find_helper(cow);
+    bool was_raised = helper->raised && cow->shared.waiting == 0;
+    if (was_raised)
+        helper->raised = false;
+    pthread_mutex_unlock(&cow->shared.lock);
+    return was_raised;
 }
 
 /* ---- faults */

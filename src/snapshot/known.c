@@ -58,16 +58,16 @@ static void sort_items(struct image *image, bool keeps)
         qsort(image->items, image->tensor_count, sizeof(*image->items), compare_items);
 }
 
-void known_choose(struct image *image)
+void known_choose(struct image *image, uint64_t worth)
 {
     uint64_t bytes = 0;
 
     for (size_t k = 0; k < image->tensor_count; k++)
         bytes += is_still(image, k) ? image->items[k].footer.data_bytes : 0;
-    sort_items(image, bytes >= KNOWN_MIN_BYTES);
+    sort_items(image, bytes >= worth);
 }
 
-bool known_is_good(const struct image *image)
+bool known_is_good(const struct image *image, uint64_t worth)
 {
     uint64_t kept = 0, late = 0;
 
@@ -80,7 +80,7 @@ bool known_is_good(const struct image *image)
         else if (is_still(image, k))
             late += item->footer.data_bytes;
     }
-    return late < KNOWN_MIN_BYTES || late < kept / LATE_PART;
+    return late < worth || late < kept / LATE_PART;
 }
 
 /* Hashes of blocks [first, last) of an item. */

@@ -9,17 +9,14 @@
 
 #include "snapshot/image.h"
 
-/* Less than this is not worth a file. */
-#define KNOWN_MIN_BYTES ((uint64_t)1 << 20)
-
 /* Room for the hashes of all tensors of ${image}, once per layout; nothing is known yet. */
 enum sidestep_status known_prepare(struct image *image, struct sidestep_error *err);
 /* Before image_bind(): the kept file is to have the tensors that the last two saves found equal,
- * if that is worth it.  They come first in ${image} from now on. */
-void known_choose(struct image *image);
+ * if they are ${worth} bytes.  They come first in ${image} from now on. */
+void known_choose(struct image *image, uint64_t worth);
 /* Is the choice as good as one that known_choose() would make now?  Not if a kept tensor has
  * changed, nor if many others have not. */
-bool known_is_good(const struct image *image);
+bool known_is_good(const struct image *image, uint64_t worth);
 /* Is all data in kept window ${i}, which is hashed, what it was in the last save? */
 bool known_is_same(const struct image *image, size_t i);
 /* Is what ${buffer} holds as window ${i}, which is hashed, what was hashed then? */

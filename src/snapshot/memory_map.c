@@ -62,16 +62,20 @@ static enum memory_kind kind_of(const char *text, uint64_t begin, uint64_t end, 
                : MEMORY_FILE;
 }
 
-/* "begin-end text"; the text, or NULL: it is another line. */
+/* "begin-end text"; the text, or NULL: it is another line, and ${begin} and ${end} stay. */
 static const char *parse_range(const char *line, uint64_t *begin, uint64_t *end)
 {
     char *next;
+    uint64_t first = strtoull(line, &next, 16), last;
 
-    *begin = strtoull(line, &next, 16);
     if (next == line || *next != '-')
         return NULL;
-    *end = strtoull(next + 1, &next, 16);
-    return *next == ' ' ? next + 1 : NULL;
+    last = strtoull(next + 1, &next, 16);
+    if (*next != ' ')
+        return NULL;
+    *begin = first;
+    *end = last;
+    return next + 1;
 }
 
 static void take_mapping(struct reading *r, const char *line)

@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/checked.h"
+#include "base/owned.h"
 #include "base/stream.h"
 
 /* The part of an item's data that lies in a window: [begin, end) of the data. */
@@ -237,16 +238,18 @@ static uint32_t join_crcs(const struct image_item *item)
     return crc;
 }
 
-/* ${envelope}: for the item's head and tail, which are hashed together. */
+/* ${envelope}: for the item's head and tail, which are hashed together.  ${last}: the tail before.
+ */
 static enum sidestep_status finish_tensor(struct image_item *item, const struct image_window *w,
                                           uint8_t *buffer, struct buffer *envelope,
-                                          struct sidestep_error *err)
+                                          struct archive_tail *last, struct sidestep_error *err)
 {
     struct footer_item *f = &item->footer;
 
     envelope->length = 0;
     buffer_put(envelope, item->head, item->layout.head_bytes);
-    TRY(archive_tensor_end(&item->layout, join_crcs(item), item->first_bytes, envelope, err));
+    TRY(archive_tensor_end_like(last, &item->layout, join_crcs(item), item->first_bytes, envelope,
+                                err));
     assert(envelope->length == item->layout.head_bytes + item->layout.tail_bytes);
     f->envelope_hash = hash_block(envelope->bytes, envelope->length);
     put_bytes(w, buffer, envelope->bytes + item->layout.head_bytes,
@@ -259,6 +262,7 @@ enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer
 {
     const struct image_window *w = &image->windows[i];
     OWNED_BUFFER envelope = {0};
+    OWNED_BY(archive_tail_release) struct archive_tail last = {0};
 
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct image_item *item = &image->items[k];
@@ -268,7 +272,7 @@ enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer
             break; /* it ends in a later window */
         f->raw_hash = hash_list(item->blocks, f->block_count);
         if (!f->is_object)
-            TRY(finish_tensor(item, w, buffer, &envelope, err));
+            TRY(finish_tensor(item, w, buffer, &envelope, &last, err));
     }
     return SIDESTEP_OK;
 }

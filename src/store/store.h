@@ -42,7 +42,11 @@ struct store_stat {
     uint64_t device; /* with inode: identity */
     uint64_t inode;
     int64_t modified; /* seconds since 1970, for people */
-    uint32_t links;   /* names that a file has; 0: the storage does not say */
+    /* Nanoseconds, to be compared with an earlier value: as fine as the storage's clock, which is
+       some milliseconds where it is a disk; 0: the storage does not say. */
+    uint64_t modified_ns; /* of the contents */
+    uint64_t changed_ns;  /* of contents, attributes, or names: nobody can set this one */
+    uint32_t links;       /* names that a file has; 0: the storage does not say */
 };
 
 enum store_rename_mode {
@@ -60,6 +64,7 @@ struct store_traits {
     bool is_volatile;   /* tmpfs, ramfs: forgets at power loss whatever is synced */
     bool is_network;    /* attributes may be cached: poll, re-open */
     char type_name[16]; /* "ext4", "tmpfs", "0x1234" */
+    bool is_read_only;  /* we may not make or remove names in it */
     bool has_free_bytes;
     uint64_t free_bytes; /* that this user may still write, by the storage's own account */
 };

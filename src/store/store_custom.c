@@ -77,7 +77,9 @@ static void convert_stat(const struct sidestep_store_stat *from, struct store_st
                               .stored = from->stored,
                               .device = from->device,
                               .inode = from->inode,
-                              .modified = from->modified};
+                              .modified = from->modified,
+                              .modified_ns =
+                                  (uint64_t)from->modified * 1000000000u + from->modified_ns};
 }
 
 /* ---- directories */

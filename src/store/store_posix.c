@@ -45,6 +45,11 @@ enum sidestep_status store_posix_check_name(const char *name, struct sidestep_er
     return SIDESTEP_OK;
 }
 
+static uint64_t nanoseconds(struct timespec time)
+{
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
 void store_posix_fill_stat(const struct stat *from, struct store_stat *to)
 {
     *to = (struct store_stat){
@@ -56,6 +61,8 @@ void store_posix_fill_stat(const struct stat *from, struct store_stat *to)
         .device = from->st_dev,
         .inode = from->st_ino,
         .modified = from->st_mtim.tv_sec,
+        .modified_ns = nanoseconds(from->st_mtim),
+        .changed_ns = nanoseconds(from->st_ctim),
         .links = (uint32_t)from->st_nlink,
     };
 }
@@ -186,6 +193,8 @@ static enum sidestep_status dir_traits(struct store_dir *dir, struct store_trait
     if (fstatfs(store_posix_fd(dir), &fs) != 0)
         return FAIL_SYS(err, "statfs of directory '%s'", name_of(dir));
     (void)traits_of(store_posix_fd(dir), out);
+    out->is_read_only = faccessat(store_posix_fd(dir), ".", W_OK, AT_EACCESS) != 0 &&
+                        error_from_errno(errno) == SIDESTEP_EPERM;
     out->has_free_bytes = fs.f_blocks != 0 && fs.f_bsize > 0;
     if (__builtin_mul_overflow((uint64_t)fs.f_bavail, (uint64_t)fs.f_bsize, &out->free_bytes))
         out->free_bytes = UINT64_MAX;

@@ -3,8 +3,12 @@ import array
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
+import sys
+import tarfile
+import time
 import zipfile
 
 from harness import GOLDEN, one_line
@@ -81,6 +85,68 @@ def test_formats_by_name(sidestep):
     assert sidestep.json("convert", directory, sidestep.path("back"))["to"] == "dcp"
 
 
+def test_names_and_types(sidestep):
+    """--rename, --mapping and --dtype, each beyond its limit too; what overflows is counted and said"""
+    values = array.array("f", [1.0, -2.5, 1e6, float("inf")])
+    source = saved(sidestep, objects=(), tensors=[
+        (b"model.a", FLOAT32, [4], values), (b"model.b", FLOAT32, [1], array.array("f", [0.1]))])
+    mapping = sidestep.path("names.json")
+    with open(mapping, "w") as file:
+        json.dump({"net.b": "last"}, file)
+    arguments = ["--rename=s/^model/net/", "--mapping=" + mapping, "--dtype=float16", source]
+    out = sidestep.path("out.safetensors")
+    told = sidestep.run("convert", *arguments, out)
+    assert told.status == 0 and "overflowed: net.a: 1" in told.stderr, told.describe()
+    assert {e["name"]: e["dtype"] for e in sidestep.json("show", out)["tensors"]} == {
+        "last": "float16", "net.a": "float16"}
+    assert sidestep.run("cat", out, "net.a", binary=True).stdout == struct.pack(
+        "<4e", 1.0, -2.5, float("inf"), float("inf"))
+    error = sidestep.json_error("convert", *arguments, out, status=1)
+    assert "exists" in error["message"]
+    assert sidestep.json("convert", "--force", *arguments, out)["overflows"] == ["net.a: 1"]
+    with open(mapping, "r+b") as file:
+        file.truncate((256 << 20) + 1)
+    before = set(os.listdir(sidestep.folder))
+    for words, more in (("bytes", ["--mapping=" + mapping]),
+                        ("more than 256", ["--rename=s/a/b/"] * 257)):
+        result = sidestep.run("convert", "--to=torch", *more, source, sidestep.path("more.pt"))
+        assert result.status != 0 and words in result.stderr, result.describe()
+        nothing_left(sidestep, before)
+
+
+def test_parts(sidestep):
+    """--max-shard-size, --objects=aside, show --stats; an index that is too long"""
+    source = saved(sidestep, tensors=[
+        (b"w%d" % n, FLOAT32, [256], array.array("f", [n, *range(255)])) for n in range(5)])
+    out = sidestep.path("parts")
+    told = sidestep.json("convert", "--to=safetensors", "--max-shard-size=2KiB", "--objects=aside",
+                         source, out + "/")
+    files = sorted(name for name in os.listdir(out) if name.endswith(".safetensors"))
+    assert len(files) > 2 and told["aside"] is not None, (files, told)
+    assert os.path.exists(os.path.join(out, "objects.pt")), os.listdir(out)
+    with open(os.path.join(out, "model.safetensors.index.json")) as file:
+        assert sorted(set(json.load(file)["weight_map"].values())) == files
+    shown = sidestep.run("show", "--stats", out, binary=False)
+    assert shown.status == 0 and "254" in shown.stdout, shown.describe()
+    with open(os.path.join(out, "model.safetensors.index.json"), "r+b") as file:
+        file.truncate((256 << 20) + 1)
+    assert sidestep.json_error("show", out, status=3)["message"]
+
+
+def test_old_files(sidestep):
+    """a tar and a bare pickle, as torch once saved, are refused with what to do"""
+    with tarfile.open(sidestep.path("old.pt"), "w", format=tarfile.USTAR_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo("sys_info"))
+    with open(sidestep.path("older.pt"), "wb") as file:
+        file.write(b"\x80\x02}q\0." + bytes(300))
+    for name, words in (("old.pt", "it is a tar"), ("older.pt", "it is a pickle")):
+        for arguments in (["show"], ["convert", "--to=dcp"]):
+            more = [sidestep.path("out")] if len(arguments) > 1 else []
+            error = sidestep.json_error(*arguments, sidestep.path(name), *more, status=5)
+            assert words in error["message"] and "torch.load()" in error["message"], error
+    assert not os.path.exists(sidestep.path("out"))
+
+
 def test_compress(sidestep):
     """--compress: what is stored, what comes out, and what the words are"""
     source, data = smooth(sidestep)
@@ -106,11 +172,11 @@ def test_compress(sidestep):
                     status=2, stderr=one_line("compression", "for checkpoints"))
 
 
-def large(path):
-    """More than a conversion may hold: bfloat16 in tensors of 40 MiB."""
+def large(path, tensors):
+    """Bfloat16 in tensors of 40 MiB."""
     noise = bytearray(os.urandom(8 << 20))
     noise[1::2] = bytes(0x3e | byte & 0x81 for byte in noise[1::2])
-    shape, header, tensors = [20 << 20], {}, MOST_MEMORY // (40 << 20) + 2
+    shape, header = [20 << 20], {}
     for i in range(tensors):
         header[f"w{i}"] = {"dtype": "BF16", "shape": shape,
                            "data_offsets": [i * (40 << 20), (i + 1) * (40 << 20)]}
@@ -122,31 +188,55 @@ def large(path):
     return path
 
 
-def peak_of(sidestep, *arguments):
+def peak_of(sidestep, *command):
     """Resident bytes of a run that succeeds."""
-    process = subprocess.Popen([sidestep.program, *arguments], stdout=subprocess.DEVNULL,
-                               env=sidestep.environment())
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=sidestep.environment())
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, (arguments, process.returncode)
+    assert process.returncode == 0, (command, process.returncode)
     return usage.ru_maxrss * 1024
 
 
 def test_memory(sidestep):
-    """to a checkpoint, compressed, and by several ranks: in bounded memory"""
-    source = large(sidestep.path("large.safetensors"))
+    """to a checkpoint, compressed, by several ranks and many threads: in bounded memory"""
+    greedy = peak_of(sidestep, sys.executable, "-c", f"b'x' * {MOST_MEMORY}")
+    assert greedy > MOST_MEMORY, greedy >> 20
+    source = large(sidestep.path("large.safetensors"), MOST_MEMORY // (40 << 20) + 2)
     assert os.path.getsize(source) > MOST_MEMORY
+    some = large(sidestep.path("some.safetensors"), 2)
     target = sidestep.path("small")
-    for how in (["--compress=planes"], ["--compress=zstd:3"], ["--compress=planes", "--ranks=4"]):
-        peak = peak_of(sidestep, "convert", "-q", "--to=dcp", "--threads=4", *how, source, target)
+    for path, *how in ((source, "--compress=planes"),
+                       (source, "--compress=planes", "--ranks=16", "--threads=64"),
+                       (source, "--compress=zstd:3", "--threads=64"),
+                       (source, "--ranks=16", "--threads=64"),
+                       (some, "--compress=zstd:12", "--ranks=8", "--threads=64")):
+        peak = peak_of(sidestep, sidestep.program, "convert", "-q", "--to=dcp", *how, path, target)
         assert peak <= MOST_MEMORY, (how, peak >> 20)
         shutil.rmtree(target)
     os.unlink(source)
+    os.unlink(some)
 
 
 def nothing_left(sidestep, before):
     left = sorted(set(os.listdir(sidestep.folder)) - before)
     assert left == [], left
+
+
+def test_interrupts_leave_nothing(sidestep):
+    """ended by SIGINT and SIGTERM while it writes: status 130, DST is absent"""
+    source = large(sidestep.path("some.safetensors"), 2)
+    before = set(os.listdir(sidestep.folder))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = subprocess.Popen([sidestep.program, "convert", "-q", "--compress=zstd:12", source, sidestep.path("out")],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                   env=sidestep.environment())
+        while set(os.listdir(sidestep.folder)) == before:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.001)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 130 and said.endswith("cancelled, as asked\n"), (process.returncode, said)
+        nothing_left(sidestep, before)
 
 
 def test_failures_leave_nothing(sidestep):
@@ -160,6 +250,8 @@ def test_failures_leave_nothing(sidestep):
     with open(sidestep.path("lying.safetensors"), "wb") as file:
         header = json.dumps({"w": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}).encode()
         file.write(struct.pack("<Q", len(header)) + header + bytes(20))
+    with open(sidestep.path("cut.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header[:-1])
     with open(sidestep.path("empty.pt"), "wb"):
         pass
     before = set(os.listdir(sidestep.folder))
@@ -168,8 +260,10 @@ def test_failures_leave_nothing(sidestep):
             (5, "epoch", ["--to=npz", source]),
             (3, "do not match their hash", ["--to=safetensors", "--objects=skip", damaged]),
             (3, "do not match their hash", ["--to=dcp", damaged]),
+            (3, "do not match their hash", ["--to=dcp", "--ranks=3", damaged]),
             (3, "of the data", ["--to=dcp", sidestep.path("lying.safetensors")]),
-            (5, "neither safetensors", ["--to=dcp", sidestep.path("empty.pt")]),
+            (3, "it is empty", ["--to=dcp", sidestep.path("empty.pt")]),
+            (3, "cut off", ["--to=dcp", sidestep.path("cut.safetensors")]),
             (10, "nowhere", ["--to=dcp", sidestep.path("nowhere")]),
             (1, "no tensor is selected", ["--to=torch", "--include=nobody", source])):
         error = sidestep.json_error("convert", *arguments, sidestep.path("out"), status=status)

@@ -137,8 +137,8 @@ def test_ls(sidestep):
     assert [entry["name"] for entry in entries] == ["four_ranks", "nested"], entries
     for entry in entries:
         assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
-                               "ranks", "saved_at", "pinned", "abandoned", "tags", "metrics", "layout",
-                           "reason"], entry
+                               "ranks", "saved_at", "pinned", "abandoned", "renamed", "tags",
+                               "metrics", "layout", "reason"], entry
         assert entry["state"] == "committed" and entry["step"] is None, entry
         assert entry["path"] == os.path.join(root, entry["name"]), entry
         assert entry["bytes"] > 9000, entry

@@ -75,7 +75,7 @@ def test_foreign_is_hidden(sidestep):
     entry, = sidestep.json("ls", "--all", sidestep.folder)["checkpoints"]
     assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
                            "ranks", "saved_at",
-                           "pinned", "abandoned", "tags", "metrics", "layout",
+                           "pinned", "abandoned", "renamed", "tags", "metrics", "layout",
                            "reason"]
     assert entry["name"] == "src" and entry["state"] == "foreign" and entry["step"] is None
     assert entry["ranks"] is None

@@ -3,6 +3,7 @@ import fcntl
 import os
 import re
 import struct
+import subprocess
 
 from saved_cases import F_OFD_SETLK, saved
 
@@ -57,6 +58,21 @@ def test_prune_while_a_run_is_at_work(sidestep):
     assert steps(sidestep) == [1, 2]
 
 
+def test_two_prunes_at_once(sidestep):
+    """several that delete at once leave what each of them would leave, and nothing half-deleted"""
+    for round_ in range(3):
+        saved(sidestep, *range(20 * round_ + 1, 20 * round_ + 13))
+        command = [sidestep.program, "prune", "--keep-last", "2", "--yes", sidestep.folder]
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                   for _ in range(4)]
+        for process in running:
+            output = process.communicate()[0]
+            assert process.returncode == 0, output.decode()
+        assert steps(sidestep) == [20 * round_ + 11, 20 * round_ + 12]
+        assert not [name for name in os.listdir(sidestep.folder) if name.startswith(".trash")]
+        assert sidestep.run("verify", sidestep.path(f"step-{20 * round_ + 11}")).status == 0
+
+
 def test_marks_are_listed(sidestep):
     """pin and tag are shown by ls, and refused where there is nothing"""
     saved(sidestep, 1, 2)
@@ -76,3 +92,26 @@ def test_marks_are_listed(sidestep):
                               (["tag", sidestep.path("step-1"), "a/b"], 2),
                               (["pin", sidestep.folder], 10)):
         assert sidestep.run(*arguments).status == status, arguments
+
+
+def test_what_was_left_is_not_the_latest(sidestep):
+    """ls shows what a run has left behind; latest passes it over, and says so"""
+    saved(sidestep, 1, 2)
+    pinned = sidestep.path("step-1")
+    sidestep.expect("pin", pinned)  # which makes the folder of marks
+    for step in (2, 1):
+        save_id = sidestep.json("show", sidestep.path(f"step-{step}"))["save_id"]
+        with open(sidestep.path(f".sidestep/abandoned.step-{step}"), "w", encoding="ascii") as mark:
+            mark.write(f"save {save_id}\n")
+        if step == 1:
+            break
+        first, second = sidestep.json("ls", sidestep.folder)["checkpoints"]
+        assert not first["abandoned"] and first["reason"] is None, first
+        assert second["abandoned"] and "was left" in second["reason"], second
+        assert second["state"] == "committed" and not second["renamed"], second
+        for arguments in (["latest"], ["latest", "--verify"]):
+            result = sidestep.run(*arguments, sidestep.folder)
+            assert result.stdout == pinned + "\n", result.describe()
+            assert re.search(r"passed over: '.*/step-2' is of a line", result.stderr), arguments
+    result = sidestep.run("latest", sidestep.folder)
+    assert result.status == 1 and "'step-2' is of a line" in result.stderr, result.describe()

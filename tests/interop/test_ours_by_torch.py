@@ -12,6 +12,7 @@ from dcp_support import (
     DTYPES,
     HERE,
     NEWER,
+    SIDESTEP,
     WORLD,
     WORLD_TOOL,
     Dump,
@@ -252,6 +253,19 @@ def test_sample_into_a_template(sample):
     check_sample(state)
 
 
+def test_sample_by_torch_save(sample, tmp_path):
+    """Every dtype and shape converted to a file of torch.save(), read by torch."""
+    ok(SIDESTEP, "convert", sample, tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    for name, path, dtype, shape in sample_tensors(HERE):
+        if path[0] != "keyed":  # whose keys are integers here, as they were
+            expected = pattern(name, volume(shape) * DTYPES[dtype])
+            assert described(at(state, path)) == (dtype, shape, expected), name
+    assert described(state["keyed"][-7][0]["w"])[:2] == ("float32", (2, 3))
+    for key, value in VALUES.items():
+        assert repr(state["objects"][key]) == repr(value), key
+
+
 def test_sample_metadata(sample):
     metadata = dcp.FileSystemReader(sample).read_metadata()
     shapes = list(SHAPES)
@@ -349,3 +363,17 @@ def test_load_into_dtensors(saved, ranks):
     answers = on_ranks(ranks, load_all_sharded, str(saved), SAVES)
     smallest = sum(raw(tensor) != b"" for tensor in world(1, 0).values())
     assert all(compared > smallest for answer in answers for compared in answer)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_load_of_zstd(saved, tmp_path, ranks):
+    """Compressed by us, with several shards, decoded by torch's own extension."""
+    save = (4, "rows")
+    path = str(tmp_path / "zstd")
+    ok(SIDESTEP, "convert", "--to=dcp", "--compress=zstd", "--ranks=4", where(saved, save), path)
+    stored = dcp.FileSystemReader(path).read_metadata().storage_data.values()
+    packed = [info for info in stored if info.transform_descriptors]
+    assert len({info.relative_path for info in packed}) > 1, "nothing was compressed"
+    assert {tuple(info.transform_descriptors) for info in packed} == {("stream.zstd/1",)}
+    answers = on_ranks(ranks, load_sharded, path, SEEDS[save])
+    assert len(answers) == ranks and all(compared > 0 for compared in answers)

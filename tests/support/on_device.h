@@ -51,6 +51,7 @@ static struct job {
     size_t count;
     void *streams[STANDIN_DEVICES];
     enum sidestep_compress compress;
+    uint32_t queue;
     char path[128];
 } job;
 
@@ -215,6 +216,7 @@ static inline enum sidestep_status start_state(struct sidestep_state_dict *state
     options.streams = streams;
     options.stream_count = all_streams(streams);
     options.compress = job.compress;
+    options.queue = job.queue;
     job.err = (struct sidestep_error){0};
     return sidestep_save_async(job.engine, job.path, state, &options, &job.save, &job.err);
 }

@@ -197,6 +197,41 @@ def test_bombs(rig):
         assert rig.run("verify", folder).status in (0, DAMAGED, UNSUPPORTED), name
 
 
+def shared_parts():
+    """Pickles of torch.save() in which few bytes mean much: name -> pickle, word of the refusal."""
+    one = h.tensor_pickle("FloatStorage", [2, 3])[2:-1]
+
+    def doubled(value, levels):  # a list of it twice, a list of that twice ...
+        return value + b"".join(b"q%c0](h%ch%ce" % (n, n, n) for n in range(levels))
+
+    dicts = b"N" + b"".join(
+        b"q%c0}(" % n + b"".join(h.text(f"{key}{'x' * long}") + b"h%c" % n for key in range(times))
+        + b"u" for n, (times, long) in enumerate([(200, 0), (50, 50), (50, 50)]))
+    return {
+        "lists of numbers": (h.mapping((h.text("a"), doubled(b"]", 60)), (h.text("w"), one)),
+                             "nodes"),
+        "lists of a tensor": (doubled(h.sequence(one), 60), "nodes"),
+        "dicts": (dicts, "nodes"),
+        "a tuple in many places": (h.tup(b"N" * 200000) + b"q\xff0" + h.mapping(*(
+            (h.text(f"n{n}"), b"h\xff") for n in range(5000))), "nodes"),
+        "long names": (b"}(" + h.text("y" * 3900) + h.mapping(*(
+            (h.text(f"{n}"), b"N") for n in range(30000))) + b"u", "names and shapes"),
+    }
+
+
+def test_shared_parts(rig):
+    """H2, H8: a small file of torch.save() that is large as a tree is refused in no time"""
+    for name, (opcodes, word) in shared_parts().items():
+        h.put(rig.folder, "shared.pt", h.archive([
+            ("data.pkl", h.pickled(opcodes)), ("byteorder", b"little"), ("data/0", bytes(24)),
+            ("version", b"3\n")]))
+        for command in (["show"], ["convert", "--to=dcp"]):
+            result = rig.run(*command[:1], rig.path("shared.pt"),
+                             *([rig.path("out"), command[1]] if len(command) > 1 else []))
+            assert result.status == UNSUPPORTED and word in result.stderr, (name, result.describe())
+        assert not os.path.exists(rig.path("out")), name
+
+
 def test_paths(rig):
     """H3: file names that lead out of the checkpoint"""
     h.put(rig.folder, "outside.distcp", W_ITEM)

@@ -8,7 +8,8 @@ import shutil
 import rig as rigs
 
 
-def kill_everywhere(rig, killer, workload):
+def kill_everywhere(rig, killer, workload, some=None):
+    """Complaints, and the number of calls; some(names): at which of them, by number."""
     sample = workload.prepare()
     result, names = rigs.calls_of(killer, workload.arguments(sample), rig.scratch)
     if result.status != 0 or len(names) < 20:
@@ -27,7 +28,9 @@ def kill_everywhere(rig, killer, workload):
 
     # The calls of two threads may come in another order: go a little further than one run did.
     repeats = 5 if rig.long else 1
-    return rigs.parallel(trial, list(range(1, len(names) + 3)) * repeats), len(names)
+    numbers = some(names) if some else list(range(1, len(names) + 1))
+    numbers += [len(names) + 1, len(names) + 2]
+    return rigs.parallel(trial, numbers * repeats), len(names)
 
 
 def main():

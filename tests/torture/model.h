@@ -95,6 +95,9 @@ bool ledger_judge_leftovers(struct sim *sim, struct problem *problem);
 enum sidestep_status shard_write(struct commit *commit, struct store_file *file,
                                  const uint8_t id[SAVE_ID_BYTES], uint32_t number, uint32_t count,
                                  struct sidestep_error *err);
+/* The same, with other data in the place of those that are expected. */
+enum sidestep_status shard_write_stray(struct commit *commit, struct store_file *file,
+                                       const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err);
 struct reader;
 bool shard_check_all(struct reader *reader, const struct model_save *save, struct problem *problem);
 #define MODEL_LAYOUT_DIGEST 0x5157455354455021u
@@ -140,7 +143,10 @@ enum mutant_kind {
     MUTANT_HIDE_MARK,
     MUTANT_PLAIN_RENAME,
     MUTANT_BLIND_COUNT,
+    MUTANT_ANY_LAYOUT,
+    MUTANT_ANY_ID,
     MUTANT_NO_GUARD,
+    MUTANT_METADATA_LAST,
     MUTANT_NO_LOCK,
     MUTANT_EARLY_YES,
     MUTANT_RETRY_SYNC,
@@ -214,8 +220,10 @@ struct saving {
     struct world *world;
     struct ledger *ledger;
     struct model_save *save;
-    int32_t votes_no; /* rank; -1: none */
-    int32_t cheats;   /* rank that leaves a shard of another save; -1: none */
+    int32_t votes_no;         /* rank; -1: none */
+    int32_t cheats;           /* rank that leaves a shard of another save; -1: none */
+    int32_t strays;           /* rank that saves by another layout than was agreed upon; -1: none */
+    uint32_t learns_after_ms; /* all ranks but C ask that late what became of it */
     bool has_series;
     bool no_replace;
     char run_id[SAVE_ID_HEX];

@@ -288,7 +288,7 @@ static struct clock *recovery_time(void)
 static bool recover_one_off(struct scene *scene, struct store *store, struct problem *problem)
 {
     struct sidestep_error err = {0};
-    struct saving saving = {.ledger = scene->ledger, .votes_no = -1, .cheats = -1};
+    struct saving saving = {.ledger = scene->ledger, .votes_no = -1, .cheats = -1, .strays = -1};
 
     saving.save = ledger_new_save(scene->ledger, scene->workload->target, 1);
     if (program_save(&saving, 0, store, recovery_time()) != COMMIT_COMMITTED) {
@@ -419,8 +419,8 @@ static bool after_change(struct world *world)
     struct actor looking = {.phase = PHASE_OTHER};
     struct actor *before = model.actor;
 
-    if (is_over(scene->x))
-        return !scene->x->failed;
+    if (scene->x->failed)
+        return false; /* else what is told is judged to the end, however many states there were */
     model.actor = &looking;
     scene->prng = prng_new(world->prng.seed << 16 | world->step);
     bool kills =

@@ -168,6 +168,9 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
 
     for (uint32_t i = 0; i < ledger->save_count; i++) {
         const char *name = ledger->saves[i].name;
+        if (ledger->saves[i].committed && ledger->saves[i].aborted)
+            return broken(problem, "one rank was told that save %u of '%s' is committed, and %s", i,
+                          name, "another that it is not");
         bool is_first = true;
         int found;
         for (uint32_t k = 0; k < i; k++)

@@ -2,6 +2,11 @@
 /*
  * model_mutant.c -- the steps of the protocol, each left out once; see model.h.  What nothing
  * notices is either not needed, or needed for what the model does not have: the table says which.
+ *
+ * tests/unit/beside_test.c has the steps that need somebody who does not keep to the protocol: that
+ * NAME by path is still ours, that a trash has no other name, that what .metadata names stays, that
+ * an unknown outcome freezes deletion; and that each operation of a series looks whether its
+ * incarnation has ended.
  */
 #include "model.h"
 
@@ -23,6 +28,8 @@ const struct mutant model_mutants[] = {
     /* ---- count */
     {"looking at the shards", MUTANT_BLIND_COUNT, PHASE_COUNT, 0, NAMES_NONE, ALL_RANKS,
      "foreign-shard", NULL},
+    {"comparing the layouts of the shards", MUTANT_ANY_LAYOUT, PHASE_COUNT, 0, NAMES_NONE,
+     ALL_RANKS, "other-layout", NULL},
     /* ---- publish and commit, swap form */
     {"fsync of the manifest", MUTANT_FILE_SYNC, PHASE_PUBLISH, 0, NAMES_MANIFEST, ALL_RANKS,
      "fresh", NULL},
@@ -56,6 +63,8 @@ const struct mutant model_mutants[] = {
      NULL},
     {"looking for the mark in NAME", MUTANT_HIDE_MARK, PHASE_LEARN, 0, NAMES_NONE, ALL_RANKS,
      "over-swap-2", NULL},
+    {"telling another save in NAME from none", MUTANT_ANY_ID, PHASE_LEARN, 0, NAMES_NONE, ALL_RANKS,
+     "learns-late", NULL},
     /* ---- sweeping what the dead left */
     {"the locks of marks", MUTANT_NO_LOCK, PHASE_BEGIN, 0, NAMES_NONE, ALL_RANKS, "race-over",
      NULL},
@@ -70,6 +79,10 @@ const struct mutant model_mutants[] = {
      "series", NULL},
     {"fsync of a trash without .metadata", MUTANT_DIR_SYNC, PHASE_DELETE, 1, NAMES_NONE, ALL_RANKS,
      "series", "its rename to the trash is durable, and nobody looks into one"},
+    {".metadata first out of a trash of the dead", MUTANT_METADATA_LAST, PHASE_FENCE, 0, NAMES_NONE,
+     ALL_RANKS, "delete-own-sync", NULL},
+    {"fsync of a trash of the dead without .metadata", MUTANT_DIR_SYNC, PHASE_FENCE, 0, NAMES_NONE,
+     ALL_RANKS, "delete-own-sync", NULL},
     /* ---- resume */
     {"fsync of the parent of a new series", MUTANT_DIR_SYNC, PHASE_LEASE, 1, NAMES_NONE, ALL_RANKS,
      "series-root", NULL},

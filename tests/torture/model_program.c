@@ -104,6 +104,19 @@ static void write_decoy(struct rank *r)
         (void)shard_write(&r->commit, file, r->saving->save->id, 0, 1, NULL);
 }
 
+/* A shard of this save, in which something else has the place of what was agreed upon; without the
+ * step that is left out, C does not see it. */
+static enum sidestep_status write_stray(struct commit *commit, struct store_file *file,
+                                        const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
+{
+    bool is_hidden = model.mutant != NULL && model.mutant->kind == MUTANT_ANY_LAYOUT;
+
+    commit->layout_digest ^= !is_hidden;
+    enum sidestep_status status = shard_write_stray(commit, file, id, err);
+    commit->layout_digest ^= !is_hidden;
+    return status;
+}
+
 /* The second shard: the one of the checkpoint before, or a new one. */
 static enum sidestep_status write_kept(struct rank *r)
 {
@@ -136,6 +149,7 @@ static enum sidestep_status write_and_vote(struct rank *r)
     struct commit *commit = &r->commit;
     struct sidestep_error *err = &r->why;
     bool cheats = r->saving->cheats == (int32_t)commit->rank;
+    bool strays = r->saving->strays == (int32_t)commit->rank;
     OWNED_FILE *file = NULL;
 
     TRY(commit_join(commit, err));
@@ -143,8 +157,9 @@ static enum sidestep_status write_and_vote(struct rank *r)
     TRY(commit_shard_create(commit, 0, 0, &file, err));
     if (cheats)
         write_decoy(r);
-    TRY(shard_write(commit, file, cheats ? other_id : r->saving->save->id, 0,
-                    r->saving->sharing != NULL ? 2 : 1, err));
+    TRY(strays ? write_stray(commit, file, r->saving->save->id, err)
+               : shard_write(commit, file, cheats ? other_id : r->saving->save->id, 0,
+                             r->saving->sharing != NULL ? 2 : 1, err));
     if (r->saving->sharing != NULL)
         TRY(write_kept(r));
     if (r->saving->votes_no == (int32_t)commit->rank)
@@ -208,14 +223,18 @@ static enum commit_outcome decide(struct rank *r)
 static enum commit_outcome learn(struct rank *r)
 {
     struct clock *clock = r->commit.clock;
-    uint64_t since = clock_now(clock);
     struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
     enum commit_outcome outcome;
 
     model_enter(PHASE_LEARN);
+    if (r->saving->learns_after_ms != 0)
+        clock->sleep_ms(clock, r->saving->learns_after_ms);
+    uint64_t since = clock_now(clock);
     while ((outcome = commit_learn(&r->commit, &r->why)) == COMMIT_UNDECIDED && !is_dead() &&
            clock_now(clock) - since <= 2 * r->commit.timeout_ns)
         backoff_sleep(&backoff, clock);
+    if (outcome == COMMIT_UNKNOWN && model.mutant != NULL && model.mutant->kind == MUTANT_ANY_ID)
+        outcome = COMMIT_ABORTED;
     tell(r, outcome);
     return outcome;
 }
@@ -287,14 +306,15 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
     size_t at = 0;
+    bool gone = false;
 
     *chosen = MODEL_NOTHING;
     model_enter(PHASE_CHOOSE);
     if (store_dir_sync(lease->root, err) != SIDESTEP_OK ||
         list_candidates(store, MODEL_PARENT, &list, err) != SIDESTEP_OK)
         return false;
-    enum sidestep_status status =
-        list_choose(store, &list, false, SIDESTEP_VERIFY_STRUCTURE, NULL, NULL, NULL, &at, err);
+    enum sidestep_status status = list_choose(store, &list, false, SIDESTEP_VERIFY_STRUCTURE, NULL,
+                                              NULL, NULL, &at, &gone, err);
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
         return false;
     if (status == SIDESTEP_OK && !sync_chosen(lease, store, list.entries[at].name, err))
@@ -339,6 +359,7 @@ enum commit_outcome program_series_save(struct world *world, struct ledger *ledg
         .save = ledger_new_save(ledger, name, 1),
         .votes_no = -1,
         .cheats = -1,
+        .strays = -1,
         .has_series = true,
         .no_replace = true,
         .incarnation = lease->incarnation,

@@ -28,9 +28,9 @@ struct layout {
     struct footer_item item;
 };
 
-static enum sidestep_status put_item(struct layout *l, const struct commit *commit,
-                                     const uint8_t id[SAVE_ID_BYTES], const char *tensor,
-                                     struct buffer *out, struct sidestep_error *err)
+static enum sidestep_status put_item(struct layout *l, const struct commit *commit, uint64_t data,
+                                     const char *tensor, struct buffer *out,
+                                     struct sidestep_error *err)
 {
     struct archive_tensor_layout archive;
     uint8_t first_bytes[8];
@@ -41,7 +41,7 @@ static enum sidestep_status put_item(struct layout *l, const struct commit *comm
         .offsets = {DATA_BYTES * commit->rank},
         .lengths = {DATA_BYTES},
         .path = {{.key = tensor}},
-        .data = expected_data(id, commit->rank),
+        .data = data,
     };
     memcpy(first_bytes, &l->data, sizeof(first_bytes));
     l->block = hash_block(&l->data, DATA_BYTES);
@@ -72,15 +72,15 @@ static enum sidestep_status put_item(struct layout *l, const struct commit *comm
 }
 
 /* In two writes, as the engine does: items, then footer and trailer. */
-enum sidestep_status shard_write(struct commit *commit, struct store_file *file,
-                                 const uint8_t id[SAVE_ID_BYTES], uint32_t number, uint32_t count,
-                                 struct sidestep_error *err)
+static enum sidestep_status write_data(struct commit *commit, struct store_file *file,
+                                       const uint8_t id[SAVE_ID_BYTES], uint64_t data,
+                                       uint32_t number, uint32_t count, struct sidestep_error *err)
 {
     struct layout layout;
     OWNED_BUFFER items = {0};
     OWNED_BUFFER footer_bytes = {0};
 
-    TRY(put_item(&layout, commit, id, tensors[number], &items, err));
+    TRY(put_item(&layout, commit, data, tensors[number], &items, err));
     struct footer footer = {
         .rank = commit->rank,
         .shard = number,
@@ -97,6 +97,19 @@ enum sidestep_status shard_write(struct commit *commit, struct store_file *file,
     return store_file_write_at(file, footer_bytes.bytes, footer_bytes.length, items.length, err);
 }
 
+enum sidestep_status shard_write(struct commit *commit, struct store_file *file,
+                                 const uint8_t id[SAVE_ID_BYTES], uint32_t number, uint32_t count,
+                                 struct sidestep_error *err)
+{
+    return write_data(commit, file, id, expected_data(id, commit->rank), number, count, err);
+}
+
+enum sidestep_status shard_write_stray(struct commit *commit, struct store_file *file,
+                                       const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
+{
+    return write_data(commit, file, id, ~expected_data(id, commit->rank), 0, 1, err);
+}
+
 static bool check_chunk(struct reader *reader, const struct metadata_entry *entry,
                         const struct metadata_chunk *chunk, const uint8_t id[SAVE_ID_BYTES],
                         struct sidestep_error *err)
@@ -105,7 +118,7 @@ static bool check_chunk(struct reader *reader, const struct metadata_entry *entr
     uint64_t data = 0;
     uint64_t wanted = expected_data(id, (uint32_t)((uint64_t)chunk->box.offsets[0] / DATA_BYTES));
 
-    if (reader_item(reader, entry, &chunk->storage, &chunk->box, &item, err) != SIDESTEP_OK)
+    if (reader_item(reader, entry, &chunk->storage, &chunk->box, NULL, &item, err) != SIDESTEP_OK)
         return false;
     if (!item.ranged || item.data_bytes != DATA_BYTES) {
         (void)FAIL(err, SIDESTEP_ECORRUPT, "an item has another form than it was written in");

@@ -52,9 +52,21 @@ static enum sidestep_status dir_make(struct store_dir *at, const char *name,
     WITH_FAULT(at->store, "dir_make", sim_ops.dir_make(at, name, err));
 }
 
+/* Is ${name} in ${at} what must go first of a trash? */
+static bool stays_to_the_last(struct store_dir *at, const char *name)
+{
+    return strcmp(name, NAMES_METADATA) == 0 && is_mutant(MUTANT_METADATA_LAST) &&
+           names_parse(sim_handle_of(at)->name).kind == NAMES_TRASH;
+}
+
 static enum sidestep_status dir_remove(struct store_dir *at, const char *name,
                                        struct sidestep_error *err)
 {
+    OWNED_DIR *dir = NULL;
+
+    if (is_mutant(MUTANT_METADATA_LAST) && names_parse(name).kind == NAMES_TRASH &&
+        sim_ops.dir_open(at->store, at, name, &dir, NULL) == SIDESTEP_OK)
+        (void)sim_ops.unlink(dir, NAMES_METADATA, NULL);
     WITH_FAULT(at->store, "dir_remove", sim_ops.dir_remove(at, name, err));
 }
 
@@ -108,6 +120,8 @@ static enum sidestep_status name_rename(struct store_dir *from_dir, const char *
 static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
                                         struct sidestep_error *err)
 {
+    if (stays_to_the_last(at, name))
+        return SIDESTEP_OK;
     WITH_FAULT(at->store, "unlink", sim_ops.unlink(at, name, err));
 }
 

@@ -14,7 +14,7 @@
 static void save_before(struct world *world, const char *name, uint32_t ranks)
 {
     (void)ranks;
-    struct saving saving = {.ledger = &world->ledger, .votes_no = -1, .cheats = -1};
+    struct saving saving = {.ledger = &world->ledger, .votes_no = -1, .cheats = -1, .strays = -1};
 
     saving.save = ledger_new_save(&world->ledger, name, 1);
     enum commit_outcome outcome =
@@ -98,6 +98,11 @@ static void start_cheat(struct world *world)
     add_ranks(world, MODEL_TARGET)->cheats = 1;
 }
 
+static void start_stray(struct world *world)
+{
+    add_ranks(world, MODEL_TARGET)->strays = 1;
+}
+
 static void make_dir_main(struct task *task)
 {
     program_make_dir(&task->world->ledger, world_store(task), MODEL_TARGET, NULL);
@@ -128,7 +133,7 @@ static void twice_main(struct task *task)
     rank_main(task);
     if (task->actor.is_dead)
         return;
-    struct saving again = {.ledger = &world->ledger, .votes_no = -1, .cheats = -1};
+    struct saving again = {.ledger = &world->ledger, .votes_no = -1, .cheats = -1, .strays = -1};
     again.save = ledger_new_save(&world->ledger, MODEL_TARGET, 1);
     (void)program_save(&again, 0, world_store(task), &world->clock);
     if (task->actor.is_dead)
@@ -160,6 +165,13 @@ static void start_successor(struct world *world)
 {
     start_save(world);
     (void)world_add(world, successor_main, world_add_saving(world, MODEL_TARGET, 1), 0);
+}
+
+/* It has long saved when rank 1 asks what became of its own save. */
+static void start_late_learner(struct world *world)
+{
+    start_successor(world);
+    world->savings[0].learns_after_ms = 16 * MODEL_TIMEOUT_MS;
 }
 
 static void collect_main(struct task *task)
@@ -281,6 +293,38 @@ static void series_before(struct world *world)
     lease_release(&lease);
 }
 
+static void two_steps_before(struct world *world)
+{
+    struct store *store = sim_store(world->sim, MODEL_SETUP);
+    struct lease lease = {0};
+    int chosen;
+    bool good = program_open_series(&lease, store, &world->ledger, &chosen, NULL);
+
+    for (int i = 1; i <= 2 && good; i++)
+        good = program_series_save(world, &world->ledger, &lease, store, &world->clock,
+                                   i == 1 ? "step-1" : "step-2", NULL) == COMMIT_COMMITTED;
+    assert(good);
+    lease_release(&lease);
+}
+
+/* Somebody deletes a step, and gets no further than its rename to the trash. */
+static void delete_main(struct task *task)
+{
+    struct ledger *ledger = &task->world->ledger;
+    OWNED_DIR *root = NULL;
+    char trash[NAMES_MAX];
+
+    names_format(NAMES_TRASH, "dddddddddddddddddddddddddddddddd", 0, 0, trash);
+    ledger->saves[0].doomed = true;
+    if (store_dir_open(world_store(task), NULL, MODEL_PARENT, &root, NULL) == SIDESTEP_OK)
+        (void)store_rename(root, ledger->saves[0].name, root, trash, STORE_NOREPLACE, NULL);
+}
+
+static void start_delete(struct world *world)
+{
+    (void)world_add(world, delete_main, NULL, 0);
+}
+
 static void series_before_dir(struct world *world)
 {
     series_before(world);
@@ -326,17 +370,21 @@ const struct workload model_workloads[] = {
     {"race-over", 0, 0, MODEL_TARGET, 1, old_made_by_swap, start_race},
     {"successor", 0, 0, MODEL_TARGET, 2, NULL, start_successor},
     {"successor-over", 0, 0, MODEL_TARGET, 2, old_made_in_place, start_successor},
+    {"learns-late", 0, 0, MODEL_TARGET, 2, NULL, start_late_learner},
     {"gc", 0, 0, MODEL_TARGET, 2, NULL, start_collect},
     {"gc-over", 0, 0, MODEL_TARGET, 2, old_made_in_place, start_collect},
     {"votes-no", 0, 0, MODEL_TARGET, 2, NULL, start_no},
     {"votes-no-over", 0, 0, MODEL_TARGET, 2, old_made_by_swap, start_no},
     {"foreign-shard", 0, 0, MODEL_TARGET, 2, decoys, start_cheat},
+    {"other-layout", 0, 0, MODEL_TARGET, 2, NULL, start_stray},
     {"reader", 0, WORKLOAD_COMMITS | WORKLOAD_NO_FAULTS, MODEL_TARGET, 1, old_made_by_swap,
      start_read},
     {"series", 0, WORKLOAD_SERIES, NULL, 1, NULL, start_series},
     {"series-sharing", 0, WORKLOAD_SERIES, NULL, 1, NULL, start_sharing},
     {"series-root", 0, WORKLOAD_SERIES | WORKLOAD_MAKES_PARENT, NULL, 1, NULL, start_series},
     {"series-dir", 0, WORKLOAD_SERIES, NULL, 1, series_before_dir, start_second_step},
+    {"delete-own-sync", SIM_OWN_SYNC, WORKLOAD_SERIES | WORKLOAD_NO_FAULTS, NULL, 1,
+     two_steps_before, start_delete},
     {"zombie", SIM_NO_LOCKS, WORKLOAD_SERIES, NULL, 1, series_before, start_zombie},
     {"zombie-dir", SIM_NO_LOCKS, WORKLOAD_SERIES, NULL, 1, series_before_dir,
      start_zombie_of_same_step},

@@ -131,8 +131,8 @@ struct saving *world_add_saving(struct world *world, const char *name, uint32_t 
     struct saving *saving = &world->savings[world->saving_count++];
 
     assert(world->saving_count <= MODEL_MAX_TASKS);
-    *saving =
-        (struct saving){.world = world, .ledger = &world->ledger, .votes_no = -1, .cheats = -1};
+    *saving = (struct saving){
+        .world = world, .ledger = &world->ledger, .votes_no = -1, .cheats = -1, .strays = -1};
     saving->save = ledger_new_save(&world->ledger, name, ranks);
     return saving;
 }

@@ -3,11 +3,13 @@
 """Ranks of a training over MPI are killed: each at each phase of a save, and the coordinator and
 another one at system call after system call.  Then two ranks resume: what they get is whole, and
 at least as new as what any rank was told is committed."""
+import atexit
 import glob
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import rig as rigs
@@ -23,6 +25,9 @@ class Mpi:
         self.name = name
         self.rig = rig
         self.program = rig.compile("mpi_saver", f"mpicc.{name}")
+        # Short, for sockets, and its own: what an mpirun removes when it ends, another one may need.
+        self.scratch = tempfile.mkdtemp(prefix="mpi-", dir="/tmp")
+        atexit.register(shutil.rmtree, self.scratch, ignore_errors=True)
 
     def command(self, groups, survive=False):
         """groups: (ranks, arguments), in the order of the ranks."""
@@ -39,11 +44,11 @@ class Mpi:
     def start(self, groups, survive=False):
         return subprocess.Popen(self.command(groups, survive), stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                start_new_session=True, env={**os.environ, "TMPDIR": "/tmp"})
+                                start_new_session=True, env={**os.environ, "TMPDIR": self.scratch})
 
     def resume(self, root):
         return rigs.run(self.command([(2, [self.program, "resume", root])]), 60,
-                        {"TMPDIR": "/tmp"})
+                        {"TMPDIR": self.scratch})
 
 
 def end(process, patience):

@@ -56,7 +56,8 @@ def run(command, timeout=20, env=None, preexec_fn=None):
 class Rig:
     """One program of tests: its scratch directory, its tools, and the results so far."""
 
-    def __init__(self, purpose):
+    def __init__(self, purpose, in_memory=False):
+        """in_memory: where it is fast, if there is such a place; a kill loses nothing there."""
         parser = argparse.ArgumentParser(description=purpose)
         parser.add_argument("build", nargs="?", default="build", help="where libsidestep.so is")
         parser.add_argument("--long", action="store_true", help="more of everything")
@@ -64,7 +65,9 @@ class Rig:
         self.top = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
         self.build = os.path.abspath(settings.build)
         self.long = settings.long
-        self.scratch = tempfile.mkdtemp(prefix="torture-", dir=self.build)
+        fast = in_memory and os.access("/dev/shm", os.W_OK | os.X_OK)
+        self.scratch = tempfile.mkdtemp(prefix="torture-",
+                                        dir="/dev/shm" if fast else self.build)
         self.lock = threading.Lock()
         self.number = 0
         self.failed = 0

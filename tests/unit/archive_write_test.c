@@ -3,6 +3,7 @@
  * archive_write_test.c -- the layout of archives, up to and over the sizes that no test can write.
  * That the bytes are torch's is tested against golden files, and against torch itself.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -12,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/fault.h"
 #include "base/owned.h"
 #include "format/archive.h"
 
@@ -187,6 +189,63 @@ static void test_descriptor_quirk(void **unused)
     }
 }
 
+/* Made of the tail before or anew, it is the same: of tensors that are alike and of others, empty,
+ * beyond 4 GiB, and with data that looks like a descriptor. */
+static void test_tails_like_the_last(void **unused)
+{
+    static const int64_t lengths[] = {
+        1, 1, 1, 0, 0, 12, 12, 4096, 1, (int64_t)5 << 30, (int64_t)5 << 30, 1};
+    static const uint8_t firsts[][8] = {"abcdefgh", "PK\7\bwxyz", "\0\0\0\0\0\0\0"};
+    OWNED_BY(archive_tail_release) struct archive_tail last = {0};
+    uint32_t crc = 1;
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++)
+        for (size_t f = 0; f < ARRAY_LENGTH(firsts); f++) {
+            struct archive_tensor_layout layout;
+            OWNED_BUFFER tail = {0};
+            OWNED_BUFFER expected = {0};
+
+            crc = crc * 2654435761u + 1;
+            uint32_t of_data = lengths[i] != 0 ? crc : 0;
+            assert_int_equal(
+                archive_tensor_begin(SIDESTEP_FLOAT64, 1, &lengths[i], NULL, &layout, NULL),
+                SIDESTEP_OK);
+            assert_int_equal(archive_tensor_end(&layout, of_data, firsts[f], &expected, NULL),
+                             SIDESTEP_OK);
+            assert_int_equal(
+                archive_tensor_end_like(&last, &layout, of_data, firsts[f], &tail, NULL),
+                SIDESTEP_OK);
+            assert_int_equal(tail.length, expected.length);
+            assert_memory_equal(tail.bytes, expected.bytes, tail.length);
+        }
+}
+
+/* Without memory it says so, and makes no tail of another tensor's afterwards. */
+static void test_tails_without_memory(void **unused)
+{
+    const int64_t lengths[] = {7, 8};
+    struct archive_tensor_layout layouts[2];
+
+    (void)unused;
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(
+            archive_tensor_begin(SIDESTEP_INT8, 1, &lengths[i], NULL, &layouts[i], NULL),
+            SIDESTEP_OK);
+    for (unsigned long n = 1; n <= 2; n++) {
+        OWNED_BY(archive_tail_release) struct archive_tail last = {0};
+        OWNED_BUFFER tail = {0};
+
+        fault_arm("memory", n, true, ENOMEM);
+        assert_int_equal(archive_tensor_end_like(&last, &layouts[0], 1, (const uint8_t *)"12345678",
+                                                 &tail, NULL),
+                         SIDESTEP_ENOMEM);
+        assert_non_null(fault_fired());
+        fault_arm("", 0, false, 0);
+        assert_int_equal(tail.length, 0);
+    }
+}
+
 /* What cannot be written, and what would be too long to be read again. */
 static void test_objects(void **unused)
 {
@@ -221,6 +280,8 @@ int main(void)
         cmocka_unit_test(test_layout_without_head),
         cmocka_unit_test(test_what_cannot_be_written),
         cmocka_unit_test(test_descriptor_quirk),
+        cmocka_unit_test(test_tails_like_the_last),
+        cmocka_unit_test(test_tails_without_memory),
         cmocka_unit_test(test_objects),
     };
 

@@ -301,6 +301,11 @@ static void names_are_chosen_and_changed(void **test)
     }
     sidestep_checkpoint_close(&before);
     sidestep_checkpoint_close(&after);
+    const char *many[257];
+    for (size_t i = 0; i < 257; i++)
+        many[i] = "s/w/W/";
+    options.rename = many, options.rename_count = 257;
+    assert_int_equal(convert(source, in_scratch("d.pt"), &options, NULL), SIDESTEP_EINVAL);
     options.rename = (const char *[]){"s/.*/same/"}, options.rename_count = 1;
     assert_int_equal(convert(source, in_scratch("d.pt"), &options, NULL), SIDESTEP_EMISMATCH);
     options.include = (const char *[]){"nobody"};
@@ -335,7 +340,7 @@ static void it_can_be_cancelled(void **test)
 }
 
 /* Each call fails once.  Where that is not fatal, the result is right. */
-static void fail_each(const char *from, const char *name, enum sidestep_format to)
+static void fail_each(const char *from, const char *name, enum sidestep_format to, uint32_t ranks)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     struct sidestep_gc_report report;
@@ -344,6 +349,8 @@ static void fail_each(const char *from, const char *name, enum sidestep_format t
 
     options.to = to;
     options.threads = 1;
+    options.ranks = ranks;
+    options.compress = ranks > 1 ? "planes" : NULL;
     for (bool fired = true; fired; nth += step) {
         const char *path = in_scratch(name);
 
@@ -435,8 +442,9 @@ static void every_call_may_fail(void **test)
     snprintf(from, sizeof(from), "%s", in_scratch("f.pt"));
     expect_convert(source, from, NULL);
     before = entries_of(scratch.path);
-    fail_each(source, "made.pt", SIDESTEP_FORMAT_TORCH);
-    fail_each(from, "made", SIDESTEP_FORMAT_DCP);
+    fail_each(source, "made.pt", SIDESTEP_FORMAT_TORCH, 1);
+    fail_each(from, "made", SIDESTEP_FORMAT_DCP, 1);
+    fail_each(from, "made", SIDESTEP_FORMAT_DCP, 2);
     assert_int_equal(entries_of(scratch.path), before);
 }
 

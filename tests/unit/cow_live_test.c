@@ -273,6 +273,38 @@ static void calm_trainers_need_little_memory(void **state)
     munmap(memory, bytes + MIB);
 }
 
+/* Who rewrites all at once waits for what the cap allows, and the process does not grow beyond. */
+static void a_cap_is_kept_by_the_process(void **state)
+{
+    const size_t bytes = 384 * MIB, cap = 32 * MIB;
+
+    (void)state;
+    need_cow();
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    print_message("a sanitizer's own memory is counted, too\n");
+    skip();
+#endif
+    unsigned char *memory = map(bytes);
+    held_pool_bytes = cap;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, bytes, 1, 0);
+    fill(1);
+    size_t before = memory_of("VmRSS");
+    for (int i = 0; i < 3; i++) {
+        fill(1);
+        assert_true(reset_peak());
+        expect_ok(start());
+        fill(2);
+        expect_ok(finish());
+        assert_true(job.info.faults != 0 && job.info.pool_bytes <= cap);
+        assert_true(memory_of("VmHWM") - before <= cap + 24 * MIB);
+        expect_epoch(1);
+    }
+    end();
+    held_pool_bytes = 0;
+    munmap(memory, bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +315,7 @@ int main(void)
         cmocka_unit_test(memory_may_go_when_it_is_written),
         cmocka_unit_test(trainers_are_learnt_from),
         cmocka_unit_test(calm_trainers_need_little_memory),
+        cmocka_unit_test(a_cap_is_kept_by_the_process),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -377,6 +377,29 @@ static void from_where_it_lies(void **state)
     assert_true(live != 0);
 }
 
+/* A device reads from the pages, where /dev/shm copies: past the page cache, and through it. */
+static void on_a_disk(void **state)
+{
+    static const enum sidestep_io ways[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
+                                            SIDESTEP_IO_BUFFERED};
+    struct scratch memory = t.scratch;
+    uint64_t live = 0;
+
+    (void)state;
+    need_cow();
+    assert_true(scratch_make(&t.scratch, NULL));
+    for (unsigned i = 0; i < 6; i++) {
+        t.ahead = i < 3 ? SIDESTEP_COPY_AHEAD_NEVER : SIDESTEP_COPY_AHEAD_AUTO;
+        t.io = ways[i % 3];
+        live += every_word_is_of_its_epoch(i % 2 == 0, NULL, 1 + i % 2);
+    }
+    scratch_remove(&t.scratch);
+    t.scratch = memory;
+    t.ahead = SIDESTEP_COPY_AHEAD_AUTO;
+    t.io = SIDESTEP_IO_AUTO;
+    assert_true(live != 0);
+}
+
 /* The negative control: memory that is given back before its write has ended. */
 static void given_back_early_it_is_seen(void **state)
 {
@@ -435,6 +458,7 @@ int main(void)
         cmocka_unit_test(with_slow_handlers),
         cmocka_unit_test(under_a_cap),
         cmocka_unit_test(from_where_it_lies),
+        cmocka_unit_test(on_a_disk),
         cmocka_unit_test(given_back_early_it_is_seen),
         cmocka_unit_test(without_protection_it_is_seen),
     };

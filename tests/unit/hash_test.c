@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hash_test.c -- hashes against published values, and against slow definitions. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -9,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/fault.h"
 #include "base/owned.h"
 #include "codec/hash.h"
 #include "support/guard.h"
@@ -171,6 +173,44 @@ static void test_hex(void **unused)
     }
 }
 
+/* In pieces, the same; and who cannot be read has no hash. */
+static void test_sha256_source(void **state)
+{
+    static const size_t lengths[] = {0, 1, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, 1 << 20};
+    OWNED uint8_t *bytes = malloc((1 << 20) + 1);
+
+    (void)state;
+    assert_non_null(bytes);
+    fill(bytes, (1 << 20) + 1);
+    for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
+        struct source source = source_over_memory(bytes, lengths[i]);
+        uint8_t digest[HASH_SHA256_BYTES], expected[HASH_SHA256_BYTES];
+
+        hash_sha256(bytes, lengths[i], expected);
+        assert_int_equal(hash_sha256_source(&source, digest, NULL), SIDESTEP_OK);
+        assert_memory_equal(digest, expected, sizeof(digest));
+        fault_arm("memory", 1, false, ENOMEM);
+        assert_int_equal(hash_sha256_source(&source, digest, NULL), SIDESTEP_ENOMEM);
+        fault_arm("", 0, false, 0);
+    }
+}
+
+static enum sidestep_status read_fails(const struct source *source, void *to, size_t bytes,
+                                       uint64_t offset, struct sidestep_error *err)
+{
+    (void)source, (void)to, (void)bytes;
+    return offset != 0 ? FAIL(err, SIDESTEP_EIO, "no") : SIDESTEP_OK;
+}
+
+static void test_sha256_source_fails(void **state)
+{
+    struct source source = {.length = 1 << 20, .read_at = read_fails};
+    uint8_t digest[HASH_SHA256_BYTES];
+
+    (void)state;
+    assert_int_equal(hash_sha256_source(&source, digest, NULL), SIDESTEP_EIO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +221,8 @@ int main(void)
         cmocka_unit_test(test_crc32_continues_and_joins),
         cmocka_unit_test(test_crc32_joins_long),
         cmocka_unit_test(test_sha256),
+        cmocka_unit_test(test_sha256_source),
+        cmocka_unit_test(test_sha256_source_fails),
         cmocka_unit_test(test_hex),
     };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * history_test.c -- random lives of a series, over the real code and a disk that forgets: saves,
- * kills in the middle of anything, power losses, resumes, going back, pins, damage, retention.
+ * kills in the middle of anything, power losses, resumes, going back, pins, damage of
+ * structure and data, retention of all kinds; in some of them checkpoints share files.
  *
  * After each of them: what was told committed and may not have been deleted is there; the newest
  * that is valid and of the line is what a resume takes, and the next resume takes it again; its
@@ -10,7 +11,6 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +22,9 @@
 
 #include "base/owned.h"
 #include "engine/engine.h"
-#include "engine/list.h"
 #include "engine/series.h"
-#include "support/prng.h"
-#include "support/store_sim.h"
+#include "support/history.h"
 
-#define ROOT "/run"
-#define MAX_SAVES 64u
 #define MAX_ACTIONS 9u
 #define SHORT_ACTIONS 4u
 #define LONG_ONE_IN 16u /* histories, so that many are tried and some go far */
@@ -39,43 +35,6 @@
 #endif
 #define LONG_HISTORIES 1000000u
 #define PROCESSES 2u
-#define FLOATS 8
-
-/* What is known of a save from the outside. */
-struct told {
-    uint64_t step;
-    bool is_there; /* it was told committed, and nobody may have deleted it since */
-    bool is_open;  /* its saver was killed: it may be there, or not */
-    bool is_left;  /* a run went back behind it */
-    bool is_pinned;
-    bool is_damaged;
-    bool may_be_gone; /* retention may have deleted it */
-    bool
-        is_replaced; /* in place: its shard has another name, and the old one may still lie there */
-};
-
-struct history {
-    struct prng prng;
-    struct sim *sim;
-    struct sidestep_engine *engine;
-    struct sidestep_series *series;
-    struct sidestep_state_dict *state;
-    float values[FLOATS];
-    atomic_long ops_left; /* until the process dies; < 0: it does not */
-    uint32_t keep_last;
-    bool is_long;
-    uint64_t step; /* where the run is */
-    bool went_on;  /* it has resumed, or begun */
-    struct told told[MAX_SAVES];
-    size_t count;
-};
-
-/* What has happened at all: a rig in which nothing does finds nothing wrong. */
-static struct {
-    unsigned long saves, resumes, killed, set_aside, left, deleted;
-} seen;
-
-#define CHECK(condition) PRNG_ASSERT(&h->prng, condition)
 
 static void before_op(void *context, int client, const char *op, const char *name)
 {
@@ -90,21 +49,6 @@ static void before_op(void *context, int client, const char *op, const char *nam
         sim_client_die(h->sim, client);
 }
 
-static bool is_dead(struct history *h)
-{
-    return atomic_load(&h->ops_left) == 0;
-}
-
-static struct told *find(struct history *h, uint64_t step)
-{
-    for (size_t i = 0; i < h->count; i++)
-        if (h->told[i].step == step)
-            return &h->told[i];
-    CHECK(h->count < MAX_SAVES);
-    h->told[h->count] = (struct told){.step = step};
-    return &h->told[h->count++];
-}
-
 /* ---- the process */
 
 /* One for all lives of this process: threads and pools cost more than what is tested here. */
@@ -115,6 +59,10 @@ static void open_engine(struct history *h)
     struct sidestep_error err = {0};
 
     h->engine = engine;
+    if (engine != NULL && !h->knows_files) {
+        keep_forget(&engine->keep);
+        commit_shared_release(&engine->keep.shared);
+    }
     if (engine != NULL) {
         engine->store = sim_store(h->sim, 0);
         return;
@@ -126,18 +74,25 @@ static void open_engine(struct history *h)
     options.flags = SIDESTEP_ENGINE_KEEP_PRIORITY;
     CHECK(sidestep_engine_open(&h->engine, &options, &err) == SIDESTEP_OK);
     h->engine->store = sim_store(h->sim, 0);
+    h->engine->keep.worth = 1; /* tensors are small */
     engine = h->engine;
 }
 
 static bool open_series(struct history *h)
 {
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
-    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = h->keep_last};
+    struct sidestep_retention keep = {.struct_size = sizeof(keep),
+                                      .keep_last = h->keep_last,
+                                      .keep_every = h->keep_every,
+                                      .keep_best = h->keep_best,
+                                      .metric = h->keep_best != 0 ? "loss" : NULL};
     struct sidestep_error err = {0};
 
-    options.retention = h->keep_last != 0 ? &keep : NULL;
+    options.retention = h->has_retention ? &keep : NULL;
+    options.flags = h->is_incremental ? SIDESTEP_SERIES_INCREMENTAL : 0;
     open_engine(h);
-    enum sidestep_status status = sidestep_series_open(h->engine, ROOT, &options, &h->series, &err);
+    enum sidestep_status status =
+        sidestep_series_open(h->engine, HISTORY_ROOT, &options, &h->series, &err);
     if (status != SIDESTEP_OK && !is_dead(h))
         fail_msg("%s, in the case with seed %llu", err.message, (unsigned long long)h->prng.seed);
     return status == SIDESTEP_OK && !is_dead(h);
@@ -148,8 +103,9 @@ static void close_process(struct history *h)
     struct sidestep_error err = {0};
 
     (void)sidestep_series_close(&h->series, &err);
-    if (h->engine != NULL && h->engine->last != NULL)
-        save_release(TAKE(h->engine->last)); /* it knows of a disk that may be gone */
+    h->knows_files = !is_dead(h);
+    if (h->engine != NULL)
+        save_queue_release(h->engine); /* they know of a disk that may be gone */
     h->engine = NULL;
     h->went_on = false;
 }
@@ -166,95 +122,24 @@ static void lose_power(struct history *h, bool all_stays)
     CHECK(after != NULL);
     sim_set_hook(h->sim, NULL, NULL);
     sim_free(&h->sim);
+    h->knows_files = false;
     h->sim = after;
     atomic_store(&h->ops_left, -1);
     sim_set_hook(h->sim, before_op, h);
 }
 
-/* ---- what is there, and what ought to be */
-
-static const struct sidestep_listed *listed(const struct sidestep_list *list, uint64_t step)
-{
-    for (size_t i = 0; i < list->count; i++)
-        if (list->entries[i].state == SIDESTEP_COMMITTED && list->entries[i].step == (int64_t)step)
-            return &list->entries[i];
-    return NULL;
-}
-
-/* The outcome of what was cut short is whatever is there. */
-static void settle_open(struct history *h, const struct sidestep_list *list)
-{
-    for (size_t i = 0; i < h->count; i++) {
-        struct told *told = &h->told[i];
-        const struct sidestep_listed *entry = listed(list, told->step);
-        if (!told->is_open)
-            continue;
-        told->is_open = false;
-        told->is_there = entry != NULL;
-        told->is_left = entry != NULL && entry->is_abandoned;
-        told->is_pinned = entry != NULL && entry->is_pinned;
-    }
-}
-
-/* Returns the step that a resume has to take, or -1. */
-static int64_t look(struct history *h)
-{
-    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-    int64_t newest = -1;
-
-    if (list_root(sim_store(h->sim, 0), ROOT, &list, NULL) != SIDESTEP_OK)
-        return -1;
-    settle_open(h, &list);
-    for (size_t i = 0; i < h->count; i++) {
-        struct told *told = &h->told[i];
-        const struct sidestep_listed *entry = listed(&list, told->step);
-        if (told->is_there && !told->may_be_gone && entry == NULL)
-            fail_msg("step %llu is lost, in the case with seed %llu",
-                     (unsigned long long)told->step, (unsigned long long)h->prng.seed);
-        seen.deleted += told->is_there && entry == NULL;
-        seen.left += entry != NULL && entry->is_abandoned;
-        told->is_there = entry != NULL;
-        if (entry == NULL)
-            continue;
-        if (!told->is_damaged &&
-            (entry->is_abandoned != told->is_left || entry->is_pinned != told->is_pinned))
-            fail_msg("step %llu: left %d, pinned %d, not as told, in the case with seed %llu",
-                     (unsigned long long)told->step, entry->is_abandoned, entry->is_pinned,
-                     (unsigned long long)h->prng.seed);
-        if (!told->is_left && !told->is_damaged && entry->step > newest)
-            newest = entry->step;
-    }
-    return newest;
-}
-
 /* ---- what happens */
-
-/* A resume has passed over what is damaged: it is set aside; or left where it is, if nobody can
- * tell any more whose it was. */
-static void pass_damaged(struct history *h)
-{
-    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-
-    if (list_root(sim_store(h->sim, 0), ROOT, &list, NULL) != SIDESTEP_OK)
-        return;
-    for (size_t i = 0; i < h->count; i++) {
-        struct told *told = &h->told[i];
-        if (!told->is_damaged || told->step <= h->step || told->is_left)
-            continue;
-        told->is_left = told->is_damaged = listed(&list, told->step) != NULL;
-        told->is_there = told->is_left;
-        seen.set_aside += !told->is_left;
-    }
-}
 
 static bool resume(struct history *h, int64_t expected)
 {
     struct sidestep_error err = {0};
+    char rejected[2048] = "";
     uint64_t step = 0;
 
     memset(h->values, 0, sizeof(h->values));
+    memset(h->base, 0, sizeof(h->base));
     enum sidestep_status status =
-        sidestep_series_load(h->series, h->state, NULL, &step, NULL, NULL, &err);
+        sidestep_series_load(h->series, h->state, NULL, &step, NULL, rejected, &err);
     if (is_dead(h))
         return false;
     if (expected < 0) {
@@ -263,61 +148,62 @@ static bool resume(struct history *h, int64_t expected)
         step = 0;
     } else {
         if (status != SIDESTEP_OK || step != (uint64_t)expected)
-            fail_msg("resumed %llu, not %lld: %s, in the case with seed %llu",
-                     (unsigned long long)step, (long long)expected, err.message,
+            fail_msg("resumed %llu, not %lld: %s (%s), in the case with seed %llu",
+                     (unsigned long long)step, (long long)expected, err.message, rejected,
                      (unsigned long long)h->prng.seed);
+        const struct told *told = history_find(h, step);
         CHECK(h->values[0] == (float)step && h->values[FLOATS - 1] == (float)step);
+        CHECK(h->base[0] == told->base || h->base[0] == told->base_before);
+        CHECK(h->base[FLOATS - 1] == h->base[0]);
     }
     h->step = step;
     h->went_on = true;
     seen.resumes += expected >= 0;
-    pass_damaged(h);
+    history_pass_damaged(h);
     return true;
-}
-
-/* What retention may delete once ${newest} is committed. */
-static void let_go(struct history *h)
-{
-    uint32_t kept = 0;
-
-    if (h->keep_last == 0)
-        return;
-    for (size_t i = 0; i < h->count; i++)
-        if (h->told[i].is_left && !h->told[i].is_pinned)
-            h->told[i].may_be_gone = true;
-    for (uint64_t step = h->step + 1; step-- > 0;) {
-        struct told *told = NULL;
-        for (size_t i = 0; i < h->count; i++)
-            if (h->told[i].step == step)
-                told = &h->told[i];
-        if (told == NULL || !told->is_there || told->is_left || told->is_damaged)
-            continue;
-        if (kept >= h->keep_last && !told->is_pinned)
-            told->may_be_gone = true;
-        kept++;
-    }
 }
 
 static void save(struct history *h)
 {
     struct sidestep_error err = {0};
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
     uint64_t step = h->step + 1 + prng_below(&h->prng, 2);
-    struct told *told = find(h, step);
+    struct told *told = history_find(h, step);
     bool is_replaced = told->is_there || told->is_replaced || told->is_open;
-    bool may = !told->is_damaged && !(told->is_there && (told->is_pinned || told->may_be_gone));
+    bool may = !told->is_damaged && !told->is_rotten &&
+               !(told->is_there && (told->is_pinned || told->may_be_gone));
 
     if (!may) { /* pinned is refused; and what may be gone may be on its way */
         h->step = step;
         return;
     }
-    for (int i = 0; i < FLOATS; i++)
+    float base = prng_below(&h->prng, 6) == 0 ? h->base[0] + 1 : h->base[0];
+    for (int i = 0; i < FLOATS; i++) {
         h->values[i] = (float)step;
-    enum sidestep_status status = sidestep_series_save(h->series, step, h->state, NULL, NULL, &err);
+        h->base[i] = base;
+    }
+    struct sidestep_metric metric = {"loss", (double)prng_below(&h->prng, 1000)};
+    if (h->keep_best != 0 &&
+        sidestep_series_note(h->series, step, &metric, 1, NULL, 0, &err) != SIDESTEP_OK) {
+        CHECK(is_dead(h));
+        return;
+    }
+    enum sidestep_status status =
+        sidestep_series_save(h->series, step, h->state, NULL, &info, &err);
+    told->base_before = told->is_there || told->is_open ? told->base : base;
+    told->base = base;
     if (status == SIDESTEP_OK) {
-        *told = (struct told){.step = step, .is_there = true, .is_replaced = is_replaced};
+        *told = (struct told){.step = step,
+                              .base = base,
+                              .base_before = base,
+                              .is_there = true,
+                              .has_metric = h->keep_best != 0,
+                              .metric = metric.value,
+                              .is_replaced = is_replaced};
+        seen.linked += info.linked_bytes != 0;
         h->step = step;
         seen.saves++;
-        let_go(h);
+        history_let_go(h);
         return;
     }
     if (!is_dead(h))
@@ -331,7 +217,7 @@ static void settle_pruner(struct history *h)
 {
     struct sidestep_gc_report report = {0};
 
-    let_go(h);
+    history_let_go(h);
     if (sidestep_series_prune(h->series, &report, NULL) == SIDESTEP_OK)
         sidestep_gc_report_release(&report);
 }
@@ -341,8 +227,8 @@ static void go_back(struct history *h)
     struct sidestep_error err = {0};
     const struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
 
-    if (to == NULL || !to->is_there || to->is_left || to->is_damaged || to->may_be_gone ||
-        to->step > h->step)
+    if (to == NULL || !to->is_there || to->is_left || to->is_damaged || to->is_rotten ||
+        to->may_be_gone || to->step > h->step)
         return;
     uint64_t step = to->step;
     settle_pruner(h);
@@ -358,7 +244,7 @@ static void go_back(struct history *h)
             h->told[i].is_open |= is_dead(h); /* marked, or not */
         }
     h->step = step;
-    let_go(h);
+    history_let_go(h);
 }
 
 static void pin(struct history *h)
@@ -371,9 +257,9 @@ static void pin(struct history *h)
         return;
     settle_pruner(h);
     if (to->may_be_gone || is_dead(h) ||
-        list_root(h->engine->store, ROOT, &list, NULL) != SIDESTEP_OK)
+        list_root(h->engine->store, HISTORY_ROOT, &list, NULL) != SIDESTEP_OK)
         return;
-    const struct sidestep_listed *entry = listed(&list, to->step);
+    const struct sidestep_listed *entry = history_listed(&list, to->step);
     if (is_dead(h)) /* what could not be read looks as if it were not there */
         return;
     CHECK(entry != NULL && entry->save_id != NULL);
@@ -384,31 +270,7 @@ static void pin(struct history *h)
                                          entry->save_id, NULL, NULL) == 0)
         to->is_pinned = true;
     to->is_open |= is_dead(h); /* it is, or not */
-    let_go(h);                 /* the thread looks again when the series is closed */
-}
-
-/* The end of a shard, which says what is in it. */
-static void damage(struct history *h)
-{
-    OWNED_DIR *dir = NULL;
-    OWNED_FILE *file = NULL;
-    struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
-    struct store_stat stat;
-    char path[64];
-
-    if (to == NULL || !to->is_there || to->is_damaged || to->is_pinned || to->is_left ||
-        to->may_be_gone)
-        return;
-    snprintf(path, sizeof(path), ROOT "/step-%llu", (unsigned long long)to->step);
-    CHECK(store_dir_open(sim_store(h->sim, 0), NULL, path, &dir, NULL) == SIDESTEP_OK);
-    bool is_shard = !to->is_replaced && prng_below(&h->prng, 2) == 0 &&
-                    store_file_open(dir, "__0_0.distcp", STORE_WRITE, &file, NULL) == SIDESTEP_OK;
-    CHECK(is_shard ||
-          store_file_open(dir, NAMES_METADATA, STORE_WRITE, &file, NULL) == SIDESTEP_OK);
-    CHECK(store_file_stat(file, &stat, NULL) == SIDESTEP_OK);
-    CHECK(store_file_write_at(file, "damage", 6, stat.size - 20, NULL) == SIDESTEP_OK);
-    CHECK(store_file_sync(file, NULL) == SIDESTEP_OK);
-    to->is_damaged = to->may_be_gone = true; /* a resume sets it aside */
+    history_let_go(h);         /* the thread looks again when the series is closed */
 }
 
 /* One life of a process: it begins, goes on, does things, and ends in one way or another. */
@@ -417,13 +279,13 @@ static void live(struct history *h)
     uint64_t actions = 1 + prng_below(&h->prng, h->is_long ? MAX_ACTIONS : SHORT_ACTIONS);
     bool is_killed = prng_below(&h->prng, 3) == 0;
 
-    int64_t expected = look(h);
+    int64_t expected = history_look(h);
     if (is_killed)
         atomic_store(&h->ops_left, (long)(1 + prng_below(&h->prng, 400)));
     if (open_series(h) && resume(h, expected) && !is_killed && prng_below(&h->prng, 4) == 0 &&
         !is_dead(h)) {
         close_process(h); /* and again: the same answer */
-        CHECK(look(h) == expected && open_series(h));
+        CHECK(history_look(h) == expected && open_series(h));
         (void)resume(h, expected);
     }
     for (uint64_t i = 0; i < actions && h->went_on && !is_dead(h); i++) {
@@ -442,8 +304,8 @@ static void live(struct history *h)
     if (loses_power)
         lose_power(h, prng_below(&h->prng, 2) == 0);
     if (prng_below(&h->prng, 3) == 0) {
-        (void)look(h);
-        damage(h);
+        (void)history_look(h);
+        history_damage(h);
     }
 }
 
@@ -456,7 +318,10 @@ static void make_history(uint64_t seed)
 
     assert_non_null(h);
     h->prng = prng_new(seed);
+    h->has_retention = prng_below(&h->prng, 4) != 0;
     h->keep_last = (uint32_t)prng_below(&h->prng, 4);
+    h->keep_every = prng_below(&h->prng, 3) == 0 ? 2 + prng_below(&h->prng, 3) : 0;
+    h->keep_best = prng_below(&h->prng, 3) == 0 ? 1 + (uint32_t)prng_below(&h->prng, 2) : 0;
     h->sim = sim_new(prng_below(&h->prng, 8) == 0 ? SIM_NO_EXCHANGE : 0);
     CHECK(h->sim != NULL);
     atomic_store(&h->ops_left, -1);
@@ -468,11 +333,15 @@ static void make_history(uint64_t seed)
     tensor.data = h->values;
     CHECK(sidestep_state_dict_new(&h->state, NULL) == SIDESTEP_OK);
     CHECK(sidestep_state_dict_add_tensor(h->state, &tensor, NULL) == SIDESTEP_OK);
+    tensor.name = "base";
+    tensor.data = h->base;
+    CHECK(sidestep_state_dict_add_tensor(h->state, &tensor, NULL) == SIDESTEP_OK);
+    h->is_incremental = prng_below(&h->prng, 4) == 0;
     h->is_long = prng_below(&h->prng, LONG_ONE_IN) == 0;
     uint64_t lives = h->is_long ? 3 + prng_below(&h->prng, 4) : 1 + prng_below(&h->prng, 2);
     for (uint64_t i = 0; i < lives; i++)
         live(h);
-    int64_t expected = look(h);
+    int64_t expected = history_look(h);
     CHECK(open_series(h) && resume(h, expected));
     close_process(h);
     sidestep_state_dict_free(&h->state);
@@ -506,10 +375,15 @@ static void histories(void **state)
             make_history(seed); /* a failed check ends this process with a message */
         if (count >= HISTORIES &&
             !(seen.saves > count && seen.resumes > count / 4 && seen.killed > count / 20 &&
-              seen.set_aside > 10 && seen.left > 10 && seen.deleted > 10))
-            fail_msg("%lu saves, %lu resumes, %lu kills, %lu set aside, %lu left, %lu deleted",
-                     seen.saves, seen.resumes, seen.killed, seen.set_aside, seen.left,
-                     seen.deleted);
+              seen.set_aside > 10 && seen.left > 10 && seen.deleted > 10 && seen.linked > 10 &&
+              seen.shared_damage > 10 && seen.rotten > 10 && seen.by_step > 10 &&
+              seen.by_metric > 10))
+            fail_msg(
+                "%lu saves, %lu resumes, %lu kills, %lu set aside, %lu left, %lu deleted, "
+                "%lu linked, %lu damaged with another, %lu rotten, %lu and %lu kept by step and "
+                "metric",
+                seen.saves, seen.resumes, seen.killed, seen.set_aside, seen.left, seen.deleted,
+                seen.linked, seen.shared_damage, seen.rotten, seen.by_step, seen.by_metric);
         _exit(0);
     }
     for (unsigned p = 0; p < PROCESSES; p++) {

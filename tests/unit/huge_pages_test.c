@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "snapshot/memory_map.h"
 #include "support/held.h"
 
 #define HUGE (2 * MIB)
@@ -104,6 +105,44 @@ static void what_is_refused_is_told(void **state)
     munmap(mapping, 20 * MIB);
 }
 
+struct covered {
+    uint64_t at; /* an address */
+    unsigned mappings, with_it;
+    uint64_t last_end;
+};
+
+static void take_huge(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes)
+{
+    struct covered *c = context;
+
+    assert_true(c->last_end <= begin && begin < end);
+    assert_true(huge_bytes <= end - begin);
+    c->last_end = end;
+    c->mappings++;
+    c->with_it += begin <= c->at && c->at < end;
+}
+
+/* Mappings that were given huge pages are told one by one, those between them are not. */
+static void mappings_are_told_apart(void **state)
+{
+    (void)state;
+    unsigned char *mapping, *memory = small_pages(&mapping);
+    struct covered asked = {.at = (uintptr_t)memory},
+                   not_asked = {.at = (uintptr_t)memory + 4 * MIB};
+    assert_int_equal(madvise(memory, 4 * MIB, MADV_HUGEPAGE), 0);
+    assert_int_equal(madvise(memory + 8 * MIB, 4 * MIB, MADV_HUGEPAGE), 0);
+    assert_int_equal(memory_map_read_huge(take_huge, &asked, &job.err), SIDESTEP_OK);
+    assert_int_equal(memory_map_read_huge(take_huge, &not_asked, &job.err), SIDESTEP_OK);
+    munmap(mapping, 20 * MIB);
+    if (asked.mappings == 0) {
+        print_message("no huge pages here\n");
+        skip();
+    }
+    assert_true(asked.mappings >= 2);
+    assert_int_equal(asked.with_it, 1);
+    assert_int_equal(not_asked.with_it, 0);
+}
+
 /* The program rewrites its state while a child lives that shares its pages: which splits them. */
 static void rewrite_beside_a_child(uint64_t epoch)
 {
@@ -184,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_get_huge_pages),
         cmocka_unit_test(what_is_refused_is_told),
+        cmocka_unit_test(mappings_are_told_apart),
         cmocka_unit_test(what_a_fork_split_is_put_together_again),
         cmocka_unit_test(what_nobody_asked_for_is_left_alone),
     };

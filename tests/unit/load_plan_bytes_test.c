@@ -195,7 +195,7 @@ static void any_sharding_loads_into_any_other(void **test)
 
         journey_save(&p, &j, &m);
         journey_want(&p, &j, state);
-        PRNG_ASSERT(&p, load_plan_build(&m, state, &plan, NULL) == SIDESTEP_OK);
+        PRNG_ASSERT(&p, load_plan_build(&m, state, false, &plan, NULL) == SIDESTEP_OK);
         PRNG_ASSERT(&p, plan.wanted_bytes == bytes);
         journey_load(&p, &j, &plan);
         for (size_t i = 0; i < j.wanted.count; i++)
@@ -235,7 +235,7 @@ static void lost_chunks_are_missed_by_those_who_want_them(void **test)
         save_tensor(&m, "w", SIDESTEP_UINT8, saved.ndim, saved.shape, boxes, saved.count);
         assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
         want(state, "w", SIDESTEP_UINT8, wanted.shape, &box, NULL, memory);
-        enum sidestep_status status = load_plan_build(&m, state, &plan, NULL);
+        enum sidestep_status status = load_plan_build(&m, state, false, &plan, NULL);
         bool misses = box_intersect(&lost, &box, offsets, lengths);
         PRNG_ASSERT(&p, status == (misses ? SIDESTEP_ECORRUPT : SIDESTEP_OK));
         failed += misses;

@@ -84,7 +84,7 @@ static void names_are_sorted_out(void **test)
     want(state, "strange", SIDESTEP_INT8, DIMS(4), &(struct box){1, DIMS(0), DIMS(4)}, NULL, data);
     want(state, "was object", SIDESTEP_INT8, NULL, &(struct box){0, NULL, NULL}, NULL, data);
     assert_int_equal(sidestep_state_dict_add_value(state, "was tensor", NULL, 0, NULL, NULL), 0);
-    assert_int_equal(load_plan_build(&m, state, &plan, NULL), SIDESTEP_OK);
+    assert_int_equal(load_plan_build(&m, state, true, &plan, NULL), SIDESTEP_OK);
 
     assert_int_equal(plan.count, 1);
     assert_string_equal(plan.chunks[0].entry->name, "w");
@@ -101,6 +101,9 @@ static void names_are_sorted_out(void **test)
     assert_string_equal(plan.mismatched[2], "strange: saved float128 [4], wanted int8 [4]");
     assert_string_equal(plan.mismatched[3], "was object: saved object, wanted int8 []");
     assert_string_equal(plan.mismatched[4], "was tensor: saved float32 [2,3], wanted object");
+    load_plan_release(&plan);
+    assert_int_equal(load_plan_build(&m, state, false, &plan, NULL), SIDESTEP_OK);
+    assert_true(plan.count == 1 && plan.missing_count == 2 && plan.unexpected_count == 0);
     load_plan_release(&plan);
     metadata_release(&m);
     sidestep_state_dict_free(&state);
@@ -124,7 +127,7 @@ static void chunks_come_in_file_order(void **test)
     want_rows(state, "w", 3, 6, 6, 2);
     want_rows(state, "w", 6, 6, 6, 2); /* nothing of it */
     assert_int_equal(sidestep_state_dict_add_value(state, "step", NULL, 0, NULL, NULL), 0);
-    assert_int_equal(load_plan_build(&m, state, &plan, NULL), SIDESTEP_OK);
+    assert_int_equal(load_plan_build(&m, state, true, &plan, NULL), SIDESTEP_OK);
 
     assert_int_equal(plan.count, 4);
     assert_ptr_equal(plan.chunks[0].storage, &m.entries[0].chunks[2].storage);
@@ -160,13 +163,13 @@ static void check_damage(const struct box *boxes, size_t count, int64_t begin, i
     save_tensor(&m, "w", SIDESTEP_FLOAT32, 2, DIMS(4, 2), boxes, count);
     assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
     want_rows(state, "w", begin, end, 4, 2);
-    enum sidestep_status status = load_plan_build(&m, state, &plan, &err);
+    enum sidestep_status status = load_plan_build(&m, state, true, &plan, &err);
     assert_int_equal(status, words != NULL ? SIDESTEP_ECORRUPT : SIDESTEP_OK);
     if (words != NULL) {
         assert_int_equal(err.status, SIDESTEP_ECORRUPT);
         if (strstr(err.message, words) == NULL)
             fail_msg("'%s' lacks '%s'", err.message, words);
-        assert_int_equal(load_plan_build(&m, state, &plan, NULL), SIDESTEP_ECORRUPT);
+        assert_int_equal(load_plan_build(&m, state, true, &plan, NULL), SIDESTEP_ECORRUPT);
     }
     load_plan_release(&plan);
     metadata_release(&m);
@@ -212,16 +215,16 @@ static void chunks_without_storage_are_refused_if_needed(void **test)
     m.entries[0].chunks[1].storage.file = NULL;
     assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
     want_rows(state, "w", 0, 2, 4, 2);
-    assert_int_equal(load_plan_build(&m, state, &plan, &err), SIDESTEP_OK);
+    assert_int_equal(load_plan_build(&m, state, true, &plan, &err), SIDESTEP_OK);
     load_plan_release(&plan);
     want_rows(state, "w", 2, 3, 4, 2);
-    assert_int_equal(load_plan_build(&m, state, &plan, &err), SIDESTEP_ECORRUPT);
+    assert_int_equal(load_plan_build(&m, state, true, &plan, &err), SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "'w': the metadata does not say where the chunk "
                                         "[2:4,0:2] is stored"));
     sidestep_state_dict_free(&state);
     state = new_state();
     assert_int_equal(sidestep_state_dict_add_value(state, "step", NULL, 0, NULL, NULL), 0);
-    assert_int_equal(load_plan_build(&m, state, &plan, &err), SIDESTEP_ECORRUPT);
+    assert_int_equal(load_plan_build(&m, state, true, &plan, &err), SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "'step': the metadata does not say where the object is"));
     metadata_release(&m);
     sidestep_state_dict_free(&state);
@@ -251,7 +254,7 @@ static void expanded_shards_are_refused(void **test)
         assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
         want(state, "w", SIDESTEP_FLOAT32, DIMS(2, 2),
              &(struct box){2, DIMS(0, 0), cases[i].lengths}, cases[i].strides, data + 8);
-        enum sidestep_status status = load_plan_build(&m, state, &plan, &err);
+        enum sidestep_status status = load_plan_build(&m, state, true, &plan, &err);
         assert_int_equal(status, cases[i].words != NULL ? SIDESTEP_EINVAL : SIDESTEP_OK);
         assert_true(cases[i].words == NULL || strstr(err.message, cases[i].words) != NULL);
         load_plan_release(&plan);
@@ -288,7 +291,7 @@ static void large_grids_meet_where_they_should(void **test)
 
         want(state, "w", SIDESTEP_FLOAT32, shape, &box, NULL, data);
     }
-    assert_int_equal(load_plan_build(&m, state, &plan, NULL), SIDESTEP_OK);
+    assert_int_equal(load_plan_build(&m, state, true, &plan, NULL), SIDESTEP_OK);
     assert_int_equal(plan.count, SIDE * SIDE);
     for (size_t i = 0; i < plan.count; i++)
         targets += plan.chunks[i].target_count;
@@ -319,7 +322,7 @@ static void every_allocation_may_fail(void **test)
         struct load_plan plan = {0};
 
         fault_arm("memory", n, false, ENOMEM);
-        enum sidestep_status status = load_plan_build(&m, state, &plan, NULL);
+        enum sidestep_status status = load_plan_build(&m, state, true, &plan, NULL);
         bool fired = fault_fired() != NULL;
         fault_arm("", 0, false, 0);
         assert_int_equal(status, fired ? SIDESTEP_ENOMEM : SIDESTEP_OK);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* many_tensors_test.c -- what needs to be done once in a call is done once, however many tensors
- * there are: asking the system, above all. */
+ * there are: asking the system, and the other ranks. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "support/comm_threads.h"
 #include "support/one_rank.h"
 
 static int setup(void **state)
@@ -51,10 +52,57 @@ static void a_driver_is_looked_for_once_a_call(void **state)
     fault_arm("", 0, false, 0);
 }
 
+/* Calls of the communicator that each save makes. */
+struct counted {
+    unsigned long calls[4];
+};
+
+static int count_calls(struct sidestep_comm *comm, void *context)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct counted *counted = context;
+    struct sidestep_engine *own = NULL;
+    struct world mine;
+    int bad = 0;
+
+    options.comm = comm;
+    options.threads = 1;
+    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
+    for (unsigned i = 0; i < 4; i++) {
+        struct sidestep_save *save = NULL;
+        char path[256];
+        snprintf(path, sizeof(path), "%s/counted-%u", scratch.path, i);
+        world_fill(&mine, i);
+        unsigned long before = comm_threads_calls(comm);
+        bad |= sidestep_save_async(own, path, mine.state, NULL, &save, NULL) != SIDESTEP_OK;
+        bad |= sidestep_save_finish(&save, NULL, NULL) != SIDESTEP_OK;
+        if (comm->rank == 1)
+            counted->calls[i] = comm_threads_calls(comm) - before;
+    }
+    world_free(&mine);
+    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK;
+    return bad;
+}
+
+static void a_layout_that_stays_takes_one_call(void **state)
+{
+    struct counted counted = {0};
+
+    (void)state;
+    assert_int_equal(comm_threads_run(3, count_calls, &counted), 0);
+    print_message("# %lu %lu %lu %lu\n", counted.calls[0], counted.calls[1], counted.calls[2],
+                  counted.calls[3]);
+    assert_true(counted.calls[0] > counted.calls[1]);
+    for (unsigned i = 1; i < 4; i++)
+        assert_int_equal(counted.calls[i], 1); /* and no other, until it is finished */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_driver_is_looked_for_once_a_call),
+        cmocka_unit_test(a_layout_that_stays_takes_one_call),
     };
 
     return cmocka_run_group_tests_name("many_tensors", tests, setup, teardown);

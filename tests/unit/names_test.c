@@ -186,7 +186,7 @@ static void other_tools_do_not_see_us(void **state)
         assert_int_equal(regcomp(&finder, finders[f], REG_EXTENDED | REG_NOSUB), 0);
         assert_int_not_equal(regexec(&finder, NAMES_SERIES_DIR, 0, NULL, 0), 0);
         assert_int_not_equal(regexec(&finder, NAMES_METADATA, 0, NULL, 0), 0);
-        for (unsigned kind = NAMES_SAVING; kind <= NAMES_META_TMP; kind++)
+        for (unsigned kind = NAMES_SAVING; kind <= NAMES_EXPORT; kind++)
             for (size_t i = 0; i < ARRAY_LENGTH(ids) + 1; i++) {
                 char name[NAMES_MAX];
                 bool no_id = i == ARRAY_LENGTH(ids);

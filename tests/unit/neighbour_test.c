@@ -90,6 +90,7 @@ static void priorities_follow_who_waits(void **state)
 struct taking {
     struct neighbour *n;
     atomic_bool stop;
+    atomic_bool begun;
     atomic_bool done;
     uint64_t held_ns;
 };
@@ -98,6 +99,7 @@ static void *take(void *argument)
 {
     struct taking *t = argument;
 
+    atomic_store(&t->begun, true);
     t->held_ns = neighbour_take(t->n, 1, 0, NULL, &t->stop);
     atomic_store(&t->done, true);
     return NULL;
@@ -122,6 +124,9 @@ static void pauses_hold_until_they_end(void **state)
         struct taking t = {.n = &n};
         neighbour_pause(&n, true);
         assert_int_equal(pthread_create(&thread, NULL, take, &t), 0);
+        do
+            nap();
+        while (!atomic_load(&t.begun));
         nap();
         assert_false(atomic_load(&t.done));
         if (way == RESUME)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_keep_test.c -- a series that looks after itself: retention, pins, tags and metrics, runs
- * that went back, restarts that come to nothing and other runs' checkpoints.
+ * series_keep_test.c -- a series that looks after itself: retention, pins, tags and metrics.
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -10,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "support/comm_threads.h"
-#include "support/one_rank.h"
+#include "support/flip.h"
+#include "support/one_series.h"
 #include "support/prng.h"
 
 static unsigned long deleted_events;
@@ -52,46 +54,6 @@ static struct sidestep_series *open_keeping(uint32_t keep_last)
     return open_with(&options);
 }
 
-static enum sidestep_status resume(struct sidestep_series *series, uint64_t *step,
-                                   char rejected[2048])
-{
-    struct world loaded;
-
-    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
-    enum sidestep_status status =
-        sidestep_series_load(series, loaded.state, NULL, step, NULL, rejected, &err);
-    if (status == SIDESTEP_OK)
-        assert_int_equal(world_check(&loaded, *step), 0);
-    world_free(&loaded);
-    return status;
-}
-
-static void expect_resume(struct sidestep_series *series, uint64_t want)
-{
-    uint64_t step = 0;
-    char rejected[2048];
-
-    ASSERT_OK(resume(series, &step, rejected));
-    if (step != want)
-        fail_msg("resumed %llu, not %llu: %s", (unsigned long long)step, (unsigned long long)want,
-                 rejected);
-}
-
-static void go_back(struct sidestep_series *series, uint64_t step)
-{
-    struct world loaded;
-
-    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
-    ASSERT_OK(sidestep_series_load_step(series, step, loaded.state, NULL, NULL, &err));
-    assert_int_equal(world_check(&loaded, step), 0);
-    world_free(&loaded);
-}
-
-static void close_series(struct sidestep_series **series)
-{
-    ASSERT_OK(sidestep_series_close(series, &err));
-}
-
 /* The committed steps, as "1 2 5". */
 static const char *steps_there(void)
 {
@@ -121,14 +83,7 @@ static const char *path_of(uint64_t step, const char *rest)
 
 static void damage(uint64_t step, const char *file, long offset)
 {
-    FILE *f = fopen(path_of(step, file), "r+");
-
-    assert_non_null(f);
-    assert_int_equal(fseek(f, offset, SEEK_SET), 0);
-    int byte = fgetc(f);
-    assert_int_equal(fseek(f, offset, SEEK_SET), 0);
-    assert_int_not_equal(fputc(byte ^ 0x40, f), EOF);
-    assert_int_equal(fclose(f), 0);
+    flip(path_of(step, file), offset);
 }
 
 /* ---- retention ---- */
@@ -300,169 +255,6 @@ static void the_best_and_every_nth_stay(void **state)
     assert_int_equal(sidestep_pin(path_of(5, ""), true, &err), SIDESTEP_ENOTFOUND);
 }
 
-/* ---- where a run goes on ---- */
-
-/* A run that goes back to 2 leaves 3 and 4 behind: no restart picks them, and their steps are saved
- * anew. */
-static void a_line_that_was_left_is_never_picked(void **state)
-{
-    (void)state;
-    struct sidestep_series *series = open_with(NULL);
-    char rejected[2048];
-    uint64_t step;
-
-    for (uint64_t n = 1; n <= 4; n++)
-        save_step(series, n);
-    close_series(&series);
-    series = open_with(NULL);
-    go_back(series, 2);
-    close_series(&series);
-    series = open_with(NULL); /* a crash right after: nothing was saved on the new line */
-    ASSERT_OK(resume(series, &step, rejected));
-    assert_int_equal(step, 2);
-    assert_non_null(strstr(rejected, "step-4"));
-    world_fill(&world, 33);
-    ASSERT_OK(sidestep_series_save(series, 3, world.state, NULL, NULL, &err));
-    close_series(&series);
-    series = open_with(NULL);
-    struct world loaded;
-    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
-    ASSERT_OK(sidestep_series_load(series, loaded.state, NULL, &step, NULL, NULL, &err));
-    assert_int_equal(step, 3);
-    assert_int_equal(world_check(&loaded, 33), 0);
-    world_free(&loaded);
-    go_back(series, 4); /* by name it can be had back */
-    close_series(&series);
-    series = open_with(NULL);
-    expect_resume(series, 4);
-    close_series(&series);
-}
-
-/* Also where the marks were lost: incarnations tell it. */
-static void a_line_is_known_without_marks(void **state)
-{
-    (void)state;
-    struct sidestep_series *series = open_with(NULL);
-    char command[512];
-
-    for (uint64_t n = 1; n <= 4; n++)
-        save_step(series, n);
-    close_series(&series);
-    series = open_with(NULL);
-    go_back(series, 2);
-    world_fill(&world, 3);
-    ASSERT_OK(sidestep_series_save(series, 3, world.state, NULL, NULL, &err));
-    close_series(&series);
-    snprintf(command, sizeof(command), "rm %s/.sidestep/abandoned.*", scratch.path);
-    assert_int_equal(system(command), 0);
-    series = open_with(NULL);
-    expect_resume(series, 3);
-    close_series(&series);
-}
-
-static void a_pinned_one_is_not_replaced(void **state)
-{
-    (void)state;
-    struct sidestep_series *series = open_keeping(1);
-
-    for (uint64_t n = 1; n <= 3; n++)
-        save_step(series, n);
-    close_series(&series);
-    ASSERT_OK(sidestep_pin(path_of(3, ""), true, &err));
-    series = open_with(NULL);
-    save_step(series, 4);
-    go_back(series, 3);
-    save_step(series, 4); /* left behind: replaced */
-    assert_int_equal(sidestep_series_save(series, 3, world.state, NULL, NULL, &err),
-                     SIDESTEP_EEXISTS);
-    go_back(series, 3);
-    ASSERT_OK(sidestep_pin(path_of(4, ""), true, &err));
-    assert_int_equal(sidestep_series_save(series, 4, world.state, NULL, NULL, &err),
-                     SIDESTEP_EEXISTS);
-    ASSERT_OK(sidestep_pin(path_of(4, ""), false, &err));
-    save_step(series, 4);
-    close_series(&series);
-}
-
-/* Three runs that came to nothing are enough; one that saves, or ends in order, is none of them. */
-static void restarts_that_come_to_nothing_are_counted(void **state)
-{
-    (void)state;
-    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
-    struct sidestep_series *series = open_with(NULL);
-    char rejected[2048], command[512];
-    uint64_t step;
-
-    options.max_restarts = 3;
-    save_step(series, 1);
-    save_step(series, 2);
-    close_series(&series);
-    for (int run = 0; run < 5; run++) {
-        series = open_with(&options);
-        expect_resume(series, 2); /* five that end in order */
-        close_series(&series);
-    }
-    for (int run = 0; run < 4; run++) {
-        series = open_with(&options);
-        ASSERT_OK(resume(series, &step, rejected));
-        assert_int_equal(step, run < 3 ? 2 : 1);
-        if (run == 3)
-            assert_non_null(strstr(rejected, "came to nothing"));
-        /* As a crash would leave it: the mark stays. */
-        snprintf(command, sizeof(command), "cp -r %s/.sidestep %s/kept", scratch.path,
-                 scratch.path);
-        assert_int_equal(system(command), 0);
-        close_series(&series);
-        snprintf(command, sizeof(command), "rm -r %s/.sidestep && mv %s/kept %s/.sidestep",
-                 scratch.path, scratch.path, scratch.path);
-        assert_int_equal(system(command), 0);
-    }
-    series = open_with(&options);
-    expect_resume(series, 1); /* and it stays there */
-    save_step(series, 2);     /* the one that was skipped is replaced */
-    close_series(&series);
-    series = open_with(&options);
-    expect_resume(series, 2);
-    close_series(&series);
-}
-
-static void another_runs_checkpoint_is_passed_over(void **state)
-{
-    (void)state;
-    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
-    struct sidestep_series *series = open_with(NULL);
-    char command[512], rejected[2048];
-    uint64_t step;
-
-    save_step(series, 7);
-    close_series(&series);
-    snprintf(command, sizeof(command), "cd %s && mkdir other && mv step-7 .sidestep other/",
-             scratch.path);
-    assert_int_equal(system(command), 0);
-    series = open_with(NULL);
-    save_step(series, 1);
-    close_series(&series);
-    snprintf(command, sizeof(command), "cd %s && mv other/step-7 .", scratch.path);
-    assert_int_equal(system(command), 0);
-    series = open_with(NULL);
-    ASSERT_OK(resume(series, &step, rejected));
-    assert_int_equal(step, 1);
-    assert_non_null(strstr(rejected, "of another run"));
-    close_series(&series);
-    snprintf(command, sizeof(command), "rm -r %s/step-1", scratch.path);
-    assert_int_equal(system(command), 0);
-    series = open_with(NULL);
-    assert_int_equal(resume(series, &step, rejected), SIDESTEP_EMISMATCH); /* not "nothing yet" */
-    close_series(&series);
-    options.flags = SIDESTEP_SERIES_ANY_RUN;
-    series = open_with(&options);
-    expect_resume(series, 7);
-    close_series(&series);
-    series = open_with(NULL); /* from then on it is this run's */
-    expect_resume(series, 7);
-    close_series(&series);
-}
-
 /* ---- several ranks, and requests ---- */
 
 static int run_ranks(struct sidestep_comm *comm, void *context)
@@ -560,20 +352,78 @@ static void any_failure_leaves_the_newest(void **state)
     }
 }
 
+static void *keep_looking(void *context)
+{
+    const bool *stop = context;
+    size_t missed = 0, looks = 0;
+
+    while (!__atomic_load_n(stop, __ATOMIC_RELAXED)) {
+        struct sidestep_error why = {0};
+        struct sidestep_list list;
+        char *path = NULL;
+        size_t committed = 0;
+        bool found =
+            sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &path, &why) == SIDESTEP_OK;
+        sidestep_string_free(&path);
+        if (!found)
+            print_message("# latest: %s\n", why.message);
+        if (sidestep_list_root(scratch.path, &list, NULL) == SIDESTEP_OK)
+            for (size_t i = 0; i < list.count; i++)
+                committed += list.entries[i].state == SIDESTEP_COMMITTED;
+        sidestep_list_release(&list);
+        missed += !found || committed == 0;
+        looks++;
+    }
+    return (void *)(missed != 0 || looks < 5 ? missed + 1 : 0);
+}
+
+static void move_step(uint64_t step, bool in)
+{
+    char hidden[256];
+
+    snprintf(hidden, sizeof(hidden), "%s/.sidestep/step-%llu", scratch.path,
+             (unsigned long long)step);
+    const char *shown = path_of(step, "");
+    assert_int_equal(rename(in ? hidden : shown, in ? shown : hidden), 0);
+}
+
+/* Beside a run that keeps one: there is always one, whoever looks, and whenever. */
+static void who_looks_beside_a_run_finds_one(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+    pthread_t looker;
+    bool stop = false;
+    void *missed;
+
+    save_step(series, 1);
+    save_step(series, 2);
+    close_series(&series);
+    move_step(2, false);
+    fault_slow("posix.pread", 300);
+    assert_int_equal(pthread_create(&looker, NULL, keep_looking, &stop), 0);
+    for (unsigned i = 0; i < 500; i++) {
+        uint64_t from = 1 + i % 2;
+        move_step(3 - from, true);
+        move_step(from, false);
+        (void)usleep(5000);
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    assert_int_equal(pthread_join(looker, &missed), 0);
+    fault_slow("", 0);
+    assert_null(missed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         CASE(the_last_ones_stay),
+        CASE(who_looks_beside_a_run_finds_one),
         CASE(what_is_not_ours_to_delete_stays),
         CASE(what_is_being_read_stays),
         CASE(a_damaged_one_does_not_count),
         CASE(the_best_and_every_nth_stay),
-        CASE(a_line_that_was_left_is_never_picked),
-        CASE(a_line_is_known_without_marks),
-        CASE(a_pinned_one_is_not_replaced),
-        CASE(restarts_that_come_to_nothing_are_counted),
-        CASE(another_runs_checkpoint_is_passed_over),
         CASE(ranks_save_together_and_delete_once),
         CASE(any_failure_leaves_the_newest),
 #undef CASE

@@ -13,6 +13,8 @@
 #include <cmocka.h>
 
 #include "support/comm_threads.h"
+#include "support/flip.h"
+#include "engine/series.h"
 #include "support/one_rank.h"
 
 static int setup(void **state)
@@ -50,13 +52,7 @@ static void damage(const char *name, long offset)
     char path[512];
 
     snprintf(path, sizeof(path), "%s/%s", scratch.path, name);
-    FILE *file = fopen(path, "r+");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, offset, SEEK_SET), 0);
-    int byte = fgetc(file);
-    assert_int_equal(fseek(file, offset, SEEK_SET), 0);
-    assert_int_not_equal(fputc(byte ^ 0x40, file), EOF);
-    assert_int_equal(fclose(file), 0);
+    flip(path, offset);
 }
 
 static enum sidestep_presence presence_of(const char *name)
@@ -162,6 +158,28 @@ static void a_series_has_one_owner(void **state)
                      SIDESTEP_ELOCKED);
     snprintf(text, sizeof(text), "process %ld on", (long)getpid());
     assert_non_null(strstr(err.message, text));
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
+/* Moved away, and another made in its place: nothing is saved into a root that is not ours. */
+static void a_root_that_was_replaced_is_left_alone(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+    char moved[256], command[512];
+
+    save_step(series, 1);
+    snprintf(moved, sizeof(moved), "%s-moved", scratch.path);
+    assert_int_equal(rename(scratch.path, moved), 0);
+    assert_int_equal(mkdir(scratch.path, 0755), 0);
+    assert_int_equal(try_save_step(series, 2), SIDESTEP_EABORTED);
+    assert_non_null(strstr(err.message, "replaced"));
+    snprintf(command, sizeof(command), "test ! -e %s/step-2 && rm -r %s", scratch.path,
+             scratch.path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(rename(moved, scratch.path), 0);
+    save_step(series, 3);
+    expect_resume(series, 3, NULL);
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
@@ -297,6 +315,48 @@ static void several_ranks_share_a_series(void **state)
     assert_int_equal(count_in(SIDESTEP_COMMITTED), 2);
 }
 
+/* A name that cannot be read back, or that its writer meant otherwise, is no name of a series. */
+static void what_is_no_prefix_is_refused(void **state)
+{
+    static const char *const refused[] = {"iter_%07d", "step_%d", "{step}", "step-{step:07d}",
+                                          "a}",        "100%",    "a/b-",   "/",
+                                          "",          ".x-",     "v2"};
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_series *series = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        options.prefix = refused[i];
+        assert_int_equal(sidestep_series_open(engine, scratch.path, &options, &series, &err),
+                         SIDESTEP_EINVAL);
+        assert_null(series);
+        assert_non_null(strstr(err.message, refused[i]));
+        assert_true((strstr(err.message, "template") != NULL) == (i < 6));
+    }
+    options.prefix = "run7_iter_";
+    ASSERT_OK(sidestep_series_open(engine, scratch.path, &options, &series, &err));
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
+static void a_prefix_has_its_length(void **state)
+{
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_series *series = NULL;
+    char prefix[SERIES_MAX_PREFIX + 1];
+
+    (void)state;
+    memset(prefix, 'p', sizeof(prefix));
+    prefix[SERIES_MAX_PREFIX] = '\0';
+    options.prefix = prefix;
+    assert_int_equal(sidestep_series_open(engine, scratch.path, &options, &series, &err),
+                     SIDESTEP_EINVAL);
+    assert_non_null(strstr(err.message, "1 to 63 bytes"));
+    prefix[SERIES_MAX_PREFIX - 1] = '\0';
+    series = open_with(&options);
+    save_step(series, 1);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,10 +365,13 @@ int main(void)
         CASE(damaged_ones_are_set_aside),
         CASE(delete_keeps_the_last_good_one),
         CASE(a_series_has_one_owner),
+        CASE(a_root_that_was_replaced_is_left_alone),
         CASE(leftovers_of_a_killed_run_are_cleared),
         CASE(a_child_of_fork_is_refused),
         CASE(a_forked_worker_does_not_hold_the_lock),
         CASE(several_ranks_share_a_series),
+        CASE(what_is_no_prefix_is_refused),
+        CASE(a_prefix_has_its_length),
 #undef CASE
     };
 

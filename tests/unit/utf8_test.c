@@ -66,12 +66,31 @@ static void nothing_behind_the_end_is_read(void **state)
     }
 }
 
+/* Each of 256 bytes at each place of a long name is told as if it stood alone. */
+static void each_byte_of_a_long_name_counts(void **state)
+{
+    (void)state;
+    for (size_t length = 1; length <= 24; length++)
+        for (size_t at = 0; at < length; at++)
+            for (unsigned byte = 0; byte < 256; byte++) {
+                char text[24];
+
+                memset(text, 'n', sizeof(text));
+                text[at] = (char)byte;
+                char *copy = guard_copy(text, length);
+                if (utf8_is_valid(copy, length) != (byte >= 1 && byte < 0x80))
+                    fail_msg("byte 0x%02x at %zu of %zu", byte, at, length);
+                guard_free(copy);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_point_is_accepted),
         cmocka_unit_test(nothing_else_is_accepted),
         cmocka_unit_test(nothing_behind_the_end_is_read),
+        cmocka_unit_test(each_byte_of_a_long_name_counts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,7 +296,8 @@ static void a_hole_is_no_object(void **state)
     }
     assert_int_equal(reader_open(store_posix(), scratch.path, 0, &reader, &err), SIDESTEP_OK);
     const struct metadata_entry *entry = &reader->metadata.entries[0];
-    assert_int_equal(reader_item(reader, entry, &entry->storage, NULL, &item, &err), SIDESTEP_OK);
+    assert_int_equal(reader_item(reader, entry, &entry->storage, NULL, NULL, &item, &err),
+                     SIDESTEP_OK);
     assert_int_equal(reader_item_bytes(&item, &bytes, &length, &err), SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "nearly all of it are holes"));
     assert_null(bytes);

@@ -263,9 +263,37 @@ static void tells_the_outcome_without_a_descriptor(void **state)
     }
 }
 
+static enum sidestep_status is_fenced(void *context, const struct commit *commit,
+                                      struct sidestep_error *err)
+{
+    (void)context;
+    (void)commit;
+    return FAIL(err, SIDESTEP_EABORTED, "another process has opened it");
+}
+
+/* Its votes are gone: it is told why, before its deadline. */
+static void a_fenced_one_does_not_wait(void **state)
+{
+    static const struct commit_guard guard = {.check = is_fenced, .holds = is_fenced};
+    struct commit_count count = {0};
+    struct sidestep_error err = {0};
+    struct pair p;
+
+    (void)state;
+    begin(&p, false);
+    p.c.guard = &guard;
+    assert_int_equal(commit_vote_yes(&p.c, NULL), SIDESTEP_OK);
+    assert_int_equal(commit_count_votes(&p.c, &count, &err), SIDESTEP_EABORTED);
+    assert_non_null(strstr(err.message, "another process"));
+    commit_count_release(&count);
+    expect_clean(&p, false);
+    end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fenced_one_does_not_wait),
         cmocka_unit_test(says_no_with_its_reason),
         cmocka_unit_test(says_no_without_a_descriptor),
         cmocka_unit_test(says_no_by_its_part),

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the arguments of `Checkpointer` mean to the library, and which make no sense."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from typing import Optional, TypeVar, Union
+
+from . import _abi
+from ._series import SeriesConfig
+
+Interval = Union[int, datetime.timedelta, tuple[int, datetime.timedelta], None]
+_Word = TypeVar("_Word", bound=Optional[str])
+
+
+def series_config(
+    *,
+    interval: Interval,
+    check_s: float,
+    mtbf: Optional[datetime.timedelta],
+    max_lost: float,
+    busy: str,
+    keep_last_n: Optional[int],
+    keep_every: int,
+    keep_best: Optional[tuple[str, int, str]],
+    on_full: Optional[str],
+    incremental: bool,
+    max_restarts: int,
+    any_run: bool,
+    name: str,
+) -> SeriesConfig:
+    """Of these arguments.  ValueError, TypeError: of the first that makes no sense."""
+    steps, seconds = _steps_and_seconds(interval)
+    config = SeriesConfig(
+        keep_last=keep_last_n,
+        keep_every=keep_every,
+        interval_steps=steps,
+        interval_s=seconds,
+        check_s=check_s,
+        mtbf_s=mtbf.total_seconds() if mtbf is not None else 0.0,
+        max_lost=max_lost,
+        max_restarts=max_restarts,
+        prefix=name,
+        flags=_flags(busy, on_full, any_run, incremental),
+    )
+    if keep_best is not None:
+        config.metric, config.keep_best, best = keep_best
+        config.best_is_max = one_of("keep_best", best, ("min", "max")) == "max"
+        if keep_last_n is None:
+            raise ValueError("keep_best without keep_last_n keeps all")
+    return config
+
+
+def places(busy: str, queue: int) -> int:
+    """How many saves may be queued."""
+    if not 1 <= queue <= _abi.MAX_QUEUE:
+        raise ValueError(f"queue: 1 to {_abi.MAX_QUEUE}, not {queue}")
+    return queue if busy == "queue" else 0
+
+
+def one_of(name: str, word: _Word, words: Iterable[Optional[str]]) -> _Word:
+    """``word``, which argument ``name`` is.  ValueError: it is none of ``words``."""
+    if word not in words:
+        raise ValueError(f"{name}={word!r} is none of: {', '.join(map(str, words))}")
+    return word
+
+
+def _steps_and_seconds(interval: Interval) -> tuple[int, float]:
+    """0: none of these."""
+    steps, seconds = 0, 0.0
+    for one in interval if isinstance(interval, tuple) else (interval,):
+        if isinstance(one, datetime.timedelta):
+            seconds = one.total_seconds()
+        elif isinstance(one, int):
+            steps = one
+        elif one is not None:
+            raise TypeError("interval: steps as an int, a datetime.timedelta, or a tuple of both")
+    if steps < 0 or seconds < 0:
+        raise ValueError(f"interval={interval!r} is negative")
+    return steps, seconds
+
+
+def _flags(busy: str, on_full: Optional[str], any_run: bool, incremental: bool) -> int:
+    by_busy = {"wait": 0, "skip": _abi.SERIES_SKIP_BUSY, "queue": 0}
+    by_space = {
+        None: 0,
+        "fail": _abi.SERIES_CHECK_SPACE,
+        "make_room": _abi.SERIES_MAKE_ROOM,
+    }
+    flags = _abi.SERIES_REQUESTS
+    flags |= by_busy[one_of("busy", busy, by_busy)]
+    flags |= by_space[one_of("on_full", on_full, by_space)]
+    flags |= _abi.SERIES_INCREMENTAL if incremental else 0
+    return flags | (_abi.SERIES_ANY_RUN if any_run else 0)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The newest checkpoint is the same for everybody who asks: the one that a resume takes."""
+
+import os
+import shutil
+
+import pytest
+import torch
+
+import sidestep
+
+
+def make(root, *steps):
+    with sidestep.Checkpointer(root) as checkpoints:
+        for step in steps:
+            checkpoints.save(step, {"w": torch.full((8,), float(step))})
+
+
+def test_what_was_left_behind_is_not_the_latest(tmp_path):
+    make(tmp_path, 1, 2, 3, 4, 5, 6)
+    state = {"w": torch.zeros(8)}
+    with sidestep.Checkpointer(tmp_path) as checkpoints:
+        assert checkpoints.resume(state, step=3) is not None
+        assert os.path.basename(sidestep.latest(tmp_path)) == "step-3"
+        state["w"].zero_()
+        checkpoints.load(step=-1, into=state)
+        assert state["w"][0] == 3
+        checkpoints.save(4, {"w": torch.full((8,), 44.0)})
+    for mark in (tmp_path / ".sidestep").glob("abandoned.*"):
+        mark.unlink()  # and the incarnations still tell
+    assert os.path.basename(sidestep.latest(tmp_path)) == "step-4"
+    with sidestep.Checkpointer(tmp_path) as checkpoints:
+        checkpoints.resume(state)
+    assert state["w"][0] == 44
+
+
+def test_copies_are_not_the_latest(tmp_path):
+    make(tmp_path, 1, 2)
+    shutil.copytree(tmp_path / "step-2", tmp_path / "best")
+    shutil.copytree(tmp_path / "step-1", tmp_path / "step-9")
+    assert os.path.basename(sidestep.latest(tmp_path)) == "step-2"
+    shutil.rmtree(tmp_path / "step-1")
+    shutil.rmtree(tmp_path / "step-2")
+    with pytest.raises(sidestep.Error, match="copied or renamed") as refused:
+        sidestep.latest(tmp_path)
+    assert refused.value.status == sidestep.Status.EMISMATCH

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_codec.c -- by which codec a save's items are encoded on this rank. */
+#include "base/owned.h"
+#include "base/checked.h"
+#include "base/thread.h"
+#include "codec/codec.h"
+#include "engine/engine.h"
+
+enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidestep_error *err)
+{
+    static const struct codec *const codecs[] = {
+        [SIDESTEP_COMPRESS_NONE] = NULL,
+        [SIDESTEP_COMPRESS_ZSTD] = &codec_zstd,
+        [SIDESTEP_COMPRESS_PLANES] = &codec_planes,
+        [SIDESTEP_COMPRESS_AUTO] = &codec_planes,
+    };
+    unsigned wanted = save->options.compress, level = save->options.compress_level;
+    const char *named = save->options.codec;
+    double ns_per_byte = 0;
+
+    if (wanted >= ARRAY_LENGTH(codecs))
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown compress %u", wanted);
+    if (level != 0 && (wanted != SIDESTEP_COMPRESS_ZSTD || named != NULL))
+        return FAIL(err, SIDESTEP_EINVAL, "save options: only zstd has levels");
+    if (level > CODEC_ZSTD_LEVELS)
+        return FAIL(err, SIDESTEP_EINVAL, "save options: zstd has levels from 1 to %u, not %u",
+                    CODEC_ZSTD_LEVELS, level);
+    const struct codec *codec = named != NULL ? codec_find(named)
+                                : level != 0  ? codec_zstd_at(level)
+                                              : codecs[wanted];
+    if (named != NULL && codec == NULL)
+        return FAIL(err, SIDESTEP_ENOTFOUND,
+                    "save options: no codec '%.100s' (see sidestep_codec_register())", named);
+    unsigned threads =
+        (unsigned)min_u64(workers_count(save->engine->writers) + 1, thread_cpu_count());
+    if (codec == NULL || (wanted == SIDESTEP_COMPRESS_AUTO &&
+                          !pace_allows(&save->engine->pace, threads, &ns_per_byte)))
+        return SIDESTEP_OK;
+    save->transform = codec->descriptor;
+    TRY(press_new(codec, save->engine->clock, &save->press, err));
+    press_set_pace(save->press, ns_per_byte);
+    return SIDESTEP_OK;
+}

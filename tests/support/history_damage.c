@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* history_damage.c -- see history.h: bad blocks, in what describes a checkpoint or in its data. */
+#include "support/history.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/owned.h"
+#include "commit/name_list.h"
+
+static struct store_dir *open_dir(struct history *h, const struct told *of)
+{
+    struct store_dir *dir = NULL;
+    char path[64];
+
+    snprintf(path, sizeof(path), HISTORY_ROOT "/step-%llu", (unsigned long long)of->step);
+    CHECK(store_dir_open(sim_store(h->sim, 0), NULL, path, &dir, NULL) == SIDESTEP_OK);
+    return dir;
+}
+
+static bool may_damage(const struct told *to)
+{
+    return to->is_there && !to->is_damaged && !to->is_rotten && !to->is_pinned && !to->is_left &&
+           !to->may_be_gone && !to->is_replaced;
+}
+
+/* Does ${other} have the file ${inode}, under whatever name? */
+static bool has_file(struct history *h, const struct told *other, uint64_t inode)
+{
+    OWNED_DIR *dir = other->is_there ? open_dir(h, other) : NULL;
+    OWNED_NAMES struct name_list names = {0};
+    bool has = false;
+
+    CHECK(dir == NULL || name_list_read(dir, &names, NULL) == SIDESTEP_OK);
+    for (size_t i = 0; i < names.count; i++) {
+        struct store_stat stat;
+        has |= store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK && stat.inode == inode;
+    }
+    return has;
+}
+
+/* Where ${value} lies in a file, as often as a tensor has it; 0: nowhere. */
+static uint64_t find_data(struct history *h, struct store_file *file, uint64_t size, float value)
+{
+    OWNED uint8_t *bytes = memory_new(size, 1);
+    float pattern[FLOATS];
+
+    for (int i = 0; i < FLOATS; i++)
+        pattern[i] = value;
+    CHECK(bytes != NULL && store_file_read_at(file, bytes, size, 0, NULL) == SIDESTEP_OK);
+    const uint8_t *at = memmem(bytes, size, pattern, sizeof(pattern));
+    return at != NULL ? (uint64_t)(at - bytes) : 0;
+}
+
+/* ${at} a place in ${file} of ${to}; and so of all checkpoints that share it. */
+static void damage_at(struct history *h, const struct told *to, struct store_file *file,
+                      uint64_t at, bool is_data)
+{
+    bool has[MAX_SAVES] = {false};
+    struct store_stat stat;
+
+    CHECK(store_file_stat(file, &stat, NULL) == SIDESTEP_OK);
+    for (size_t i = 0; i < h->count; i++) {
+        has[i] = has_file(h, &h->told[i], stat.inode);
+        if (has[i] && !may_damage(&h->told[i]))
+            return; /* of some it is not known what is to be expected of them then */
+    }
+    CHECK(store_file_write_at(file, "damage", 6, at, NULL) == SIDESTEP_OK);
+    CHECK(store_file_sync(file, NULL) == SIDESTEP_OK);
+    for (size_t i = 0; i < h->count; i++) {
+        if (!has[i])
+            continue;
+        h->told[i].is_damaged |= !is_data;
+        h->told[i].is_rotten |= is_data;
+        h->told[i].may_be_gone = true; /* a resume sets it aside */
+        seen.shared_damage += &h->told[i] != to;
+    }
+    h->knows_files = h->knows_files && !is_data; /* it would share what it does not read again */
+}
+
+/* The end of a file, which for a shard says what is in it; or the data of a tensor. */
+void history_damage(struct history *h)
+{
+    static const char *const names[] = {NAMES_METADATA, "__0_0.distcp", "__0_1.distcp"};
+    struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
+    uint64_t which = prng_below(&h->prng, ARRAY_LENGTH(names));
+    bool is_data = which != 0 && prng_below(&h->prng, 2) == 0;
+    OWNED_DIR *dir = to != NULL && may_damage(to) ? open_dir(h, to) : NULL;
+    OWNED_FILE *file = NULL;
+    struct store_stat stat;
+
+    if (dir == NULL || store_file_open(dir, names[which], STORE_WRITE, &file, NULL) != SIDESTEP_OK)
+        return;
+    CHECK(store_file_stat(file, &stat, NULL) == SIDESTEP_OK);
+    float value = which == 1 ? (float)to->step : to->base; /* zeros may be padding */
+    uint64_t at = stat.size - 20;
+    if (is_data)
+        at = value != 0 ? find_data(h, file, stat.size, value) : 0;
+    if (at != 0)
+        damage_at(h, to, file, at, is_data);
+}

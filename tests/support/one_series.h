@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* one_series.h -- what tests of where a run goes on have in common: one_rank.h, and a resume of the
+ * series in its directory with a check of what came. */
+#ifndef SUPPORT_ONE_SERIES_H
+#define SUPPORT_ONE_SERIES_H
+
+#include "support/one_rank.h"
+
+static inline enum sidestep_status resume(struct sidestep_series *series, uint64_t *step,
+                                          char rejected[2048])
+{
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    enum sidestep_status status =
+        sidestep_series_load(series, loaded.state, NULL, step, NULL, rejected, &err);
+    if (status == SIDESTEP_OK)
+        assert_int_equal(world_check(&loaded, *step), 0);
+    world_free(&loaded);
+    return status;
+}
+
+/* The newest for who asks without resuming. */
+static inline void expect_latest(uint64_t want)
+{
+    char *latest = NULL, path[256];
+
+    ASSERT_OK(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err));
+    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)want);
+    assert_string_equal(latest, path);
+    sidestep_string_free(&latest);
+}
+
+/* ... which is the same one. */
+static inline void expect_resume(struct sidestep_series *series, uint64_t want)
+{
+    uint64_t step = 0;
+    char rejected[2048];
+
+    ASSERT_OK(resume(series, &step, rejected));
+    if (step != want)
+        fail_msg("resumed %llu, not %llu: %s", (unsigned long long)step, (unsigned long long)want,
+                 rejected);
+    expect_latest(want);
+}
+
+static inline void go_back(struct sidestep_series *series, uint64_t step)
+{
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    ASSERT_OK(sidestep_series_load_step(series, step, loaded.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&loaded, step), 0);
+    world_free(&loaded);
+    expect_latest(step);
+}
+
+static inline void close_series(struct sidestep_series **series)
+{
+    ASSERT_OK(sidestep_series_close(series, &err));
+}
+
+#endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cancel_test.c -- saves that the program gives up: nothing of them stays, what was at their path
+ * does, and the next save is as any other. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "support/comm_threads.h"
+#include "support/one_rank.h"
+#include "support/prng.h"
+
+#define SCALE 40 /* 7 MB */
+
+static int setup(void **state)
+{
+    (void)state;
+    return one_rank_begin(NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fault_slow("", 0);
+    return one_rank_end();
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", scratch.path, name);
+    return path;
+}
+
+static void expect(const char *name, uint64_t seed)
+{
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_COLUMNS, SCALE, true);
+    ASSERT_OK(sidestep_load(engine, path_of(name), loaded.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&loaded, seed), 0);
+    world_free(&loaded);
+}
+
+/* But for the reason that rank 0 leaves for the others, until the next save. */
+static size_t count_names(const char *dir)
+{
+    DIR *names = opendir(dir);
+    size_t count = 0;
+
+    assert_non_null(names);
+    for (struct dirent *entry; (entry = readdir(names)) != NULL;)
+        count += strstr(entry->d_name, ".outcome") == NULL && entry->d_name[0] != '.';
+    closedir(names);
+    return count;
+}
+
+static struct sidestep_save *start(struct sidestep_engine *own, struct world *of, uint64_t seed,
+                                   const struct sidestep_save_options *options)
+{
+    struct sidestep_save *save = NULL;
+
+    world_fill(of, seed);
+    ASSERT_OK(sidestep_save_async(own, path_of("it"), of->state, options, &save, &err));
+    return save;
+}
+
+/* The whole life, by one kind of engine: paused, so that nothing is written before it is given up.
+ */
+static void give_up(const struct sidestep_engine_options *engine_options,
+                    const struct sidestep_save_options *options)
+{
+    struct sidestep_engine *own = NULL;
+    struct world part;
+
+    ASSERT_OK(sidestep_engine_open(&own, engine_options, &err));
+    world_make(&part, 0, 1, WORLD_BY_ROWS, SCALE, false);
+    struct sidestep_save *save = start(own, &part, 1, options);
+    ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
+    size_t files = count_names(path_of("it"));
+    for (int i = 0; i < 2; i++) {
+        sidestep_engine_pause(own);
+        save = start(own, &part, 2, options);
+        sidestep_save_cancel(save);
+        sidestep_save_cancel(save);
+        assert_int_equal(sidestep_save_wait(save, SIDESTEP_SAVE_COMMITTED, -1, &err),
+                         SIDESTEP_EABORTED);
+        assert_non_null(strstr(err.message, "the program gave it up"));
+        sidestep_save_cancel(save);
+        world_fill(&part, 9); /* and not a byte of it may be seen, or waited for */
+        assert_int_equal(sidestep_save_finish(&save, NULL, NULL), SIDESTEP_EABORTED);
+        sidestep_engine_resume(own);
+        expect("it", 1);
+        assert_int_equal(count_names(path_of("it")), files);
+        assert_int_equal(count_names(scratch.path), 1);
+    }
+    save = start(own, &part, 3, options); /* nobody is told again */
+    ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
+    expect("it", 3);
+    world_free(&part);
+    ASSERT_OK(sidestep_engine_close(&own, &err));
+}
+
+static void nothing_of_it_stays(void **state)
+{
+    (void)state;
+    for (int snapshot = SIDESTEP_SNAPSHOT_AUTO; snapshot <= SIDESTEP_SNAPSHOT_COW; snapshot++)
+        for (int io = SIDESTEP_IO_AUTO; io <= SIDESTEP_IO_BUFFERED; io++) {
+            struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+            options.snapshot = (enum sidestep_snapshot)snapshot;
+            options.io = (enum sidestep_io)io;
+            give_up(&options, NULL);
+        }
+}
+
+static void compressed_and_still_ones_too(void **state)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+
+    (void)state;
+    options.compress = SIDESTEP_COMPRESS_PLANES;
+    give_up(NULL, &options);
+    options.compress = SIDESTEP_COMPRESS_NONE;
+    options.flags = SIDESTEP_SAVE_STILL;
+    give_up(NULL, &options);
+    options.flags = 0;
+    options.spread_ms = 3600000;
+    give_up(NULL, &options);
+}
+
+/* Whenever it comes: the old one, or the new one, and the answer says which. */
+static void at_any_moment(void **state)
+{
+    struct prng prng = prng_new(11);
+    uint64_t there = 1;
+    unsigned given_up = 0;
+    struct world part;
+
+    (void)state;
+    world_make(&part, 0, 1, WORLD_BY_ROWS, SCALE, false);
+    struct sidestep_save *save = start(engine, &part, there, NULL);
+    ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
+    for (uint64_t seed = 2; seed < 40; seed++) {
+        save = start(engine, &part, seed, NULL);
+        struct timespec while_ns = {.tv_nsec = (long)prng_below(&prng, 12000000)};
+        (void)nanosleep(&while_ns, NULL);
+        sidestep_save_cancel(save);
+        enum sidestep_status status = sidestep_save_finish(&save, NULL, &err);
+        assert_true(status == SIDESTEP_OK || status == SIDESTEP_EABORTED);
+        given_up += status == SIDESTEP_EABORTED;
+        there = status == SIDESTEP_OK ? seed : there;
+        expect("it", there);
+        assert_int_equal(count_names(scratch.path), 1);
+    }
+    world_free(&part);
+    assert_true(given_up != 0);
+}
+
+static void what_has_ended_stays(void **state)
+{
+    struct world part;
+
+    (void)state;
+    sidestep_save_cancel(NULL);
+    world_make(&part, 0, 1, WORLD_BY_ROWS, SCALE, false);
+    struct sidestep_save *save = start(engine, &part, 1, NULL);
+    ASSERT_OK(sidestep_save_wait(save, SIDESTEP_SAVE_COMMITTED, -1, &err));
+    sidestep_save_cancel(save);
+    ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
+    expect("it", 1);
+    world_free(&part);
+}
+
+/* ---- ranks */
+
+static int one_gives_up(struct sidestep_comm *comm, void *context)
+{
+    const int *who = context;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_save *save = NULL;
+    struct sidestep_error why = {0};
+    struct world part;
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/it", scratch.path);
+    options.comm = comm;
+    options.threads = 1;
+    int bad = sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, SCALE, false);
+    for (uint64_t seed = 1; bad == 0 && seed <= 3; seed++) {
+        world_fill(&part, seed);
+        if (seed == 2 && comm->rank != 2) /* rank 2 writes, and waits for the outcome */
+            sidestep_engine_pause(own);
+        bad |= sidestep_save_async(own, path, part.state, NULL, &save, &why) != SIDESTEP_OK;
+        if (seed == 2 && comm->rank == *who)
+            sidestep_save_cancel(save);
+        enum sidestep_status status = bad == 0 && seed == 2
+                                          ? sidestep_save_watch(save, SIDESTEP_SAVE_COMMITTED,
+                                                                comm->rank == *who ? -1 : 100, &why)
+                                          : SIDESTEP_OK;
+        bad |= seed == 2 && comm->rank == *who && status != SIDESTEP_EABORTED;
+        sidestep_engine_resume(own);
+        status = sidestep_save_finish(&save, NULL, &why);
+        bad |= (status == SIDESTEP_OK) != (seed != 2);
+        bad |= seed == 2 && strstr(why.message, "the program gave it up") == NULL;
+        if (bad != 0)
+            print_message("# rank %d, save %d: %s\n", comm->rank, (int)seed, why.message);
+    }
+    world_free(&part);
+    return bad | (sidestep_engine_close(&own, NULL) != SIDESTEP_OK);
+}
+
+static void one_rank_is_enough(void **state)
+{
+    (void)state;
+    for (int who = 0; who < 3; who++) {
+        assert_int_equal(comm_threads_run(3, one_gives_up, &who), 0);
+        expect("it", 3);
+        assert_int_equal(count_names(scratch.path), 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(nothing_of_it_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(compressed_and_still_ones_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(at_any_moment, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_has_ended_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_rank_is_enough, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

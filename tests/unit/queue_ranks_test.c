@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* queue_ranks_test.c -- several saves under way at once, of several ranks: all have the same list
+ * of them, and the same answers. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "support/comm_threads.h"
+#include "support/one_rank.h"
+
+#define SCALE 16
+
+static char committed[4096]; /* steps in the order of rank 0's events */
+
+static void on_event(void *context, const char *line)
+{
+    const char *step = strstr(line, "\"step\"");
+
+    (void)context;
+    if (strstr(line, "\"committed\"") == NULL || step == NULL)
+        return;
+    size_t used = strlen(committed);
+    snprintf(committed + used, sizeof(committed) - used, " %d", atoi(strpbrk(step, "0123456789")));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    committed[0] = '\0';
+    return one_rank_begin(NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fault_arm("", 0, false, 0);
+    return one_rank_end();
+}
+
+static const char *path_of(uint64_t step)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
+    return path;
+}
+
+static void expect(uint64_t step)
+{
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_COLUMNS, SCALE, true);
+    ASSERT_OK(sidestep_load(engine, path_of(step), loaded.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&loaded, step), 0);
+    world_free(&loaded);
+}
+
+static bool exists(uint64_t step)
+{
+    struct stat st;
+
+    return stat(path_of(step), &st) == 0;
+}
+
+struct ranks {
+    bool fails; /* rank 2 cannot write its part of the first save */
+};
+
+static int run_ranks(struct sidestep_comm *comm, void *context)
+{
+    const struct ranks *ranks = context;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_save_options wanted = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_save *mine[5] = {NULL};
+    struct world part;
+    char path[256];
+    int bad = 0;
+
+    options.comm = comm;
+    options.threads = 1;
+    options.on_event = comm->rank == 0 ? on_event : NULL;
+    wanted.queue = 2;
+    wanted.has_step = 1;
+    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, SCALE, false);
+    for (uint64_t n = 1; bad == 0 && n <= 4; n++) {
+        snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)n);
+        wanted.step = n;
+        world_fill(&part, n);
+        if (n == 1)
+            sidestep_engine_pause(own);
+        if (n == 3 && ranks->fails && comm->rank == 2)
+            fault_arm("posix.fsync", 1, false, EIO); /* of whoever comes first */
+        if (n == 3)
+            sidestep_engine_resume(own);
+        enum sidestep_status status =
+            sidestep_save_async(own, path, part.state, &wanted, &mine[n], NULL);
+        /* The failure is known to some rank by now, or is not: all get the same answer. */
+        bad |= status != SIDESTEP_OK && !ranks->fails;
+    }
+    int committed_here = 0;
+    for (uint64_t n = 4; n >= 1; n--)
+        if (mine[n] != NULL)
+            committed_here += sidestep_save_finish(&mine[n], NULL, NULL) == SIDESTEP_OK;
+    bad |= !ranks->fails && committed_here != 4;
+    world_free(&part);
+    enum sidestep_status closed = sidestep_engine_close(&own, NULL);
+    bad |= !ranks->fails && closed != SIDESTEP_OK;
+    return bad;
+}
+
+static void ranks_queue_together(void **state)
+{
+    struct ranks ranks = {.fails = false};
+
+    (void)state;
+    assert_int_equal(comm_threads_run(4, run_ranks, &ranks), 0);
+    assert_string_equal(committed, " 1 2 3 4");
+    for (uint64_t n = 1; n <= 4; n++)
+        expect(n);
+}
+
+static void a_rank_that_fails_spoils_one_save(void **state)
+{
+    struct ranks ranks = {.fails = true};
+    unsigned there = 0;
+
+    (void)state;
+    assert_int_equal(comm_threads_run(4, run_ranks, &ranks), 0);
+    assert_non_null(fault_fired());
+    fault_arm("", 0, false, 0);
+    for (uint64_t n = 1; n <= 4; n++)
+        if (exists(n)) {
+            expect(n);
+            there++;
+        }
+    /* The one that failed, and at most one that was refused because of it. */
+    assert_true(there >= 2 && there <= 3);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(ranks_queue_together),
+        CASE(a_rank_that_fails_spoils_one_save),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("queue_ranks", tests, NULL, NULL);
+}

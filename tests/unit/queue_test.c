@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * queue_test.c -- several saves under way at once: each is the state at its own call, they come to
+ * exist in the order of the calls, one that fails does not keep those behind it from that, and
+ * memory stays below its cap.  A pause holds what is being written, so nothing here waits for time.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "engine/engine.h"
+#include "support/one_rank.h"
+
+#define SCALE 16
+#define LARGE_SCALE 200 /* more than the smallest pool */
+#define DEPTH 3u        /* saves at once */
+
+/* Of the calls that start a save. */
+static struct {
+    const char *point;
+    unsigned long nth; /* 0: none */
+    bool sticky, fired;
+} fault = {.point = ""};
+
+static enum sidestep_snapshot snapshot;
+static int64_t scale;
+static struct sidestep_save *saves[16];
+static char committed[4096]; /* steps in the order of events */
+static pthread_mutex_t committed_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void on_event(void *context, const char *line)
+{
+    const char *step = strstr(line, "\"step\"");
+
+    (void)context;
+    if (strstr(line, "\"committed\"") == NULL || step == NULL)
+        return;
+    pthread_mutex_lock(&committed_lock);
+    size_t used = strlen(committed);
+    snprintf(committed + used, sizeof(committed) - used, " %d", atoi(strpbrk(step, "0123456789")));
+    pthread_mutex_unlock(&committed_lock);
+}
+
+/* The event of a save may come after the word to who waits for it. */
+static void expect_order(const char *steps)
+{
+    struct timespec turn = {.tv_nsec = 1000000};
+    bool same = false;
+
+    for (int i = 0; i < 10000 && !same; i++) {
+        pthread_mutex_lock(&committed_lock);
+        same = strcmp(committed, steps) == 0;
+        pthread_mutex_unlock(&committed_lock);
+        if (!same)
+            (void)nanosleep(&turn, NULL);
+    }
+    assert_true(same);
+}
+
+static int begin(uint64_t pool_bytes)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    memset(saves, 0, sizeof(saves));
+    memset(&fault, 0, sizeof(fault));
+    fault.point = "";
+    committed[0] = '\0';
+    options.on_event = on_event;
+    options.pool_bytes = pool_bytes;
+    options.threads = 2;
+    options.snapshot = snapshot;
+    world_make(&world, 0, 1, WORLD_BY_ROWS, scale, false);
+    return scratch_make(&scratch, NULL) && sidestep_engine_open(&engine, &options, NULL) == 0 ? 0
+                                                                                              : -1;
+}
+
+static int begin_with(enum sidestep_snapshot how, int64_t times)
+{
+    snapshot = how;
+    scale = times;
+    return begin(0);
+}
+
+/* What is held lets a paused save go on when the trainer writes to it. */
+static int setup(void **state)
+{
+    (void)state;
+    return begin_with(SIDESTEP_SNAPSHOT_COPY, SCALE);
+}
+
+static int setup_large(void **state)
+{
+    (void)state;
+    return begin_with(SIDESTEP_SNAPSHOT_COPY, LARGE_SCALE);
+}
+
+static int setup_held(void **state)
+{
+    (void)state;
+    return begin_with(SIDESTEP_SNAPSHOT_AUTO, SCALE);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fault_arm("", 0, false, 0);
+    return one_rank_end();
+}
+
+static const char *path_of(uint64_t step)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
+    return path;
+}
+
+static enum sidestep_status start_to(const char *path, uint64_t step, uint32_t queue,
+                                     uint32_t flags)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+
+    options.queue = queue;
+    options.flags = flags;
+    options.has_step = 1;
+    options.step = step;
+    world_fill(&world, step);
+    fault_arm(fault.point, fault.nth, fault.sticky, ENOMEM);
+    enum sidestep_status status =
+        sidestep_save_async(engine, path, world.state, &options, &saves[step], &err);
+    fault.fired = fault_fired() != NULL;
+    fault_arm("", 0, false, 0);
+    world_fill(&world, 1000 + step);
+    return status;
+}
+
+static enum sidestep_status start(uint64_t step, uint32_t queue)
+{
+    return start_to(path_of(step), step, queue, 0);
+}
+
+static struct sidestep_save_info poll(uint64_t step)
+{
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+
+    assert_int_equal(sidestep_save_poll(saves[step], &info), SIDESTEP_OK);
+    return info;
+}
+
+static bool is_queued(uint64_t step)
+{
+    return (poll(step).flags & SIDESTEP_SAVE_QUEUED) != 0;
+}
+
+static enum sidestep_status finish(uint64_t step)
+{
+    return sidestep_save_finish(&saves[step], NULL, &err);
+}
+
+static void finish_all(uint64_t last)
+{
+    for (uint64_t n = 1; n <= last; n++)
+        ASSERT_OK(finish(n));
+}
+
+static void expect_at(const char *path, uint64_t step)
+{
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_COLUMNS, scale, true);
+    ASSERT_OK(sidestep_load(engine, path, loaded.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&loaded, step), 0);
+    world_free(&loaded);
+}
+
+static void expect(uint64_t step)
+{
+    expect_at(path_of(step), step);
+}
+
+static void expect_all(uint64_t last)
+{
+    for (uint64_t n = 1; n <= last; n++)
+        expect(n);
+}
+
+static bool exists(uint64_t step)
+{
+    struct stat st;
+
+    return stat(path_of(step), &st) == 0;
+}
+
+/* ---- one rank */
+
+static void each_is_the_state_at_its_call(void **state)
+{
+    (void)state;
+    sidestep_engine_pause(engine);
+    for (uint64_t n = 1; n <= DEPTH; n++)
+        ASSERT_OK(start(n, DEPTH - 1));
+    assert_true(poll(1).state < SIDESTEP_SAVE_WRITTEN && !is_queued(1));
+    for (uint64_t n = 2; n <= DEPTH; n++) {
+        assert_int_equal(poll(n).state, SIDESTEP_SAVE_RELEASED);
+        assert_true(is_queued(n));
+        assert_int_equal(poll(n).snapshot, SIDESTEP_SNAPSHOT_COPY);
+        assert_int_equal(poll(n).bytes_written, 0);
+        assert_false(exists(n));
+    }
+    assert_int_equal(start_to(path_of(4), 4, DEPTH - 1, SIDESTEP_SAVE_NOWAIT), SIDESTEP_EBUSY);
+    assert_non_null(strstr(err.message, "step-1"));
+    assert_true(poll(1).state < SIDESTEP_SAVE_WRITTEN);
+    ASSERT_OK(start(4, DEPTH - 1)); /* waits for the first */
+    assert_int_equal(poll(1).state, SIDESTEP_SAVE_COMMITTED);
+    assert_true(poll(4).wait_ns != 0);
+    sidestep_engine_resume(engine);
+    for (uint64_t n = 4; n >= 1; n--) /* whoever is asked first */
+        ASSERT_OK(finish(n));
+    expect_all(4);
+    expect_order(" 1 2 3 4");
+}
+
+static void behind_one_that_is_held(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1; n <= 6; n++)
+        ASSERT_OK(start(n, 3));
+    finish_all(6);
+    expect_all(6);
+    expect_order(" 1 2 3 4 5 6");
+}
+
+static void without_a_queue_the_call_waits(void **state)
+{
+    (void)state;
+    sidestep_engine_pause(engine);
+    ASSERT_OK(start(1, 0));
+    ASSERT_OK(start(2, 0));
+    assert_int_equal(poll(1).state, SIDESTEP_SAVE_COMMITTED);
+    assert_false(is_queued(2));
+    sidestep_engine_resume(engine);
+    finish_all(2);
+    assert_int_equal(start(3, SIDESTEP_MAX_QUEUE + 1), SIDESTEP_EINVAL);
+}
+
+/* Others go on, and the failure is told once. */
+static void one_that_fails_keeps_none_behind_it(void **state)
+{
+    (void)state;
+    for (int asks = 0; asks < 2; asks++) {
+        uint64_t n = asks == 0 ? 1 : 5;
+        sidestep_engine_pause(engine);
+        ASSERT_OK(start(n, 2));
+        ASSERT_OK(start(n + 1, 2));
+        assert_true(poll(n).state < SIDESTEP_SAVE_WRITTEN);
+        fault_arm("posix.fsync", 1, false, EIO);
+        sidestep_engine_resume(engine);
+        ASSERT_OK(sidestep_save_wait(saves[n + 1], SIDESTEP_SAVE_COMMITTED, -1, &err));
+        fault_arm("", 0, false, 0);
+        assert_int_equal(poll(n).state, SIDESTEP_SAVE_ABORTED);
+        if (asks == 0) {
+            assert_int_equal(start(n + 2, 2), SIDESTEP_EIO); /* nobody was told */
+            assert_non_null(strstr(err.message, "the save before this one failed"));
+        }
+        assert_int_equal(finish(n), SIDESTEP_EIO);
+        ASSERT_OK(start(n + 3, 2));
+        ASSERT_OK(finish(n + 3));
+        ASSERT_OK(finish(n + 1));
+        assert_false(exists(n) || exists(n + 2));
+        expect(n + 1);
+        expect(n + 3);
+    }
+}
+
+static void the_cap_holds_for_all_together(void **state)
+{
+    uint64_t bytes;
+
+    (void)state;
+    ASSERT_OK(start(1, 0));
+    bytes = poll(1).bytes_total;
+    ASSERT_OK(finish(1));
+    assert_true(bytes > 16 << 20);
+    for (uint64_t places = 1; places <= 2; places++) {
+        assert_int_equal(one_rank_end(), 0);
+        uint64_t cap = places * ((bytes | ((2 << 20) - 1)) + 1);
+        assert_int_equal(begin(cap), 0);
+        bool fits = places == 2;
+        sidestep_engine_pause(engine);
+        ASSERT_OK(start(1, 4));
+        ASSERT_OK(start(2, 4));
+        assert_int_equal(is_queued(2), fits);
+        assert_int_equal(poll(1).state == SIDESTEP_SAVE_COMMITTED, !fits);
+        assert_int_equal(start_to(path_of(3), 3, 4, SIDESTEP_SAVE_NOWAIT), SIDESTEP_EBUSY);
+        ASSERT_OK(start(3, 4));
+        assert_int_equal(poll(fits ? 1 : 2).state, SIDESTEP_SAVE_COMMITTED);
+        sidestep_engine_resume(engine);
+        finish_all(3);
+        expect_all(3);
+    }
+}
+
+static uint64_t pool_bytes(void)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < SAVE_QUEUE_MAX; i++)
+        bytes += engine->queue.slots[i].pool.length;
+    return bytes;
+}
+
+/* A slow moment has passed: its memory goes back, by and by. */
+static void what_a_slow_moment_took_goes_back(void **state)
+{
+    (void)state;
+    ASSERT_OK(start(1, 4));
+    ASSERT_OK(finish(1));
+    uint64_t one = pool_bytes();
+    sidestep_engine_pause(engine);
+    for (uint64_t n = 2; n <= 4; n++)
+        ASSERT_OK(start(n, 4));
+    sidestep_engine_resume(engine);
+    for (uint64_t n = 2; n <= 4; n++)
+        ASSERT_OK(finish(n));
+    assert_int_equal(pool_bytes(), 3 * one);
+    /* A save may begin while the thread of the one before still ends, and so take another place. */
+    for (unsigned i = 0; i < 500 && pool_bytes() != one; i++) {
+        assert_true(pool_bytes() == 3 * one || i + 1 >= SAVE_QUEUE_IDLE_SAVES);
+        ASSERT_OK(start(5, 4));
+        ASSERT_OK(finish(5));
+    }
+    assert_int_equal(pool_bytes(), one);
+    expect_all(5);
+}
+
+/* Then the pool of the first one serves. */
+static void where_memory_is_short_it_waits(void **state)
+{
+    (void)state;
+    ASSERT_OK(start(1, 0));
+    sidestep_engine_pause(engine);
+    ASSERT_OK(start(2, 0));
+    fault.point = "pool.map", fault.nth = 1, fault.sticky = true;
+    ASSERT_OK(start(3, 2));
+    assert_true(fault.fired);
+    fault.nth = 0, fault.sticky = false;
+    assert_int_equal(poll(2).state, SIDESTEP_SAVE_COMMITTED);
+    sidestep_engine_resume(engine);
+    finish_all(3);
+    expect(2);
+    expect(3);
+}
+
+static void another_layout_may_follow(void **state)
+{
+    struct world other;
+
+    (void)state;
+    sidestep_engine_pause(engine);
+    ASSERT_OK(start(1, 2));
+    world_make(&other, 0, 1, WORLD_BY_ROWS, SCALE / 2, false);
+    struct world mine = world;
+    world = other;
+    ASSERT_OK(start(2, 2));
+    other = world;
+    world = mine;
+    ASSERT_OK(start(3, 2));
+    sidestep_engine_resume(engine);
+    finish_all(3);
+    expect(1);
+    expect(3);
+    world_free(&other);
+    world_make(&other, 0, 1, WORLD_BY_ROWS, SCALE / 2, true);
+    ASSERT_OK(sidestep_load(engine, path_of(2), other.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&other, 2), 0);
+    world_free(&other);
+}
+
+static void the_same_path_waits(void **state)
+{
+    char path[300];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/one", scratch.path);
+    sidestep_engine_pause(engine);
+    ASSERT_OK(start_to(path, 1, 2, 0));
+    assert_int_equal(start_to(path, 2, 2, SIDESTEP_SAVE_NOWAIT), SIDESTEP_EBUSY);
+    ASSERT_OK(start_to(path, 2, 2, 0));
+    assert_int_equal(poll(1).state, SIDESTEP_SAVE_COMMITTED);
+    sidestep_engine_resume(engine);
+    finish_all(2);
+    expect_at(path, 2);
+}
+
+static void any_allocation_may_fail(void **state)
+{
+    unsigned long failed = 0;
+    bool fired = true;
+
+    (void)state;
+    for (unsigned long nth = 1; fired && nth < 400; nth += nth < 40 ? 1 : 7) {
+        sidestep_engine_pause(engine);
+        ASSERT_OK(start(1, 2));
+        fault.point = "memory", fault.nth = nth;
+        enum sidestep_status second = start(2, 2);
+        fired = fault.fired;
+        fault.nth = 0;
+        failed += second != SIDESTEP_OK;
+        sidestep_engine_resume(engine);
+        ASSERT_OK(finish(1));
+        expect(1);
+        if (second == SIDESTEP_OK) {
+            ASSERT_OK(finish(2));
+            expect(2);
+        }
+        ASSERT_OK(start(3, 2)); /* and nothing is left of it */
+        ASSERT_OK(finish(3));
+    }
+    assert_false(fired);
+    assert_true(failed > 5);
+}
+
+static void close_drains_and_tells(void **state)
+{
+    (void)state;
+    sidestep_engine_pause(engine);
+    for (uint64_t n = 1; n <= 3; n++)
+        ASSERT_OK(start(n, 2));
+    fault_arm("posix.fsync", 1, false, EIO);
+    assert_int_equal(sidestep_engine_close(&engine, &err), SIDESTEP_EIO);
+    fault_arm("", 0, false, 0);
+    assert_int_equal(finish(1), SIDESTEP_EIO);
+    ASSERT_OK(finish(2));
+    ASSERT_OK(finish(3));
+    ASSERT_OK(sidestep_engine_open(&engine, NULL, &err));
+    assert_false(exists(1));
+    expect(2);
+    expect(3);
+}
+
+static void a_forked_child_leaves_it_alone(void **state)
+{
+    int status;
+
+    (void)state;
+    sidestep_engine_pause(engine);
+    for (uint64_t n = 1; n <= 3; n++)
+        ASSERT_OK(start(n, 2));
+    pid_t child = fork();
+    if (child == 0) {
+        bool refused = sidestep_save_finish(&saves[2], NULL, NULL) == SIDESTEP_EFORKED &&
+                       sidestep_save_finish(&saves[3], NULL, NULL) == SIDESTEP_EFORKED &&
+                       sidestep_engine_close(&engine, NULL) == SIDESTEP_EFORKED;
+        _exit(!refused);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    sidestep_engine_resume(engine);
+    finish_all(3);
+    expect_all(3);
+}
+
+/* ---- a series */
+
+static struct sidestep_series *open_keeping(uint32_t keep_last, uint32_t flags)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = keep_last};
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+
+    options.flags = flags;
+    options.retention = &keep;
+    return open_with(&options);
+}
+
+static void start_in(struct sidestep_series *series, uint64_t step)
+{
+    struct sidestep_metric metric = {.name = "loss", .value = (double)step};
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+
+    options.queue = SIDESTEP_MAX_QUEUE;
+    ASSERT_OK(sidestep_series_note(series, step, &metric, 1, NULL, 0, &err));
+    world_fill(&world, step);
+    ASSERT_OK(sidestep_series_save_async(series, step, world.state, &options, &saves[step], &err));
+}
+
+static void a_series_queues_notes_and_prunes(void **state)
+{
+    struct sidestep_series *series = open_keeping(2, 0);
+    struct sidestep_series_status status = SIDESTEP_SERIES_STATUS_INIT;
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+
+    (void)state;
+    for (uint64_t n = 1; n <= 12; n++) {
+        if (n % 6 == 1)
+            sidestep_engine_pause(engine);
+        start_in(series, n);
+        if (n % 6 == 0)
+            sidestep_engine_resume(engine);
+    }
+    assert_int_equal(sidestep_series_status(series, &status), SIDESTEP_OK);
+    assert_true(status.queued >= 10 && status.skipped == 0);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    finish_all(12);
+    expect_order(" 1 2 3 4 5 6 7 8 9 10 11 12");
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    assert_int_equal(list.count, 2);
+    for (size_t i = 0; i < list.count; i++) {
+        assert_int_equal(list.entries[i].metric_count, 1);
+        assert_true(list.entries[i].metrics[0].value == (double)list.entries[i].step);
+        expect((uint64_t)list.entries[i].step);
+    }
+}
+
+static void what_is_incremental_waits(void **state)
+{
+    struct sidestep_series *series = open_keeping(2, SIDESTEP_SERIES_INCREMENTAL);
+
+    (void)state;
+    for (uint64_t n = 1; n <= 5; n++) {
+        sidestep_engine_pause(engine);
+        start_in(series, n);
+        assert_false(is_queued(n));
+        sidestep_engine_resume(engine);
+    }
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    finish_all(5);
+    expect(5);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(each_is_the_state_at_its_call),
+        cmocka_unit_test_setup_teardown(behind_one_that_is_held, setup_held, teardown),
+        CASE(without_a_queue_the_call_waits),
+        CASE(one_that_fails_keeps_none_behind_it),
+        cmocka_unit_test_setup_teardown(the_cap_holds_for_all_together, setup_large, teardown),
+        CASE(what_a_slow_moment_took_goes_back),
+        CASE(where_memory_is_short_it_waits),
+        CASE(another_layout_may_follow),
+        CASE(the_same_path_waits),
+        CASE(any_allocation_may_fail),
+        CASE(close_drains_and_tells),
+        CASE(a_forked_child_leaves_it_alone),
+        CASE(a_series_queues_notes_and_prunes),
+        CASE(what_is_incremental_waits),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
+}

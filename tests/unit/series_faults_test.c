@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_faults_test.c -- what is done to a series from outside: times that are wrong, copies under
+ * another name, permissions that come and go, a disk that is mounted for reading only, deletion
+ * during a load, a disk that is full when something is to be deleted, ranks that were told
+ * different things.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "engine/engine.h"
+#include "engine/series.h"
+#include "support/comm_hook.h"
+#include "support/comm_threads.h"
+#include "support/one_rank.h"
+#include "support/store_fault.h"
+
+#define NOBODY 65534
+
+static int setup(void **state)
+{
+    (void)state;
+    return one_rank_begin(NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fault_arm("", 0, false, 0);
+    fault_slow("", 0);
+    return one_rank_end();
+}
+
+static const char *path_of(uint64_t step)
+{
+    static _Thread_local char path[128];
+
+    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
+    return path;
+}
+
+static bool exists(uint64_t step)
+{
+    return access(path_of(step), F_OK) == 0;
+}
+
+static void run(const char *format, ...)
+{
+    char command[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(command, sizeof(command), format, arguments);
+    va_end(arguments);
+    assert_int_equal(system(command), 0);
+}
+
+static struct sidestep_series *open_keeping(uint32_t keep_last)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = keep_last};
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+
+    options.retention = keep_last != 0 ? &keep : NULL;
+    return open_with(&options);
+}
+
+static void close_series(struct sidestep_series **series)
+{
+    ASSERT_OK(sidestep_series_close(series, &err));
+}
+
+/* The newest; what is loaded must be that of ${content}. */
+static void expect_resume(struct sidestep_series *series, uint64_t want, uint64_t content,
+                          const char *rejected_word)
+{
+    char rejected[2048];
+    uint64_t step = 0;
+
+    world_fill(&world, 999);
+    ASSERT_OK(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err));
+    assert_int_equal(step, want);
+    assert_int_equal(world_check(&world, content), 0);
+    if (rejected_word != NULL)
+        assert_non_null(strstr(rejected, rejected_word));
+}
+
+/* The older, the later its files say they were written. */
+static void times_mean_nothing(void **state)
+{
+    struct sidestep_series *series = open_keeping(0);
+    static const char *const years[] = {"2099", "1971", "2040", "1980"};
+
+    (void)state;
+    for (uint64_t n = 1; n <= 4; n++)
+        save_step(series, n);
+    close_series(&series);
+    for (uint64_t n = 1; n <= 4; n++)
+        run("find %s -exec touch -d %s-01-01 {} +", path_of(n), years[n - 1]);
+    run("find %s/.sidestep -exec touch -d 2099-01-01 {} +", scratch.path);
+    series = open_keeping(2);
+    expect_resume(series, 4, 4, NULL);
+    save_step(series, 5);
+    close_series(&series);
+    assert_true(exists(5) && exists(4));
+    assert_false(exists(3) || exists(2) || exists(1));
+}
+
+static void a_copy_under_another_step_is_not_that_step(void **state)
+{
+    struct sidestep_series *series = open_keeping(0);
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+
+    (void)state;
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    run("cd %s && cp -r step-2 step-9", scratch.path);
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    for (size_t i = 0; i < list.count; i++)
+        assert_true(list.entries[i].is_renamed == (strcmp(list.entries[i].name, "step-9") == 0));
+    series = open_keeping(1);
+    expect_resume(series, 3, 3, "step-9' was saved under another name");
+    save_step(series, 4);
+    close_series(&series);
+    assert_true(exists(9) && exists(4)); /* it counts for nothing, and is not deleted */
+    assert_false(exists(3));
+    series = open_keeping(0);
+    ASSERT_OK(sidestep_series_load_step(series, 9, world.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&world, 2), 0);
+    close_series(&series);
+    series = open_keeping(1); /* it was asked for by name: from then on it is meant */
+    expect_resume(series, 9, 2, NULL);
+    save_step(series, 10);
+    close_series(&series);
+    assert_false(exists(9));
+}
+
+/* ---- permissions: in a process of its own, which is nobody */
+
+/* Returns the line of the first thing that is not as it ought to be. */
+#define NEED(condition)                                                                            \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "# line %d: %s\n", __LINE__, err.message);                             \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static bool load_by_name(struct sidestep_engine *own, uint64_t step)
+{
+    world_fill(&world, 999);
+    return sidestep_load(own, path_of(step), world.state, NULL, NULL, &err) == SIDESTEP_OK &&
+           world_check(&world, step) == 0;
+}
+
+static int permissions_come_and_go(void)
+{
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    static const char *const records[] = {".metadata", ".sidestep.manifest.*", "__0_0.distcp"};
+    char dir[256], rejected[2048];
+    uint64_t step = 0;
+    char *latest = NULL;
+
+    snprintf(dir, sizeof(dir), "%s/.sidestep", scratch.path);
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    for (uint64_t n = 1; n <= 2; n++) {
+        world_fill(&world, n);
+        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    }
+    NEED(chmod(scratch.path, 0555) == 0); /* in between */
+    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_EPERM);
+    NEED(strstr(err.message, "step-3") != NULL);
+    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && exists(1));
+    NEED(load_by_name(own, 2));
+    NEED(chmod(scratch.path, 0755) == 0);
+    NEED(chmod(path_of(1), 0555) == 0); /* to protect it */
+    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && load_by_name(own, 1));
+    NEED(chmod(path_of(1), 0755) == 0);
+    snprintf(dir, sizeof(dir), "chmod 444 %s/.metadata", path_of(1));
+    NEED(system(dir) == 0);
+    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && load_by_name(own, 1));
+    snprintf(dir, sizeof(dir), "%s/.sidestep", scratch.path);
+    world_fill(&world, 3);
+    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(chmod(scratch.path, 0555) == 0 && chmod(dir, 0555) == 0);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_EPERM);
+    NEED(strstr(err.message, scratch.path) != NULL && series == NULL);
+    NEED(load_by_name(own, 3)); /* whoever only reads can */
+    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
+    NEED(strstr(latest, "step-3") != NULL);
+    free(latest);
+    NEED(chmod(scratch.path, 0755) == 0 && chmod(dir, 0755) == 0);
+    NEED(chmod(path_of(3), 0) == 0);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
+         SIDESTEP_EPERM);
+    NEED(strstr(err.message, "step-3") != NULL && strstr(err.message, "by naming it") != NULL);
+    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err) == SIDESTEP_EPERM);
+    NEED(chmod(path_of(3), 0755) == 0); /* nothing older was taken, and it is as it was */
+    for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
+        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "000", path_of(3), records[i]);
+        NEED(system(dir) == 0);
+        NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
+             SIDESTEP_EPERM);
+        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "644", path_of(3), records[i]);
+        NEED(system(dir) == 0);
+    }
+    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
+         SIDESTEP_OK);
+    NEED(step == 3 && world_check(&world, 3) == 0 && rejected[0] == '\0');
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(load_by_name(own, 3));
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
+static void a_root_that_may_not_be_written_says_so(void **state)
+{
+    int status;
+
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("skipped: ThreadSanitizer follows no threads that a forked child starts\n");
+    skip();
+#endif
+    assert_int_equal(chmod(scratch.path, 0755), 0);
+    if (getuid() == 0)
+        assert_int_equal(chown(scratch.path, NOBODY, NOBODY), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool dropped = getuid() != 0 || (setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+        _exit(dropped ? permissions_come_and_go() : 2);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- a disk that is mounted for reading only: in a process of its own, which has its own mounts
+ */
+
+#define CANNOT_MOUNT 77
+
+static bool is_quiet_refusal(enum sidestep_status status)
+{
+    return status == SIDESTEP_EPERM && err.sys_errno == EROFS &&
+           strstr(err.message, "Read-only file system") != NULL;
+}
+
+static int disk_becomes_read_only(void)
+{
+    const unsigned long read_only = MS_REMOUNT | MS_RDONLY;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+    struct sidestep_gc_report report;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    char *latest = NULL, rejected[2048];
+    uint64_t step = 0;
+
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("disk", scratch.path, "tmpfs", 0, "size=64m") != 0)
+        return CANNOT_MOUNT;
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    for (uint64_t n = 1; n <= 2; n++) {
+        world_fill(&world, n);
+        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    }
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(mount("disk", scratch.path, "tmpfs", read_only, NULL) == 0);
+    /* No run begins there; and whoever writes by hand is told why not. */
+    NEED(is_quiet_refusal(sidestep_series_open(own, scratch.path, NULL, &series, &err)));
+    NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
+    NEED(is_quiet_refusal(sidestep_pin(path_of(1), true, &err)));
+    NEED(is_quiet_refusal(sidestep_prune(scratch.path, &keep, 0, &report, &err)));
+    NEED(is_quiet_refusal(sidestep_save(own, path_of(3), world.state, NULL, NULL, &err)));
+    /* Whoever reads need not write. */
+    NEED(sidestep_prune(scratch.path, &keep, SIDESTEP_GC_DRY_RUN, &report, &err) == SIDESTEP_OK);
+    NEED(report.removed_count == 1);
+    sidestep_gc_report_release(&report);
+    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
+    NEED(strcmp(latest, path_of(2)) == 0);
+    sidestep_string_free(&latest);
+    NEED(load_by_name(own, 1) && load_by_name(own, 2));
+    /* Nothing of all this was lost. */
+    NEED(mount("disk", scratch.path, "tmpfs", MS_REMOUNT, NULL) == 0);
+    NEED(exists(1) && exists(2) && !exists(3));
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
+         SIDESTEP_OK);
+    NEED(step == 2 && world_check(&world, 2) == 0);
+    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
+static void a_read_only_disk_says_so(void **state)
+{
+    int status;
+
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("skipped: ThreadSanitizer follows no threads that a forked child starts\n");
+    skip();
+#endif
+    pid_t child = fork();
+    if (child == 0)
+        _exit(disk_becomes_read_only());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == CANNOT_MOUNT) {
+        print_message("skipped: nothing can be mounted here without more rights\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* Reads that fail, wherever and for how long: the newest is resumed from or nothing is, and it is
+ * there to be resumed from afterwards. */
+static void a_read_that_fails_is_no_damage(void **state)
+{
+    static const char *const points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
+                                         "store.dir_list", "store.stat"};
+    struct store *faulty = store_fault_new(store_posix());
+    unsigned refused = 0;
+
+    (void)state;
+    assert_non_null(faulty);
+    struct sidestep_series *series = open_keeping(0);
+    save_step(series, 1);
+    save_step(series, 2);
+    close_series(&series);
+    engine->store = faulty;
+    series = open_keeping(0);
+    for (size_t p = 0; p < sizeof(points) / sizeof(points[0]); p++)
+        for (int sticky = 0; sticky <= 1; sticky++)
+            for (unsigned long nth = 1; nth <= 40; nth++) {
+                uint64_t step = 2;
+                fault_arm(points[p], nth, sticky == 1, EIO);
+                enum sidestep_status status =
+                    sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err);
+                bool fired = fault_fired() != NULL;
+                fault_arm("", 0, false, 0);
+                if (step != 2 || (status != SIDESTEP_OK && status != SIDESTEP_EIO))
+                    fail_msg("%s %lu: step %u, status %d: %s", points[p], nth, (unsigned)step,
+                             status, err.message);
+                refused += status == SIDESTEP_EIO;
+                expect_resume(series, 2, 2, NULL);
+                if (!fired)
+                    break;
+            }
+    assert_true(refused > 10);
+    close_series(&series);
+    ASSERT_OK(sidestep_engine_close(&engine, &err)); /* it knows the store */
+    store_fault_free(&faulty);
+}
+
+/* ---- deletion */
+
+/* By somebody who asks nobody, at any moment: what is loaded is whole, and of one step. */
+static void what_goes_during_a_load_is_not_mixed(void **state)
+{
+    char command[256], rejected[2048];
+    unsigned older = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 12; i++) {
+        struct sidestep_series *series = open_keeping(0);
+        uint64_t first = i * 10 + 1, step = 0;
+        save_step(series, first);
+        save_step(series, first + 1);
+        world_fill(&world, 999);
+        fault_slow("posix", 300);
+        snprintf(command, sizeof(command), "sleep 0.%03u; rm -rf %s", i * 3, path_of(first + 1));
+        FILE *remover = popen(command, "r");
+        assert_non_null(remover);
+        ASSERT_OK(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err));
+        fault_slow("", 0);
+        assert_true(step == first || step == first + 1);
+        assert_int_equal(world_check(&world, step), 0);
+        older += step == first;
+        (void)pclose(remover);
+        close_series(&series);
+    }
+    print_message("# %u of 12 times the older one\n", older);
+}
+
+struct vanishing {
+    const char *command;
+    enum sidestep_verify_mode verify;
+};
+
+struct deleter {
+    const char *command; /* NULL: done */
+};
+
+/* Rank 0 has chosen, and nobody has opened it yet. */
+static void delete_what_was_chosen(void *context, size_t bytes)
+{
+    struct deleter *d = context;
+
+    if (bytes <= SERIES_REJECTED_BYTES || d->command == NULL)
+        return;
+    assert_int_equal(system(d->command), 0);
+    d->command = NULL;
+}
+
+static int load_what_vanishes(struct sidestep_comm *comm, void *context)
+{
+    const struct vanishing *v = context;
+    struct deleter deleter = {.command = comm->rank == 0 ? v->command : NULL};
+    struct comm_hook hook = {.inner = *comm, .before = delete_what_was_chosen, .context = &deleter};
+    struct sidestep_comm hooked = comm_hook_over(&hook);
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_load_options how = SIDESTEP_LOAD_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    struct world mine;
+    uint64_t step = 0;
+    int bad = 0;
+
+    options.comm = &hooked;
+    options.threads = 1;
+    how.verify = v->verify;
+    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= sidestep_series_open(own, scratch.path, NULL, &series, NULL) != SIDESTEP_OK;
+    world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
+    for (uint64_t n = 1; n <= 2; n++) {
+        world_fill(&mine, n);
+        bad |= sidestep_series_save(series, n, mine.state, NULL, NULL, NULL) != SIDESTEP_OK;
+    }
+    bad |= sidestep_series_load(series, mine.state, &how, &step, NULL, NULL, NULL) != SIDESTEP_OK;
+    bad |= step != 1 || world_check(&mine, 1) != 0;
+    bad |= deleter.command != NULL;
+    world_free(&mine);
+    bad |= sidestep_series_close(&series, NULL) != SIDESTEP_OK;
+    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK;
+    return bad;
+}
+
+/* Whatever is left of it, and however it was chosen. */
+static void what_goes_between_choice_and_load_is_not_missed(void **state)
+{
+    static const char *const what[] = {".metadata", ".metadata .sidestep*", "*.distcp",
+                                       "../step-2"};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(what) / sizeof(*what); i++) {
+        char command[512];
+        struct vanishing vanishing = {.command = command,
+                                      .verify = i % 2 == 0 ? SIDESTEP_VERIFY_READ
+                                                           : SIDESTEP_VERIFY_BEFORE};
+        snprintf(command, sizeof(command), "cd %s && rm -r %s", path_of(2), what[i / 2]);
+        print_message("# %s\n", command);
+        assert_int_equal(comm_threads_run(2, load_what_vanishes, &vanishing), 0);
+        run("rm -rf %s && mkdir %s", scratch.path, scratch.path);
+    }
+}
+
+/* A file system may need space to delete: then what was to go stays, whole, and it is said. */
+static void a_disk_too_full_to_delete(void **state)
+{
+    struct sidestep_series *series = open_keeping(0);
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+    struct sidestep_gc_report report = {0};
+
+    (void)state;
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    fault_arm("posix.renameat2", 1, true, ENOSPC);
+    ASSERT_OK(sidestep_prune(scratch.path, &keep, 0, &report, &err));
+    assert_non_null(fault_fired());
+    fault_arm("", 0, false, 0);
+    assert_int_equal(report.removed_count, 0);
+    assert_int_equal(report.kept_count, 3);
+    sidestep_gc_report_release(&report);
+    assert_true(exists(1) && exists(2) && exists(3));
+    fault_arm("posix.pwrite", 1, true, ENOSPC); /* deleting is what helps then */
+    ASSERT_OK(sidestep_prune(scratch.path, &keep, 0, &report, &err));
+    assert_int_equal(report.removed_count, 2);
+    assert_non_null(fault_fired());
+    fault_arm("", 0, false, 0);
+    sidestep_gc_report_release(&report);
+    series = open_keeping(0);
+    expect_resume(series, 3, 3, NULL);
+    close_series(&series);
+}
+
+/* ---- ranks */
+
+static int open_differently(struct sidestep_comm *comm, void *context)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_error why = {0};
+    int bad = 0;
+
+    (void)context;
+    options.comm = comm;
+    options.threads = 1;
+    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    for (int what = 0; what <= 5; what++) {
+        struct sidestep_series_options wanted = SIDESTEP_SERIES_OPTIONS_INIT;
+        struct sidestep_series *series = NULL;
+        bool odd = comm->rank == 1;
+        wanted.interval_steps = what == 1 && odd ? 20 : 10;
+        wanted.interval_ms = what == 2 && odd ? 2000 : 1000;
+        wanted.flags = what == 3 && odd ? SIDESTEP_SERIES_REQUESTS : 0;
+        wanted.check_ms = what == 4 && odd ? 7 : 0;
+        wanted.prefix = what == 5 && odd ? "other-" : NULL;
+        enum sidestep_status status =
+            sidestep_series_open(own, scratch.path, &wanted, &series, &why);
+        bad |= status != (what == 0 ? SIDESTEP_OK : SIDESTEP_EDISAGREE);
+        if (status == SIDESTEP_OK)
+            bad |= sidestep_series_close(&series, NULL) != SIDESTEP_OK;
+    }
+    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK;
+    return bad;
+}
+
+static void ranks_that_decide_differently_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(comm_threads_run(3, open_differently, NULL), 0);
+}
+
+/* One of them is a step behind: nothing is saved, and then they are at the same one. */
+static int save_differently(struct sidestep_comm *comm, void *context)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    struct world mine;
+    int bad = 0;
+
+    (void)context;
+    options.comm = comm;
+    options.threads = 1;
+    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= sidestep_series_open(own, scratch.path, NULL, &series, NULL) != SIDESTEP_OK;
+    world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
+    world_fill(&mine, 8);
+    uint64_t step = comm->rank == 2 ? 7 : 8;
+    bad |= sidestep_series_save(series, step, mine.state, NULL, NULL, NULL) != SIDESTEP_EDISAGREE;
+    bad |= exists(7) || exists(8);
+    bad |= sidestep_series_save(series, 9, mine.state, NULL, NULL, NULL) != SIDESTEP_OK;
+    world_free(&mine);
+    bad |= sidestep_series_close(&series, NULL) != SIDESTEP_OK;
+    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK;
+    return bad;
+}
+
+static void ranks_at_different_steps_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(comm_threads_run(3, save_differently, NULL), 0);
+    assert_true(exists(9));
+    assert_false(exists(7) || exists(8));
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(times_mean_nothing),
+        CASE(a_copy_under_another_step_is_not_that_step),
+        CASE(a_root_that_may_not_be_written_says_so),
+        CASE(a_read_only_disk_says_so),
+        CASE(a_read_that_fails_is_no_damage),
+        CASE(what_goes_during_a_load_is_not_mixed),
+        CASE(what_goes_between_choice_and_load_is_not_missed),
+        CASE(a_disk_too_full_to_delete),
+        CASE(ranks_that_decide_differently_are_refused),
+        CASE(ranks_at_different_steps_are_refused),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("series_faults", tests, NULL, NULL);
+}

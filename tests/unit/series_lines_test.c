@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_lines_test.c -- where a run goes on: after it went back, after restarts that came to
+ * nothing, beside what other runs made; and that whoever asks for the newest is told the same.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "support/one_series.h"
+
+static int setup(void **state)
+{
+    (void)state;
+    return one_rank_begin(NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return one_rank_end();
+}
+
+static const char *path_of(uint64_t step)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
+    return path;
+}
+
+static void shell(const char *format) /* with %s for the root */
+{
+    char command[1024];
+
+    snprintf(command, sizeof(command), format, scratch.path);
+    assert_int_equal(system(command), 0);
+}
+
+static struct sidestep_listed listed(struct sidestep_list *list, const char *name)
+{
+    struct sidestep_listed found = {.name = NULL};
+
+    ASSERT_OK(sidestep_list_root(scratch.path, list, &err));
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->entries[i].name, name) == 0)
+            found = list->entries[i];
+    assert_non_null(found.name);
+    return found;
+}
+
+static bool is_left(const char *name)
+{
+    struct sidestep_list list;
+    struct sidestep_listed entry = listed(&list, name);
+
+    assert_true(entry.is_abandoned == (entry.reason != NULL));
+    sidestep_list_release(&list);
+    return entry.is_abandoned;
+}
+
+/* A run that goes back to 2 leaves 3 and 4 behind: no restart picks them, and their steps are saved
+ * anew. */
+static void a_line_that_was_left_is_never_picked(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+    char rejected[2048];
+    uint64_t step;
+
+    for (uint64_t n = 1; n <= 4; n++)
+        save_step(series, n);
+    close_series(&series);
+    series = open_with(NULL);
+    go_back(series, 2);
+    close_series(&series);
+    expect_latest(2);
+    series = open_with(NULL); /* a crash right after: nothing was saved on the new line */
+    ASSERT_OK(resume(series, &step, rejected));
+    assert_int_equal(step, 2);
+    assert_non_null(strstr(rejected, "step-4"));
+    world_fill(&world, 33);
+    ASSERT_OK(sidestep_series_save(series, 3, world.state, NULL, NULL, &err));
+    close_series(&series);
+    series = open_with(NULL);
+    struct world loaded;
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    ASSERT_OK(sidestep_series_load(series, loaded.state, NULL, &step, NULL, NULL, &err));
+    assert_int_equal(step, 3);
+    assert_int_equal(world_check(&loaded, 33), 0);
+    world_free(&loaded);
+    go_back(series, 4); /* by name it can be had back */
+    close_series(&series);
+    series = open_with(NULL);
+    expect_resume(series, 4);
+    close_series(&series);
+}
+
+/* Also where the marks were lost: incarnations tell it. */
+static void a_line_is_known_without_marks(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+
+    for (uint64_t n = 1; n <= 7; n++)
+        save_step(series, n);
+    close_series(&series);
+    series = open_with(NULL);
+    go_back(series, 2);
+    save_step(series, 3);
+    close_series(&series);
+    shell("rm %s/.sidestep/abandoned.*");
+    expect_latest(3);
+    assert_true(is_left("step-7") && is_left("step-4"));
+    assert_false(is_left("step-3") || is_left("step-2"));
+    series = open_with(NULL);
+    expect_resume(series, 3);
+    close_series(&series);
+}
+
+static void a_pinned_one_is_not_replaced(void **state)
+{
+    (void)state;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+
+    options.retention = &keep;
+    struct sidestep_series *series = open_with(&options);
+
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    ASSERT_OK(sidestep_pin(path_of(3), true, &err));
+    series = open_with(NULL);
+    save_step(series, 4);
+    go_back(series, 3);
+    save_step(series, 4); /* left behind: replaced */
+    assert_int_equal(sidestep_series_save(series, 3, world.state, NULL, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    go_back(series, 3);
+    ASSERT_OK(sidestep_pin(path_of(4), true, &err));
+    assert_int_equal(sidestep_series_save(series, 4, world.state, NULL, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    ASSERT_OK(sidestep_pin(path_of(4), false, &err));
+    save_step(series, 4);
+    close_series(&series);
+}
+
+/* Three runs that came to nothing are enough; one that saves, or ends in order, is none of them. */
+static void restarts_that_come_to_nothing_are_counted(void **state)
+{
+    (void)state;
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_series *series = open_with(NULL);
+    char rejected[2048], command[512];
+    uint64_t step;
+
+    options.max_restarts = 3;
+    save_step(series, 1);
+    save_step(series, 2);
+    close_series(&series);
+    for (int run = 0; run < 5; run++) {
+        series = open_with(&options);
+        expect_resume(series, 2); /* five that end in order */
+        close_series(&series);
+    }
+    for (int run = 0; run < 4; run++) {
+        series = open_with(&options);
+        ASSERT_OK(resume(series, &step, rejected));
+        assert_int_equal(step, run < 3 ? 2 : 1);
+        if (run == 3)
+            assert_non_null(strstr(rejected, "came to nothing"));
+        /* As a crash would leave it: the mark stays. */
+        snprintf(command, sizeof(command), "cp -r %s/.sidestep %s/kept", scratch.path,
+                 scratch.path);
+        assert_int_equal(system(command), 0);
+        close_series(&series);
+        snprintf(command, sizeof(command), "rm -r %s/.sidestep && mv %s/kept %s/.sidestep",
+                 scratch.path, scratch.path, scratch.path);
+        assert_int_equal(system(command), 0);
+    }
+    series = open_with(&options);
+    expect_resume(series, 1); /* and it stays there */
+    save_step(series, 2);     /* the one that was skipped is replaced */
+    close_series(&series);
+    series = open_with(&options);
+    expect_resume(series, 2);
+    close_series(&series);
+}
+
+static void another_runs_checkpoint_is_passed_over(void **state)
+{
+    (void)state;
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_series *series = open_with(NULL);
+    char command[512], rejected[2048];
+    uint64_t step;
+
+    save_step(series, 7);
+    close_series(&series);
+    snprintf(command, sizeof(command), "cd %s && mkdir other && mv step-7 .sidestep other/",
+             scratch.path);
+    assert_int_equal(system(command), 0);
+    series = open_with(NULL);
+    save_step(series, 1);
+    close_series(&series);
+    snprintf(command, sizeof(command), "cd %s && mv other/step-7 .", scratch.path);
+    assert_int_equal(system(command), 0);
+    series = open_with(NULL);
+    ASSERT_OK(resume(series, &step, rejected));
+    assert_int_equal(step, 1);
+    assert_non_null(strstr(rejected, "of another run"));
+    close_series(&series);
+    snprintf(command, sizeof(command), "rm -r %s/step-1", scratch.path);
+    assert_int_equal(system(command), 0);
+    series = open_with(NULL);
+    assert_int_equal(resume(series, &step, rejected), SIDESTEP_EMISMATCH); /* not "nothing yet" */
+    close_series(&series);
+    char *latest = NULL;
+    assert_int_equal(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
+                     SIDESTEP_EMISMATCH);
+    assert_non_null(strstr(err.message, "of another run"));
+    options.flags = SIDESTEP_SERIES_ANY_RUN;
+    series = open_with(&options);
+    expect_resume(series, 7);
+    close_series(&series);
+    series = open_with(NULL); /* from then on it is this run's */
+    expect_resume(series, 7);
+    close_series(&series);
+}
+
+/* Of one step, and of one that is abandoned: no copy is what anybody would go on from. */
+static void a_copy_is_never_the_newest(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+    struct sidestep_list list;
+    struct world loaded;
+
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    shell("cd %s && cp -a step-3 best && cp -a step-2 step-9");
+    expect_latest(3);
+    series = open_with(NULL);
+    expect_resume(series, 3);
+    go_back(series, 1); /* and not `best`, which is as of step 3 */
+    struct sidestep_listed best = listed(&list, "best");
+    assert_true(best.is_renamed && !best.is_abandoned && best.step == 3);
+    assert_non_null(strstr(best.reason, "copied or renamed"));
+    sidestep_list_release(&list);
+    /* Asked for by its name it is what it is called. */
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    ASSERT_OK(sidestep_series_load_step(series, 9, loaded.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&loaded, 2), 0);
+    expect_latest(9);
+    world_free(&loaded);
+    close_series(&series);
+    struct sidestep_listed adopted = listed(&list, "step-9");
+    assert_true(adopted.is_renamed && adopted.step == 9 && adopted.reason == NULL);
+    sidestep_list_release(&list);
+}
+
+/* What is noted of a step that a line left behind had, too, is of the one that comes. */
+static void a_step_that_is_saved_anew_has_its_own_metric(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL);
+    struct sidestep_metric loss = {"loss", 5};
+    struct sidestep_list list;
+
+    save_step(series, 1);
+    ASSERT_OK(sidestep_series_note(series, 2, &loss, 1, NULL, 0, &err));
+    save_step(series, 2);
+    go_back(series, 1);
+    loss.value = 3;
+    ASSERT_OK(sidestep_series_note(series, 2, &loss, 1, NULL, 0, &err));
+    struct sidestep_listed entry = listed(&list, "step-2");
+    assert_true(entry.is_abandoned && entry.metric_count == 1 && entry.metrics[0].value == 5);
+    sidestep_list_release(&list);
+    save_step(series, 2);
+    entry = listed(&list, "step-2");
+    assert_true(!entry.is_abandoned && entry.metric_count == 1 && entry.metrics[0].value == 3);
+    sidestep_list_release(&list);
+    close_series(&series);
+}
+
+/* They share the lock, and so the incarnations, but no line. */
+static void two_prefixes_are_two_lines(void **state)
+{
+    (void)state;
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 9};
+    struct sidestep_gc_report report;
+    struct sidestep_series *series = open_with(NULL);
+
+    options.prefix = "epoch-";
+    for (uint64_t n = 1; n <= 5; n++)
+        save_step(series, n);
+    close_series(&series);
+    series = open_with(&options);
+    save_step(series, 2);
+    close_series(&series);
+    assert_false(is_left("step-3") || is_left("epoch-2"));
+    ASSERT_OK(sidestep_prune(scratch.path, &keep, SIDESTEP_GC_DRY_RUN, &report, &err));
+    assert_int_equal(report.removed_count, 0);
+    sidestep_gc_report_release(&report);
+    series = open_with(NULL);
+    expect_resume(series, 5);
+    close_series(&series);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+        CASE(a_line_that_was_left_is_never_picked),
+        CASE(a_line_is_known_without_marks),
+        CASE(a_pinned_one_is_not_replaced),
+        CASE(restarts_that_come_to_nothing_are_counted),
+        CASE(another_runs_checkpoint_is_passed_over),
+        CASE(a_copy_is_never_the_newest),
+        CASE(a_step_that_is_saved_anew_has_its_own_metric),
+        CASE(two_prefixes_are_two_lines),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("series_lines", tests, NULL, NULL);
+}
