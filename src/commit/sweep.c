@@ -60,34 +60,53 @@ static bool is_export(const struct name_list *names)
     return false;
 }
 
-static void unlink_counted(struct store_dir *dir, const char *name, uint64_t *bytes)
+/* Is it gone by this call? */
+static bool unlink_counted(struct store_dir *dir, const char *name, uint64_t *bytes)
 {
     struct store_stat stat;
 
-    if (store_stat(dir, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE &&
-        store_unlink(dir, name, NULL) == SIDESTEP_OK && bytes != NULL && stat.links <= 1)
+    if (store_stat(dir, name, &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_FILE ||
+        store_unlink(dir, name, NULL) != SIDESTEP_OK)
+        return false;
+    if (bytes != NULL && stat.links <= 1)
         *bytes += stat.size; /* else another checkpoint has it, too */
+    return true;
 }
 
-enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
+/* Unlink what is ours, and count it in ${unlinked}. */
+static enum sidestep_status empty_once(struct store_dir *dir, uint64_t *bytes, size_t *unlinked,
                                        struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
-    OWNED_DIR *dir = NULL;
-    enum sidestep_status status = store_dir_open(parent->store, parent, trash, &dir, err);
 
-    if (status == SIDESTEP_ENOTFOUND)
-        return SIDESTEP_OK;
-    TRY(status);
-    unlink_counted(dir, NAMES_METADATA, bytes);
-    TRY(store_dir_sync(dir, err));
     TRY(name_list_read(dir, &names, err));
     bool all = is_export(&names);
     for (int last = 0; last <= 1; last++)
         for (size_t i = 0; i < names.count; i++)
             if ((all || is_ours(names.names[i])) && goes_last(names.names[i]) == (last == 1))
-                unlink_counted(dir, names.names[i], bytes);
-    status = store_dir_remove(parent, trash, err);
+                *unlinked += unlink_counted(dir, names.names[i], bytes);
+    return SIDESTEP_OK;
+}
+
+/* A rank that has not heard yet that its save is given up may open a file behind our back: as long
+ * as there was something of ours to unlink, look again. */
+enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
+                                       struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+    size_t unlinked;
+    enum sidestep_status status = store_dir_open(parent->store, parent, trash, &dir, err);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    TRY(status);
+    (void)unlink_counted(dir, NAMES_METADATA, bytes);
+    TRY(store_dir_sync(dir, err));
+    do {
+        unlinked = 0;
+        TRY(empty_once(dir, bytes, &unlinked, err));
+        status = store_dir_remove(parent, trash, err);
+    } while (status == SIDESTEP_EEXISTS && unlinked > 0);
     return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
 }
 
