@@ -15,7 +15,7 @@ import threading
 SHARD = re.compile(r"__\d+_\d+(\.[0-9a-f]{32})?\.distcp$")
 MANIFEST = re.compile(r"\.sidestep\.manifest\.[0-9a-f]{32}$")
 UNKNOWN = "outcome unknown"
-JOBS = 2
+JOBS = 4
 SHOWN = 10  # complaints of one test
 
 
