@@ -56,6 +56,7 @@ enum cli_option_id {
     CLI_OPTION_MAX_SHARD_SIZE,
     CLI_OPTION_MODEL_ONLY,
     CLI_OPTION_OBJECTS,
+    CLI_OPTION_PARTIAL,
     CLI_OPTION_RANKS,
     CLI_OPTION_COMPRESS,
     CLI_OPTION_STATS,
@@ -66,7 +67,7 @@ enum cli_option_id {
 #define CLI_MAX_CHOICES 4
 #define CLI_MAX_EXAMPLES 4
 #define CLI_MAX_PARAGRAPHS 4
-#define CLI_MAX_COMMAND_OPTIONS 14
+#define CLI_MAX_COMMAND_OPTIONS 15
 
 struct cli_option {
     enum cli_option_id id;

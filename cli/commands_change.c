@@ -35,7 +35,7 @@ const struct cli_command cli_command_convert = {
          "loaders and random numbers are."},
     .json = "{\"source\",\"destination\",\"from\",\"to\",\"dry_run\",\"tensors\","
             "\"objects\",\"tensor_bytes\",\"bytes_read\",\"files\":[name],\"left_out\":"
-            "[name],\"aside\",\"overflows\":[\"name: count\"]}",
+            "[name],\"aside\",\"overflows\":[\"name: count\"],\"lost\":[\"name: reason\"]}",
     .options = {{.id = CLI_OPTION_TO,
                  .name = "to",
                  .argument = "FORMAT",
@@ -82,6 +82,10 @@ const struct cli_command cli_command_convert = {
                  .choices = {"refuse", "skip", "aside"},
                  .text = "What becomes of objects that the format cannot hold: refuse (the "
                          "default), skip, or aside: into objects.pt in DST, or DST.objects.pt."},
+                {.id = CLI_OPTION_PARTIAL,
+                 .name = "partial",
+                 .text = "Of a damaged checkpoint: what can be read, and passes verification; "
+                         "what does not is left out and listed, and the exit status is 3."},
                 {.id = CLI_OPTION_RANKS,
                  .name = "ranks",
                  .argument = "N",

@@ -61,8 +61,11 @@ const struct cli_command cli_command_show = {
          "stored chunks) and its objects (name, stored bytes, value). GLOB selects names, with "
          "*, ? and [...] as in a shell; quote it. Values are decoded without executing "
          "anything.",
-         "Names are printed with control characters and invalid UTF-8 escaped."},
-    .json = "{\"path\",\"format\",\"save_id\",\"step\",\"world_size\",\"bytes\",\"tensors\":"
+         "Names are printed with control characters and invalid UTF-8 escaped.",
+         "Of a checkpoint of which files are missing, cut short or not readable, it lists what is "
+         "recorded all the same, says what is wrong (damage), and has the exit status 3."},
+    .json = "{\"path\",\"format\",\"save_id\",\"step\",\"world_size\",\"bytes\",\"shared_bytes\","
+            "\"damage\",\"tensors\":"
             "[{\"name\",\"dtype\",\"shape\",\"bytes\",\"chunks\":[{\"offsets\",\"lengths\","
             "\"file\",\"file_offset\",\"file_bytes\"}],\"stats\":{\"elements\",\"min\",\"max\","
             "\"mean\",\"nan\",\"inf\"}}],\"objects\":[{\"name\",\"bytes\","

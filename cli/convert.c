@@ -47,7 +47,8 @@ static void take_words(const struct cli *cli, struct sidestep_convert_options *o
     o->compress = cli->options[CLI_OPTION_COMPRESS];
     o->flags = (cli_has(cli, CLI_OPTION_FORCE) ? SIDESTEP_CONVERT_REPLACE : 0) |
                (cli_has(cli, CLI_OPTION_MODEL_ONLY) ? SIDESTEP_CONVERT_MODEL_ONLY : 0) |
-               (cli_has(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_CONVERT_DRY_RUN : 0);
+               (cli_has(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_CONVERT_DRY_RUN : 0) |
+               (cli_has(cli, CLI_OPTION_PARTIAL) ? SIDESTEP_CONVERT_PARTIAL : 0);
 }
 
 /* NULL, or the option whose argument is wrong. */
@@ -103,6 +104,7 @@ static void print_json(const struct cli *cli, const struct sidestep_convert_repo
     json_list(&json, "left_out", report->left_out, report->left_out_count);
     cli_json_text(&json, "aside", report->aside);
     json_list(&json, "overflows", report->overflows, report->overflow_count);
+    json_list(&json, "lost", report->lost, report->lost_count);
     cli_json_close(&json, '}');
     cli_json_end(&json);
 }
@@ -121,6 +123,8 @@ static void print_text(const struct cli *cli, const struct sidestep_convert_repo
         cli_output_note(cli, "left out: object '%s'", report->left_out[i]);
     for (size_t i = 0; i < report->overflow_count; i++)
         cli_output_note(cli, "overflowed: %s", report->overflows[i]);
+    for (size_t i = 0; i < report->lost_count; i++)
+        cli_output_note(cli, "lost: %s", report->lost[i]);
 }
 
 /* glibc would keep what one thread frees for that thread, and ranks have threads of their own: so
@@ -165,6 +169,9 @@ int cli_convert_run(const struct cli *cli)
         print_json(cli, &report);
     else
         print_text(cli, &report);
+    /* Without a report, for which there was no memory, nobody knows. */
+    bool is_whole =
+        !cli_has(cli, CLI_OPTION_PARTIAL) || (report.lost_count == 0 && report.from != NULL);
     sidestep_convert_report_release(&report);
-    return 0;
+    return is_whole ? 0 : sidestep_status_exit(SIDESTEP_ECORRUPT);
 }

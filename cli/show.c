@@ -154,6 +154,7 @@ void cli_show_json(const struct cli_show *show)
         cli_json_null(&json, "world_size");
     cli_json_uint(&json, "bytes", info->bytes);
     cli_json_uint(&json, "shared_bytes", info->shared_bytes);
+    cli_json_text(&json, "damage", info->damage);
     cli_json_open(&json, "tensors", '[');
     for (size_t i = 0; i < show->entry_count; i++)
         if (!show->entries[i]->is_object)
@@ -193,6 +194,14 @@ static void print_heading(const struct cli_show *show)
         fprintf(out, ", of which %s are shared with an earlier checkpoint", shared);
     }
     fprintf(out, "\ntensors     %zu\nobjects     %zu\n", info->tensor_count, info->object_count);
+    if (info->damage != NULL) {
+        fputs("damage      ", out);
+        cli_escape_write(out, info->damage, strlen(info->damage));
+        if (info->damaged_count > 1)
+            fprintf(out, "; and %zu file%s more", info->damaged_count - 1,
+                    info->damaged_count > 2 ? "s" : "");
+        fputc('\n', out);
+    }
 }
 
 static size_t count_kind(const struct cli_show *show, bool objects)
@@ -324,8 +333,11 @@ int cli_show_run(const struct cli *cli)
     status = sidestep_checkpoint_open(cli->operands[0], &show.checkpoint, &err);
     if (status == SIDESTEP_OK)
         status = show_selected(&show, glob, &err);
+    bool is_damaged = show.info.damage != NULL;
     free(show.stats);
     free(show.entries);
     sidestep_checkpoint_close(&show.checkpoint);
-    return status == SIDESTEP_OK ? 0 : cli_output_error(cli, &err);
+    if (status != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
+    return is_damaged ? sidestep_status_exit(SIDESTEP_ECORRUPT) : 0;
 }

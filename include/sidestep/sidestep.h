@@ -1469,6 +1469,8 @@ struct sidestep_checkpoint_info {
     size_t object_count;
     uint64_t shared_bytes; /* of ${bytes}: written by an earlier save, whose checkpoint has them,
                               too (SIDESTEP_SERIES_INCREMENTAL) */
+    size_t damaged_count;  /* of its files: missing, cut short, not readable, of another save */
+    const char *damage;    /* "file '__1_0.distcp': it is missing", of the first; NULL: none */
 };
 #define SIDESTEP_CHECKPOINT_INFO_INIT                                                              \
     {                                                                                              \
@@ -1498,8 +1500,12 @@ struct sidestep_entry {
     const struct sidestep_path_item *path;
 };
 
-/** sidestep_checkpoint_open(path, &checkpoint, err): of torch's or of ours, or another thing that
-    holds tensors: see enum sidestep_format. */
+/**
+ * sidestep_checkpoint_open(path, &checkpoint, err): of torch's or of ours, or another thing that
+ * holds tensors: see enum sidestep_format.  A checkpoint of which files are damaged is opened, too:
+ * what lies in the others can be read, and reading what does not fails and says in which file it
+ * lies and what is wrong with that; ${damage} of struct sidestep_checkpoint_info.
+ */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_open(const char *path, struct sidestep_checkpoint **checkpoint,
                          struct sidestep_error *err);
@@ -1740,6 +1746,8 @@ enum sidestep_objects {
 #define SIDESTEP_CONVERT_MODEL_ONLY 2u
 /** Do everything up to the first byte of data; the report says what there would be. */
 #define SIDESTEP_CONVERT_DRY_RUN 4u
+/* Of a damaged checkpoint: what can be read, and verified; what cannot is left out, and reported */
+#define SIDESTEP_CONVERT_PARTIAL 8u
 
 struct sidestep_convert_options {
     size_t struct_size;
@@ -1791,6 +1799,9 @@ struct sidestep_convert_report {
     size_t overflow_count; /* "NAME: COUNT": tensors of which elements became infinite or NaN by the
                               conversion to ${dtype} */
     const char *const *overflows;
+    size_t lost_count; /* "NAME: REASON": tensors and objects that SIDESTEP_CONVERT_PARTIAL left
+                          out, as they are damaged */
+    const char *const *lost;
     void *owner;
 };
 
@@ -1815,6 +1826,10 @@ struct sidestep_convert_report {
  * the dicts at its top that are called optim, optimizer, optimizers, optimizer_state_dict,
  * optimizer_states, opt, lr_scheduler, lr_schedulers, lr_scheduler_state_dict, scheduler,
  * dataloader, train_state, rng, rng_state and loops; and in both cases no objects.
+ *
+ * SIDESTEP_CONVERT_PARTIAL: of a checkpoint that is damaged.  All of it is verified first, as by
+ * sidestep_verify() (with ${on_progress}, which then starts anew), and what does not pass is left
+ * out; SIDESTEP_ECORRUPT if no tensor does, or if its metadata or manifest is what is damaged.
  *
  * Tensors of a DCP or torch.save() destination are nested as they were, unless they were renamed:
  * then, and where the source has names alone, they are at the top.  Two names of one tensor in

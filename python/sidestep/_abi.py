@@ -445,6 +445,8 @@ class CheckpointInfo(Structure):
     tensor_count: int
     object_count: int
     shared_bytes: int
+    damaged_count: int
+    damage: Optional[Bytes]
     _fields_ = [
         ("struct_size", Size),
         ("path", String),
@@ -457,6 +459,8 @@ class CheckpointInfo(Structure):
         ("tensor_count", Size),
         ("object_count", Size),
         ("shared_bytes", Uint64),
+        ("damaged_count", Size),
+        ("damage", String),
     ]
 
 

@@ -314,6 +314,8 @@ class ConvertReport(Structure):
     aside: Optional[bytes]
     overflow_count: int
     overflows: Any
+    lost_count: int
+    lost: Any
     owner: Optional[int]
     _fields_ = [
         ("from", String),
@@ -329,5 +331,7 @@ class ConvertReport(Structure):
         ("aside", String),
         ("overflow_count", Size),
         ("overflows", Strings),
+        ("lost_count", Size),
+        ("lost", Strings),
         ("owner", Pointer),
     ]

@@ -45,6 +45,8 @@ class Converted:
     """The file that has them, with ``objects="aside"``."""
     overflows: tuple[str, ...]
     """``"NAME: COUNT"``: elements that became infinite or NaN by the conversion to ``dtype``."""
+    lost: tuple[str, ...]
+    """``"NAME: REASON"``: what is damaged, and so left out, with ``partial=True``."""
 
 
 def size_of(text: Union[int, str]) -> int:
@@ -75,6 +77,7 @@ def convert(
     ranks: int = 1,
     compress: Optional[str] = None,
     threads: int = 0,
+    partial: bool = False,
     replace: bool = False,
     dry_run: bool = False,
     progress: Optional[Callable[[int, int], None]] = None,
@@ -101,6 +104,8 @@ def convert(
     ranks           of a checkpoint: as if so many had saved it
     compress        of a checkpoint: None, "none", "zstd", "zstd:LEVEL", "planes", or "auto", which
                     is planes here
+    partial         of a damaged checkpoint: all that can be read and passes verification, which
+                    comes first; what does not is in ``lost`` of the result
     replace         what is at ``destination``, if it is what a conversion makes
     dry_run         only say what there would be
     progress        called with bytes that are done, and all; from any thread, one at a time
@@ -116,6 +121,7 @@ def convert(
         _abi.CONVERT_REPLACE * replace
         | _abi.CONVERT_MODEL_ONLY * model_only
         | _abi.CONVERT_DRY_RUN * dry_run
+        | _abi.CONVERT_PARTIAL * partial
     )
     options.mapping = None if mapping is None else os.fsencode(mapping)
     options.compress = None if compress is None else compress.encode()
@@ -197,4 +203,5 @@ def _converted(report: Any) -> Converted:
         _texts(report.left_out, report.left_out_count),
         None if report.aside is None else os.fsdecode(report.aside),
         _texts(report.overflows, report.overflow_count),
+        _texts(report.lost, report.lost_count),
     )

@@ -251,7 +251,8 @@ def _status(number: int) -> Status:
 # ---------------------------------------------------------------- what a message is about
 
 _TENSOR = re.compile(r"\b(?:tensor|object) '([^']+)'")
-_ALONE = re.compile(r"(?:^|: )'([^'/]+)': ")  # so the library begins where it is about one tensor
+# So the library begins where it is about one tensor.
+_ALONE = re.compile(r"(?:^|: )'([^'/]+)'(?: in file '[^']+')?: ")
 _FILE = re.compile(
     r"\b(?:write|read|open|create|sync|rename|remove|link|stat|truncate|file)"
     r"(?: [^':]*)? '([^']+)'"

@@ -44,6 +44,34 @@ def stocks(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
+def test_what_lies_in_sound_files(tmp_path: pathlib.Path) -> None:
+    path, rest = str(tmp_path / "two"), tmp_path / "rest"
+    state = {f"w{i}": torch.full((1000,), float(i)) for i in range(8)}
+    sidestep.save(state, checkpoint_id=str(tmp_path / "one"))
+    sidestep.convert(tmp_path / "one", path, to="dcp", ranks=2)
+    os.remove(os.path.join(path, "__1_0.distcp"))
+    lost = set()
+    for name, tensor in load_metadata(path).tensors.items():
+        if tensor.chunks[0].file == "__0_0.distcp":
+            assert torch.equal(read(path, name), state[name])
+            continue
+        lost.add(name)
+        with pytest.raises(Error, match="it is missing") as info:
+            read(path, name)
+        assert info.value.status == Status.ECORRUPT
+        assert (info.value.tensor, info.value.file) == (name, "__1_0.distcp")
+    assert 0 < len(lost) < len(state)
+    with pytest.raises(Error, match="it is missing"):
+        read(path)
+    with pytest.raises(Error, match="it is missing"):
+        sidestep.load({name: torch.zeros(1000) for name in state}, checkpoint_id=path)
+    with pytest.raises(Error, match="it is missing"):
+        sidestep.convert(path, rest, to="dcp")
+    made = sidestep.convert(path, rest, to="dcp", partial=True)
+    assert {text.partition(":")[0] for text in made.lost} == lost and made.tensors == 8 - len(lost)
+    assert set(read(rest)) == set(state) - lost
+
+
 def test_metadata_of_ours(ours: str) -> None:
     found = load_metadata(pathlib.Path(ours))
     assert (found.format, found.step, found.world_size) == ("sidestep", 12, 1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,3 +74,28 @@ def test_public_functions_and_classes_are_documented() -> None:
                 looked_at += 1
                 assert ast.get_docstring(node), f"{file}:{node.lineno}: {node.name}"
     assert looked_at > 50
+
+
+def test_events_are_documented() -> None:
+    """Those that the engine emits are those of docs/SERIES.md."""
+    emitted: set[str] = set()
+    calls = 0
+    for file in sorted((ROOT / "src" / "engine").glob("*.c")):
+        text = file.read_text()
+        for call in re.findall(r"(?<!void )events_emit\(([^;]*);", text):
+            calls += 1
+            name = call.split(",", 1)[1]
+            if "state_events[" not in name.split(",")[0]:
+                names = re.findall(
+                    r'"(\w+)"', name.partition("json_pack")[0].partition("fields")[0]
+                )
+                assert names, call
+                emitted.update(names)
+        table = re.search(r"state_events\[\] = \{(.*?)\};", text, re.DOTALL)
+        if table:
+            emitted.update(re.findall(r'"(\w+)"', table.group(1)))
+    section = (ROOT / "docs" / "SERIES.md").read_text().partition("## Events\n")[2]
+    rows = re.findall(r"^\| (`.*?) \|", section.partition("\n## ")[0], re.MULTILINE)
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert calls >= 7 and {"started", "committed", "loaded", "deleted"} <= emitted
+    assert sorted(documented) == sorted(emitted)

@@ -41,18 +41,30 @@ static enum sidestep_status open_root(struct lease *lease, const char *root,
     return store_dir_open(lease->store, NULL, root, &lease->root, err);
 }
 
+struct holder {
+    char text[LEASE_MAX_BYTES + 1];
+};
+
+/* "process 4711 on node-3", as who holds the lock has written into it. */
+static const char *read_holder(struct store_file *lock, struct holder *holder)
+{
+    struct store_stat stat;
+
+    *holder = (struct holder){0};
+    if (store_file_stat(lock, &stat, NULL) == SIDESTEP_OK && stat.size != 0 &&
+        stat.size <= LEASE_MAX_BYTES)
+        (void)store_file_read_at(lock, holder->text, stat.size, 0, NULL);
+    holder->text[strcspn(holder->text, "\n")] = '\0';
+    return holder->text[0] != '\0' ? holder->text : "another process";
+}
+
 static enum sidestep_status report_holder(struct lease *lease, const char *root,
                                           struct sidestep_error *err)
 {
-    char text[LEASE_MAX_BYTES + 1] = "";
-    struct store_stat stat;
+    struct holder holder;
 
-    if (store_file_stat(lease->lock, &stat, NULL) == SIDESTEP_OK && stat.size != 0 &&
-        stat.size <= LEASE_MAX_BYTES)
-        (void)store_file_read_at(lease->lock, text, stat.size, 0, NULL);
-    text[strcspn(text, "\n")] = '\0';
     return FAIL(err, SIDESTEP_ELOCKED, "series '%s' is in use by %s", root,
-                text[0] != '\0' ? text : "another process");
+                read_holder(lease->lock, &holder));
 }
 
 static enum sidestep_status take_lock(struct lease *lease, const char *root,
@@ -185,6 +197,20 @@ enum sidestep_status lease_take_to_delete(struct lease *lease, struct store *sto
     return status;
 }
 
+static enum sidestep_status report_successor(struct lease *lease, struct sidestep_error *err)
+{
+    OWNED_FILE *lock = NULL; /* by its name: it may be another file than ours */
+    struct holder holder;
+    const char *who = "another process";
+
+    if (store_file_open(lease->dir, LEASE_LOCK, 0, &lock, NULL) == SIDESTEP_OK)
+        who = read_holder(lock, &holder);
+    return FAIL(err, SIDESTEP_EABORTED,
+                "incarnation %llu of this series has ended: it was taken over by %s; checkpoints "
+                "that were committed are safe, and this run can commit no more",
+                (unsigned long long)lease->incarnation, who);
+}
+
 enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err)
 {
     char run_id[SAVE_ID_HEX];
@@ -196,9 +222,7 @@ enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK && !is_lost(status))
         return status;
-    return FAIL(err, SIDESTEP_EABORTED,
-                "incarnation %llu of this series has ended: another process has opened it",
-                (unsigned long long)lease->incarnation);
+    return report_successor(lease, err);
 }
 
 enum sidestep_status lease_check_root(struct lease *lease, struct store_dir *root,

@@ -199,6 +199,28 @@ static enum sidestep_status list_files(struct reader *r, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
+/* It is as long as it was written.  What is another save's file is never taken for one cut short.
+ */
+static enum sidestep_status check_size(struct reader_file *file, const struct manifest_file *row,
+                                       struct sidestep_error *err)
+{
+    struct footer_trailer trailer;
+    char origin[SAVE_ID_HEX];
+
+    if (file->source.length == row->bytes)
+        return SIDESTEP_OK;
+    if (footer_trailer_read(&file->source, &trailer, NULL) == SIDESTEP_OK) {
+        hash_to_hex(trailer.save_id, SAVE_ID_BYTES, origin);
+        file->problem = "id";
+        if (strcmp(origin, row->origin) != 0)
+            return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, not %s", origin,
+                        row->origin);
+    }
+    file->problem = "size";
+    return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",
+                (unsigned long long)file->source.length, (unsigned long long)row->bytes);
+}
+
 /* The footer of a file of ours is the one that the manifest means. */
 static enum sidestep_status check_footer(struct reader *r, struct reader_file *file,
                                          const struct manifest_file *row,
@@ -207,10 +229,7 @@ static enum sidestep_status check_footer(struct reader *r, struct reader_file *f
     uint8_t sha256[HASH_SHA256_BYTES];
     char origin[SAVE_ID_HEX];
 
-    file->problem = "size";
-    if (file->source.length != row->bytes)
-        return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",
-                    (unsigned long long)file->source.length, (unsigned long long)row->bytes);
+    TRY(check_size(file, row, err));
     file->problem = "format";
     enum sidestep_status status = footer_read(&file->source, &r->arena, &file->footer, sha256, err);
     if (status == SIDESTEP_ENOTFOUND)
@@ -285,6 +304,8 @@ enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_er
         OWNED_FILE *opened = NULL;
         struct store_stat now;
 
+        if (file->problem != NULL && !reader_file_is_cut(file))
+            continue; /* nothing of it was read */
         if (file->file == NULL) {
             TRY(reopen(file, &opened, err));
         } else {
@@ -347,6 +368,7 @@ static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags
         return SIDESTEP_OK;
     if (file->problem == NULL)
         file->problem = status == SIDESTEP_EUNSAFE ? "unsafe" : "io";
+    file->status = status;
     file->message = arena_strndup(&r->arena, why.message, strlen(why.message));
     if ((flags & READER_TOLERANT) != 0 && file->message != NULL && status != SIDESTEP_ENOMEM)
         return SIDESTEP_OK;
@@ -399,6 +421,7 @@ static enum sidestep_status check_extent(struct reader *r, const struct metadata
         return SIDESTEP_OK;
     if ((flags & READER_TOLERANT) != 0) {
         file->problem = "size";
+        file->status = SIDESTEP_ECORRUPT;
         file->message = arena_printf(&r->arena, "it has %llu bytes, but '%s' ends at byte %llu",
                                      (unsigned long long)file->source.length, entry->name,
                                      (unsigned long long)end);

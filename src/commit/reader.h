@@ -31,10 +31,11 @@ struct reader_file {
     struct store_stat
         stat; /* of the file that was checked: what is opened later must be the same */
     struct source source;
-    const char *problem;  /* kind of what is wrong with it: "missing", "size" ...; NULL: nothing */
-    const char *message;  /* ... in words */
-    bool ours;            /* has a footer, which was checked */
-    struct footer footer; /* if ours */
+    const char *problem; /* kind of what is wrong with it: "missing", "size" ...; NULL: nothing */
+    const char *message; /* ... in words */
+    enum sidestep_status status; /* ... to who reads from it */
+    bool ours;                   /* has a footer, which was checked */
+    struct footer footer;        /* if ours */
     uint64_t footer_offset;
 };
 
@@ -60,7 +61,9 @@ struct reader {
 };
 
 /* Open also if data files are missing or wrong, and note it in their ${problem}: for those who want
- * to know what exactly is lost. */
+ * to know what exactly is lost, and to read the rest.  Items in such a file are refused with its
+ * ${message}, but for those that lie in what is left of a file that was cut short: they are read as
+ * torch's are, by their own CRC32. */
 #define READER_TOLERANT 0x100u
 /* What is read with O_DIRECT may be read through io_uring. */
 #define READER_RING 0x200u
@@ -89,6 +92,9 @@ enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file
 /* Are the files, as far as their attributes tell, those that were opened?  ECORRUPT: one is not.
  * Asked last, by who has read what no hash covers. */
 enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err);
+
+/* Is what is wrong with it that it is shorter (or longer) than it was?  It is no other save's. */
+bool reader_file_is_cut(const struct reader_file *file);
 
 /* One stored item, ready to be read. */
 struct reader_item {

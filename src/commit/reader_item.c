@@ -123,6 +123,11 @@ static struct reader_file *find_file(struct reader *reader, const char *name,
     return i != SIZE_MAX ? &reader->files[i] : NULL;
 }
 
+bool reader_file_is_cut(const struct reader_file *file)
+{
+    return file->problem != NULL && strcmp(file->problem, "size") == 0;
+}
+
 static const struct footer_item *find_footer(const struct reader_item *item,
                                              const struct reader_item *before)
 {
@@ -152,7 +157,9 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
     out->raw_limit = entry->is_object ? READER_MAX_OBJECT_BYTES
                                       : box_volume(box) * sidestep_dtype_size(entry->dtype) +
                                             READER_MAX_ENVELOPE_BYTES;
-    if (!checked_add(out->offset, out->bytes, &end) || end > out->file->source.length)
+    if (out->file->problem != NULL && !reader_file_is_cut(out->file))
+        status = FAIL(err, out->file->status, "%s", out->file->message);
+    else if (!checked_add(out->offset, out->bytes, &end) || end > out->file->source.length)
         status =
             FAIL(err, SIDESTEP_ECORRUPT, "it ends at byte %llu, after the end of the file (%llu)",
                  (unsigned long long)end, (unsigned long long)out->file->source.length);

@@ -85,6 +85,32 @@ static enum sidestep_status fill_entries(struct sidestep_checkpoint *c, struct s
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status fill_damage(struct sidestep_checkpoint *c, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < c->reader->file_count; i++) {
+        const struct reader_file *file = &c->reader->files[i];
+        if (file->problem == NULL || c->damaged_count++ != 0)
+            continue;
+        c->damage = arena_printf(&c->arena, "file '%s': %s", file->name, file->message);
+        if (c->damage == NULL)
+            return FAIL_NOMEM(err, strlen(file->name));
+    }
+    return SIDESTEP_OK;
+}
+
+/* Where files are damaged, what lies in the others can be had. */
+static enum sidestep_status open_reader(const char *path, struct reader **out,
+                                        struct sidestep_error *err)
+{
+    const uint32_t flags = READER_LEASE | READER_FOREIGN;
+    enum sidestep_status status = reader_open(store_posix(), path, flags, out, err);
+
+    if (status == SIDESTEP_OK || status == SIDESTEP_ENOMEM ||
+        reader_open(store_posix(), path, flags | READER_TOLERANT, out, NULL) != SIDESTEP_OK)
+        return status;
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_checkpoint **out,
                                               struct sidestep_error *err)
 {
@@ -94,8 +120,9 @@ enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_
     *out = NULL;
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
-    enum sidestep_status status =
-        reader_open(store_posix(), path, READER_LEASE | READER_FOREIGN, &c->reader, err);
+    enum sidestep_status status = open_reader(path, &c->reader, err);
+    if (status == SIDESTEP_OK)
+        status = fill_damage(c, err);
     if (status == SIDESTEP_OK)
         status = fill_entries(c, err);
     if (status == SIDESTEP_OK)
@@ -138,6 +165,8 @@ enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *
     for (size_t i = 0; i < r->manifest.file_count; i++)
         if (strcmp(r->manifest.files[i].origin, r->manifest.save_id) != 0)
             info->shared_bytes += r->manifest.files[i].bytes;
+    info->damaged_count = c->damaged_count;
+    info->damage = c->damage;
     for (size_t i = 0; i < c->count; i++) {
         info->object_count += c->entries[i].is_object;
         info->tensor_count += !c->entries[i].is_object;

@@ -12,6 +12,8 @@ struct sidestep_checkpoint {
     struct arena arena;
     struct sidestep_entry *entries; /* sorted by name */
     size_t count;
+    const char *damage; /* of its files: see struct sidestep_checkpoint_info */
+    size_t damaged_count;
 };
 
 #endif

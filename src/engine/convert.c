@@ -50,8 +50,8 @@ static bool ends_with(const char *text, const char *suffix)
 static enum sidestep_status check_options(const struct sidestep_convert_options *o,
                                           struct sidestep_error *err)
 {
-    const uint32_t flags =
-        SIDESTEP_CONVERT_REPLACE | SIDESTEP_CONVERT_MODEL_ONLY | SIDESTEP_CONVERT_DRY_RUN;
+    const uint32_t flags = SIDESTEP_CONVERT_REPLACE | SIDESTEP_CONVERT_MODEL_ONLY |
+                           SIDESTEP_CONVERT_DRY_RUN | SIDESTEP_CONVERT_PARTIAL;
 
     if ((o->flags & ~flags) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "convert options: unknown flags 0x%x",
@@ -159,10 +159,13 @@ static enum sidestep_status to_files(struct convert *c, struct sidestep_error *e
 
 static enum sidestep_status convert_with(struct convert *c, struct sidestep_error *err)
 {
-    uint32_t flags = STORE_DIRECT | READER_FOREIGN;
+    bool partial = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
+    uint32_t flags = STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT : 0);
 
     TRY(reader_open(store_posix(), c->source, flags, &c->reader, err));
     TRY(choose_format(c, err));
+    if (partial)
+        TRY(convert_find_lost(c, err));
     TRY(convert_select(c, err));
     unsigned most = c->to == SIDESTEP_FORMAT_DCP ? convert_dcp_threads(c) : FILE_THREADS;
     c->threads = (unsigned)min_u64(c->threads, most);
@@ -229,12 +232,15 @@ static void fill_report(struct convert *c, struct sidestep_convert_report *repor
                                                .bytes_read = tensor_bytes_total(c->bytes),
                                                .file_count = c->file_count,
                                                .left_out_count = c->left_out_count,
+                                               .lost_count = c->lost_count,
                                                .owner = arena};
     enum sidestep_status status = list_overflows(c, arena, report, NULL);
     if (status == SIDESTEP_OK)
         status = copy_list(arena, c->files, c->file_count, &report->files, NULL);
     if (status == SIDESTEP_OK)
         status = copy_list(arena, c->left_out, c->left_out_count, &report->left_out, NULL);
+    if (status == SIDESTEP_OK)
+        status = copy_list(arena, c->lost, c->lost_count, &report->lost, NULL);
     if (status == SIDESTEP_OK && c->aside != NULL &&
         (report->aside = arena_strndup(arena, c->aside, strlen(c->aside))) == NULL)
         status = SIDESTEP_ENOMEM;
@@ -258,6 +264,7 @@ static void release(struct convert *c)
         sidestep_value_free(&c->objects[i].value);
     tensor_bytes_free(&c->bytes);
     reader_close(&c->reader);
+    table_release(&c->damaged);
     arena_release(&c->arena);
     free(c->files);
     pthread_mutex_destroy(&c->shared.lock);

@@ -53,6 +53,10 @@ struct convert {
     size_t file_count, file_room;
     const char **left_out;
     size_t left_out_count;
+    struct table damaged; /* names in the source that did not pass the verification ... */
+    const char **reasons; /* ... and why, by their numbers there */
+    const char **lost;    /* "NAME: REASON", of those that were wanted */
+    size_t lost_count;
     const char *aside;  /* the file's name */
     atomic_bool failed; /* a rank that saves: then shared.err says why */
     struct {
@@ -65,6 +69,14 @@ struct convert {
 /* ---- convert_select.c: which tensors and objects, and what they are called ---- */
 
 enum sidestep_status convert_select(struct convert *c, struct sidestep_error *err);
+
+/* ---- convert_partial.c: what of a damaged source can be had ---- */
+
+/* Verify it, and note what did not pass. */
+enum sidestep_status convert_find_lost(struct convert *c, struct sidestep_error *err);
+/* Is ${entry}, which is wanted, such a one?  Then that is noted for the report. */
+enum sidestep_status convert_is_lost(struct convert *c, const struct metadata_entry *entry,
+                                     bool *is_lost, struct sidestep_error *err);
 
 /* ---- convert_rename.c ---- */
 

@@ -181,7 +181,11 @@ static enum sidestep_status select_entries(const struct selecting *s)
     if (s->c->tensors == NULL || s->c->objects == NULL)
         return FAIL_NOMEM(s->err, m->count * sizeof(*s->c->tensors));
     for (size_t i = 0; i < m->count; i++) {
+        bool is_lost = false;
         if (!is_wanted(s, &m->entries[i]))
+            continue;
+        TRY(convert_is_lost(s->c, &m->entries[i], &is_lost, s->err));
+        if (is_lost)
             continue;
         TRY(m->entries[i].is_object ? add_object(s, i) : add_tensor(s, i));
     }
@@ -228,6 +232,9 @@ enum sidestep_status convert_select(struct convert *c, struct sidestep_error *er
     enum sidestep_status status = select_entries(&s);
     convert_renames_free(&s.renames);
     TRY(status);
+    if (c->tensor_count == 0 && c->lost_count != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "no tensor that is wanted can be read (%.500s)",
+                    c->lost[0]);
     if (c->tensor_count == 0)
         return FAIL(err, SIDESTEP_EMISMATCH,
                     "of its %zu tensors and objects, no tensor is selected",

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 
@@ -125,6 +126,28 @@ static void look_at_locks(struct doctor *doctor, struct store_file *file)
                    why.message);
 }
 
+/* Who may write to a directory may rename and delete what is in it, whoever made it. */
+static void look_at_rights(struct doctor *doctor, const char *directory)
+{
+    struct stat st;
+
+    if (stat(directory, &st) != 0)
+        return;
+    unsigned mode = (unsigned)st.st_mode & 07777u;
+    if ((mode & S_IWOTH) != 0 && (mode & S_ISVTX) == 0)
+        doctor_add(doctor, "rights", SIDESTEP_ALLOWED_PARTLY,
+                   "chmod o-w, or chmod +t, so that users remove only what is theirs.",
+                   "mode %04o: every user of this machine may rename, delete and replace "
+                   "checkpoints here",
+                   mode);
+    else if ((mode & S_IWOTH) != 0)
+        doctor_add(doctor, "rights", SIDESTEP_ALLOWED_FACT, NULL,
+                   "mode %04o: every user may save here, and remove only what is theirs", mode);
+    else
+        doctor_add(doctor, "rights", SIDESTEP_ALLOWED_YES, NULL,
+                   "mode %04o: not every user may change what is here", mode);
+}
+
 static enum sidestep_status make_nameless_file(struct store_dir *dir, struct store_file **file,
                                                struct sidestep_error *err)
 {
@@ -147,6 +170,7 @@ enum sidestep_status doctor_storage(struct doctor *doctor, const char *directory
     TRY(store_dir_open(store_posix(), NULL, directory, &dir, err));
     look_at_file_system(doctor, dir, directory);
     look_at_scheduler(doctor, dir);
+    look_at_rights(doctor, directory);
     enum sidestep_status status = make_nameless_file(dir, &file, &why);
     if (status == SIDESTEP_ENOMEM) {
         if (err != NULL)

@@ -123,14 +123,21 @@ void save_learn_pace(struct sidestep_save *save)
     save->has_taught = true;
 }
 
-/* Where C has given up, and taken away what this rank was about to rename, its reason is the one.
- */
+/* Where C has given up, and taken away what this rank was about to rename, its reason is the one;
+ * and where another run has taken the series over, with all that was being written. */
 static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
 {
-    struct sidestep_error reason = {0};
+    const struct commit_guard *guard = save->commit.guard;
+    struct sidestep_error reason = {.rank = -1};
 
     if (save->commit.rank != 0 && commit_check_aborted(&save->commit, &reason) != SIDESTEP_OK)
         *why = reason;
+    else if (guard != NULL &&
+             guard->holds(guard->context, &save->commit, &reason) == SIDESTEP_EABORTED)
+        *why = reason;
+    else if (save->commit.rank != 0 && why->status == SIDESTEP_ENOTFOUND)
+        error_wrap(why, "what was being written has been taken away, by another run that has taken "
+                        "the series over, or by hand; checkpoints that were committed are safe");
 }
 
 static void run(struct sidestep_save *save)
@@ -152,6 +159,8 @@ static void run(struct sidestep_save *save)
     began = clock_now(save->engine->clock);
     enum sidestep_status status = decide(save, &outcome, &why);
     set_time(save, &save->shared.info.commit_ns, began);
+    if (status != SIDESTEP_OK && outcome == COMMIT_ABORTED)
+        learn_reason(save, &why);
     if (status == SIDESTEP_OK)
         save_advance(save, SIDESTEP_SAVE_COMMITTED, NULL);
     else

@@ -57,14 +57,14 @@ void verify_findings_release(struct verify_findings *findings)
 {
     free(findings->problems);
     arena_release(&findings->arena);
-    *findings = (struct verify_findings){0};
+    *findings = (struct verify_findings){.most = findings->most};
 }
 
 enum sidestep_status verify_add(struct verify_findings *findings, const char *file,
                                 const char *name, const char *kind, const char *message,
                                 struct sidestep_error *err)
 {
-    if (findings->count >= VERIFY_MAX_PROBLEMS) {
+    if (findings->count >= (findings->most != 0 ? findings->most : VERIFY_MAX_PROBLEMS)) {
         findings->unlisted_count++;
         return SIDESTEP_OK;
     }
@@ -223,12 +223,6 @@ static enum sidestep_status add_pointers(struct verify *v, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-/* Its items can still be read, those that lie within what is left of it. */
-static bool is_cut(const struct reader_file *file)
-{
-    return file->problem != NULL && strcmp(file->problem, "size") == 0;
-}
-
 static bool is_within(const struct reader_file *file, const struct metadata_storage *storage)
 {
     uint64_t end;
@@ -243,13 +237,13 @@ static enum sidestep_status add_pointer(struct verify *v, const struct reader_fi
 {
     if (file->problem == NULL && file->ours)
         return SIDESTEP_OK;
-    if (file->problem == NULL || (is_cut(file) && is_within(file, pointer->storage))) {
+    if (file->problem == NULL || (reader_file_is_cut(file) && is_within(file, pointer->storage))) {
         v->pointers[v->pointer_count++] = *pointer;
         return SIDESTEP_OK;
     }
     return verify_add(v->findings, file->name, pointer->entry->name, file->problem,
-                      is_cut(file) ? "it ends behind the end of its file"
-                                   : "it is, wholly or in part, in a file that is lost",
+                      reader_file_is_cut(file) ? "it ends behind the end of its file"
+                                               : "it is, wholly or in part, in a file that is lost",
                       err);
 }
 
@@ -387,7 +381,7 @@ static void report_stock(void *context, const struct verify_pointer *pointer,
     struct sidestep_error other;
 
     /* Objects of ours may be any bytes, which only the footer could tell from damaged ones. */
-    if (is_cut(file) && v->reader->has_manifest && pointer->box == NULL) {
+    if (reader_file_is_cut(file) && v->reader->has_manifest && pointer->box == NULL) {
         (void)FAIL(&other, status, "it cannot be checked without the end of its file (%.600s)",
                    why->message);
         why = &other;

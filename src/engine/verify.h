@@ -28,6 +28,7 @@ struct verify_findings {
     struct sidestep_problem *problems;
     size_t count;
     size_t room;
+    size_t most; /* that are listed; 0: VERIFY_MAX_PROBLEMS */
     uint32_t unlisted_count;
     uint64_t checked_bytes;
 };

@@ -79,6 +79,76 @@ def test_shard_cut(sidestep):
     assert {"w", "opt.step"} & {p["name"] for p in problems[1:]}, problems  # what was in it
 
 
+def two_files(sidestep, tensors=20):
+    """A checkpoint of two files, and the names of tensors and objects in each."""
+    saver = Saver(os.path.dirname(sidestep.program))
+    data = array.array("f", range(1000))
+    saver.save(sidestep.path("one"), 7, [(f"w.{i}".encode(), 2, [1000], data)
+                                         for i in range(tensors)], [(b"epoch", 3)])
+    saver.close()
+    sidestep.run("convert", "--to=dcp", "--ranks=2", sidestep.path("one"), sidestep.path("ckpt"))
+    shown = sidestep.json("show", sidestep.path("ckpt"))
+    assert shown["damage"] is None, shown
+    files = {}
+    for tensor in shown["tensors"]:
+        chunk, = tensor["chunks"]
+        files.setdefault(chunk["file"], []).append(tensor["name"])
+    assert sorted(files) == ["__0_0.distcp", "__1_0.distcp"], files
+    objects = [o["name"] for o in shown["objects"] if o["file"] == "__1_0.distcp"]
+    return sidestep.path("ckpt"), data.tobytes(), files["__0_0.distcp"], files["__1_0.distcp"], objects
+
+
+def test_shard_gone_others_read(sidestep):
+    """what lies in other files than the one that is gone is shown and read"""
+    checkpoint, data, there, gone, _ = two_files(sidestep)
+    os.remove(f"{checkpoint}/__1_0.distcp")
+    for name in there:
+        sidestep.expect("cat", checkpoint, name, binary=True, stdout=data)
+    for name in gone:
+        sidestep.expect("cat", checkpoint, name, status=3,
+                        stderr=f"sidestep: '{name}' in file '__1_0.distcp': it is missing\n")
+    shown = sidestep.json("show", checkpoint, status=3)
+    assert shown["damage"] == "file '__1_0.distcp': it is missing", shown["damage"]
+    assert {tensor["name"] for tensor in shown["tensors"]} == {*there, *gone}
+    result = sidestep.run("show", checkpoint)
+    assert result.status == 3 and "\ndamage      file '__1_0.distcp': it is missing\n" in \
+        result.stdout, result.describe()
+    os.remove(f"{checkpoint}/__0_0.distcp")
+    result = sidestep.run("show", checkpoint)
+    assert "\ndamage      file '__0_0.distcp': it is missing; and 1 file more\n" in result.stdout, \
+        result.describe()
+
+
+def test_convert_partial(sidestep):
+    """convert --partial takes what is sound, lists the rest, and has status 3"""
+    checkpoint, data, there, gone, objects = two_files(sidestep, 2500)
+    os.remove(f"{checkpoint}/__1_0.distcp")
+    assert len(gone) > 1000  # all of them are listed
+    target = sidestep.path("rest")
+    result = sidestep.run("convert", "--to=dcp", checkpoint, target)
+    assert result.status == 3 and not os.path.exists(target), result.describe()
+    report = sidestep.json("convert", "--to=dcp", "--partial", "-n", checkpoint, target, status=3)
+    assert report["tensors"] == len(there) and not os.path.exists(target), report["tensors"]
+    report = sidestep.json("convert", "--to=dcp", "--partial", checkpoint, target, status=3)
+    assert report["tensors"] == len(there), report["tensors"]
+    assert sorted(report["lost"]) == sorted(f"{name}: __1_0.distcp: it is missing"
+                                            for name in gone + objects), report["lost"][:3]
+    assert sidestep.json("verify", target)["ok"]
+    assert [t["name"] for t in sidestep.json("show", target)["tensors"]] == there
+    sidestep.expect("cat", target, there[0], binary=True, stdout=data)
+    result = sidestep.run("convert", "--partial", f"--include={there[1]}", f"--include={gone[0]}",
+                          checkpoint, sidestep.path("two.safetensors"))
+    assert result.status == 3 and result.stderr == \
+        f"sidestep: lost: {gone[0]}: __1_0.distcp: it is missing\n", result.describe()
+    sidestep.expect("convert", "--partial", f"--include={there[1]}", checkpoint,
+                    sidestep.path("one.safetensors"), stdout=re.compile(".*: 1 tensors.*\n"))
+    result = sidestep.run("convert", "--partial", f"--include={gone[0]}", checkpoint,
+                          sidestep.path("none.safetensors"))
+    assert result.status == 3 and "no tensor that is wanted can be read" in result.stderr, \
+        result.describe()
+    assert not os.path.exists(sidestep.path("none.safetensors"))
+
+
 def test_unreadable_metadata_is_named_once(sidestep):
     """what is wrong with .metadata is said without the path, which stands in front"""
     checkpoint = sidestep.copy("torch-2.14.1/nested")

@@ -1,8 +1,11 @@
 """Streams, colours, terminals, hostile names: what leaves the process, and how."""
 import os
 import re
+import shutil
 import signal
 import subprocess
+
+from harness import Skip
 
 HOSTILE = ["\x1b[2Jclear", "new\nline", "tab\there", "\u202eesrever", "back\\slash", "\x9bcsi",
            "\x7fdel"]
@@ -138,3 +141,31 @@ def test_verbose_says_where(sidestep):
     plain = sidestep.run("show", missing).stderr
     assert "(" not in plain.splitlines()[0][-20:], plain
     assert re.search(r"\(\w+\.c:\d+\)\n$", sidestep.run("show", "-v", missing).stderr)
+
+
+PROGRESS = r"[^\r\n]*ckpt: \S+( \w+)? of \S+( \w+)?, \d+ %, \S+ \w+/s, \S+( \w+)? left"
+
+
+def test_progress(sidestep):
+    """progress: a line that is drawn over and cleared on a terminal, lines elsewhere, none if asked"""
+    checkpoint = sidestep.copy("torch-2.14.1/four_ranks")
+    fast = sidestep.path("fast_clock.so")
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise Skip("there is no cc, which makes the clock run")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", fast, "tests/tools/fast_clock.c", "-ldl"],
+                   check=True)
+    environment = {"LD_PRELOAD": fast, "NO_COLOR": "1"}
+    status, shown = sidestep.on_terminal("verify", checkpoint, environment=environment)
+    assert status == 0, shown
+    assert re.fullmatch(rf"(\r\x1b\[K{PROGRESS})+\r\x1b\[Kok  [^\r]*\r\n", shown), repr(shown)
+    status, shown = sidestep.on_terminal("--quiet", "verify", checkpoint, environment=environment)
+    assert status == 0 and "\x1b" not in shown and " left" not in shown, repr(shown)
+    result = sidestep.run("verify", checkpoint, environment=environment)
+    assert result.status == 0 and re.fullmatch(rf"({PROGRESS}\n)+", result.stderr), \
+        result.describe()
+    for option in ("--quiet", "--json"):
+        result = sidestep.run(option, "verify", checkpoint, environment=environment)
+        assert result.status == 0 and result.stderr == "", result.describe()
+    result = sidestep.run("verify", checkpoint)  # by the real clock it is soon done
+    assert result.status == 0 and result.stderr == "", result.describe()

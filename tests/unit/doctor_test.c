@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include "base/fault.h"
@@ -75,6 +76,36 @@ static void findings_are_complete(void **state)
     assert_non_null(find(&report, "locks"));
     sidestep_doctor_report_release(&report);
     sidestep_doctor_report_release(&report); /* does nothing */
+}
+
+/* Who could take checkpoints away. */
+static void rights_of_a_root_are_looked_at(void **state)
+{
+    static const struct {
+        mode_t mode;
+        enum sidestep_allowed state;
+        const char *word;
+    } cases[] = {
+        {0755, SIDESTEP_ALLOWED_YES, "mode 0755"},
+        {0775, SIDESTEP_ALLOWED_YES, "mode 0775"},
+        {0777, SIDESTEP_ALLOWED_PARTLY, "mode 0777: "},
+        {02707, SIDESTEP_ALLOWED_PARTLY, "delete"},
+        {01777, SIDESTEP_ALLOWED_FACT, "only what is theirs"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct sidestep_doctor_report report = {0};
+        assert_int_equal(chmod(scratch.path, cases[i].mode), 0);
+        assert_int_equal(sidestep_doctor(scratch.path, &report, NULL), SIDESTEP_OK);
+        const struct sidestep_finding *finding = find(&report, "rights");
+        assert_non_null(finding);
+        assert_int_equal(finding->state, cases[i].state);
+        assert_non_null(strstr(finding->text, cases[i].word));
+        assert_int_equal(finding->fix != NULL, finding->state == SIDESTEP_ALLOWED_PARTLY);
+        sidestep_doctor_report_release(&report);
+    }
+    assert_int_equal(chmod(scratch.path, 0700), 0);
 }
 
 static void memory_may_be_short(void **state)
@@ -158,9 +189,13 @@ static void a_driver_that_is_hidden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals_are_findings),    cmocka_unit_test(findings_are_complete),
-        cmocka_unit_test(memory_may_be_short),      cmocka_unit_test(arguments_are_checked),
-        cmocka_unit_test(priorities_follow_rights), cmocka_unit_test(a_driver_that_is_hidden),
+        cmocka_unit_test(refusals_are_findings),
+        cmocka_unit_test(findings_are_complete),
+        cmocka_unit_test(rights_of_a_root_are_looked_at),
+        cmocka_unit_test(memory_may_be_short),
+        cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(priorities_follow_rights),
+        cmocka_unit_test(a_driver_that_is_hidden),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -228,6 +228,47 @@ static void leftovers_of_a_killed_run_are_cleared(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
+/* Another run takes the series over in the middle of a save, as where locks do not work: what was
+ * being written goes, and who wrote it is told why, by whom, and what is safe. */
+static void who_is_taken_over_is_told(void **state)
+{
+    (void)state;
+    struct sidestep_series *series = open_with(NULL), *other = NULL;
+    struct sidestep_engine *others = NULL;
+    struct sidestep_save *save = NULL;
+    char path[300], who[32];
+
+    save_step(series, 1);
+    sidestep_engine_pause(engine);
+    world_fill(&world, 2);
+    ASSERT_OK(sidestep_series_save_async(series, 2, world.state, NULL, &save, &err));
+    snprintf(path, sizeof(path), "%s/" NAMES_SERIES_DIR "/lock", scratch.path);
+    assert_int_equal(unlink(path), 0); /* the lock is that of another file now */
+    ASSERT_OK(sidestep_engine_open(&others, NULL, &err));
+    ASSERT_OK(sidestep_series_open(others, scratch.path, NULL, &other, &err));
+    assert_int_equal(count_in(SIDESTEP_SAVING), 0);
+    sidestep_engine_resume(engine);
+    snprintf(who, sizeof(who), "process %ld on", (long)getpid());
+    for (int attempt = 0; attempt < 2; attempt++) { /* that one, and a new one */
+        if (attempt == 0)
+            assert_int_equal(sidestep_save_finish(&save, NULL, &err), SIDESTEP_EABORTED);
+        else
+            assert_int_equal(try_save_step(series, 3), SIDESTEP_EABORTED);
+        assert_non_null(
+            strstr(err.message, "incarnation 1 of this series has ended: it was taken"));
+        assert_non_null(strstr(err.message, who));
+        assert_non_null(strstr(err.message, "checkpoints that were committed are safe"));
+        assert_null(strstr(err.message, "No such file"));
+    }
+    assert_int_equal(presence_of("step-1"), SIDESTEP_COMMITTED);
+    world_fill(&world, 4);
+    ASSERT_OK(sidestep_series_save(other, 4, world.state, NULL, NULL, &err));
+    ASSERT_OK(sidestep_series_close(&other, &err));
+    ASSERT_OK(sidestep_engine_close(&others, &err));
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    assert_int_equal(presence_of("step-4"), SIDESTEP_COMMITTED);
+}
+
 static void a_child_of_fork_is_refused(void **state)
 {
     (void)state;
@@ -367,6 +408,7 @@ int main(void)
         CASE(a_series_has_one_owner),
         CASE(a_root_that_was_replaced_is_left_alone),
         CASE(leftovers_of_a_killed_run_are_cleared),
+        CASE(who_is_taken_over_is_told),
         CASE(a_child_of_fork_is_refused),
         CASE(a_forked_worker_does_not_hold_the_lock),
         CASE(several_ranks_share_a_series),
