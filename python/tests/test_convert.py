@@ -238,6 +238,47 @@ def test_pickles_are_not_executed(tmp_path: Path) -> None:
     assert not os.path.exists("/tmp/evil-was-here")
 
 
+class Subclass(torch.Tensor):
+    pass
+
+
+def test_tensors_that_cannot_be_read_are_as_objects(tmp_path: Path) -> None:
+    odd = {
+        "q": (torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), "quantised"),
+        "sparse": (torch.eye(3).to_sparse(), "sparse"),
+        "meta": (torch.empty(2, device="meta"), "without data"),
+        "sub": (torch.ones(2).as_subclass(Subclass), "subclass"),
+    }
+    plain = {"w": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.bfloat16)}
+    path = tmp_path / "a.pt"
+    torch.save({"model": {**{n: t for n, (t, _) in odd.items()}, **plain}, "epoch": 3}, path)
+    for name, (_, kind) in odd.items():
+        for to in ("b", "b.pt", "b.safetensors"):
+            with pytest.raises(Error, match=kind) as told:
+                convert(path, tmp_path / to, include=["model.w", f"model.{name}"])
+            assert told.value.status == Status.EUNSUPPORTED and f"'model.{name}'" in str(told.value)
+        with pytest.raises(Error, match=kind):  # weights are not left out in silence
+            convert(path, tmp_path / "b", include=["*.w", f"*.{name}"], model_only=True)
+        with pytest.raises(Error, match=kind):
+            sidestep.read(path, f"model.{name}")
+        with pytest.raises(Error, match=kind):
+            sidestep.load({"model": {name: torch.zeros(3)}}, checkpoint_id=path)
+    with pytest.raises(Error, match="quantised"):
+        convert(path, tmp_path / "b.safetensors", objects="aside")
+    assert os.listdir(tmp_path) == ["a.pt"]
+    for to in ("b", "b.pt", "b.safetensors"):
+        done = convert(path, tmp_path / to, objects="skip", model_only=True)
+        assert sorted(done.left_out) == sorted(odd)
+        same_tensors(sidestep.read(tmp_path / to), plain)
+    state = {"model": {name: torch.zeros_like(tensor) for name, tensor in plain.items()}}
+    sidestep.load(state, checkpoint_id=path)
+    same_tensors(state["model"], plain)
+    assert sidestep.read(path, "epoch") == 3
+    torch.save(odd["q"][0], tmp_path / "one.pt")
+    with pytest.raises(Error, match="'tensor': it is a quantised"):
+        convert(tmp_path / "one.pt", tmp_path / "c", objects="skip")
+
+
 def test_flipped_bytes_are_found(tmp_path: Path) -> None:
     torch.save({"x": torch.arange(1000.0)}, tmp_path / "a.pt")
     sound = (tmp_path / "a.pt").read_bytes()

@@ -160,6 +160,8 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
         out->footer = find_footer(out, before);
     if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED, "dtype %s", entry->dtype_name);
+    if (status == SIDESTEP_OK && entry->unreadable != NULL)
+        status = FAIL(err, SIDESTEP_EUNSUPPORTED, "%s", entry->unreadable);
     if (status == SIDESTEP_OK && reader->foreign != NULL)
         from_foreign(reader, entry, box, out);
     else if (status == SIDESTEP_OK && out->footer != NULL)

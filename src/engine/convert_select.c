@@ -101,7 +101,7 @@ static bool is_wanted(const struct selecting *s, const struct metadata_entry *en
     const struct sidestep_convert_options *o = &s->c->options;
 
     if ((o->flags & SIDESTEP_CONVERT_MODEL_ONLY) != 0) {
-        if (entry->is_object)
+        if (entry->is_object && entry->unreadable == NULL)
             return false;
         if (s->model != NULL ? !is_under(entry, s->model)
                              : is_under_any(entry, other_names, ARRAY_LENGTH(other_names)))
@@ -218,6 +218,17 @@ static int compare_stored(const void *a, const void *b)
     return x->entry < y->entry ? -1 : x->entry > y->entry;
 }
 
+static enum sidestep_status refuse_nothing(const struct convert *c, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < c->object_count; i++)
+        if (c->objects[i].from->unreadable != NULL)
+            return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                        "no tensor that is selected can be read: '%s': %s",
+                        shown_name(c->objects[i].from->name).text, c->objects[i].from->unreadable);
+    return FAIL(err, SIDESTEP_EMISMATCH, "of its %zu tensors and objects, no tensor is selected",
+                c->reader->metadata.count);
+}
+
 enum sidestep_status convert_select(struct convert *c, struct sidestep_error *err)
 {
     struct selecting s = {.c = c, .err = err};
@@ -229,9 +240,7 @@ enum sidestep_status convert_select(struct convert *c, struct sidestep_error *er
     convert_renames_free(&s.renames);
     TRY(status);
     if (c->tensor_count == 0)
-        return FAIL(err, SIDESTEP_EMISMATCH,
-                    "of its %zu tensors and objects, no tensor is selected",
-                    c->reader->metadata.count);
+        return refuse_nothing(c, err);
     TRY(check_names(c, err));
     for (size_t i = 0; i < c->tensor_count; i++)
         if (c->tensors[i].from->chunk_count == 0 ||
