@@ -45,6 +45,8 @@ class Converted:
     """The file that has them, with ``objects="aside"``."""
     overflows: tuple[str, ...]
     """``"NAME: COUNT"``: elements that became infinite or NaN by the conversion to ``dtype``."""
+    bytes_read: int
+    """From the files of the source, what describes the tensors not counted."""
 
 
 def size_of(text: Union[int, str]) -> int:
@@ -197,4 +199,5 @@ def _converted(report: Any) -> Converted:
         _texts(report.left_out, report.left_out_count),
         None if report.aside is None else os.fsdecode(report.aside),
         _texts(report.overflows, report.overflow_count),
+        report.bytes_read,
     )

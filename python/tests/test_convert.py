@@ -152,6 +152,89 @@ def test_shared_and_odd_tensors(tmp_path: Path) -> None:
     assert torch.equal(found["t"], base.t()) and torch.equal(found["tied"], base)
 
 
+def bytes_read(source: Path, to: Path, form: str) -> int:
+    """What a conversion in a process of its own has read, as the kernel counts."""
+    script = (
+        "import sys, sidestep\n"
+        "def count(): return int(open('/proc/self/io').read().split('rchar: ')[1].split()[0])\n"
+        "sidestep.convert(sys.argv[1], sys.argv[1] + '.warm', dry_run=True)\n"
+        "before = count()\n"
+        "sidestep.convert(sys.argv[1], sys.argv[2], to=sys.argv[3])\n"
+        "print(count() - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(source), str(to), form],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return int(done.stdout)
+
+
+def views_of(base: torch.Tensor) -> dict[str, torch.Tensor]:
+    rows, columns = base.shape
+    return {
+        "base": base,
+        "tied": base,
+        "turned": base.t(),
+        "rows": base[rows // 4 : rows // 2],
+        "columns": base[:, columns // 2 :],
+        "steps": base[::2],
+        "last": base[-1, -1],
+        "none": base[:0],
+    }
+
+
+def same_views(path: Path, to: str, views: dict[str, torch.Tensor]) -> None:
+    if to == "torch":
+        found = torch.load(path, weights_only=True)
+    elif to == "dcp":
+        found = sidestep.read(path)
+    else:
+        found = safetensors.load_file(path)
+    assert found.keys() == views.keys()
+    for name, tensor in views.items():
+        assert torch.equal(found[name], tensor), name
+
+
+@pytest.mark.parametrize("to", ["dcp", "safetensors", "torch"])
+def test_small_storages_are_read_once(tmp_path: Path, to: str) -> None:
+    views = views_of(torch.arange(1 << 20, dtype=torch.float32).reshape(1 << 10, 1 << 10))
+    path, out = tmp_path / "a.pt", tmp_path / {"safetensors": "b.safetensors"}.get(to, "b.pt")
+    torch.save(views, path)
+    assert 4 << 20 < path.stat().st_size < 5 << 20
+    done = convert(path, out, to=to)
+    same_views(out, to, views)
+    assert done.bytes_read == 4 << 20, done
+    assert bytes_read(path, tmp_path / "c", to) < 5 << 20
+
+
+def test_slices_of_a_large_storage_are_read_alone(tmp_path: Path) -> None:
+    """As of a flat buffer, of which all parameters are views."""
+    flat = torch.arange(12 << 20, dtype=torch.float32)  # 48 MiB
+    views = {f"w{i}": part.reshape(64, -1) for i, part in enumerate(flat.chunk(48))}
+    views["turned"] = flat[1 << 20 : 2 << 20].reshape(64, -1).t()  # reaches over 4 MiB
+    path = tmp_path / "a.pt"
+    torch.save(views, path)
+    done = convert(path, tmp_path / "b.safetensors")
+    same_views(tmp_path / "b.safetensors", "safetensors", views)
+    slack = 2 << 20  # whole pages
+    assert (48 << 20) <= done.bytes_read <= (52 << 20) + slack, done
+    assert bytes_read(path, tmp_path / "b", "dcp") < (53 << 20) + slack
+    state = {name: torch.zeros_like(tensor).contiguous() for name, tensor in views.items()}
+    sidestep.load(state, checkpoint_id=path)
+    same_tensors(state, {name: tensor.contiguous() for name, tensor in views.items()})
+    # A bit that flips in any of it is found, also where nobody wants that part.
+    sound = path.read_bytes()
+    at = sound.index(raw(flat[:64])) + (30 << 20)
+    path.write_bytes(sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1 :])
+    for names in (["w0"], ["turned"], ["w*"]):
+        with pytest.raises(Error, match="CRC32"):
+            convert(path, tmp_path / "c.safetensors", include=names)
+    with pytest.raises(Error, match="CRC32"):
+        sidestep.load({"w0": torch.zeros(64, 4096)}, checkpoint_id=path)
+
+
 def test_npz(tmp_path: Path) -> None:
     state = {k: v for k, v in flat_state().items() if not k.startswith(("bfloat16", "float8"))}
     safetensors.save_file(state, tmp_path / "a.safetensors")
