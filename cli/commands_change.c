@@ -21,9 +21,8 @@ const struct cli_command cli_command_convert = {
          "its name says: .safetensors, .npz, .pt, .pth or .bin is a file; any other name is a "
          "directory of safetensors if SRC is a checkpoint, and a checkpoint if not.",
          "It goes in pieces, by several threads, in less than 256 MiB of memory, but for what "
-         "cannot be had in pieces: an object, or a tensor that is compressed. Of tensors that "
-         "share a storage in a file of torch.save(), each reads all of it. DST appears "
-         "when it is whole and durable, or not at all; what a killed conversion leaves is "
+         "cannot be had in pieces: an object, or a tensor that is compressed or not row-major. DST "
+         "appears when it is whole and durable, or not at all; what a killed conversion leaves is "
          "removed by the next one, or by gc. SRC is not changed, and every byte of it that is "
          "read is checked, as far as there are checksums.",
          "Objects (all that is not a tensor) cannot be held by safetensors and npz, and by "
@@ -32,7 +31,8 @@ const struct cli_command cli_command_convert = {
          "--model-only takes the dict at the top of SRC that is called model, "
          "model_state_dict, state_dict, module or app.model, without that name; where there is "
          "none, all but the dicts that are called as those of optimizers, schedulers, data "
-         "loaders and random numbers are."},
+         "loaders and random numbers are. Where two of the former are there, or what looks like "
+         "the state of an optimizer is left, it is an error: say what is wanted by --include."},
     .json = "{\"source\",\"destination\",\"from\",\"to\",\"dry_run\",\"tensors\","
             "\"objects\",\"tensor_bytes\",\"bytes_read\",\"files\":[name],\"left_out\":"
             "[name],\"aside\",\"overflows\":[\"name: count\"],\"lost\":[\"name: reason\"]}",
@@ -71,7 +71,7 @@ const struct cli_command cli_command_convert = {
                  .argument = "DTYPE",
                  .text = "Convert floating-point tensors to float64, float32, float16, "
                          "bfloat16, float8_e4m3fn or float8_e5m2: to the nearest, ties to even. "
-                         "What overflows is counted."},
+                         "What overflows is counted, and said also with --quiet."},
                 {.id = CLI_OPTION_MAX_SHARD_SIZE,
                  .name = "max-shard-size",
                  .argument = "SIZE",

@@ -69,9 +69,11 @@ const struct cli_command cli_command_show = {
             "[{\"name\",\"dtype\",\"shape\",\"bytes\",\"chunks\":[{\"offsets\",\"lengths\","
             "\"file\",\"file_offset\",\"file_bytes\"}],\"stats\":{\"elements\",\"min\",\"max\","
             "\"mean\",\"nan\",\"inf\"}}],\"objects\":[{\"name\",\"bytes\","
-            "\"file\",\"file_offset\",\"file_bytes\",\"value\"}]}; value is null unless it "
-            "is plain data of at most 1 MiB; stats is there with --stats; numbers that JSON "
-            "lacks are the strings "
+            "\"file\",\"file_offset\",\"file_bytes\",\"value\",\"unreadable\"}]}; value is null "
+            "unless it "
+            "is plain data of at most 1 MiB; unreadable says why an object cannot be "
+            "read, and is there only then; stats is there with --stats; numbers that JSON lacks "
+            "are the strings "
             "\"NaN\", \"Infinity\" and \"-Infinity\".",
     .options = {{.id = CLI_OPTION_TREE,
                  .letter = 't',

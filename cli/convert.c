@@ -122,9 +122,9 @@ static void print_text(const struct cli *cli, const struct sidestep_convert_repo
     for (size_t i = 0; report->aside == NULL && i < report->left_out_count; i++)
         cli_output_note(cli, "left out: object '%s'", report->left_out[i]);
     for (size_t i = 0; i < report->overflow_count; i++)
-        cli_output_note(cli, "overflowed: %s", report->overflows[i]);
+        cli_output_warning(cli, "overflowed: %s", report->overflows[i]);
     for (size_t i = 0; i < report->lost_count; i++)
-        cli_output_note(cli, "lost: %s", report->lost[i]);
+        cli_output_warning(cli, "lost: %s", report->lost[i]);
 }
 
 /* glibc would keep what one thread frees for that thread, and ranks have threads of their own: so

@@ -175,16 +175,33 @@ int cli_output_usage(const struct cli *cli, const char *format, ...)
     return status;
 }
 
-void cli_output_note(const struct cli *cli, const char *format, ...)
+static void write_aside(const struct cli *cli, const char *format, va_list arguments)
 {
     char text[1024];
+
+    vsnprintf(text, sizeof(text), format, arguments);
+    (void)fflush(cli->out);
+    write_line("sidestep: ", text, "");
+}
+
+void cli_output_note(const struct cli *cli, const char *format, ...)
+{
     va_list arguments;
 
     if (cli_has(cli, CLI_OPTION_QUIET) || cli_has(cli, CLI_OPTION_JSON))
         return;
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
+    write_aside(cli, format, arguments);
     va_end(arguments);
-    (void)fflush(cli->out);
-    write_line("sidestep: ", text, "");
+}
+
+void cli_output_warning(const struct cli *cli, const char *format, ...)
+{
+    va_list arguments;
+
+    if (cli_has(cli, CLI_OPTION_JSON))
+        return;
+    va_start(arguments, format);
+    write_aside(cli, format, arguments);
+    va_end(arguments);
 }

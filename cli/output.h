@@ -40,6 +40,11 @@ int cli_output_usage(const struct cli *cli, const char *format, ...)
 void cli_output_note(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/** cli_output_warning(cli, format, ...): the same of what nobody may miss, so --quiet as well. With
+ * --json, it is for the document to say. */
+void cli_output_warning(const struct cli *cli, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /** cli_output_json_error(json, err): the member "error" of an open object. */
 void cli_output_json_error(struct cli_json *json, const struct sidestep_error *err);
 

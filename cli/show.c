@@ -118,6 +118,7 @@ static void json_object(struct cli_json *json, const struct cli_show *show,
                         const struct sidestep_entry *entry)
 {
     struct sidestep_value *value = NULL;
+    struct sidestep_error why = {0};
 
     cli_json_open(json, NULL, '{');
     cli_json_text(json, "name", entry->name);
@@ -125,12 +126,14 @@ static void json_object(struct cli_json *json, const struct cli_show *show,
     if (entry->chunk_count > 0)
         json_place(json, &entry->chunks[0]);
     if (entry->bytes <= VALUE_BYTES &&
-        sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, NULL) ==
+        sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, &why) ==
             SIDESTEP_OK &&
         cli_value_is_plain(value))
         cli_value_json(json, "value", value);
     else
         cli_json_null(json, "value");
+    if (why.status != SIDESTEP_OK)
+        cli_json_text(json, "unreadable", why.message);
     cli_json_close(json, '}');
     sidestep_value_free(&value);
 }

@@ -30,10 +30,11 @@ static void try_file(const void *bytes, size_t size)
         OWNED_BUFFER object = {0};
 
         expect(e->name[0] != '\0' && e->path_length != 0);
-        if (e->tensor == NULL) {
+        expect((e->tensor != NULL) + (e->object != NULL) + (e->unreadable != NULL) == 1);
+        if (e->object != NULL)
             (void)torch_file_object(e->object, &object, NULL);
+        if (e->tensor == NULL)
             continue;
-        }
         expect(e->tensor->data_offset <= size &&
                e->tensor->data_bytes <= size - e->tensor->data_offset);
     }

@@ -1825,7 +1825,9 @@ struct sidestep_convert_report {
  * state_dict, module or app.model at its top, that dict alone, its name taken off; else all but
  * the dicts at its top that are called optim, optimizer, optimizers, optimizer_state_dict,
  * optimizer_states, opt, lr_scheduler, lr_schedulers, lr_scheduler_state_dict, scheduler,
- * dataloader, train_state, rng, rng_state and loops; and in both cases no objects.
+ * dataloader, train_state, rng, rng_state and loops; and in both cases no objects.  EMISMATCH,
+ * with what is at the top: two of the former are there, or of the latter, what is left has the
+ * state of an optimizer.
  *
  * SIDESTEP_CONVERT_PARTIAL: of a checkpoint that is damaged.  All of it is verified first, as by
  * sidestep_verify() (with ${on_progress}, which then starts anew), and what does not pass is left

@@ -47,6 +47,8 @@ class Converted:
     """``"NAME: COUNT"``: elements that became infinite or NaN by the conversion to ``dtype``."""
     lost: tuple[str, ...]
     """``"NAME: REASON"``: what is damaged, and so left out, with ``partial=True``."""
+    bytes_read: int
+    """From the files of the source, what describes the tensors not counted."""
 
 
 def size_of(text: Union[int, str]) -> int:
@@ -204,4 +206,5 @@ def _converted(report: Any) -> Converted:
         None if report.aside is None else os.fsdecode(report.aside),
         _texts(report.overflows, report.overflow_count),
         _texts(report.lost, report.lost_count),
+        report.bytes_read,
     )

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +155,89 @@ def test_shared_and_odd_tensors(tmp_path: Path) -> None:
     assert torch.equal(found["t"], base.t()) and torch.equal(found["tied"], base)
 
 
+def bytes_read(source: Path, to: Path, form: str) -> int:
+    """What a conversion in a process of its own has read, as the kernel counts."""
+    script = (
+        "import sys, sidestep\n"
+        "def count(): return int(open('/proc/self/io').read().split('rchar: ')[1].split()[0])\n"
+        "sidestep.convert(sys.argv[1], sys.argv[1] + '.warm', dry_run=True)\n"
+        "before = count()\n"
+        "sidestep.convert(sys.argv[1], sys.argv[2], to=sys.argv[3])\n"
+        "print(count() - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(source), str(to), form],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return int(done.stdout)
+
+
+def views_of(base: torch.Tensor) -> dict[str, torch.Tensor]:
+    rows, columns = base.shape
+    return {
+        "base": base,
+        "tied": base,
+        "turned": base.t(),
+        "rows": base[rows // 4 : rows // 2],
+        "columns": base[:, columns // 2 :],
+        "steps": base[::2],
+        "last": base[-1, -1],
+        "none": base[:0],
+    }
+
+
+def same_views(path: Path, to: str, views: dict[str, torch.Tensor]) -> None:
+    if to == "torch":
+        found = torch.load(path, weights_only=True)
+    elif to == "dcp":
+        found = sidestep.read(path)
+    else:
+        found = safetensors.load_file(path)
+    assert found.keys() == views.keys()
+    for name, tensor in views.items():
+        assert torch.equal(found[name], tensor), name
+
+
+@pytest.mark.parametrize("to", ["dcp", "safetensors", "torch"])
+def test_small_storages_are_read_once(tmp_path: Path, to: str) -> None:
+    views = views_of(torch.arange(1 << 20, dtype=torch.float32).reshape(1 << 10, 1 << 10))
+    path, out = tmp_path / "a.pt", tmp_path / {"safetensors": "b.safetensors"}.get(to, "b.pt")
+    torch.save(views, path)
+    assert 4 << 20 < path.stat().st_size < 5 << 20
+    done = convert(path, out, to=to)
+    same_views(out, to, views)
+    assert done.bytes_read == 4 << 20, done
+    assert bytes_read(path, tmp_path / "c", to) < 5 << 20
+
+
+def test_slices_of_a_large_storage_are_read_alone(tmp_path: Path) -> None:
+    """As of a flat buffer, of which all parameters are views."""
+    flat = torch.arange(12 << 20, dtype=torch.float32)  # 48 MiB
+    views = {f"w{i}": part.reshape(64, -1) for i, part in enumerate(flat.chunk(48))}
+    views["turned"] = flat[1 << 20 : 2 << 20].reshape(64, -1).t()  # reaches over 4 MiB
+    path = tmp_path / "a.pt"
+    torch.save(views, path)
+    done = convert(path, tmp_path / "b.safetensors")
+    same_views(tmp_path / "b.safetensors", "safetensors", views)
+    slack = 2 << 20  # whole pages
+    assert (48 << 20) <= done.bytes_read <= (52 << 20) + slack, done
+    assert bytes_read(path, tmp_path / "b", "dcp") < (53 << 20) + slack
+    state = {name: torch.zeros_like(tensor).contiguous() for name, tensor in views.items()}
+    sidestep.load(state, checkpoint_id=path)
+    same_tensors(state, {name: tensor.contiguous() for name, tensor in views.items()})
+    # A bit that flips in any of it is found, also where nobody wants that part.
+    sound = path.read_bytes()
+    at = sound.index(raw(flat[:64])) + (30 << 20)
+    path.write_bytes(sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1 :])
+    for names in (["w0"], ["turned"], ["w*"]):
+        with pytest.raises(Error, match="CRC32"):
+            convert(path, tmp_path / "c.safetensors", include=names)
+    with pytest.raises(Error, match="CRC32"):
+        sidestep.load({"w0": torch.zeros(64, 4096)}, checkpoint_id=path)
+
+
 def test_npz(tmp_path: Path) -> None:
     state = {k: v for k, v in flat_state().items() if not k.startswith(("bfloat16", "float8"))}
     safetensors.save_file(state, tmp_path / "a.safetensors")
@@ -217,6 +303,32 @@ def test_ranks_load_weights_from_anywhere(tmp_path: Path) -> None:
     assert run_ranks(2, load_of_ranks, str(tmp_path)) == [True, True]
 
 
+def loads_of_ranks(rank: int, root: str) -> list[int]:
+    """What this rank has read of each, by the events of its loads."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    os.environ["SIDESTEP_EVENTS"] = os.path.join(root, "events-{rank}")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for name in ("own", "a.safetensors", "a.pt"):
+        state = {"w": distribute_tensor(torch.zeros(2048, 512), mesh, [Shard(0)])}
+        sidestep.load(state, checkpoint_id=os.path.join(root, name))
+    with open(os.path.join(root, f"events-{rank}")) as file:
+        events = [json.loads(line) for line in file]
+    return [event["bytes_read"] for event in events if event["event"] == "loaded"]
+
+
+def test_each_rank_says_what_it_has_read(tmp_path: Path) -> None:
+    state = {"w": torch.arange(float(1 << 20)).reshape(2048, 512)}  # 4 MiB
+    safetensors.save_file(state, tmp_path / "a.safetensors")
+    torch.save(state, tmp_path / "a.pt")
+    convert(tmp_path / "a.pt", tmp_path / "own")
+    for read in run_ranks(2, loads_of_ranks, str(tmp_path)):
+        # Its half; and of torch.save(), which has one CRC32, all of it.
+        assert read == [2 << 20, 2 << 20, 4 << 20]
+
+
 class Evil:
     def __reduce__(self) -> Any:
         return os.system, ("touch /tmp/evil-was-here",)
@@ -236,6 +348,128 @@ def test_pickles_are_not_executed(tmp_path: Path) -> None:
     with pytest.raises(Error, match=r"torch before 1\.6"):
         convert(tmp_path / "old.pt", tmp_path / "c")
     assert not os.path.exists("/tmp/evil-was-here")
+
+
+def test_torch_files_beyond_4_gib(tmp_path: Path) -> None:
+    """By torch, all of it a hole but for a tensor behind it."""
+    path, small = tmp_path / "a.pt", torch.arange(5.0)
+    big = torch.empty((1 << 32) + 100, dtype=torch.uint8)  # of which no page is touched
+    with torch.serialization.skip_data():
+        torch.save({"big": big, "small": small}, path)
+    if path.stat().st_blocks * 512 > 1 << 24:
+        pytest.skip("the file system has no sparse files")
+    with zipfile.ZipFile(path) as archive, open(path, "r+b") as file:
+        member = archive.getinfo("a/data/1")
+        assert member.header_offset > 1 << 32
+        file.seek(member.header_offset + 26)
+        file.seek(member.header_offset + 30 + sum(struct.unpack("<HH", file.read(4))))
+        file.write(raw(small))
+    assert torch.equal(torch.load(path, mmap=True, weights_only=True)["small"], small)
+    convert(path, tmp_path / "b.safetensors", include=["small"])
+    same_tensors(safetensors.load_file(tmp_path / "b.safetensors"), {"small": small})
+    state = {"small": torch.zeros(5)}
+    sidestep.load(state, checkpoint_id=path)
+    same_tensors(state, {"small": small})
+    assert sidestep.load_metadata(path).tensors["big"].shape == big.shape
+
+
+def test_torch_files_of_more_than_65535_members(tmp_path: Path) -> None:
+    numbers = torch.arange(65_600)
+    names = [f"w{i}" for i in range(len(numbers))]
+    safetensors.save_file(dict(zip(names, numbers.unbind())), tmp_path / "a.safetensors")
+    convert(tmp_path / "a.safetensors", tmp_path / "b.pt")
+    found = torch.load(tmp_path / "b.pt", weights_only=True)
+    assert torch.equal(torch.stack([found[name] for name in names]), numbers)
+    convert(tmp_path / "b.pt", tmp_path / "c.safetensors")
+    found = safetensors.load_file(tmp_path / "c.safetensors")
+    assert torch.equal(torch.stack([found[name] for name in names]), numbers)
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+def test_tensors_that_cannot_be_read_are_as_objects(tmp_path: Path) -> None:
+    odd = {
+        "q": (torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), "quantised"),
+        "sparse": (torch.eye(3).to_sparse(), "sparse"),
+        "meta": (torch.empty(2, device="meta"), "without data"),
+        "sub": (torch.ones(2).as_subclass(Subclass), "subclass"),
+    }
+    plain = {"w": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.bfloat16)}
+    path = tmp_path / "a.pt"
+    torch.save({"model": {**{n: t for n, (t, _) in odd.items()}, **plain}, "epoch": 3}, path)
+    for name, (_, kind) in odd.items():
+        for to in ("b", "b.pt", "b.safetensors"):
+            with pytest.raises(Error, match=kind) as told:
+                convert(path, tmp_path / to, include=["model.w", f"model.{name}"])
+            assert told.value.status == Status.EUNSUPPORTED and f"'model.{name}'" in str(told.value)
+        with pytest.raises(Error, match=kind):  # weights are not left out in silence
+            convert(path, tmp_path / "b", include=["*.w", f"*.{name}"], model_only=True)
+        with pytest.raises(Error, match=kind):
+            sidestep.read(path, f"model.{name}")
+        with pytest.raises(Error, match=kind):
+            sidestep.load({"model": {name: torch.zeros(3)}}, checkpoint_id=path)
+    with pytest.raises(Error, match="quantised"):
+        convert(path, tmp_path / "b.safetensors", objects="aside")
+    assert os.listdir(tmp_path) == ["a.pt"]
+    for to in ("b", "b.pt", "b.safetensors"):
+        done = convert(path, tmp_path / to, objects="skip", model_only=True)
+        assert sorted(done.left_out) == sorted(odd)
+        same_tensors(sidestep.read(tmp_path / to), plain)
+    state = {"model": {name: torch.zeros_like(tensor) for name, tensor in plain.items()}}
+    sidestep.load(state, checkpoint_id=path)
+    same_tensors(state["model"], plain)
+    assert sidestep.read(path, "epoch") == 3
+    torch.save(odd["q"][0], tmp_path / "one.pt")
+    with pytest.raises(Error, match="'tensor': it is a quantised"):
+        convert(tmp_path / "one.pt", tmp_path / "c", objects="skip")
+
+
+WEIGHTS = {"layers.0.w": torch.arange(4.0), "head": torch.ones(2, 2)}
+MOMENTS = {"state": {0: {"exp_avg": torch.zeros(4)}}, "param_groups": [{"lr": 0.5}]}
+LAYOUTS = {
+    "plain": WEIGHTS,
+    "model": {"model": WEIGHTS, "optimizer": MOMENTS, "epoch": 3},
+    "torch": {"model_state_dict": WEIGHTS, "optimizer_state_dict": MOMENTS, "loss": 0.5},
+    "lightning": {"state_dict": WEIGHTS, "optimizer_states": [MOMENTS], "loops": {"fit": {"n": 1}}},
+    "deepspeed": {"module": WEIGHTS, "optimizer": MOMENTS, "global_steps": 7},
+    "app": {"app": {"model": WEIGHTS, "optim": MOMENTS}},
+    "torchtitan": {**WEIGHTS, "optimizer": MOMENTS, "lr_scheduler": {"last": torch.ones(1)}},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("form", ["torch", "stock"])
+def test_model_only_knows_what_users_have(tmp_path: Path, layout: str, form: str) -> None:
+    if form == "torch":
+        torch.save(LAYOUTS[layout], tmp_path / "in")
+    else:
+        stock.save(LAYOUTS[layout], checkpoint_id=tmp_path / "in", no_dist=True)
+    convert(tmp_path / "in", tmp_path / "out.safetensors", model_only=True)
+    same_tensors(safetensors.load_file(tmp_path / "out.safetensors"), WEIGHTS)
+
+
+def test_model_only_does_not_guess(tmp_path: Path) -> None:
+    for state, said in (
+        ({"model": WEIGHTS, "module": WEIGHTS}, "'model' and 'module' could both be it"),
+        ({"gen": WEIGHTS, "opt_g": MOMENTS}, r"'opt_g\.state\.0\.exp_avg' looks like"),
+    ):
+        torch.save(state, tmp_path / "a.pt")
+        with pytest.raises(Error, match=said) as told:
+            convert(tmp_path / "a.pt", tmp_path / "b.safetensors", model_only=True)
+        assert told.value.status == Status.EMISMATCH
+        assert "at its top are " + ", ".join(f"'{name}'" for name in state) in str(told.value)
+        first = next(iter(state))
+        done = convert(
+            tmp_path / "a.pt",
+            tmp_path / "b.safetensors",
+            include=[f"{first}.*"],
+            rename=[rf"s/^{first}[.]//"],
+        )
+        same_tensors(safetensors.load_file(tmp_path / "b.safetensors"), WEIGHTS)
+        assert done.left_out == ()
+        (tmp_path / "b.safetensors").unlink()
 
 
 def test_flipped_bytes_are_found(tmp_path: Path) -> None:

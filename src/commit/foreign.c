@@ -315,6 +315,7 @@ static enum sidestep_status add_torch_entry(struct reader *r, const struct torch
 
     *entry = (struct metadata_entry){.name = from->name,
                                      .is_object = tensor == NULL,
+                                     .unreadable = from->unreadable,
                                      .path = from->path,
                                      .path_length = from->path_length,
                                      .storage = storage};

@@ -107,8 +107,11 @@ struct reader_item {
     uint64_t data_offset; /* in the file */
     uint64_t data_bytes;
     const uint64_t *blocks; /* hashes of HASH_BLOCK_BYTES each; NULL: none */
+    /* What a CRC covers, in the file: the data, or all that it shares a storage with. */
+    uint64_t storage_offset;
+    uint64_t storage_bytes;
     bool has_crc;
-    uint32_t data_crc;
+    uint32_t storage_crc;
     bool is_plain;         /* row-major bytes and nothing else: of safetensors */
     const void *object;    /* of torch.save(): not stored as an item, see foreign.h */
     const char *transform; /* decode the whole item first; NULL: none */

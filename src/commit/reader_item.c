@@ -44,15 +44,14 @@ static void from_tensor(const struct metadata_entry *entry, const struct box *bo
                         const struct archive_tensor *tensor, struct reader_item *out)
 {
     uint64_t item_bytes = sidestep_dtype_size(entry->dtype);
-    uint64_t bytes = box_volume(box) * item_bytes; /* box_check() saw to it that this fits */
 
-    /* A CRC covers the whole storage, so only a tensor that is its storage is read in ranges. */
-    out->ranged = tensor->row_major && !tensor->swapped && !tensor->conjugate &&
-                  !tensor->negative && tensor->storage_offset == 0 && tensor->data_bytes == bytes;
-    out->data_offset = out->offset + tensor->data_offset;
-    out->data_bytes = tensor->data_bytes;
+    out->ranged = tensor->row_major && !tensor->swapped && !tensor->conjugate && !tensor->negative;
+    out->storage_offset = out->offset + tensor->data_offset;
+    out->storage_bytes = tensor->data_bytes;
+    out->data_offset = out->storage_offset + tensor->storage_offset * item_bytes;
+    out->data_bytes = box_volume(box) * item_bytes; /* box_check() saw to it that this fits */
     out->has_crc = tensor->has_crc;
-    out->data_crc = tensor->data_crc;
+    out->storage_crc = tensor->data_crc;
 }
 
 enum sidestep_status reader_item_tensor(const struct reader_item *item,
@@ -167,6 +166,8 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
         out->footer = find_footer(out, before);
     if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED, "dtype %s", entry->dtype_name);
+    if (status == SIDESTEP_OK && entry->unreadable != NULL)
+        status = FAIL(err, SIDESTEP_EUNSUPPORTED, "%s", entry->unreadable);
     if (status == SIDESTEP_OK && reader->foreign != NULL)
         from_foreign(reader, entry, box, out);
     else if (status == SIDESTEP_OK && out->footer != NULL)

@@ -220,6 +220,9 @@ static enum sidestep_status find_kind(struct sidestep_checkpoint *c, const char 
     if (*entry == NULL)
         return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' is not in checkpoint '%s'", name,
                     c->reader->path);
+    const char *unreadable = metadata_find(&c->reader->metadata, name)->unreadable;
+    if (unreadable != NULL)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': %s", name, unreadable);
     if ((*entry)->is_object != is_object)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s", name, is_object ? "a tensor" : "an object");
     if (!is_object && (*entry)->dtype == SIDESTEP_DTYPE_NONE)

@@ -77,6 +77,18 @@ enum sidestep_status convert_find_lost(struct convert *c, struct sidestep_error 
 /* Is ${entry}, which is wanted, such a one?  Then that is noted for the report. */
 enum sidestep_status convert_is_lost(struct convert *c, const struct metadata_entry *entry,
                                      bool *is_lost, struct sidestep_error *err);
+/* ---- convert_model.c: which part of a training state is its model ---- */
+
+struct convert_model {
+    bool wanted;      /* it alone; else all is */
+    const char *name; /* the dict at the top that is the model; NULL: all but known others */
+};
+/* EMISMATCH: several parts could be it, or one that is none would be taken for it. */
+enum sidestep_status convert_model_find(const struct convert *c, struct convert_model *model,
+                                        struct sidestep_error *err);
+bool convert_model_has(const struct convert_model *model, const struct metadata_entry *entry);
+/* Steps of the entry's path that the model's name is. */
+uint32_t convert_model_steps(const struct convert_model *model, const struct metadata_entry *entry);
 
 /* ---- convert_rename.c ---- */
 

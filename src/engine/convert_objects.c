@@ -81,9 +81,10 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
     struct convert_object *o = &c->objects[i];
     struct sidestep_error why = {0};
     enum sidestep_status status =
-        held ? read_value(c, o, &o->value, &why)
-             : FAIL(&why, SIDESTEP_EUNSUPPORTED, "object '%s': the format has tensors alone",
-                    shown_name(o->name).text);
+        held || o->from->unreadable != NULL
+            ? read_value(c, o, &o->value, &why)
+            : FAIL(&why, SIDESTEP_EUNSUPPORTED, "object '%s': the format has tensors alone",
+                   shown_name(o->name).text);
 
     if (status == SIDESTEP_EUNSUPPORTED && c->options.objects != SIDESTEP_OBJECTS_REFUSE) {
         TRY(convert_leave_out(c, o, err));

@@ -9,84 +9,14 @@
 #include "base/table.h"
 #include "engine/convert.h"
 #include "model/cast.h"
-#include "model/path.h"
 #include "model/shown.h"
-
-/* Dicts at the top of training states that are the weights ... */
-static const char *const model_names[] = {"model", "model_state_dict", "state_dict", "module",
-                                          "app.model"};
-/* ... and those that are not. */
-static const char *const other_names[] = {"optim",
-                                          "optimizer",
-                                          "optimizers",
-                                          "optimizer_state_dict",
-                                          "optimizer_states",
-                                          "opt",
-                                          "lr_scheduler",
-                                          "lr_schedulers",
-                                          "lr_scheduler_state_dict",
-                                          "scheduler",
-                                          "dataloader",
-                                          "train_state",
-                                          "rng",
-                                          "rng_state",
-                                          "loops"};
 
 struct selecting {
     struct convert *c;
     struct convert_renames *renames;
-    const char *model; /* the dict that is the model; NULL: none, or all is wanted */
+    struct convert_model model; /* if that alone is wanted */
     struct sidestep_error *err;
 };
-
-/* Is ${top} the first step to the entry?  In sources without paths: of its name. */
-static bool is_under(const struct metadata_entry *entry, const char *top)
-{
-    size_t length = strlen(top);
-    char decimal[PATH_DECIMAL_BYTES];
-    uint32_t steps = entry->path_length;
-
-    if (strncmp(entry->name, top, length) != 0 || entry->name[length] != '.')
-        return false;
-    if (steps <= 1)
-        return steps == 0;
-    /* "app.model" is two steps. */
-    size_t used = strlen(path_text(&entry->path[0], decimal));
-    if (used < length && steps > 2)
-        used += 1 + strlen(path_text(&entry->path[1], decimal));
-    return used == length;
-}
-
-static bool is_under_any(const struct metadata_entry *entry, const char *const *tops, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (is_under(entry, tops[i]))
-            return true;
-    return false;
-}
-
-/* Safetensors are weights already; elsewhere names alone are told by what stands beside them. */
-static void find_model(struct selecting *s)
-{
-    const struct metadata *m = &s->c->reader->metadata;
-    bool has_paths = false, has_others = false;
-
-    if (s->c->reader->foreign != NULL && strcmp(s->c->reader->foreign->format, "safetensors") == 0)
-        return;
-    for (size_t i = 0; i < m->count; i++) {
-        has_paths = has_paths || m->entries[i].path_length > 1;
-        has_others =
-            has_others || is_under_any(&m->entries[i], other_names, ARRAY_LENGTH(other_names));
-    }
-    if (!has_paths && !has_others)
-        return;
-    for (size_t k = 0; k < ARRAY_LENGTH(model_names); k++)
-        for (size_t i = 0; i < m->count; i++)
-            if (!m->entries[i].is_object && is_under(&m->entries[i], model_names[k])) {
-                s->model = model_names[k];
-                return;
-            }
-}
 
 static bool matches_any(const char *name, const char *const *patterns, size_t count)
 {
@@ -101,25 +31,14 @@ static bool is_wanted(const struct selecting *s, const struct metadata_entry *en
     const struct sidestep_convert_options *o = &s->c->options;
 
     if ((o->flags & SIDESTEP_CONVERT_MODEL_ONLY) != 0) {
-        if (entry->is_object)
+        if (entry->is_object && entry->unreadable == NULL)
             return false;
-        if (s->model != NULL ? !is_under(entry, s->model)
-                             : is_under_any(entry, other_names, ARRAY_LENGTH(other_names)))
+        if (!convert_model_has(&s->model, entry))
             return false;
     }
     if (o->include_count != 0 && !matches_any(entry->name, o->include, o->include_count))
         return false;
     return !matches_any(entry->name, o->exclude, o->exclude_count);
-}
-
-/* Steps of the entry's path that its first words, ${top}, are. */
-static uint32_t steps_of(const struct metadata_entry *entry, const char *top)
-{
-    char decimal[PATH_DECIMAL_BYTES];
-
-    if (entry->path_length == 0)
-        return 0;
-    return strlen(path_text(&entry->path[0], decimal)) == strlen(top) ? 1 : 2;
 }
 
 /* Its name and path there. */
@@ -129,13 +48,13 @@ static enum sidestep_status name_it(const struct selecting *s, const struct meta
 {
     const char *old = entry->name;
 
-    if (s->model != NULL)
-        old += strlen(s->model) + 1;
+    if (s->model.name != NULL)
+        old += strlen(s->model.name) + 1;
     TRY(convert_renames_apply(s->renames, &s->c->arena, old, name, s->err));
     *path = NULL;
     *path_length = 0;
     if (*name == old || strcmp(*name, old) == 0) {
-        uint32_t skip = s->model != NULL ? steps_of(entry, s->model) : 0;
+        uint32_t skip = s->model.name != NULL ? convert_model_steps(&s->model, entry) : 0;
 
         *path = entry->path_length > skip ? entry->path + skip : NULL;
         *path_length = entry->path_length > skip ? entry->path_length - skip : 0;
@@ -222,12 +141,23 @@ static int compare_stored(const void *a, const void *b)
     return x->entry < y->entry ? -1 : x->entry > y->entry;
 }
 
+static enum sidestep_status refuse_nothing(const struct convert *c, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < c->object_count; i++)
+        if (c->objects[i].from->unreadable != NULL)
+            return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                        "no tensor that is selected can be read: '%s': %s",
+                        shown_name(c->objects[i].from->name).text, c->objects[i].from->unreadable);
+    return FAIL(err, SIDESTEP_EMISMATCH, "of its %zu tensors and objects, no tensor is selected",
+                c->reader->metadata.count);
+}
+
 enum sidestep_status convert_select(struct convert *c, struct sidestep_error *err)
 {
     struct selecting s = {.c = c, .err = err};
 
     if ((c->options.flags & SIDESTEP_CONVERT_MODEL_ONLY) != 0)
-        find_model(&s);
+        TRY(convert_model_find(c, &s.model, err));
     TRY(convert_renames_new(c, &s.renames, err));
     enum sidestep_status status = select_entries(&s);
     convert_renames_free(&s.renames);
@@ -236,9 +166,7 @@ enum sidestep_status convert_select(struct convert *c, struct sidestep_error *er
         return FAIL(err, SIDESTEP_ECORRUPT, "no tensor that is wanted can be read (%.500s)",
                     c->lost[0]);
     if (c->tensor_count == 0)
-        return FAIL(err, SIDESTEP_EMISMATCH,
-                    "of its %zu tensors and objects, no tensor is selected",
-                    c->reader->metadata.count);
+        return refuse_nothing(c, err);
     TRY(check_names(c, err));
     for (size_t i = 0; i < c->tensor_count; i++)
         if (c->tensors[i].from->chunk_count == 0 ||

@@ -32,8 +32,9 @@ struct piece {
 };
 
 struct job {
-    bool whole_item; /* then ${chunk} */
-    bool is_coded;   /* one piece of a compressed item */
+    bool whole_item; /* then ${chunk}, and those behind it that are views of the same storage */
+    size_t view_count;
+    bool is_coded; /* one piece of a compressed item */
     size_t chunk;
     struct reader_file *file;
     uint64_t begin; /* in the file */
@@ -247,6 +248,19 @@ static bool has_blocks(const struct fetch *f, size_t c)
            !f->plan->chunks[c].entry->is_object;
 }
 
+/* Views of one storage lie side by side, as chunks are in file order. */
+static enum sidestep_status add_whole(struct fetch *f, size_t c, struct sidestep_error *err)
+{
+    struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
+    struct job job = {.whole_item = true, .chunk = c, .view_count = 1, .file = f->items[c].file};
+
+    if (last == NULL || !last->whole_item || last->chunk + last->view_count != c ||
+        !fetch_may_join(&f->items[last->chunk], &f->items[c]))
+        return add_job(f, &job, err);
+    last->view_count++;
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *err)
 {
     for (size_t c = 0; c < f->plan->count; c++) {
@@ -262,8 +276,7 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
             TRY(add_chunks(f, c, &added, err));
         if (added)
             continue;
-        struct job job = {.whole_item = true, .chunk = c, .file = item->file};
-        TRY(add_job(f, &job, err));
+        TRY(add_whole(f, c, err));
     }
     return SIDESTEP_OK;
 }
@@ -324,7 +337,10 @@ static enum sidestep_status run_item(struct fetch *f, const struct job *job,
 {
     const struct load_plan_chunk *chunk = &f->plan->chunks[job->chunk];
     const struct reader_item *item = &f->items[job->chunk];
-    enum sidestep_status status = fetch_item(item, chunk, f->devices, err);
+    const struct fetch_views views = {
+        .items = item, .chunks = chunk, .count = job->view_count, .devices = f->devices};
+    enum sidestep_status status =
+        job->view_count > 1 ? fetch_views(&views, err) : fetch_item(item, chunk, f->devices, err);
 
     atomic_fetch_add(&f->bytes_read, item->bytes);
     if (status != SIDESTEP_OK)

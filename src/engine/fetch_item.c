@@ -51,60 +51,158 @@ static enum sidestep_status check_crc(bool has_crc, uint32_t expected, uint32_t 
     return SIDESTEP_OK;
 }
 
-/* A plain tensor: in pieces, with its CRC over all of them. */
-static enum sidestep_status stream_tensor(const struct reader_item *item,
-                                          const struct load_plan_chunk *chunk,
-                                          struct devices *devices, struct sidestep_error *err)
-{
-    uint64_t most = min_u64(STREAM_BYTES, item->data_bytes);
-    OWNED uint8_t *buffer = memory_new(most, 1);
-    uint32_t crc = 0;
+/* ---------------------------------------------------------------- views of a storage */
 
-    if (buffer == NULL)
-        return FAIL_NOMEM(err, most);
-    for (uint64_t at = 0; at < item->data_bytes; at += most) {
-        uint64_t length = min_u64(most, item->data_bytes - at);
-        TRY(source_read(&item->file->source, buffer, length, item->data_offset + at, err));
-        crc = hash_crc32(crc, buffer, length);
-        TRY(place(chunk, at, length, buffer, devices, err));
+/* A stretch of a storage, in memory. */
+struct stretch {
+    uint64_t begin; /* in the file */
+    uint64_t end;
+    uint8_t *bytes;
+};
+
+/* Elements from the first to the last that the tensor has. */
+static uint64_t reach_of(const struct archive_tensor *tensor)
+{
+    uint64_t reach = 1;
+
+    for (uint32_t i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] == 0)
+            return 0;
+        reach += (uint64_t)((tensor->shape[i] - 1) * tensor->strides[i]);
     }
-    return check_crc(item->has_crc, item->data_crc, crc, err);
+    return reach;
+}
+
+enum sidestep_status fetch_reach(const struct reader_item *item,
+                                 const struct load_plan_chunk *chunk, uint64_t *begin,
+                                 uint64_t *end, struct sidestep_error *err)
+{
+    struct archive_tensor tensor;
+
+    *begin = item->data_offset;
+    *end = item->data_offset + item->data_bytes;
+    if (item->ranged)
+        return SIDESTEP_OK;
+    TRY(reader_item_tensor(item, chunk->entry, &chunk->box, &tensor, err));
+    *end = *begin + reach_of(&tensor) * sidestep_dtype_size(tensor.dtype);
+    return SIDESTEP_OK;
 }
 
 /* Strided, swapped, lazily conjugated ...: make it plain in memory, then place it. */
-static enum sidestep_status place_odd(const struct archive_tensor *tensor, uint8_t *storage,
+static enum sidestep_status place_odd(const struct archive_tensor *tensor, uint8_t *first,
                                       const struct load_plan_chunk *chunk, struct devices *devices,
                                       struct sidestep_error *err)
 {
-    size_t size = sidestep_dtype_size(tensor->dtype);
     struct box_memory from = {.box = chunk->box,
                               .strides = tensor->strides,
-                              .data = storage + tensor->storage_offset * size,
-                              .item_bytes = size};
+                              .data = first,
+                              .item_bytes = sidestep_dtype_size(tensor->dtype)};
 
-    TRY(check_crc(tensor->has_crc, tensor->data_crc, hash_crc32(0, storage, tensor->data_bytes),
-                  err));
-    archive_tensor_resolve(tensor, storage, tensor->data_bytes / size);
+    archive_tensor_resolve(tensor, first, reach_of(tensor));
     for (size_t t = 0; t < chunk->target_count; t++)
         TRY(place_box(devices, &from, chunk->targets[t], err));
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status whole_tensor(const struct reader_item *item,
-                                         const struct load_plan_chunk *chunk,
-                                         struct devices *devices, struct sidestep_error *err)
+/* What has to be in memory at once: all that those reach over that are not row-major. */
+static enum sidestep_status keep_odd(const struct fetch_views *v, struct stretch *kept,
+                                     struct sidestep_error *err)
+{
+    kept->begin = UINT64_MAX;
+    for (size_t i = 0; i < v->count; i++) {
+        uint64_t begin, end;
+
+        if (v->items[i].ranged)
+            continue;
+        TRY(fetch_reach(&v->items[i], &v->chunks[i], &begin, &end, err));
+        kept->begin = min_u64(kept->begin, begin);
+        kept->end = max_u64(kept->end, end);
+    }
+    if (kept->begin >= kept->end)
+        return SIDESTEP_OK;
+    TRY(reader_item_fits(v->items, kept->end - kept->begin, err));
+    kept->bytes = memory_new(kept->end - kept->begin, 1);
+    return kept->bytes != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, kept->end - kept->begin);
+}
+
+/* What a piece of the storage has of each. */
+static enum sidestep_status use_piece(const struct fetch_views *v, const struct stretch *piece,
+                                      const struct stretch *kept, struct sidestep_error *err)
+{
+    uint64_t begin = max_u64(piece->begin, kept->begin), end = min_u64(piece->end, kept->end);
+
+    if (begin < end)
+        memcpy(kept->bytes + (begin - kept->begin), piece->bytes + (begin - piece->begin),
+               end - begin);
+    for (size_t i = 0; i < v->count; i++) {
+        const struct reader_item *item = &v->items[i];
+
+        begin = max_u64(piece->begin, item->data_offset);
+        end = min_u64(piece->end, item->data_offset + item->data_bytes);
+        if (item->ranged && begin < end)
+            TRY(place(&v->chunks[i], begin - item->data_offset, end - begin,
+                      piece->bytes + (begin - piece->begin), v->devices, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status stream_storage(const struct fetch_views *v, const struct stretch *kept,
+                                           struct sidestep_error *err)
+{
+    const struct reader_item *item = v->items;
+    uint64_t most = min_u64(STREAM_BYTES, item->storage_bytes);
+    uint64_t end = item->storage_offset + item->storage_bytes;
+    OWNED uint8_t *buffer = memory_new(most, 1);
+    uint32_t crc = 0;
+
+    if (buffer == NULL)
+        return FAIL_NOMEM(err, most);
+    for (uint64_t at = item->storage_offset; at < end; at += most) {
+        uint64_t length = min_u64(most, end - at);
+        struct stretch piece = {.begin = at, .end = at + length, .bytes = buffer};
+
+        TRY(source_read(&item->file->source, buffer, length, at, err));
+        crc = hash_crc32(crc, buffer, length);
+        TRY(use_piece(v, &piece, kept, err));
+    }
+    return check_crc(item->has_crc, item->storage_crc, crc, err);
+}
+
+static enum sidestep_status place_kept(const struct fetch_views *v, const struct stretch *kept,
+                                       struct sidestep_error *err)
 {
     struct archive_tensor tensor;
 
-    TRY(reader_item_tensor(item, chunk->entry, &chunk->box, &tensor, err));
-    TRY(reader_item_fits(item, tensor.data_bytes, err));
-    OWNED uint8_t *storage = memory_new(tensor.data_bytes, 1);
-    if (storage == NULL)
-        return FAIL_NOMEM(err, tensor.data_bytes);
-    if (tensor.data_bytes != 0)
-        TRY(source_read(&item->file->source, storage, tensor.data_bytes,
-                        item->offset + tensor.data_offset, err));
-    return place_odd(&tensor, storage, chunk, devices, err);
+    for (size_t i = 0; i < v->count; i++) {
+        const struct reader_item *item = &v->items[i];
+        const struct load_plan_chunk *chunk = &v->chunks[i];
+
+        if (item->ranged || item->data_bytes == 0)
+            continue;
+        TRY(reader_item_tensor(item, chunk->entry, &chunk->box, &tensor, err));
+        TRY(place_odd(&tensor, kept->bytes + (item->data_offset - kept->begin), chunk, v->devices,
+                      err));
+    }
+    return SIDESTEP_OK;
+}
+
+bool fetch_may_join(const struct reader_item *a, const struct reader_item *b)
+{
+    return a->tensor != NULL && b->tensor != NULL && a->file == b->file &&
+           a->storage_offset == b->storage_offset && !a->tensor->swapped && !a->tensor->conjugate &&
+           !a->tensor->negative && !b->tensor->conjugate && !b->tensor->negative;
+}
+
+enum sidestep_status fetch_views(const struct fetch_views *v, struct sidestep_error *err)
+{
+    OWNED uint8_t *bytes = NULL;
+    struct stretch kept = {0};
+    enum sidestep_status status = keep_odd(v, &kept, err);
+
+    bytes = kept.bytes;
+    if (status == SIDESTEP_OK)
+        status = stream_storage(v, &kept, err);
+    return status == SIDESTEP_OK ? place_kept(v, &kept, err) : status;
 }
 
 uint8_t *fetch_plain_target(const struct load_plan_chunk *chunk)
@@ -158,7 +256,12 @@ static enum sidestep_status transformed_tensor(const struct reader_item *item,
     struct source source = source_over_memory(bytes, length);
     TRY(archive_tensor_read(&source, 0, length, &tensor, err));
     TRY(reader_check_tensor(&tensor, chunk->entry, &chunk->box, err));
-    return place_odd(&tensor, bytes + tensor.data_offset, chunk, devices, err);
+    TRY(check_crc(tensor.has_crc, tensor.data_crc,
+                  hash_crc32(0, bytes + tensor.data_offset, tensor.data_bytes), err));
+    return place_odd(&tensor,
+                     bytes + tensor.data_offset +
+                         tensor.storage_offset * sidestep_dtype_size(tensor.dtype),
+                     chunk, devices, err);
 }
 
 enum sidestep_status fetch_item(const struct reader_item *item, const struct load_plan_chunk *chunk,
@@ -170,6 +273,7 @@ enum sidestep_status fetch_item(const struct reader_item *item, const struct loa
         return decoded_tensor(item, chunk, devices, err);
     if (item->transform != NULL)
         return transformed_tensor(item, chunk, devices, err);
-    return item->ranged ? stream_tensor(item, chunk, devices, err)
-                        : whole_tensor(item, chunk, devices, err);
+    const struct fetch_views views = {
+        .items = item, .chunks = chunk, .count = 1, .devices = devices};
+    return fetch_views(&views, err);
 }

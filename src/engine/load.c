@@ -174,10 +174,9 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
                                             struct sidestep_state_dict *state,
                                             const struct sidestep_load_options *options,
                                             struct sidestep_load_report *report,
-                                            struct sidestep_error *err)
+                                            uint64_t *bytes_read, struct sidestep_error *err)
 {
     OWNED_BY(load_plan_release) struct load_plan plan = {0};
-    uint64_t bytes_read = 0;
     bool away = false;
     enum sidestep_status status = load_plan_build(&reader->metadata, state, true, &plan, err);
 
@@ -193,14 +192,14 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)
         TRY(verify_before_all(engine, reader, err));
     status = fetch_run(reader, &plan, engine->stagers, is_alone(engine, reader, &plan),
-                       away ? &engine->devices : NULL, &bytes_read, err);
+                       away ? &engine->devices : NULL, bytes_read, err);
     if (status == SIDESTEP_OK && !reader->has_manifest)
         status = reader_check_unchanged(reader, err);
     TRACE(load, "rank %d: '%s': %zu chunks, %llu bytes read", engine->comm.rank, reader->path,
-          plan.count, (unsigned long long)bytes_read);
+          plan.count, (unsigned long long)*bytes_read);
     if (status == SIDESTEP_OK && report != NULL) {
         report->bytes_loaded = plan.wanted_bytes;
-        report->bytes_read = bytes_read;
+        report->bytes_read = *bytes_read;
     }
     if (status != SIDESTEP_OK)
         error_wrap(err, "the tensors to be loaded are in an unspecified state");
@@ -213,6 +212,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
                                    struct sidestep_load_report *report, struct sidestep_error *err)
 {
     struct reader *reader = NULL;
+    uint64_t bytes_read = 0; /* by this rank */
 
     /* Checked before it is read, a checkpoint is read twice: the second time from the cache. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE)
@@ -226,10 +226,11 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
         reader->takes_data = options->verify == SIDESTEP_VERIFY_STRUCTURE;
     }
     if (status == SIDESTEP_OK)
-        status = load_reader_all(engine, reader, state, options, report, err);
+        status = load_reader_all(engine, reader, state, options, report, &bytes_read, err);
     events_emit(&engine->events, status == SIDESTEP_OK ? "loaded" : "load_failed",
-                json_pack("{s:s, s:I}", "path", path, "bytes",
-                          reader != NULL ? (json_int_t)reader->bytes : 0));
+                json_pack("{s:s, s:I, s:I}", "path", path, "bytes",
+                          reader != NULL ? (json_int_t)reader->bytes : 0, "bytes_read",
+                          (json_int_t)bytes_read));
     reader_close(&reader);
     if (status != SIDESTEP_OK)
         error_wrap(err, "load '%s'", path);

@@ -11,41 +11,14 @@
 #include "base/owned.h"
 #include "codec/hash.h"
 #include "engine/fetch_item.h"
+#include "engine/tensor_places.h"
 #include "model/box_range.h"
 #include "model/shown.h"
-#include "plan/tiling.h"
 #include "snapshot/pool.h"
 
 #define SLACK_BYTES ((uint64_t)1 << 20) /* pages that stick out, and what is read ahead */
 #define AHEAD_BYTES ((uint64_t)512 << 10)
 #define PAGE_BYTES ((uint64_t)4096)
-
-/* The CRC of a stretch of a chunk. */
-struct part {
-    uint64_t begin;
-    uint64_t bytes;
-    uint32_t crc;
-};
-
-/* A chunk and where its bytes are. */
-struct place {
-    const struct metadata_entry *entry;
-    const struct metadata_chunk *chunk;
-    struct reader_file *file;
-    uint64_t data_offset;
-    uint64_t data_bytes;
-    const uint64_t *blocks;
-    struct reader_item *whole; /* not NULL: to be decoded whole */
-    bool has_crc;
-    uint32_t crc;
-    /* Under shared.lock. */
-    struct part *parts;
-    size_t part_count, part_room;
-    uint8_t *decoded; /* of ${whole} */
-    bool decoding;
-    unsigned users;
-    uint64_t used_at; /* counts uses, to give back what was not used for longest */
-};
 
 /* What one thread reads with. */
 struct hand {
@@ -58,9 +31,7 @@ struct hand {
 
 struct tensor_bytes {
     struct reader *reader;
-    struct place *places;
-    size_t place_count;
-    size_t *first_place; /* per entry; SIZE_MAX: not wanted */
+    struct tensor_places places;
     struct hand *hands;
     unsigned hand_count;
     _Atomic uint64_t total;
@@ -74,71 +45,6 @@ struct tensor_bytes {
 };
 
 /* ---------------------------------------------------------------- making and freeing */
-
-static enum sidestep_status check_coverage(const struct metadata_entry *entry,
-                                           struct sidestep_error *err)
-{
-    OWNED struct box *boxes = memory_new(entry->chunk_count, sizeof(*boxes));
-    enum tiling_result result;
-
-    if (boxes == NULL)
-        return FAIL_NOMEM(err, entry->chunk_count * sizeof(*boxes));
-    for (size_t c = 0; c < entry->chunk_count; c++)
-        boxes[c] = entry->chunks[c].box;
-    TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
-    if (result == TILING_EXACT)
-        return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_ECORRUPT, "'%s': its chunks %s", shown_name(entry->name).text,
-                result == TILING_GAP ? "do not cover it" : "overlap");
-}
-
-static enum sidestep_status fill_place(struct tensor_bytes *t, struct place *p,
-                                       struct sidestep_error *err)
-{
-    struct reader_item item;
-
-    TRY(reader_item(t->reader, p->entry, &p->chunk->storage, &p->chunk->box, NULL, &item, err));
-    p->file = item.file;
-    p->data_offset = item.data_offset;
-    p->data_bytes = item.data_bytes;
-    p->blocks = item.blocks;
-    p->has_crc = item.has_crc;
-    p->crc = item.data_crc;
-    if (item.ranged && item.transform == NULL)
-        return SIDESTEP_OK;
-    p->whole = memory_new(1, sizeof(*p->whole));
-    if (p->whole == NULL)
-        return FAIL_NOMEM(err, sizeof(*p->whole));
-    *p->whole = item;
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status make_places(struct tensor_bytes *t, const bool *wanted,
-                                        struct sidestep_error *err)
-{
-    const struct metadata *m = &t->reader->metadata;
-    size_t most = 0;
-
-    for (size_t e = 0; e < m->count; e++)
-        most += wanted[e] ? m->entries[e].chunk_count : 0;
-    t->places = memory_new(most, sizeof(*t->places));
-    t->first_place = memory_new(m->count, sizeof(*t->first_place));
-    if (t->places == NULL || t->first_place == NULL)
-        return FAIL_NOMEM(err, most * sizeof(*t->places));
-    for (size_t e = 0; e < m->count; e++) {
-        if (!wanted[e])
-            continue;
-        t->first_place[e] = t->place_count;
-        TRY(check_coverage(&m->entries[e], err));
-        for (size_t c = 0; c < m->entries[e].chunk_count; c++) {
-            struct place *p = &t->places[t->place_count++];
-            p->entry = &m->entries[e];
-            p->chunk = &m->entries[e].chunks[c];
-            TRY(fill_place(t, p, err));
-        }
-    }
-    return SIDESTEP_OK;
-}
 
 static enum sidestep_status make_hands(struct tensor_bytes *t, unsigned hands,
                                        struct sidestep_error *err)
@@ -166,7 +72,7 @@ enum sidestep_status tensor_bytes_open(struct reader *reader, const bool *wanted
     t->reader = reader;
     pthread_mutex_init(&t->shared.lock, NULL);
     pthread_cond_init(&t->shared.changed, NULL);
-    enum sidestep_status status = make_places(t, wanted, err);
+    enum sidestep_status status = tensor_places_find(reader, wanted, &t->places, err);
     if (status == SIDESTEP_OK)
         status = make_hands(t, hands, err);
     if (status == SIDESTEP_OK)
@@ -185,16 +91,10 @@ void tensor_bytes_free(struct tensor_bytes **out)
     *out = NULL;
     for (unsigned i = 0; i < t->hand_count; i++)
         pool_release(&t->hands[i].buffer);
-    for (size_t i = 0; i < t->place_count; i++) {
-        free(t->places[i].whole);
-        free(t->places[i].parts);
-        free(t->places[i].decoded);
-    }
     pthread_cond_destroy(&t->shared.changed);
     pthread_mutex_destroy(&t->shared.lock);
     free(t->hands);
-    free(t->places);
-    free(t->first_place);
+    tensor_places_release(&t->places);
     free(t);
 }
 
@@ -275,45 +175,31 @@ static void put(const struct place *p, uint64_t begin, uint64_t length, const ui
                        BOX_SCATTER);
 }
 
-static enum sidestep_status add_part(struct tensor_bytes *t, struct place *p,
-                                     const struct part *part, struct sidestep_error *err)
-{
-    enum sidestep_status status = SIDESTEP_OK;
-
-    pthread_mutex_lock(&t->shared.lock);
-    if (p->part_count == p->part_room) {
-        size_t room = p->part_room != 0 ? p->part_room * 2 : 4;
-        struct part *parts = memory_resize(p->parts, room, sizeof(*parts));
-        if (parts != NULL) {
-            p->parts = parts;
-            p->part_room = room;
-        } else {
-            status = FAIL_NOMEM(err, room * sizeof(*parts));
-        }
-    }
-    if (status == SIDESTEP_OK)
-        p->parts[p->part_count++] = *part;
-    pthread_mutex_unlock(&t->shared.lock);
-    return status;
-}
-
 /* Without block hashes. */
 static enum sidestep_status read_plain(struct tensor_bytes *t, struct hand *hand, struct place *p,
                                        uint64_t first, uint64_t last, const struct wanted *w,
                                        struct sidestep_error *err)
 {
-    struct part part = {.begin = first, .bytes = last - first};
+    struct storage *storage = p->storage;
+    bool checks = storage != NULL && storage->has_crc;
+    uint32_t crc = 0;
 
     for (uint64_t at = first, length; at < last; at += length) {
         const uint8_t *bytes = NULL;
 
         length = min_u64(last - at, TENSOR_BYTES_READ);
         TRY(hold(t, hand, p->file, p->data_offset + at, length, &bytes, err));
-        if (p->has_crc)
-            part.crc = hash_crc32(part.crc, bytes, length);
+        if (checks)
+            crc = hash_crc32(crc, bytes, length);
         put(p, at, length, bytes, w);
     }
-    return p->has_crc ? add_part(t, p, &part, err) : SIDESTEP_OK;
+    if (!checks)
+        return SIDESTEP_OK;
+    pthread_mutex_lock(&t->shared.lock);
+    enum sidestep_status status = storage_crc_add(
+        &storage->parts, p->data_offset - storage->offset + first, last - first, crc, err);
+    pthread_mutex_unlock(&t->shared.lock);
+    return status;
 }
 
 static enum sidestep_status read_blocks(struct tensor_bytes *t, struct hand *hand, struct place *p,
@@ -342,41 +228,84 @@ static enum sidestep_status read_blocks(struct tensor_bytes *t, struct hand *han
 
 /* ---------------------------------------------------------------- chunks that are decoded whole */
 
-static uint64_t decoded_bytes(const struct place *p)
+/* Chunks that are decoded at once. */
+struct decoding {
+    struct place **places;
+    struct reader_item *items;
+    struct load_plan_chunk *chunks;
+    struct state_entry *targets;
+    struct state_entry **target_of;
+    int64_t (*strides)[SIDESTEP_MAX_NDIM];
+    size_t count;
+};
+
+static enum sidestep_status prepare(struct arena *arena, struct decoding *d,
+                                    struct sidestep_error *err)
 {
-    return box_volume(&p->chunk->box) * sidestep_dtype_size(p->entry->dtype);
+    d->items = arena_new(arena, d->count, sizeof(*d->items));
+    d->chunks = arena_new(arena, d->count, sizeof(*d->chunks));
+    d->targets = arena_new(arena, d->count, sizeof(*d->targets));
+    d->target_of = arena_new(arena, d->count, sizeof(*d->target_of));
+    d->strides = arena_new(arena, d->count, sizeof(*d->strides));
+    if (d->items == NULL || d->chunks == NULL || d->targets == NULL || d->target_of == NULL ||
+        d->strides == NULL)
+        return FAIL_NOMEM(err, d->count * sizeof(*d->items));
+    for (size_t i = 0; i < d->count; i++) {
+        const struct place *p = d->places[i];
+
+        box_row_major(p->chunk->box.ndim, p->chunk->box.lengths, d->strides[i]);
+        d->items[i] = *p->whole;
+        d->target_of[i] = &d->targets[i];
+        d->targets[i] = (struct state_entry){.name = p->entry->name,
+                                             .dtype = p->entry->dtype,
+                                             .ndim = p->entry->ndim,
+                                             .shape = p->entry->shape,
+                                             .box = p->chunk->box,
+                                             .strides = d->strides[i]};
+        d->chunks[i] = (struct load_plan_chunk){.entry = p->entry,
+                                                .storage = &p->chunk->storage,
+                                                .box = p->chunk->box,
+                                                .target_count = 1,
+                                                .targets = &d->target_of[i]};
+    }
+    return SIDESTEP_OK;
 }
 
-static enum sidestep_status decode(struct place *p, uint8_t **out, struct sidestep_error *err)
+static enum sidestep_status decode_into(struct decoding *d, struct sidestep_error *err)
 {
-    uint64_t bytes = decoded_bytes(p);
-    int64_t strides[SIDESTEP_MAX_NDIM];
+    const struct fetch_views views = {.items = d->items, .chunks = d->chunks, .count = d->count};
 
-    TRY(reader_item_fits(p->whole, bytes, err));
-    OWNED uint8_t *memory = memory_new(bytes, 1);
-    if (memory == NULL)
-        return FAIL_NOMEM(err, bytes);
-    box_row_major(p->chunk->box.ndim, p->chunk->box.lengths, strides);
-    struct state_entry target = {.name = p->entry->name,
-                                 .dtype = p->entry->dtype,
-                                 .ndim = p->entry->ndim,
-                                 .shape = p->entry->shape,
-                                 .box = p->chunk->box,
-                                 .strides = strides,
-                                 .data = memory};
-    struct state_entry *targets[] = {&target};
-    struct load_plan_chunk chunk = {.entry = p->entry,
-                                    .storage = &p->chunk->storage,
-                                    .box = p->chunk->box,
-                                    .target_count = 1,
-                                    .targets = targets};
-    enum sidestep_status status = fetch_item(p->whole, &chunk, NULL, err);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "'%s' in file '%s'", shown_name(p->entry->name).text, p->file->name);
-        return status;
+    for (size_t i = 0; i < d->count; i++) {
+        uint64_t bytes = place_decoded_bytes(d->places[i]);
+
+        TRY(reader_item_fits(&d->items[i], bytes, err));
+        d->targets[i].data = memory_new(bytes, 1);
+        if (d->targets[i].data == NULL)
+            return FAIL_NOMEM(err, bytes);
     }
-    *out = TAKE(memory);
-    return SIDESTEP_OK;
+    return d->count > 1 ? fetch_views(&views, err)
+                        : fetch_item(&d->items[0], &d->chunks[0], NULL, err);
+}
+
+/* To ${decoded}, per place: malloc'ed, or, after an error, none. */
+static enum sidestep_status decode(struct place **places, size_t count, uint8_t **decoded,
+                                   struct sidestep_error *err)
+{
+    OWNED_ARENA arena = {0};
+    struct decoding d = {.places = places, .count = count};
+
+    TRY(prepare(&arena, &d, err));
+    enum sidestep_status status = decode_into(&d, err);
+    for (size_t i = 0; i < count; i++) {
+        if (status != SIDESTEP_OK)
+            free(d.targets[i].data);
+        else
+            decoded[i] = d.targets[i].data;
+    }
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "'%s' in file '%s'", shown_name(places[0]->entry->name).text,
+                   places[0]->file->name);
+    return status;
 }
 
 /* Locked: give back what was not used for longest, but for ${keep}, until the rest is little. */
@@ -385,8 +314,8 @@ static void shrink(struct tensor_bytes *t, const struct place *keep)
     while (t->shared.kept_bytes > TENSOR_BYTES_KEPT) {
         struct place *oldest = NULL;
 
-        for (size_t i = 0; i < t->place_count; i++) {
-            struct place *p = &t->places[i];
+        for (size_t i = 0; i < t->places.count; i++) {
+            struct place *p = &t->places.places[i];
             if (p != keep && p->decoded != NULL && p->users == 0 &&
                 (oldest == NULL || p->used_at < oldest->used_at))
                 oldest = p;
@@ -394,8 +323,54 @@ static void shrink(struct tensor_bytes *t, const struct place *keep)
         if (oldest == NULL)
             return;
         free(TAKE(oldest->decoded));
-        t->shared.kept_bytes -= decoded_bytes(oldest);
+        t->shared.kept_bytes -= place_decoded_bytes(oldest);
     }
+}
+
+/* Locked: ${p} and those that are decoded with it. */
+static size_t choose(struct place *p, struct place **chosen)
+{
+    size_t count = 0;
+
+    chosen[count++] = p;
+    for (size_t i = 0; p->together && i < p->storage->count; i++) {
+        struct place *other = p->storage->places[i];
+
+        if (other != p && other->decoded == NULL && !other->decoding)
+            chosen[count++] = other;
+    }
+    return count;
+}
+
+/* Locked, but not while it works. */
+static enum sidestep_status decode_with_others(struct tensor_bytes *t, struct place *p,
+                                               struct sidestep_error *err)
+{
+    size_t most = p->together ? p->storage->count : 1;
+    OWNED struct place **chosen = memory_new(most, sizeof(*chosen));
+    OWNED uint8_t **decoded = memory_new(most, sizeof(*decoded));
+
+    if (chosen == NULL || decoded == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*chosen));
+    size_t count = choose(p, chosen);
+    for (size_t i = 0; i < count; i++)
+        chosen[i]->decoding = true;
+    pthread_mutex_unlock(&t->shared.lock);
+    enum sidestep_status status = decode(chosen, count, decoded, err);
+    pthread_mutex_lock(&t->shared.lock);
+    for (size_t i = 0; i < count; i++) {
+        chosen[i]->decoding = false;
+        chosen[i]->decoded = decoded[i];
+        chosen[i]->used_at = ++t->shared.uses;
+        if (decoded[i] != NULL)
+            t->shared.kept_bytes += place_decoded_bytes(chosen[i]);
+    }
+    if (p->storage != NULL && !p->whole->has_crc)
+        p->storage->unchecked = true;
+    atomic_fetch_add(&t->total,
+                     p->storage != NULL ? p->whole->storage_bytes : p->chunk->storage.length);
+    pthread_cond_broadcast(&t->shared.changed);
+    return status;
 }
 
 /* Locked: the decoded bytes of ${p}, made by whoever comes first. */
@@ -406,20 +381,8 @@ static enum sidestep_status obtain(struct tensor_bytes *t, struct place *p,
 
     while (p->decoding)
         pthread_cond_wait(&t->shared.changed, &t->shared.lock);
-    if (p->decoded == NULL) {
-        uint8_t *bytes = NULL;
-
-        p->decoding = true;
-        pthread_mutex_unlock(&t->shared.lock);
-        status = decode(p, &bytes, err);
-        pthread_mutex_lock(&t->shared.lock);
-        p->decoding = false;
-        p->decoded = bytes;
-        if (bytes != NULL)
-            t->shared.kept_bytes += decoded_bytes(p);
-        atomic_fetch_add(&t->total, p->chunk->storage.length);
-        pthread_cond_broadcast(&t->shared.changed);
-    }
+    if (p->decoded == NULL)
+        status = decode_with_others(t, p, err);
     p->used_at = ++t->shared.uses;
     shrink(t, p);
     return status;
@@ -464,7 +427,7 @@ enum sidestep_status tensor_bytes_read(struct tensor_bytes *t, size_t entry, con
 {
     const struct wanted wanted = {.box = box, .begin = begin, .to = to};
     size_t count = t->reader->metadata.entries[entry].chunk_count;
-    struct place *places = &t->places[t->first_place[entry]];
+    struct place *places = &t->places.places[t->places.first_place[entry]];
     struct hand *hand = take_hand(t);
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -474,63 +437,53 @@ enum sidestep_status tensor_bytes_read(struct tensor_bytes *t, size_t entry, con
     return status;
 }
 
-static int compare_parts(const void *a, const void *b)
-{
-    const struct part *x = a, *y = b;
+/* What goes on with the CRC of what was not read, or not in a way that the parts know of. */
+struct rest {
+    struct tensor_bytes *t;
+    struct hand *hand;
+    const struct storage *storage;
+};
 
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
+static enum sidestep_status crc_of_rest(void *context, uint64_t begin, uint64_t bytes,
+                                        uint32_t *crc, struct sidestep_error *err)
+{
+    const struct rest *rest = context;
+
+    for (uint64_t at = begin, length; at < begin + bytes; at += length) {
+        const uint8_t *held = NULL;
+
+        length = min_u64(begin + bytes - at, TENSOR_BYTES_READ);
+        TRY(hold(rest->t, rest->hand, rest->storage->file, rest->storage->offset + at, length,
+                 &held, err));
+        *crc = hash_crc32(*crc, held, length);
+    }
+    return SIDESTEP_OK;
 }
 
-/* Do the stretches cover the chunk, each byte once?  Then ${*crc} is its CRC. */
-static bool join_parts(struct place *p, uint32_t *crc)
+static enum sidestep_status check_storage(struct tensor_bytes *t, struct storage *storage,
+                                          struct sidestep_error *err)
 {
-    uint64_t at = 0;
+    struct rest rest = {.t = t, .hand = take_hand(t), .storage = storage};
+    uint32_t crc;
+    enum sidestep_status status =
+        storage_crc_join(&storage->parts, storage->bytes, crc_of_rest, &rest, &crc, err);
 
-    *crc = 0;
-    qsort(p->parts, p->part_count, sizeof(*p->parts), compare_parts);
-    for (size_t i = 0; i < p->part_count; i++) {
-        if (p->parts[i].begin != at)
-            return false;
-        *crc =
-            at == 0 ? p->parts[i].crc : hash_crc32_join(*crc, p->parts[i].crc, p->parts[i].bytes);
-        at += p->parts[i].bytes;
-    }
-    return at == p->data_bytes;
-}
-
-static enum sidestep_status crc_of_all(struct tensor_bytes *t, const struct place *p, uint32_t *crc,
-                                       struct sidestep_error *err)
-{
-    struct hand *hand = take_hand(t);
-    enum sidestep_status status = SIDESTEP_OK;
-
-    *crc = 0;
-    for (uint64_t at = 0, length; at < p->data_bytes && status == SIDESTEP_OK; at += length) {
-        const uint8_t *bytes = NULL;
-
-        length = min_u64(p->data_bytes - at, TENSOR_BYTES_READ);
-        status = hold(t, hand, p->file, p->data_offset + at, length, &bytes, err);
-        if (status == SIDESTEP_OK)
-            *crc = hash_crc32(*crc, bytes, length);
-    }
-    give_hand(t, hand);
+    give_hand(t, rest.hand);
+    if (status == SIDESTEP_OK && crc != storage->crc)
+        status = FAIL(err, SIDESTEP_ECORRUPT,
+                      "'%s' in file '%s': the data has CRC32 %08x, the archive says %08x",
+                      shown_name(storage->places[0]->entry->name).text, storage->file->name, crc,
+                      storage->crc);
     return status;
 }
 
 enum sidestep_status tensor_bytes_finish(struct tensor_bytes *t, struct sidestep_error *err)
 {
-    for (size_t i = 0; i < t->place_count; i++) {
-        struct place *p = &t->places[i];
-        uint32_t crc;
+    for (size_t i = 0; i < t->places.storage_count; i++) {
+        struct storage *storage = &t->places.storages[i];
 
-        if (p->part_count == 0)
-            continue;
-        if (!join_parts(p, &crc))
-            TRY(crc_of_all(t, p, &crc, err));
-        if (crc != p->crc)
-            return FAIL(err, SIDESTEP_ECORRUPT,
-                        "'%s' in file '%s': the data has CRC32 %08x, the archive says %08x",
-                        shown_name(p->entry->name).text, p->file->name, crc, p->crc);
+        if (storage->has_crc && (storage->parts.count != 0 || storage->unchecked))
+            TRY(check_storage(t, storage, err));
     }
     return reader_check_unchanged(t->reader, err);
 }

@@ -73,7 +73,7 @@ static enum sidestep_status refuse_call(const struct pickle_node *callable,
     for (size_t i = 0; i < ARRAY_LENGTH(other_functions); i++)
         if (pickle_is_global(callable, other_functions[i].function))
             return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                        "archive: it holds %s (%s), and only plain tensors can be read",
+                        "it is %s (%s), and only plain tensors can be read",
                         other_functions[i].makes, strchr(other_functions[i].function, ' ') + 1);
     return FAIL(err, SIDESTEP_EUNSAFE, "archive: data.pkl calls '%s', which makes no tensor",
                 shown_name(callable->as.text.bytes).text);

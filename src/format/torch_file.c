@@ -65,7 +65,9 @@ static const struct pickle_node *tensor_of(const struct pickle_node *node, bool 
             return NULL;
     }
     const char *callable = node->as.call.callable->as.text.bytes;
-    return strncmp(callable, "torch._utils _rebuild_", 22) == 0 ? node : NULL;
+    bool is_one = strncmp(callable, "torch._utils _rebuild_", 22) == 0 ||
+                  strcmp(callable, "torch._tensor _rebuild_from_type_v2") == 0;
+    return is_one ? node : NULL;
 }
 
 static bool is_taken_apart(struct pickle_node *node);
@@ -155,7 +157,7 @@ static enum sidestep_status new_entry(struct walk *w, struct torch_file_entry **
 }
 
 static enum sidestep_status find_storage(struct walk *w, const struct archive_storage *storage,
-                                         struct archive_tensor *tensor)
+                                         struct archive_tensor *tensor, struct sidestep_error *err)
 {
     char name[64];
     int length = snprintf(name, sizeof(name), "data/%s", storage->key);
@@ -163,11 +165,10 @@ static enum sidestep_status find_storage(struct walk *w, const struct archive_st
         length > 0 && (size_t)length < sizeof(name) ? table_find(&w->members, name) : SIZE_MAX;
 
     if (i == SIZE_MAX)
-        return FAIL(w->err, SIDESTEP_ECORRUPT, "it has no 'data/%s'",
-                    shown_name(storage->key).text);
+        return FAIL(err, SIDESTEP_ECORRUPT, "it has no 'data/%s'", shown_name(storage->key).text);
     const struct archive_member *member = &w->zip->members[i];
     if (member->size != storage->bytes)
-        return FAIL(w->err, SIDESTEP_ECORRUPT, "%s has %llu bytes, data.pkl wants %llu", name,
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s has %llu bytes, data.pkl wants %llu", name,
                     (unsigned long long)member->size, (unsigned long long)storage->bytes);
     tensor->data_offset = member->data_offset;
     tensor->data_bytes = member->size;
@@ -177,21 +178,37 @@ static enum sidestep_status find_storage(struct walk *w, const struct archive_st
     return SIDESTEP_OK;
 }
 
+/* A tensor of a kind that cannot be read is as good as any object that cannot: the others can. */
+static enum sidestep_status add_unreadable(struct walk *w, struct torch_file_entry *entry,
+                                           const struct sidestep_error *why)
+{
+    entry->unreadable = arena_strndup(w->arena, why->message, strlen(why->message));
+    if (entry->unreadable == NULL)
+        return FAIL_NOMEM(w->err, strlen(why->message));
+    w->count++;
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status add_tensor(struct walk *w, const struct pickle_node *call,
                                        bool requires_grad)
 {
     struct archive_tensor *tensor = arena_new(w->arena, 1, sizeof(*tensor));
     struct archive_storage storage = {0};
     struct torch_file_entry *entry;
+    struct sidestep_error why = {0};
 
     if (tensor == NULL)
         return FAIL_NOMEM(w->err, sizeof(*tensor));
     TRY(new_entry(w, &entry));
-    enum sidestep_status status = archive_rebuild_tensor(call, tensor, &storage, w->err);
+    enum sidestep_status status = archive_rebuild_tensor(call, tensor, &storage, &why);
+    if (status == SIDESTEP_EUNSUPPORTED || status == SIDESTEP_EUNSAFE)
+        return add_unreadable(w, entry, &why);
     if (status == SIDESTEP_OK)
-        status = find_storage(w, &storage, tensor);
+        status = find_storage(w, &storage, tensor, &why);
     if (status != SIDESTEP_OK) {
-        error_wrap(w->err, "'%s'", shown_name(entry->name).text);
+        error_wrap(&why, "'%s'", shown_name(entry->name).text);
+        if (w->err != NULL)
+            *w->err = why;
         return status;
     }
     entry->tensor = tensor;

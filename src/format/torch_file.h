@@ -24,6 +24,7 @@ struct torch_file_entry {
     bool requires_grad;
     const struct archive_tensor *tensor; /* its places are in the file; NULL: an object */
     const void *object;                  /* for torch_file_object() */
+    const char *unreadable; /* neither, but a tensor of a kind that cannot be read: which */
 };
 
 struct torch_file {
@@ -32,7 +33,8 @@ struct torch_file {
 };
 
 /* Takes a state dict apart by the rules of torch.distributed.checkpoint: dicts always, lists if
- * there are tensors or dicts in them; empty ones, tuples and everything else are objects.  All
+ * there are tensors or dicts in them; empty ones, tuples and everything else are objects; so are
+ * quantised, sparse and other tensors that are not plain ones.  All
  * lives in ${arena}.  Reads the directory and the pickle.  EUNSUPPORTED: the file does not hold
  * dicts or lists of tensors, a part of it has no name, or it is beyond the limits above. */
 enum sidestep_status torch_file_read(const struct source *source, struct arena *arena,

@@ -39,6 +39,7 @@ struct metadata_entry {
     struct metadata_chunk *chunks;
     /* Objects. */
     struct metadata_storage storage;
+    const char *unreadable; /* why it cannot be read at all; NULL: it can, as far as is known */
     /* planner_data: the path in the nested state dict; 0: none recorded. */
     uint32_t path_length;
     const struct sidestep_path_item *path;

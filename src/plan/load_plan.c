@@ -314,20 +314,27 @@ static bool is_match(const struct metadata_entry *saved, const struct state_entr
 }
 
 /* "name: saved float32 [2,3], wanted object" */
-static enum sidestep_status add_mismatch(struct load_plan *plan, const struct metadata_entry *saved,
-                                         const struct state_entry *wanted,
-                                         struct sidestep_error *err)
+static const char *describe_mismatch(struct load_plan *plan, const struct metadata_entry *saved,
+                                     const struct state_entry *wanted)
 {
     const char *saved_kind = saved->is_object            ? "object"
                              : saved->dtype_name != NULL ? saved->dtype_name
                                                          : "an unknown dtype";
-    const char *text =
-        arena_printf(&plan->arena, "%s: saved %s%s%s, wanted %s%s%s", saved->name, saved_kind,
-                     saved->is_object ? "" : " ",
-                     saved->is_object ? "" : shown_shape(saved->ndim, saved->shape).text,
-                     wanted->is_object ? "object" : sidestep_dtype_name(wanted->dtype),
-                     wanted->is_object ? "" : " ",
-                     wanted->is_object ? "" : shown_shape(wanted->ndim, wanted->shape).text);
+    return arena_printf(&plan->arena, "%s: saved %s%s%s, wanted %s%s%s", saved->name, saved_kind,
+                        saved->is_object ? "" : " ",
+                        saved->is_object ? "" : shown_shape(saved->ndim, saved->shape).text,
+                        wanted->is_object ? "object" : sidestep_dtype_name(wanted->dtype),
+                        wanted->is_object ? "" : " ",
+                        wanted->is_object ? "" : shown_shape(wanted->ndim, wanted->shape).text);
+}
+
+static enum sidestep_status add_mismatch(struct load_plan *plan, const struct metadata_entry *saved,
+                                         const struct state_entry *wanted,
+                                         struct sidestep_error *err)
+{
+    const char *text = saved->unreadable != NULL
+                           ? arena_printf(&plan->arena, "%s: %s", saved->name, saved->unreadable)
+                           : describe_mismatch(plan, saved, wanted);
 
     if (text == NULL)
         return FAIL_NOMEM(err, strlen(saved->name));

