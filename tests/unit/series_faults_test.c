@@ -142,12 +142,13 @@ static void a_copy_under_another_step_is_not_that_step(void **state)
     assert_false(exists(9));
 }
 
+static const char *const read_points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
+                                          "store.dir_list", "store.stat"};
+
 /* Reads that fail, wherever and for how long: the newest is resumed from or nothing is, and it is
  * there to be resumed from afterwards. */
 static void a_read_that_fails_is_no_damage(void **state)
 {
-    static const char *const points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
-                                         "store.dir_list", "store.stat"};
     struct store *faulty = store_fault_new(store_posix());
     unsigned refused = 0;
 
@@ -159,17 +160,17 @@ static void a_read_that_fails_is_no_damage(void **state)
     close_series(&series);
     engine->store = faulty;
     series = open_keeping(0);
-    for (size_t p = 0; p < sizeof(points) / sizeof(points[0]); p++)
+    for (size_t p = 0; p < ARRAY_LENGTH(read_points); p++)
         for (int sticky = 0; sticky <= 1; sticky++)
             for (unsigned long nth = 1; nth <= 40; nth++) {
                 uint64_t step = 2;
-                fault_arm(points[p], nth, sticky == 1, EIO);
+                fault_arm(read_points[p], nth, sticky == 1, EIO);
                 enum sidestep_status status =
                     sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err);
                 bool fired = fault_fired() != NULL;
                 fault_arm("", 0, false, 0);
                 if (step != 2 || (status != SIDESTEP_OK && status != SIDESTEP_EIO))
-                    fail_msg("%s %lu: step %u, status %d: %s", points[p], nth, (unsigned)step,
+                    fail_msg("%s %lu: step %u, status %d: %s", read_points[p], nth, (unsigned)step,
                              status, err.message);
                 refused += status == SIDESTEP_EIO;
                 expect_resume(series, 2, 2, NULL);
@@ -178,6 +179,45 @@ static void a_read_that_fails_is_no_damage(void **state)
             }
     assert_true(refused > 10);
     close_series(&series);
+    ASSERT_OK(sidestep_engine_close(&engine, &err)); /* it knows the store */
+    store_fault_free(&faulty);
+}
+
+/* ... and while a run goes back: if it says that it did, it did. */
+static void a_read_that_fails_forgets_no_way_back(void **state)
+{
+    struct store *faulty = store_fault_new(store_posix());
+    unsigned refused = 0, went = 0;
+
+    (void)state;
+    assert_non_null(faulty);
+    struct sidestep_series *series = open_keeping(0);
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    engine->store = faulty;
+    for (size_t p = 0; p < ARRAY_LENGTH(read_points); p++) {
+        bool fired = true;
+        for (unsigned long nth = 1; fired; nth++) {
+            series = open_keeping(0);
+            fault_arm(read_points[p], nth, false, EIO);
+            enum sidestep_status status =
+                sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err);
+            fired = fault_fired() != NULL;
+            fault_arm("", 0, false, 0);
+            close_series(&series);
+            if (status != SIDESTEP_OK && status != SIDESTEP_EIO)
+                fail_msg("%s %lu: status %d: %s", read_points[p], nth, status, err.message);
+            series = open_keeping(0);
+            if (status == SIDESTEP_OK)
+                expect_resume(series, 1, 1, NULL);
+            refused += status == SIDESTEP_EIO;
+            went += status == SIDESTEP_OK && fired;
+            ASSERT_OK(sidestep_series_load_step(series, 3, world.state, NULL, NULL, &err));
+            close_series(&series);
+        }
+    }
+    assert_true(refused > 10 && went > 2);
     ASSERT_OK(sidestep_engine_close(&engine, &err)); /* it knows the store */
     store_fault_free(&faulty);
 }
@@ -393,6 +433,7 @@ int main(void)
         CASE(times_mean_nothing),
         CASE(a_copy_under_another_step_is_not_that_step),
         CASE(a_read_that_fails_is_no_damage),
+        CASE(a_read_that_fails_forgets_no_way_back),
         CASE(what_goes_during_a_load_is_not_mixed),
         CASE(what_goes_between_choice_and_load_is_not_missed),
         CASE(a_disk_too_full_to_delete),

@@ -194,6 +194,63 @@ static int dry_runs_are_true(void)
     return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
 }
 
+static bool resumes(struct sidestep_series *series, uint64_t step, uint64_t content)
+{
+    uint64_t got = 0;
+    char *latest = NULL;
+
+    world_fill(&world, 999);
+    if (sidestep_series_load(series, world.state, NULL, &got, NULL, NULL, &err) != SIDESTEP_OK ||
+        sidestep_latest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err) != SIDESTEP_OK)
+        return false;
+    bool is_same = strcmp(latest, path_of(step)) == 0;
+    sidestep_string_free(&latest);
+    return got == step && is_same && world_check(&world, content) == 0;
+}
+
+/* A run goes back, and what is newer cannot be read: it is left behind all the same, and what is
+ * saved under its name later is not. */
+static int unreadable_ones_are_left(void)
+{
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    struct sidestep_metric metric = {"loss", 1};
+
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    for (uint64_t n = 1; n <= 3; n++) {
+        world_fill(&world, n);
+        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    }
+    NEED(resumes(series, 3, 3));
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(chmod(path_of(3), 0) == 0);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 1, 1));
+    /* What cannot be told from its successor is not marked at all. */
+    NEED(sidestep_series_note(series, 2, &metric, 1, NULL, 0, &err) == SIDESTEP_OK);
+    NEED(chmod(path_of(2), 0) == 0 && sidestep_pin(path_of(2), true, &err) == SIDESTEP_EIO);
+    NEED(strstr(err.message, "cannot be read now") != NULL && chmod(path_of(2), 0755) == 0);
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK); /* it has saved nothing */
+    NEED(chmod(path_of(3), 0755) == 0);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 1, 1));
+    world_fill(&world, 33);
+    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 3, 33));
+    /* What this incarnation has saved itself could not be told from what it will save. */
+    NEED(chmod(path_of(3), 0) == 0);
+    NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_EIO);
+    NEED(strstr(err.message, "step-3' is newer and cannot be read") != NULL);
+    NEED(sidestep_series_note(series, 3, &metric, 1, NULL, 0, &err) == SIDESTEP_EIO);
+    NEED(chmod(path_of(3), 0755) == 0 && resumes(series, 3, 33));
+    NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 1, 1));
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
 static void expect_of_nobody(int (*what)(void))
 {
     int status;
@@ -224,6 +281,12 @@ static void a_dry_run_says_what_the_real_one_does(void **state)
 {
     (void)state;
     expect_of_nobody(dry_runs_are_true);
+}
+
+static void what_cannot_be_read_is_left_behind_all_the_same(void **state)
+{
+    (void)state;
+    expect_of_nobody(unreadable_ones_are_left);
 }
 
 /* ---- a disk that is mounted for reading only: in a process of its own, which has its own mounts
@@ -312,6 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_root_that_may_not_be_written_says_so),
         CASE(a_dry_run_says_what_the_real_one_does),
+        CASE(what_cannot_be_read_is_left_behind_all_the_same),
         CASE(a_read_only_disk_says_so),
 #undef CASE
     };
