@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_faults_test.c -- what is done to a series from outside: times that are wrong, copies under
- * another name, reads that fail, deletion during a load, a disk that is full when something is to
- * be deleted, ranks that were told different things.
+ * series_faults_test.c -- what is done to a series from outside: clocks and times that are wrong,
+ * names and pointers that lie, copies under another name, reads that fail, deletion during a load,
+ * a disk that is full when something is to be deleted, ranks that were told different things.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -110,6 +111,88 @@ static void times_mean_nothing(void **state)
     close_series(&series);
     assert_true(exists(5) && exists(4));
     assert_false(exists(3) || exists(2) || exists(1));
+}
+
+/* The clock of the host, as this program sees it. */
+static time_t clock_is_wrong_by;
+
+time_t time(time_t *now)
+{
+    struct timespec real;
+
+    (void)clock_gettime(CLOCK_REALTIME, &real);
+    time_t wrong = real.tv_sec + clock_is_wrong_by;
+    if (now != NULL)
+        *now = wrong;
+    return wrong;
+}
+
+/* Into the future, beyond 2038, before 1970; within a run, and between two. */
+static void clocks_that_jump_mean_nothing(void **state)
+{
+    static const int years[] = {20, -30, 80, -80, 0, 5, -5, -10};
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    unsigned wrong = 0;
+
+    (void)state;
+    for (uint64_t n = 1; n <= ARRAY_LENGTH(years); n += 2) {
+        struct sidestep_series *series = open_keeping(3);
+        if (n > 1)
+            expect_resume(series, n - 1, n - 1, NULL);
+        for (uint64_t step = n; step <= n + 1; step++) {
+            clock_is_wrong_by = (time_t)years[step - 1] * 365 * 86400;
+            save_step(series, step);
+        }
+        close_series(&series);
+    }
+    clock_is_wrong_by = 0;
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    for (size_t i = 0; i < list.count; i++)
+        wrong += llabs((long long)(list.entries[i].saved_at - time(NULL))) > 86400;
+    assert_int_equal(list.count, 3);
+    assert_int_equal(wrong, 3); /* it does show, and matters to nobody */
+    assert_true(exists(6) && exists(7) && exists(8));
+}
+
+static void expect_newest(uint64_t step)
+{
+    char *latest = NULL;
+
+    ASSERT_OK(sidestep_latest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err));
+    assert_string_equal(latest, path_of(step));
+    sidestep_string_free(&latest);
+}
+
+/* Files, links and pipes that claim to be the newest, or to know which it is. */
+static void pointers_and_names_that_lie(void **state)
+{
+    struct sidestep_series *series = open_keeping(0);
+
+    (void)state;
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    run("cd %s && echo step-1 >latest && echo 999 >latest_checkpointed_iteration.txt && "
+        "echo >latest_step && ln -s step-1 newest && ln -s step-1 step-99 && "
+        "ln -s ../../nowhere step-98 && mkfifo step-97 && touch step-96 && mkdir step-95 && "
+        "cp -r step-1 step--4 && cp -r step-1 step-1e9 && cp -r step-1 step-007 && "
+        "cp -r step-1 step-+8 && cp -r step-1 step-9223372036854775808 && "
+        "cp -r step-1 step-18446744073709551619",
+        scratch.path);
+    expect_newest(3);
+    series = open_keeping(1);
+    expect_resume(series, 3, 3, NULL);
+    save_step(series, 4);
+    assert_int_equal(try_save_step(series, 98), SIDESTEP_EEXISTS); /* a link that leads nowhere */
+    assert_int_equal(try_save_step(series, 97), SIDESTEP_EEXISTS);
+    assert_int_equal(try_save_step(series, 96), SIDESTEP_EEXISTS);
+    save_step(series, 5);
+    close_series(&series);
+    expect_newest(5);
+    assert_false(exists(1) || exists(2) || exists(3) || exists(4));
+    run("cd %s && test -L step-99 && test -L newest && test -p step-97 && test -f latest && "
+        "test -f step-96 && test -d step-95 && test -d step-1e9 && test -d step-007",
+        scratch.path);
 }
 
 static void a_copy_under_another_step_is_not_that_step(void **state)
@@ -431,6 +514,8 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(times_mean_nothing),
+        CASE(clocks_that_jump_mean_nothing),
+        CASE(pointers_and_names_that_lie),
         CASE(a_copy_under_another_step_is_not_that_step),
         CASE(a_read_that_fails_is_no_damage),
         CASE(a_read_that_fails_forgets_no_way_back),

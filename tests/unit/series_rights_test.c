@@ -310,9 +310,6 @@ static int disk_becomes_read_only(void)
     char *latest = NULL, rejected[2048];
     uint64_t step = 0;
 
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("disk", scratch.path, "tmpfs", 0, "size=64m") != 0)
-        return CANNOT_MOUNT;
     NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
     for (uint64_t n = 1; n <= 2; n++) {
@@ -348,18 +345,73 @@ static int disk_becomes_read_only(void)
     return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
 }
 
-static void a_read_only_disk_says_so(void **state)
+static bool fill_disk(const char *path)
+{
+    static const char page[4096];
+    FILE *file = fopen(path, "w");
+
+    if (file == NULL)
+        return false;
+    setvbuf(file, NULL, _IONBF, 0);
+    while (fwrite(page, 1, sizeof(page), file) == sizeof(page))
+        continue;
+    bool is_full = errno == ENOSPC;
+    return fclose(file) == 0 && is_full;
+}
+
+static int disk_is_full(void)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+    struct sidestep_gc_report report;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    char *latest = NULL, filler[256];
+
+    snprintf(filler, sizeof(filler), "%s/notes.txt", scratch.path);
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    for (uint64_t n = 1; n <= 3; n++) {
+        world_fill(&world, n);
+        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    }
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(fill_disk(filler));
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_ENOSPC);
+    NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
+    NEED(sidestep_save(own, path_of(4), world.state, NULL, NULL, &err) == SIDESTEP_ENOSPC);
+    NEED(!exists(4) && load_by_name(own, 1)); /* whoever reads is not bothered */
+    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
+    NEED(strcmp(latest, path_of(3)) == 0);
+    sidestep_string_free(&latest);
+    NEED(sidestep_prune(scratch.path, &keep, 0, &report, &err) == SIDESTEP_OK);
+    NEED(report.removed_count == 2 && !exists(1) && !exists(2)); /* deleting is what helps */
+    sidestep_gc_report_release(&report);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 3, 3));
+    NEED(sidestep_series_save(series, 4, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
+static int on_own_disk(int (*what)(void), const char *size)
+{
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("disk", scratch.path, "tmpfs", 0, size) != 0)
+        return CANNOT_MOUNT;
+    return what();
+}
+
+static void expect_on_disk(int (*what)(void), const char *size)
 {
     int status;
 
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     print_message("skipped: ThreadSanitizer follows no threads that a forked child starts\n");
     skip();
 #endif
     pid_t child = fork();
     if (child == 0)
-        _exit(disk_becomes_read_only());
+        _exit(on_own_disk(what, size));
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == CANNOT_MOUNT) {
@@ -367,6 +419,18 @@ static void a_read_only_disk_says_so(void **state)
         skip();
     }
     assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void a_read_only_disk_says_so(void **state)
+{
+    (void)state;
+    expect_on_disk(disk_becomes_read_only, "size=64m");
+}
+
+static void a_full_disk_says_so_and_can_be_pruned(void **state)
+{
+    (void)state;
+    expect_on_disk(disk_is_full, "size=4m");
 }
 
 int main(void)
@@ -377,6 +441,7 @@ int main(void)
         CASE(a_dry_run_says_what_the_real_one_does),
         CASE(what_cannot_be_read_is_left_behind_all_the_same),
         CASE(a_read_only_disk_says_so),
+        CASE(a_full_disk_says_so_and_can_be_pruned),
 #undef CASE
     };
 
