@@ -179,7 +179,8 @@ const struct cli_command cli_command_prune = {
                 {.id = CLI_OPTION_DRY_RUN,
                  .letter = 'n',
                  .name = "dry-run",
-                 .text = "Only say what would be removed."},
+                 .text = "Only say what would be removed, and what would stay and why; "
+                         "also while a run has ROOT open."},
                 {.id = CLI_OPTION_YES, .letter = 'y', .name = "yes", .text = "Do not ask."},
                 END_OPTIONS},
     .exits = CLI_EXIT_NOTHING | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,

@@ -16,6 +16,7 @@
  *                  then the mark goes
  *   7 learn    R   what became of it, from names and ids
  *     abort    C   to the trash, with an outcome that says why
+ *              R   in place: takes back what came too late for C to sweep it
  *
  * Invariants; tests/torture checks each, and that removing the step that keeps it is noticed:
  *   I1  NAME/.metadata names only files that are whole, durable and of one save.
@@ -113,7 +114,7 @@ struct commit {
     uint64_t bytes;         /* C, by commit_count_votes(): of all shards, shared ones, too */
     struct store_dir *dir;  /* the saving directory, or NAME */
     struct store_stat dir_identity;
-    bool shards_made;        /* this rank may have left files in ${dir} */
+    uint32_t shards;         /* of so many, this rank may have left files in ${dir} */
     struct store_file *mark; /* C: held, locked */
     bool published; /* C: manifest and .metadata are there, under their last or temporary names */
     bool is_volatile;
@@ -164,6 +165,9 @@ enum sidestep_status commit_check_cancelled(const struct commit *commit,
 enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err);
 /* Say no, with the reason.  Best effort. */
 void commit_vote_no(struct commit *commit, const struct sidestep_error *why);
+/* R, after its no, or after its yes if commit_check_aborted() says so then: in place, where no
+ * trash takes them, its shards go, and its votes if C's sweep may have come too early for them. */
+void commit_take_back(struct commit *commit);
 /* R, now and then while it writes: has C given up?  EABORTED with its reason if so. */
 enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err);
 

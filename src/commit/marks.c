@@ -169,6 +169,16 @@ const struct mark *marks_find(const struct marks *marks, enum marks_kind kind, c
     return NULL;
 }
 
+uint64_t marks_incarnation_of(const struct mark *mark)
+{
+    unsigned long long incarnation = 0;
+
+    if (mark->save_id == NULL || strcmp(mark->save_id, "-") != 0 ||
+        sscanf(mark->text, "incarnation %llu\n", &incarnation) != 1)
+        return 0;
+    return incarnation;
+}
+
 /* ---- writing ---- */
 
 static enum sidestep_status format_name(enum marks_kind kind, const char *tag, const char *name,

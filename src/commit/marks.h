@@ -8,7 +8,8 @@
  *   pin.NAME         stays, whatever the retention says
  *   tag.TAG.NAME     a word of the user's
  *   metrics.NAME     lines "<name> <value>"
- *   abandoned.NAME   newer than a step that was resumed from: of a line that ended
+ *   abandoned.NAME   newer than a step that was resumed from: of a line that ended; of what could
+ *                    not be read then, "incarnation <n>": the one that left it
  *   restarts.NAME    how many runs began here and came to nothing
  *   adopted.NAME     of another run, but resumed from
  */
@@ -61,6 +62,9 @@ const struct mark *marks_find(const struct marks *marks, enum marks_kind kind, c
                               const char *save_id);
 /* Does it speak of this save? */
 bool marks_applies(const struct mark *mark, const char *save_id);
+
+/* MARKS_ABANDONED on what could not be read: which incarnation left it; else 0. */
+uint64_t marks_incarnation_of(const struct mark *mark);
 
 /* Make or replace one: durable when it returns OK.  ${tag} for MARKS_TAG, ${text} may be NULL. */
 enum sidestep_status marks_set(struct store_dir *dir, enum marks_kind kind, const char *tag,

@@ -18,6 +18,12 @@ static void shard_names(const struct commit *commit, uint32_t shard, char part[N
     names_format(NAMES_SHARD, id, commit->rank, shard, final);
 }
 
+static void note_shard(struct commit *commit, uint32_t shard)
+{
+    if (commit->shards <= shard)
+        commit->shards = shard + 1;
+}
+
 enum sidestep_status commit_shard_create(struct commit *commit, uint32_t shard, uint32_t flags,
                                          struct store_file **file, struct sidestep_error *err)
 {
@@ -25,7 +31,7 @@ enum sidestep_status commit_shard_create(struct commit *commit, uint32_t shard, 
 
     assert(commit->dir != NULL);
     shard_names(commit, shard, part, final);
-    commit->shards_made = true;
+    note_shard(commit, shard);
     return store_file_create(commit->dir, part, flags, file, err);
 }
 
@@ -39,7 +45,7 @@ enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, co
     assert(commit->dir != NULL);
     shard_names(commit, shard, part, final);
     TRY(store_dir_open(commit->store, NULL, dir, &from, err));
-    commit->shards_made = true;
+    note_shard(commit, shard);
     TRY(store_link(from, name, commit->dir, part, err));
     return store_file_open(commit->dir, part, 0, file, err);
 }
@@ -106,12 +112,39 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
+/* C's outcome file lies beside the saving directory, or in NAME. */
+static struct store_dir *outcome_dir(const struct commit *commit)
+{
+    return commit->in_place ? commit->dir : commit->parent;
+}
+
+static bool has_mark(const struct commit *commit, struct store_dir *dir)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+
+    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    return store_stat(dir, name, &stat, NULL) != SIDESTEP_ENOTFOUND;
+}
+
+/* In place: has C, without our yes, given up and begun to sweep?  The outcome comes before that,
+ * the mark goes after it. */
+static bool has_given_up(const struct commit *commit)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+
+    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    return store_stat(commit->dir, name, &stat, NULL) == SIDESTEP_OK ||
+           !has_mark(commit, commit->dir);
+}
+
 void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
 {
     char name[NAMES_MAX], part[NAMES_MAX], final[NAMES_MAX];
     struct store_file *file = NULL;
 
-    if (commit->dir == NULL)
+    if (commit->dir == NULL || (commit->in_place && has_given_up(commit)))
         return;
     store_dir_close(TAKE(commit->spare));
     names_format(NAMES_FAILED, commit->save_id, commit->rank, 0, name);
@@ -119,16 +152,29 @@ void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
     if (store_file_create(commit->dir, name, 0, &file, NULL) == SIDESTEP_OK) {
         (void)store_file_write_at(file, why->message, strlen(why->message), 0, NULL);
         (void)store_file_close(file, NULL);
-    } else if (commit_link_mark(commit, commit->dir, name) != SIDESTEP_OK && commit->shards_made) {
+    } else if (commit_link_mark(commit, commit->dir, name) != SIDESTEP_OK && commit->shards != 0) {
         /* Storage without links.  If this fails too, C finds out by its deadline. */
         (void)store_rename(commit->dir, part, commit->dir, name, STORE_REPLACE, NULL);
     }
 }
 
-/* C's outcome file lies beside the saving directory, or in NAME. */
-static struct store_dir *outcome_dir(const struct commit *commit)
+void commit_take_back(struct commit *commit)
 {
-    return commit->in_place ? commit->dir : commit->parent;
+    char name[NAMES_MAX], part[NAMES_MAX], final[NAMES_MAX];
+
+    if (!commit->in_place || commit->dir == NULL)
+        return;
+    for (uint32_t shard = 0; shard < commit->shards; shard++) {
+        shard_names(commit, shard, part, final);
+        (void)store_unlink(commit->dir, part, NULL);
+        (void)store_unlink(commit->dir, final, NULL);
+    }
+    if (!has_given_up(commit)) /* C is to read our vote, and sweeps after that */
+        return;
+    names_format(NAMES_YES, commit->save_id, commit->rank, 0, name);
+    (void)store_unlink(commit->dir, name, NULL);
+    names_format(NAMES_FAILED, commit->save_id, commit->rank, 0, name);
+    (void)store_unlink(commit->dir, name, NULL);
 }
 
 enum sidestep_status commit_check_cancelled(const struct commit *commit, struct sidestep_error *err)
@@ -174,15 +220,6 @@ static bool may_be_our_dir(struct commit *commit, const char *name)
     return status != SIDESTEP_ENOTFOUND &&
            (status != SIDESTEP_OK || (stat.inode == commit->dir_identity.inode &&
                                       stat.device == commit->dir_identity.device));
-}
-
-static bool has_mark(struct commit *commit, struct store_dir *dir)
-{
-    char name[NAMES_MAX];
-    struct store_stat stat;
-
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
-    return store_stat(dir, name, &stat, NULL) != SIDESTEP_ENOTFOUND;
 }
 
 /* NAME as it is now: what does its .metadata say about our save? */

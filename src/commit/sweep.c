@@ -110,6 +110,25 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
 }
 
+uint64_t sweep_count_bytes(struct store_dir *parent, const char *name)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+    struct store_stat stat;
+    uint64_t bytes = 0;
+
+    if (store_dir_open(parent->store, parent, name, &dir, NULL) != SIDESTEP_OK ||
+        name_list_read(dir, &names, NULL) != SIDESTEP_OK)
+        return 0;
+    bool all = is_export(&names);
+    for (size_t i = 0; i < names.count; i++)
+        if ((all || is_ours(names.names[i])) &&
+            store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK &&
+            stat.kind == STORE_FILE && stat.links <= 1)
+            bytes += stat.size;
+    return bytes;
+}
+
 /* NULL: its owner is dead, and ${*mark} holds the lock (or there was none to take).  Else why not.
  */
 static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const char *save_id,
@@ -213,23 +232,6 @@ static void report_removed(struct sweep *sweep, const char *name, uint64_t bytes
         sweep->removed(sweep->context, name, bytes);
 }
 
-/* What sweep_empty_trash() would free. */
-static uint64_t bytes_in(struct store_dir *dir)
-{
-    OWNED_NAMES struct name_list names = {0};
-    struct store_stat stat;
-    uint64_t bytes = 0;
-
-    if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
-        return 0;
-    for (size_t i = 0; i < names.count; i++)
-        if ((is_export(&names) || is_ours(names.names[i])) &&
-            store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK &&
-            stat.kind == STORE_FILE && stat.links <= 1)
-            bytes += stat.size;
-    return bytes;
-}
-
 /* What of the parent's names may go; SAVING ones are fenced by renaming them at once. */
 static enum sidestep_status fence(struct sweep *sweep, const char *name, struct doomed *doomed,
                                   struct sidestep_error *err)
@@ -251,7 +253,7 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
         return SIDESTEP_OK;
     }
     if (sweep->dry_run) {
-        report_removed(sweep, name, bytes_in(dir));
+        report_removed(sweep, name, sweep_count_bytes(sweep->parent, name));
         return SIDESTEP_OK;
     }
     names_format(NAMES_TRASH, parsed.save_id, 0, 0, trash);

@@ -60,5 +60,7 @@ bool sweep_is_all_ours(struct store_dir *parent, const char *name);
  * not ours, which stay. */
 enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
                                        struct sidestep_error *err);
+/* What that would free of the directory ${name}. */
+uint64_t sweep_count_bytes(struct store_dir *parent, const char *name);
 
 #endif

@@ -2,7 +2,6 @@
 /* list.c -- see list.h.  A listing looks at names, sizes and manifests; it reads no data. */
 #include "engine/list.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,90 +46,6 @@ struct listing {
     struct sharing *sharing; /* as much room as for entries */
     size_t sharing_count;
 };
-
-/* The number in [begin, end); -1: it has no digit, or is too large. */
-static int64_t parse_number(const char *begin, const char *end)
-{
-    int64_t number = 0;
-
-    if (begin == end)
-        return -1;
-    for (; begin < end; begin++)
-        if (__builtin_mul_overflow(number, 10, &number) ||
-            __builtin_add_overflow(number, *begin - '0', &number))
-            return -1;
-    return number;
-}
-
-/* The first of the digits that [name, end) ends with. */
-static const char *last_digits(const char *name, const char *end)
-{
-    while (end > name && isdigit((unsigned char)end[-1]))
-        end--;
-    return end;
-}
-
-int64_t list_number_of(const char *name)
-{
-    const char *end = name + strlen(name);
-
-    return parse_number(last_digits(name, end), end);
-}
-
-bool list_is_member(const char *prefix, const char *name, uint64_t *step)
-{
-    char again[NAMES_MAX];
-    int64_t number = list_number_of(name);
-
-    if (strncmp(name, prefix, strlen(prefix)) != 0 || number < 0)
-        return false;
-    snprintf(again, sizeof(again), "%s%lld", prefix, (long long)number);
-    *step = (uint64_t)number;
-    return strcmp(again, name) == 0;
-}
-
-static bool ends_with(const char *name, const char *end, const char *text)
-{
-    size_t length = strlen(text);
-
-    return (size_t)(end - name) >= length && memcmp(end - length, text, length) == 0;
-}
-
-/* What may stand before the number of a step. */
-static bool is_step_prefix(const char *name, const char *end)
-{
-    static const char *const whole[] = {
-        "",      "step-", "step_",  "checkpoint-", "checkpoint_", "global_step", "global_step_",
-        "iter_", "epoch", "epoch-", "epoch_",      "epoch=",
-    };
-    static const struct {
-        const char *before, *between; /* a number lies between the two */
-    } two[] = {{"epoch_", "_step_"} /* NeMo */, {"epoch=", "-step="} /* Lightning */};
-
-    for (size_t i = 0; i < ARRAY_LENGTH(whole); i++)
-        if (strlen(whole[i]) == (size_t)(end - name) && ends_with(name, end, whole[i]))
-            return true;
-    for (size_t i = 0; i < ARRAY_LENGTH(two); i++) {
-        if (!ends_with(name, end, two[i].between))
-            continue;
-        const char *digits_end = end - strlen(two[i].between);
-        const char *digits = last_digits(name, digits_end);
-        if (digits != digits_end && (size_t)(digits - name) == strlen(two[i].before) &&
-            ends_with(name, digits, two[i].before))
-            return true;
-    }
-    return false;
-}
-
-int64_t list_step_of(const char *name)
-{
-    const char *end = name + strlen(name);
-
-    if (ends_with(name, end, ".ckpt")) /* Lightning */
-        end -= strlen(".ckpt");
-    const char *digits = last_digits(name, end);
-    return is_step_prefix(name, digits) ? parse_number(digits, end) : -1;
-}
 
 /* What the names in a directory tell. */
 struct contents {
@@ -399,6 +314,15 @@ static enum sidestep_status take_metrics(struct listing *l, const struct mark *m
     return SIDESTEP_OK;
 }
 
+/* Was it left behind when nobody could read which save it is of?  What has been saved under its
+ * name since then, or was copied there, is not meant. */
+static bool was_left_unread(const struct listing *l, const struct mark *mark,
+                            const struct sidestep_listed *entry)
+{
+    return mark->kind == MARKS_ABANDONED && entry->run_id != NULL &&
+           strcmp(entry->run_id, l->run_id) == 0 && entry->incarnation < marks_incarnation_of(mark);
+}
+
 /* What lies beside it: pins, tags, metrics. */
 static enum sidestep_status take_marks(struct listing *l, struct sidestep_listed *entry,
                                        struct sidestep_error *err)
@@ -413,7 +337,7 @@ static enum sidestep_status take_marks(struct listing *l, struct sidestep_listed
         return FAIL_NOMEM(err, count * sizeof(*tags));
     entry->tags = tags;
     for (size_t i = 0; i < count; i++) {
-        if (!marks_applies(&marks[i], entry->save_id))
+        if (!marks_applies(&marks[i], entry->save_id) && !was_left_unread(l, &marks[i], entry))
             continue;
         if (marks[i].kind == MARKS_TAG)
             tags[entry->tag_count++] = marks[i].tag;
@@ -477,11 +401,11 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
         return FAIL_NOMEM(err, strlen(name));
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
-    if (status != SIDESTEP_OK) {
-        bool is_doubtful = l->with_doubtful && !is_ours && list_number_of(name) >= 0;
-        entry->state = is_doubtful ? SIDESTEP_COMMITTED : SIDESTEP_UNREADABLE;
-    }
+    if (status != SIDESTEP_OK)
+        entry->state = SIDESTEP_UNREADABLE;
     entry->state_name = presence_names[entry->state];
+    if (status != SIDESTEP_OK && l->with_doubtful && !is_ours && list_number_of(name) >= 0)
+        entry->state = SIDESTEP_COMMITTED; /* list_is_doubtful() knows it by its state_name */
     entry->name = arena_strndup(&l->arena, name, strlen(name));
     entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
     if (entry->name == NULL || entry->path == NULL)
@@ -578,6 +502,21 @@ enum sidestep_status list_candidates(struct store *store, const char *root,
                                      struct sidestep_list *list, struct sidestep_error *err)
 {
     return list_any(store, root, true, list, err);
+}
+
+enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
+                                         struct sidestep_error *err)
+{
+    if (entry->state != SIDESTEP_UNREADABLE)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EIO, "'%s' cannot be read now, so nobody can tell which save it is",
+                entry->path);
+}
+
+bool list_is_doubtful(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_COMMITTED &&
+           entry->state_name == presence_names[SIDESTEP_UNREADABLE];
 }
 
 void sidestep_list_release(struct sidestep_list *list)

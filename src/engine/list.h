@@ -15,6 +15,12 @@ enum sidestep_status list_root(struct store *store, const char *root, struct sid
 enum sidestep_status list_candidates(struct store *store, const char *root,
                                      struct sidestep_list *list, struct sidestep_error *err);
 
+/* Before something is noted of an entry of list_root(): EIO if it could not be looked into. */
+enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
+                                         struct sidestep_error *err);
+/* Is an entry of list_candidates() there only because it could not be looked into? */
+bool list_is_doubtful(const struct sidestep_listed *entry);
+
 /* The earlier saves whose files the checkpoint of this save shares; it may be NULL. */
 const char *const *list_origins(const struct sidestep_list *list, const char *save_id,
                                 size_t *count);

@@ -34,7 +34,10 @@ static enum sidestep_status find(struct marking *m, bool *has_id, char save_id[S
     TRY(list_root(m->path.store, root, &list, err));
     for (size_t i = 0; i < list.count; i++) {
         const struct sidestep_listed *entry = &list.entries[i];
-        if (strcmp(entry->name, m->path.name) != 0 || entry->state != SIDESTEP_COMMITTED)
+        if (strcmp(entry->name, m->path.name) != 0)
+            continue;
+        TRY(list_check_readable(entry, err));
+        if (entry->state != SIDESTEP_COMMITTED)
             continue;
         *has_id = entry->save_id != NULL;
         if (*has_id)

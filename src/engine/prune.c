@@ -31,18 +31,26 @@ static void looking_release(struct looking *l)
     free(l->items);
 }
 
+static bool is_read_only(struct store_dir *dir)
+{
+    struct store_traits traits = {0};
+
+    return store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && traits.is_read_only;
+}
+
 /* Keep readers out while it goes: ELOCKED if there are any.  Where there are no locks, what they
- * have open stays readable all the same.  EPERM: it could not be emptied, or it cannot be told who
- * reads it; whoever took the permission away wants to keep it. */
+ * have open stays readable all the same.  EPERM: it could not be renamed or emptied, or it cannot
+ * be told who reads it; whoever took the permission away wants to keep it. */
 static enum sidestep_status lock_out(struct store_dir *root, const char *name,
                                      struct store_file **lock, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
-    struct store_traits traits = {0};
 
+    if (is_read_only(root))
+        return FAIL(err, SIDESTEP_EPERM, "the directory that it is in may not be written to");
     if (store_dir_open(root->store, root, name, &dir, NULL) != SIDESTEP_OK)
         return SIDESTEP_OK;
-    if (store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && traits.is_read_only)
+    if (is_read_only(dir))
         return FAIL(err, SIDESTEP_EPERM, "its directory may not be written to");
     enum sidestep_status status = store_file_open(dir, NAMES_METADATA, STORE_WRITE, lock, NULL);
     if (status == SIDESTEP_EPERM)
@@ -175,35 +183,57 @@ static void keep(const struct prune *p, const struct sidestep_listed *entry, con
         collecting_kept(p->report, entry->name, why);
 }
 
-/* Why it cannot go after all; NULL: it is gone, or would be. */
-static enum sidestep_status remove_one(struct prune *p, const struct sidestep_listed *entry,
-                                       const char **why_not, struct sidestep_error *err)
+/* What prune_delete() of it would say, by hand; but for a lock that is let go at once, nothing is
+ * touched. */
+static enum sidestep_status try_delete(const struct prune *p, const char *name, uint64_t *bytes,
+                                       struct sidestep_error *err)
 {
+    OWNED_FILE *lock = NULL;
+
+    TRY(lock_out(p->root, name, &lock, err));
+    if (p->marks != NULL && is_read_only(p->marks))
+        return FAIL(err, SIDESTEP_EPERM, "%s of its series may not be written to",
+                    NAMES_SERIES_DIR);
+    *bytes = sweep_count_bytes(p->root, name);
+    return SIDESTEP_OK;
+}
+
+/* Why it cannot go after all; NULL: it may, and is claimed. */
+static const char *find_objection(const struct prune *p, const struct sidestep_listed *entry)
+{
+    if (!sweep_is_all_ours(p->root, entry->name))
+        return "it holds files that are not ours, or a save";
+    if (p->marks != NULL && marks_may_have(p->marks, MARKS_PIN, entry->name))
+        return "it is pinned";
+    if (p->claim != NULL && !p->claim(p->context, entry))
+        return "a save is about to replace it";
+    return NULL;
+}
+
+static enum sidestep_status remove_one(struct prune *p, const struct sidestep_listed *entry,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_error refusal = {.rank = -1};
     uint64_t bytes = 0;
 
-    *why_not = NULL;
     if (p->may_delete != NULL)
         TRY(p->may_delete(p->context, err));
-    if (!sweep_is_all_ours(p->root, entry->name))
-        *why_not = "it holds files that are not ours, or a save";
-    else if (p->marks != NULL && marks_may_have(p->marks, MARKS_PIN, entry->name))
-        *why_not = "it is pinned";
-    else if (p->claim != NULL && !p->claim(p->context, entry))
-        *why_not = "a save is about to replace it";
-    if (*why_not != NULL)
+    const char *objection = find_objection(p, entry);
+    if (objection != NULL) {
+        keep(p, entry, objection);
         return SIDESTEP_OK;
+    }
     enum sidestep_status status =
-        p->dry_run ? SIDESTEP_OK : prune_delete(p->root, p->marks, entry->name, &bytes, NULL);
+        p->dry_run ? try_delete(p, entry->name, &bytes, &refusal)
+                   : prune_delete(p->root, p->marks, entry->name, &bytes, &refusal);
     if (p->unclaim != NULL)
         p->unclaim(p->context);
     if (status != SIDESTEP_OK) {
-        *why_not = status == SIDESTEP_ELOCKED ? "it is being read"
-                   : status == SIDESTEP_EPERM ? "it, or its .metadata, may not be written to"
-                                              : "it could not be deleted";
+        keep(p, entry, refusal.message);
         return SIDESTEP_OK;
     }
     if (p->report != NULL)
-        collecting_removed(p->report, entry->name, p->dry_run ? entry->bytes : bytes);
+        collecting_removed(p->report, entry->name, bytes);
     if (p->deleted != NULL)
         p->deleted(p->context, entry, bytes);
     return SIDESTEP_OK;
@@ -221,13 +251,12 @@ enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
     }
     for (int abandoned = 1; abandoned >= 0; abandoned--)
         for (size_t i = 0; i < l.count; i++) {
-            const char *why = l.items[i].keep;
             if (l.items[i].is_abandoned != (abandoned == 1))
                 continue;
-            if (why == NULL)
-                TRY(remove_one(p, &l.entries[i], &why, err));
-            if (why != NULL)
-                keep(p, &l.entries[i], why);
+            if (l.items[i].keep != NULL)
+                keep(p, &l.entries[i], l.items[i].keep);
+            else
+                TRY(remove_one(p, &l.entries[i], err));
         }
     return SIDESTEP_OK;
 }

@@ -62,7 +62,7 @@ static void fail(struct sidestep_save *save, enum sidestep_save_state state,
         commit_abort(&save->commit, why);
     else if (state == SIDESTEP_SAVE_ABORTED) {
         commit_vote_no(&save->commit, why);
-        save_unlink_shards(save);
+        commit_take_back(&save->commit);
     }
     save_advance(save, state, why);
 }
@@ -140,13 +140,20 @@ static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
                         "the series over, or by hand; checkpoints that were committed are safe");
 }
 
+/* In place, where nobody else would take away what came after C had given up and swept. */
+static bool has_come_late(struct sidestep_save *save, struct sidestep_error *why)
+{
+    return save->commit.rank != 0 && save->commit.in_place &&
+           commit_check_aborted(&save->commit, why) != SIDESTEP_OK;
+}
+
 static void run(struct sidestep_save *save)
 {
     struct sidestep_error why = {0};
     enum commit_outcome outcome;
     uint64_t began = clock_now(save->engine->clock);
 
-    if (write_and_vote(save, &why) != SIDESTEP_OK) {
+    if (write_and_vote(save, &why) != SIDESTEP_OK || has_come_late(save, &why)) {
         learn_reason(save, &why);
         fail(save, SIDESTEP_SAVE_ABORTED, &why);
         return;

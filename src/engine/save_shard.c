@@ -236,18 +236,3 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
     TRY(write_footer(save, &own, file, err));
     return seal(save, &own, TAKE(file), TAKE(kept_file), linked, err);
 }
-
-void save_unlink_shards(struct sidestep_save *save)
-{
-    struct commit *commit = &save->commit;
-    char name[NAMES_MAX];
-
-    if (!commit->in_place || !commit->shards_made)
-        return;
-    for (uint32_t shard = 0; shard <= KEEP_SHARD; shard++) {
-        names_format(NAMES_PART, commit->save_id, commit->rank, shard, name);
-        (void)store_unlink(commit->dir, name, NULL);
-        names_format(NAMES_SHARD, commit->save_id, commit->rank, shard, name);
-        (void)store_unlink(commit->dir, name, NULL);
-    }
-}

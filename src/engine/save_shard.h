@@ -25,7 +25,5 @@ enum sidestep_status save_shard_create(struct sidestep_save *save, const struct 
                                        struct store_file **file, struct sidestep_error *err);
 /* Write this rank's shards, and seal them. */
 enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidestep_error *err);
-/* After a failure: what this rank may have left in a directory that stays. */
-void save_unlink_shards(struct sidestep_save *save);
 
 #endif

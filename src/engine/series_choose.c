@@ -244,6 +244,48 @@ static enum sidestep_status note_start(struct sidestep_series *series, const str
     return marks_set(dir, MARKS_RESTARTS, NULL, entry->name, entry->save_id, text, err);
 }
 
+/* It is newer than where the run goes on. */
+static enum sidestep_status note_left(struct sidestep_series *series,
+                                      const struct sidestep_listed *entry,
+                                      struct sidestep_error *err)
+{
+    char text[48] = "";
+
+    if (entry->save_id == NULL) /* whichever save it turns out to be */
+        snprintf(text, sizeof(text), "incarnation %llu\n", (unsigned long long)series->incarnation);
+    TRY(marks_set(series->lease.dir, MARKS_ABANDONED, NULL, entry->name, entry->save_id, text,
+                  err));
+    events_emit(&series->engine->events, "abandoned", json_pack("{s:s}", "path", entry->path));
+    return SIDESTEP_OK;
+}
+
+/*
+ * What cannot be read now cannot be marked by its save id.  Newer ones are, by the incarnation that
+ * leaves them; but where this one has saved something itself, it may be just that, and what it
+ * saves under that name from now on could not be told from it.
+ */
+static enum sidestep_status check_readable(struct sidestep_series *series, const struct members *m,
+                                           uint64_t step, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        const struct sidestep_listed *entry = &m->entries[i];
+        if (!list_is_doubtful(entry) || (uint64_t)entry->step < step)
+            continue;
+        if ((uint64_t)entry->step == step)
+            return FAIL(err, SIDESTEP_EIO,
+                        "'%s' was loaded, but could not be read again to note that the run goes on "
+                        "from it; nothing was noted, try again",
+                        entry->path);
+        if (series->save_count != 0) /* the newest stays in there */
+            return FAIL(err, SIDESTEP_EIO,
+                        "'%s' is newer and cannot be read now, so it cannot be noted that it is "
+                        "left behind; nothing was noted: make it readable, move it away, or open "
+                        "the series anew, and try again",
+                        entry->path);
+    }
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t step,
                                        struct sidestep_error *err)
 {
@@ -252,6 +294,7 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
     char why[LINES_WHY_BYTES];
 
     TRY(find_members(series, &m, err));
+    TRY(check_readable(series, &m, step, err));
     for (size_t i = 0; i < m.count; i++) {
         const struct sidestep_listed *entry = &m.entries[i];
         if (entry->state != SIDESTEP_COMMITTED || (uint64_t)entry->step < step)
@@ -260,10 +303,7 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
             series_note_bytes(series, entry->bytes);
             TRY(note_start(series, &m, entry, err));
         } else if (!lines_passes_over(&rule, &m.marks, entry, why)) {
-            TRY(marks_set(series->lease.dir, MARKS_ABANDONED, NULL, entry->name, entry->save_id,
-                          NULL, err));
-            events_emit(&series->engine->events, "abandoned",
-                        json_pack("{s:s}", "path", entry->path));
+            TRY(note_left(series, entry, err));
         }
     }
     return SIDESTEP_OK;

@@ -97,10 +97,13 @@ static enum sidestep_status note_committed(struct sidestep_series *series, const
     if (series_in_flight(series, name) != NULL)
         return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is under way", name);
     TRY(list_root(series->engine->store, series->root, &list, err));
-    for (size_t i = 0; i < list.count; i++)
-        if (strcmp(list.entries[i].name, name) == 0)
-            return write_marks(series->lease.dir, name, list.entries[i].save_id, metrics, tags,
-                               tag_count, err);
+    for (size_t i = 0; i < list.count; i++) {
+        const struct sidestep_listed *entry = &list.entries[i];
+        if (strcmp(entry->name, name) != 0)
+            continue;
+        TRY(list_check_readable(entry, err));
+        return write_marks(series->lease.dir, name, entry->save_id, metrics, tags, tag_count, err);
+    }
     return FAIL(err, SIDESTEP_ENOTFOUND, "there is no '%s'", name);
 }
 

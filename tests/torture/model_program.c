@@ -173,18 +173,6 @@ static enum sidestep_status write_and_vote(struct rank *r)
     return is_early ? SIDESTEP_OK : commit_vote_yes(commit, err);
 }
 
-static void unlink_own(struct commit *commit)
-{
-    char name[NAMES_MAX];
-
-    if (!commit->in_place || !commit->shards_made)
-        return;
-    names_format(NAMES_PART, commit->save_id, commit->rank, 0, name);
-    (void)store_unlink(commit->dir, name, NULL);
-    names_format(NAMES_SHARD, commit->save_id, commit->rank, 0, name);
-    (void)store_unlink(commit->dir, name, NULL);
-}
-
 static enum commit_outcome give_up(struct rank *r)
 {
     model_enter(PHASE_ABORT);
@@ -192,7 +180,7 @@ static enum commit_outcome give_up(struct rank *r)
         commit_abort(&r->commit, &r->why);
     } else {
         commit_vote_no(&r->commit, &r->why);
-        unlink_own(&r->commit);
+        commit_take_back(&r->commit);
     }
     tell(r, COMMIT_ABORTED);
     return COMMIT_ABORTED;
@@ -227,6 +215,8 @@ static enum commit_outcome learn(struct rank *r)
     enum commit_outcome outcome;
 
     model_enter(PHASE_LEARN);
+    if (commit_check_aborted(&r->commit, NULL) != SIDESTEP_OK)
+        commit_take_back(&r->commit); /* it came late */
     if (r->saving->learns_after_ms != 0)
         clock->sleep_ms(clock, r->saving->learns_after_ms);
     uint64_t since = clock_now(clock);

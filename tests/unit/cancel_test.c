@@ -4,14 +4,20 @@
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "base/owned.h"
+#include "engine/engine.h"
+#include "format/names.h"
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
 #include "support/prng.h"
@@ -228,6 +234,106 @@ static void one_rank_is_enough(void **state)
     }
 }
 
+/* ---- a rank that hears of it late */
+
+/* A store whose files of one kind come to be only when rank 0 has given the save up, and has taken
+ * away what it found of it. */
+struct late_store {
+    struct store base;
+    struct store_ops ops;
+    enum names_kind late;
+    atomic_int *has_come; /* up to there; rank 0 gives up then */
+};
+
+static bool has_mark(struct store_dir *dir, const char *save_id)
+{
+    char mark[NAMES_MAX];
+    struct store_stat stat;
+
+    names_format(NAMES_PENDING, save_id, 0, 0, mark);
+    return store_stat(dir, mark, &stat, NULL) == SIDESTEP_OK;
+}
+
+static void nap(void)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static enum sidestep_status create_late(struct store_dir *at, const char *name, uint32_t flags,
+                                        struct store_file **out, struct sidestep_error *why)
+{
+    struct late_store *late = (struct late_store *)(void *)at->store;
+    struct names_parsed parsed = names_parse(name);
+
+    if (parsed.kind == late->late) {
+        atomic_store(late->has_come, 1);
+        while (has_mark(at, parsed.save_id))
+            nap();
+    }
+    return store_posix()->ops->file_create(at, name, flags, out, why);
+}
+
+struct lateness {
+    enum names_kind kind;
+    atomic_int has_come;
+};
+
+static int hears_of_it_late(struct sidestep_comm *comm, void *context)
+{
+    struct lateness *lateness = context;
+    struct late_store late = {
+        .ops = *store_posix()->ops, .late = lateness->kind, .has_come = &lateness->has_come};
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_save *save = NULL;
+    struct sidestep_error why = {0};
+    struct world part;
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/it", scratch.path);
+    late.base.ops = &late.ops;
+    late.ops.file_create = create_late;
+    options.comm = comm;
+    options.threads = 1;
+    int bad = sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    if (comm->rank == 1)
+        own->store = &late.base;
+    world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
+    world_fill(&part, 1);
+    bad |= sidestep_save_async(own, path, part.state, NULL, &save, &why) != SIDESTEP_OK;
+    if (comm->rank == 1 && lateness->kind == NAMES_FAILED)
+        sidestep_save_cancel(save);
+    while (comm->rank == 0 && atomic_load(&lateness->has_come) == 0)
+        nap();
+    if (comm->rank == 0)
+        sidestep_save_cancel(save);
+    bad |= sidestep_save_finish(&save, NULL, &why) != SIDESTEP_EABORTED;
+    bad |= strstr(why.message, "the program gave it up") == NULL;
+    if (bad != 0)
+        print_message("# rank %d: %s\n", comm->rank, why.message);
+    world_free(&part);
+    return bad | (sidestep_engine_close(&own, NULL) != SIDESTEP_OK);
+}
+
+/* In place, where the directory stays: also what comes after rank 0 has swept it goes. */
+static void what_comes_late_does_not_stay(void **state)
+{
+    static const enum names_kind kinds[] = {NAMES_PART, NAMES_YES, NAMES_FAILED};
+    char names[512];
+
+    (void)state;
+    snprintf(names, sizeof(names), "ls -A %s/it; rmdir %s/it", scratch.path, scratch.path);
+    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
+        struct lateness lateness = {.kind = kinds[i]};
+        assert_int_equal(mkdir(path_of("it"), 0777), 0);
+        assert_int_equal(comm_threads_run(2, hears_of_it_late, &lateness), 0);
+        if (rmdir(path_of("it")) != 0) {
+            (void)system(names);
+            fail_msg("kind %d is left", (int)kinds[i]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +342,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(at_any_moment, setup, teardown),
         cmocka_unit_test_setup_teardown(what_has_ended_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(one_rank_is_enough, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_comes_late_does_not_stay, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

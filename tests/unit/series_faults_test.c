@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_faults_test.c -- what is done to a series from outside: times that are wrong, copies under
- * another name, permissions that come and go, a disk that is mounted for reading only, deletion
- * during a load, a disk that is full when something is to be deleted, ranks that were told
- * different things.
+ * series_faults_test.c -- what is done to a series from outside: clocks and times that are wrong,
+ * names and pointers that lie, copies under another name, reads that fail, deletion during a load,
+ * a disk that is full when something is to be deleted, ranks that were told different things.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -29,8 +24,6 @@
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
 #include "support/store_fault.h"
-
-#define NOBODY 65534
 
 static int setup(void **state)
 {
@@ -120,6 +113,88 @@ static void times_mean_nothing(void **state)
     assert_false(exists(3) || exists(2) || exists(1));
 }
 
+/* The clock of the host, as this program sees it. */
+static time_t clock_is_wrong_by;
+
+time_t time(time_t *now)
+{
+    struct timespec real;
+
+    (void)clock_gettime(CLOCK_REALTIME, &real);
+    time_t wrong = real.tv_sec + clock_is_wrong_by;
+    if (now != NULL)
+        *now = wrong;
+    return wrong;
+}
+
+/* Into the future, beyond 2038, before 1970; within a run, and between two. */
+static void clocks_that_jump_mean_nothing(void **state)
+{
+    static const int years[] = {20, -30, 80, -80, 0, 5, -5, -10};
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    unsigned wrong = 0;
+
+    (void)state;
+    for (uint64_t n = 1; n <= ARRAY_LENGTH(years); n += 2) {
+        struct sidestep_series *series = open_keeping(3);
+        if (n > 1)
+            expect_resume(series, n - 1, n - 1, NULL);
+        for (uint64_t step = n; step <= n + 1; step++) {
+            clock_is_wrong_by = (time_t)years[step - 1] * 365 * 86400;
+            save_step(series, step);
+        }
+        close_series(&series);
+    }
+    clock_is_wrong_by = 0;
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    for (size_t i = 0; i < list.count; i++)
+        wrong += llabs((long long)(list.entries[i].saved_at - time(NULL))) > 86400;
+    assert_int_equal(list.count, 3);
+    assert_int_equal(wrong, 3); /* it does show, and matters to nobody */
+    assert_true(exists(6) && exists(7) && exists(8));
+}
+
+static void expect_newest(uint64_t step)
+{
+    char *latest = NULL;
+
+    ASSERT_OK(sidestep_latest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err));
+    assert_string_equal(latest, path_of(step));
+    sidestep_string_free(&latest);
+}
+
+/* Files, links and pipes that claim to be the newest, or to know which it is. */
+static void pointers_and_names_that_lie(void **state)
+{
+    struct sidestep_series *series = open_keeping(0);
+
+    (void)state;
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    run("cd %s && echo step-1 >latest && echo 999 >latest_checkpointed_iteration.txt && "
+        "echo >latest_step && ln -s step-1 newest && ln -s step-1 step-99 && "
+        "ln -s ../../nowhere step-98 && mkfifo step-97 && touch step-96 && mkdir step-95 && "
+        "cp -r step-1 step--4 && cp -r step-1 step-1e9 && cp -r step-1 step-007 && "
+        "cp -r step-1 step-+8 && cp -r step-1 step-9223372036854775808 && "
+        "cp -r step-1 step-18446744073709551619",
+        scratch.path);
+    expect_newest(3);
+    series = open_keeping(1);
+    expect_resume(series, 3, 3, NULL);
+    save_step(series, 4);
+    assert_int_equal(try_save_step(series, 98), SIDESTEP_EEXISTS); /* a link that leads nowhere */
+    assert_int_equal(try_save_step(series, 97), SIDESTEP_EEXISTS);
+    assert_int_equal(try_save_step(series, 96), SIDESTEP_EEXISTS);
+    save_step(series, 5);
+    close_series(&series);
+    expect_newest(5);
+    assert_false(exists(1) || exists(2) || exists(3) || exists(4));
+    run("cd %s && test -L step-99 && test -L newest && test -p step-97 && test -f latest && "
+        "test -f step-96 && test -d step-95 && test -d step-1e9 && test -d step-007",
+        scratch.path);
+}
+
 static void a_copy_under_another_step_is_not_that_step(void **state)
 {
     struct sidestep_series *series = open_keeping(0);
@@ -150,193 +225,13 @@ static void a_copy_under_another_step_is_not_that_step(void **state)
     assert_false(exists(9));
 }
 
-/* ---- permissions: in a process of its own, which is nobody */
-
-/* Returns the line of the first thing that is not as it ought to be. */
-#define NEED(condition)                                                                            \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "# line %d: %s\n", __LINE__, err.message);                             \
-            return 1;                                                                              \
-        }                                                                                          \
-    } while (0)
-
-static bool load_by_name(struct sidestep_engine *own, uint64_t step)
-{
-    world_fill(&world, 999);
-    return sidestep_load(own, path_of(step), world.state, NULL, NULL, &err) == SIDESTEP_OK &&
-           world_check(&world, step) == 0;
-}
-
-static int permissions_come_and_go(void)
-{
-    struct sidestep_engine *own = NULL;
-    struct sidestep_series *series = NULL;
-    static const char *const records[] = {".metadata", ".sidestep.manifest.*", "__0_0.distcp"};
-    char dir[256], rejected[2048];
-    uint64_t step = 0;
-    char *latest = NULL;
-
-    snprintf(dir, sizeof(dir), "%s/.sidestep", scratch.path);
-    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
-    for (uint64_t n = 1; n <= 2; n++) {
-        world_fill(&world, n);
-        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
-    }
-    NEED(chmod(scratch.path, 0555) == 0); /* in between */
-    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_EPERM);
-    NEED(strstr(err.message, "step-3") != NULL);
-    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && exists(1));
-    NEED(load_by_name(own, 2));
-    NEED(chmod(scratch.path, 0755) == 0);
-    NEED(chmod(path_of(1), 0555) == 0); /* to protect it */
-    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && load_by_name(own, 1));
-    NEED(chmod(path_of(1), 0755) == 0);
-    snprintf(dir, sizeof(dir), "chmod 444 %s/.metadata", path_of(1));
-    NEED(system(dir) == 0);
-    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && load_by_name(own, 1));
-    snprintf(dir, sizeof(dir), "%s/.sidestep", scratch.path);
-    world_fill(&world, 3);
-    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
-    NEED(chmod(scratch.path, 0555) == 0 && chmod(dir, 0555) == 0);
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_EPERM);
-    NEED(strstr(err.message, scratch.path) != NULL && series == NULL);
-    NEED(load_by_name(own, 3)); /* whoever only reads can */
-    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
-    NEED(strstr(latest, "step-3") != NULL);
-    free(latest);
-    NEED(chmod(scratch.path, 0755) == 0 && chmod(dir, 0755) == 0);
-    NEED(chmod(path_of(3), 0) == 0);
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
-         SIDESTEP_EPERM);
-    NEED(strstr(err.message, "step-3") != NULL && strstr(err.message, "by naming it") != NULL);
-    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err) == SIDESTEP_EPERM);
-    NEED(chmod(path_of(3), 0755) == 0); /* nothing older was taken, and it is as it was */
-    for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
-        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "000", path_of(3), records[i]);
-        NEED(system(dir) == 0);
-        NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
-             SIDESTEP_EPERM);
-        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "644", path_of(3), records[i]);
-        NEED(system(dir) == 0);
-    }
-    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
-         SIDESTEP_OK);
-    NEED(step == 3 && world_check(&world, 3) == 0 && rejected[0] == '\0');
-    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
-    NEED(load_by_name(own, 3));
-    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
-}
-
-static void a_root_that_may_not_be_written_says_so(void **state)
-{
-    int status;
-
-    (void)state;
-#ifdef __SANITIZE_THREAD__
-    print_message("skipped: ThreadSanitizer follows no threads that a forked child starts\n");
-    skip();
-#endif
-    assert_int_equal(chmod(scratch.path, 0755), 0);
-    if (getuid() == 0)
-        assert_int_equal(chown(scratch.path, NOBODY, NOBODY), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        bool dropped = getuid() != 0 || (setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
-        _exit(dropped ? permissions_come_and_go() : 2);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-/* ---- a disk that is mounted for reading only: in a process of its own, which has its own mounts
- */
-
-#define CANNOT_MOUNT 77
-
-static bool is_quiet_refusal(enum sidestep_status status)
-{
-    return status == SIDESTEP_EPERM && err.sys_errno == EROFS &&
-           strstr(err.message, "Read-only file system") != NULL;
-}
-
-static int disk_becomes_read_only(void)
-{
-    const unsigned long read_only = MS_REMOUNT | MS_RDONLY;
-    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
-    struct sidestep_gc_report report;
-    struct sidestep_engine *own = NULL;
-    struct sidestep_series *series = NULL;
-    char *latest = NULL, rejected[2048];
-    uint64_t step = 0;
-
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("disk", scratch.path, "tmpfs", 0, "size=64m") != 0)
-        return CANNOT_MOUNT;
-    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
-    for (uint64_t n = 1; n <= 2; n++) {
-        world_fill(&world, n);
-        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
-    }
-    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
-    NEED(mount("disk", scratch.path, "tmpfs", read_only, NULL) == 0);
-    /* No run begins there; and whoever writes by hand is told why not. */
-    NEED(is_quiet_refusal(sidestep_series_open(own, scratch.path, NULL, &series, &err)));
-    NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
-    NEED(is_quiet_refusal(sidestep_pin(path_of(1), true, &err)));
-    NEED(is_quiet_refusal(sidestep_prune(scratch.path, &keep, 0, &report, &err)));
-    NEED(is_quiet_refusal(sidestep_save(own, path_of(3), world.state, NULL, NULL, &err)));
-    /* Whoever reads need not write. */
-    NEED(sidestep_prune(scratch.path, &keep, SIDESTEP_GC_DRY_RUN, &report, &err) == SIDESTEP_OK);
-    NEED(report.removed_count == 1);
-    sidestep_gc_report_release(&report);
-    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
-    NEED(strcmp(latest, path_of(2)) == 0);
-    sidestep_string_free(&latest);
-    NEED(load_by_name(own, 1) && load_by_name(own, 2));
-    /* Nothing of all this was lost. */
-    NEED(mount("disk", scratch.path, "tmpfs", MS_REMOUNT, NULL) == 0);
-    NEED(exists(1) && exists(2) && !exists(3));
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
-         SIDESTEP_OK);
-    NEED(step == 2 && world_check(&world, 2) == 0);
-    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
-    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
-}
-
-static void a_read_only_disk_says_so(void **state)
-{
-    int status;
-
-    (void)state;
-#ifdef __SANITIZE_THREAD__
-    print_message("skipped: ThreadSanitizer follows no threads that a forked child starts\n");
-    skip();
-#endif
-    pid_t child = fork();
-    if (child == 0)
-        _exit(disk_becomes_read_only());
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == CANNOT_MOUNT) {
-        print_message("skipped: nothing can be mounted here without more rights\n");
-        skip();
-    }
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
+static const char *const read_points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
+                                          "store.dir_list", "store.stat"};
 
 /* Reads that fail, wherever and for how long: the newest is resumed from or nothing is, and it is
  * there to be resumed from afterwards. */
 static void a_read_that_fails_is_no_damage(void **state)
 {
-    static const char *const points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
-                                         "store.dir_list", "store.stat"};
     struct store *faulty = store_fault_new(store_posix());
     unsigned refused = 0;
 
@@ -348,17 +243,17 @@ static void a_read_that_fails_is_no_damage(void **state)
     close_series(&series);
     engine->store = faulty;
     series = open_keeping(0);
-    for (size_t p = 0; p < sizeof(points) / sizeof(points[0]); p++)
+    for (size_t p = 0; p < ARRAY_LENGTH(read_points); p++)
         for (int sticky = 0; sticky <= 1; sticky++)
             for (unsigned long nth = 1; nth <= 40; nth++) {
                 uint64_t step = 2;
-                fault_arm(points[p], nth, sticky == 1, EIO);
+                fault_arm(read_points[p], nth, sticky == 1, EIO);
                 enum sidestep_status status =
                     sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err);
                 bool fired = fault_fired() != NULL;
                 fault_arm("", 0, false, 0);
                 if (step != 2 || (status != SIDESTEP_OK && status != SIDESTEP_EIO))
-                    fail_msg("%s %lu: step %u, status %d: %s", points[p], nth, (unsigned)step,
+                    fail_msg("%s %lu: step %u, status %d: %s", read_points[p], nth, (unsigned)step,
                              status, err.message);
                 refused += status == SIDESTEP_EIO;
                 expect_resume(series, 2, 2, NULL);
@@ -367,6 +262,45 @@ static void a_read_that_fails_is_no_damage(void **state)
             }
     assert_true(refused > 10);
     close_series(&series);
+    ASSERT_OK(sidestep_engine_close(&engine, &err)); /* it knows the store */
+    store_fault_free(&faulty);
+}
+
+/* ... and while a run goes back: if it says that it did, it did. */
+static void a_read_that_fails_forgets_no_way_back(void **state)
+{
+    struct store *faulty = store_fault_new(store_posix());
+    unsigned refused = 0, went = 0;
+
+    (void)state;
+    assert_non_null(faulty);
+    struct sidestep_series *series = open_keeping(0);
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    engine->store = faulty;
+    for (size_t p = 0; p < ARRAY_LENGTH(read_points); p++) {
+        bool fired = true;
+        for (unsigned long nth = 1; fired; nth++) {
+            series = open_keeping(0);
+            fault_arm(read_points[p], nth, false, EIO);
+            enum sidestep_status status =
+                sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err);
+            fired = fault_fired() != NULL;
+            fault_arm("", 0, false, 0);
+            close_series(&series);
+            if (status != SIDESTEP_OK && status != SIDESTEP_EIO)
+                fail_msg("%s %lu: status %d: %s", read_points[p], nth, status, err.message);
+            series = open_keeping(0);
+            if (status == SIDESTEP_OK)
+                expect_resume(series, 1, 1, NULL);
+            refused += status == SIDESTEP_EIO;
+            went += status == SIDESTEP_OK && fired;
+            ASSERT_OK(sidestep_series_load_step(series, 3, world.state, NULL, NULL, &err));
+            close_series(&series);
+        }
+    }
+    assert_true(refused > 10 && went > 2);
     ASSERT_OK(sidestep_engine_close(&engine, &err)); /* it knows the store */
     store_fault_free(&faulty);
 }
@@ -580,10 +514,11 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(times_mean_nothing),
+        CASE(clocks_that_jump_mean_nothing),
+        CASE(pointers_and_names_that_lie),
         CASE(a_copy_under_another_step_is_not_that_step),
-        CASE(a_root_that_may_not_be_written_says_so),
-        CASE(a_read_only_disk_says_so),
         CASE(a_read_that_fails_is_no_damage),
+        CASE(a_read_that_fails_forgets_no_way_back),
         CASE(what_goes_during_a_load_is_not_mixed),
         CASE(what_goes_between_choice_and_load_is_not_missed),
         CASE(a_disk_too_full_to_delete),

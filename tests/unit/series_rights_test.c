@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_rights_test.c -- a series whose directories may not be written to, or not be read:
+ * permissions that come and go, for a process that is nobody; a disk that is mounted for reading
+ * only, or is full, in a process with mounts of its own.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "support/one_rank.h"
+
+#define NOBODY 65534
+
+static int setup(void **state)
+{
+    (void)state;
+    return one_rank_begin(NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return one_rank_end();
+}
+
+static const char *path_of(uint64_t step)
+{
+    static char path[128];
+
+    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
+    return path;
+}
+
+static bool exists(uint64_t step)
+{
+    return access(path_of(step), F_OK) == 0;
+}
+
+/* Returns the line of the first thing that is not as it ought to be. */
+#define NEED(condition)                                                                            \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "# line %d: %s\n", __LINE__, err.message);                             \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static bool load_by_name(struct sidestep_engine *own, uint64_t step)
+{
+    world_fill(&world, 999);
+    return sidestep_load(own, path_of(step), world.state, NULL, NULL, &err) == SIDESTEP_OK &&
+           world_check(&world, step) == 0;
+}
+
+static int permissions_come_and_go(void)
+{
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    static const char *const records[] = {".metadata", ".sidestep.manifest.*", "__0_0.distcp"};
+    char dir[256], rejected[2048];
+    uint64_t step = 0;
+    char *latest = NULL;
+
+    snprintf(dir, sizeof(dir), "%s/.sidestep", scratch.path);
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    for (uint64_t n = 1; n <= 2; n++) {
+        world_fill(&world, n);
+        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    }
+    NEED(chmod(scratch.path, 0555) == 0); /* in between */
+    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_EPERM);
+    NEED(strstr(err.message, "step-3") != NULL);
+    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && exists(1));
+    NEED(load_by_name(own, 2));
+    NEED(chmod(scratch.path, 0755) == 0);
+    NEED(chmod(path_of(1), 0555) == 0); /* to protect it */
+    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && load_by_name(own, 1));
+    NEED(chmod(path_of(1), 0755) == 0);
+    snprintf(dir, sizeof(dir), "chmod 444 %s/.metadata", path_of(1));
+    NEED(system(dir) == 0);
+    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && load_by_name(own, 1));
+    snprintf(dir, sizeof(dir), "%s/.sidestep", scratch.path);
+    world_fill(&world, 3);
+    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(chmod(scratch.path, 0555) == 0 && chmod(dir, 0555) == 0);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_EPERM);
+    NEED(strstr(err.message, scratch.path) != NULL && series == NULL);
+    NEED(load_by_name(own, 3)); /* whoever only reads can */
+    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
+    NEED(strstr(latest, "step-3") != NULL);
+    free(latest);
+    NEED(chmod(scratch.path, 0755) == 0 && chmod(dir, 0755) == 0);
+    NEED(chmod(path_of(3), 0) == 0);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
+         SIDESTEP_EPERM);
+    NEED(strstr(err.message, "step-3") != NULL && strstr(err.message, "by naming it") != NULL);
+    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err) == SIDESTEP_EPERM);
+    NEED(chmod(path_of(3), 0755) == 0); /* nothing older was taken, and it is as it was */
+    for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
+        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "000", path_of(3), records[i]);
+        NEED(system(dir) == 0);
+        NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
+             SIDESTEP_EPERM);
+        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "644", path_of(3), records[i]);
+        NEED(system(dir) == 0);
+    }
+    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
+         SIDESTEP_OK);
+    NEED(step == 3 && world_check(&world, 3) == 0 && rejected[0] == '\0');
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(load_by_name(own, 3));
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
+/* What a prune says: nothing but the newest is asked for. */
+static enum sidestep_status prune_told(uint32_t flags, char *text, size_t room)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+    struct sidestep_gc_report report = {0};
+    enum sidestep_status status = sidestep_prune(scratch.path, &keep, flags, &report, &err);
+    size_t used = (size_t)snprintf(text, room, "%llu bytes", (unsigned long long)report.bytes);
+
+    for (size_t i = 0; i < report.removed_count; i++)
+        used += (size_t)snprintf(text + used, room - used, "\nremoved %s", report.removed[i]);
+    for (size_t i = 0; i < report.kept_count; i++)
+        used += (size_t)snprintf(text + used, room - used, "\nkept %s", report.kept[i]);
+    sidestep_gc_report_release(&report);
+    return status;
+}
+
+/* Does a dry run say ${words}, and then the real one the same? */
+static bool dry_run_is_true(const char *words)
+{
+    char dry[2048], real[2048];
+    bool is_same = prune_told(SIDESTEP_GC_DRY_RUN, dry, sizeof(dry)) == SIDESTEP_OK &&
+                   prune_told(0, real, sizeof(real)) == SIDESTEP_OK && strcmp(dry, real) == 0;
+
+    if (!is_same || strstr(dry, words) == NULL)
+        fprintf(stderr, "# dry run: %s\n# real run: %s\n", dry, real);
+    return is_same && strstr(dry, words) != NULL;
+}
+
+static int dry_runs_are_true(void)
+{
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    struct sidestep_checkpoint *reading = NULL;
+    char path[256], marks[256], text[2048];
+
+    snprintf(marks, sizeof(marks), "%s/.sidestep", scratch.path);
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    for (uint64_t n = 1; n <= 2; n++) {
+        world_fill(&world, n);
+        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    }
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(chmod(scratch.path, 0555) == 0);
+    NEED(dry_run_is_true("step-1: the directory that it is in may not be written to"));
+    NEED(chmod(scratch.path, 0755) == 0 && chmod(path_of(1), 0555) == 0);
+    NEED(dry_run_is_true("step-1: its directory may not be written to"));
+    snprintf(path, sizeof(path), "%s/.metadata", path_of(1));
+    NEED(chmod(path_of(1), 0755) == 0 && chmod(path, 0444) == 0);
+    NEED(dry_run_is_true("step-1: its .metadata may not be written to"));
+    NEED(chmod(path, 0644) == 0);
+    NEED(sidestep_checkpoint_open(path_of(1), &reading, &err) == SIDESTEP_OK);
+    NEED(dry_run_is_true("step-1: it is being read"));
+    sidestep_checkpoint_close(&reading);
+    NEED(chmod(marks, 0555) == 0); /* then the real one does not even begin */
+    NEED(prune_told(SIDESTEP_GC_DRY_RUN, text, sizeof(text)) == SIDESTEP_OK);
+    NEED(strstr(text, "step-1: .sidestep of its series may not be written to") != NULL);
+    NEED(prune_told(0, text, sizeof(text)) == SIDESTEP_EPERM);
+    NEED(chmod(marks, 0755) == 0 && exists(1));
+    NEED(prune_told(SIDESTEP_GC_DRY_RUN, text, sizeof(text)) == SIDESTEP_OK && exists(1));
+    NEED(strstr(text, "removed") != NULL && strncmp(text, "0 bytes", 7) != 0);
+    char *dry = strdup(text);
+    NEED(prune_told(0, text, sizeof(text)) == SIDESTEP_OK && !exists(1));
+    NEED(strcmp(dry, text) == 0);
+    free(dry);
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
+static bool resumes(struct sidestep_series *series, uint64_t step, uint64_t content)
+{
+    uint64_t got = 0;
+    char *latest = NULL;
+
+    world_fill(&world, 999);
+    if (sidestep_series_load(series, world.state, NULL, &got, NULL, NULL, &err) != SIDESTEP_OK ||
+        sidestep_latest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err) != SIDESTEP_OK)
+        return false;
+    bool is_same = strcmp(latest, path_of(step)) == 0;
+    sidestep_string_free(&latest);
+    return got == step && is_same && world_check(&world, content) == 0;
+}
+
+/* A run goes back, and what is newer cannot be read: it is left behind all the same, and what is
+ * saved under its name later is not. */
+static int unreadable_ones_are_left(void)
+{
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    struct sidestep_metric metric = {"loss", 1};
+
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    for (uint64_t n = 1; n <= 3; n++) {
+        world_fill(&world, n);
+        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    }
+    NEED(resumes(series, 3, 3));
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(chmod(path_of(3), 0) == 0);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 1, 1));
+    /* What cannot be told from its successor is not marked at all. */
+    NEED(sidestep_series_note(series, 2, &metric, 1, NULL, 0, &err) == SIDESTEP_OK);
+    NEED(chmod(path_of(2), 0) == 0 && sidestep_pin(path_of(2), true, &err) == SIDESTEP_EIO);
+    NEED(strstr(err.message, "cannot be read now") != NULL && chmod(path_of(2), 0755) == 0);
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK); /* it has saved nothing */
+    NEED(chmod(path_of(3), 0755) == 0);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 1, 1));
+    world_fill(&world, 33);
+    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 3, 33));
+    /* What this incarnation has saved itself could not be told from what it will save. */
+    NEED(chmod(path_of(3), 0) == 0);
+    NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_EIO);
+    NEED(strstr(err.message, "step-3' is newer and cannot be read") != NULL);
+    NEED(sidestep_series_note(series, 3, &metric, 1, NULL, 0, &err) == SIDESTEP_EIO);
+    NEED(chmod(path_of(3), 0755) == 0 && resumes(series, 3, 33));
+    NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 1, 1));
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
+static void expect_of_nobody(int (*what)(void))
+{
+    int status;
+
+#ifdef __SANITIZE_THREAD__
+    print_message("skipped: ThreadSanitizer follows no threads that a forked child starts\n");
+    skip();
+#endif
+    assert_int_equal(chmod(scratch.path, 0755), 0);
+    if (getuid() == 0)
+        assert_int_equal(chown(scratch.path, NOBODY, NOBODY), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool dropped = getuid() != 0 || (setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+        _exit(dropped ? what() : 2);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void a_root_that_may_not_be_written_says_so(void **state)
+{
+    (void)state;
+    expect_of_nobody(permissions_come_and_go);
+}
+
+static void a_dry_run_says_what_the_real_one_does(void **state)
+{
+    (void)state;
+    expect_of_nobody(dry_runs_are_true);
+}
+
+static void what_cannot_be_read_is_left_behind_all_the_same(void **state)
+{
+    (void)state;
+    expect_of_nobody(unreadable_ones_are_left);
+}
+
+/* ---- a disk that is mounted for reading only: in a process of its own, which has its own mounts
+ */
+
+#define CANNOT_MOUNT 77
+
+static bool is_quiet_refusal(enum sidestep_status status)
+{
+    return status == SIDESTEP_EPERM && err.sys_errno == EROFS &&
+           strstr(err.message, "Read-only file system") != NULL;
+}
+
+static int disk_becomes_read_only(void)
+{
+    const unsigned long read_only = MS_REMOUNT | MS_RDONLY;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+    struct sidestep_gc_report report;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    char *latest = NULL, rejected[2048];
+    uint64_t step = 0;
+
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    for (uint64_t n = 1; n <= 2; n++) {
+        world_fill(&world, n);
+        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    }
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(mount("disk", scratch.path, "tmpfs", read_only, NULL) == 0);
+    /* No run begins there; and whoever writes by hand is told why not. */
+    NEED(is_quiet_refusal(sidestep_series_open(own, scratch.path, NULL, &series, &err)));
+    NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
+    NEED(is_quiet_refusal(sidestep_pin(path_of(1), true, &err)));
+    NEED(is_quiet_refusal(sidestep_prune(scratch.path, &keep, 0, &report, &err)));
+    NEED(is_quiet_refusal(sidestep_save(own, path_of(3), world.state, NULL, NULL, &err)));
+    /* Whoever reads need not write. */
+    NEED(sidestep_prune(scratch.path, &keep, SIDESTEP_GC_DRY_RUN, &report, &err) == SIDESTEP_OK);
+    NEED(report.removed_count == 0 && report.kept_count == 2);
+    NEED(strstr(report.kept[0], "step-1: the directory that it is in may not be written") != NULL);
+    sidestep_gc_report_release(&report);
+    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
+    NEED(strcmp(latest, path_of(2)) == 0);
+    sidestep_string_free(&latest);
+    NEED(load_by_name(own, 1) && load_by_name(own, 2));
+    /* Nothing of all this was lost. */
+    NEED(mount("disk", scratch.path, "tmpfs", MS_REMOUNT, NULL) == 0);
+    NEED(exists(1) && exists(2) && !exists(3));
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
+         SIDESTEP_OK);
+    NEED(step == 2 && world_check(&world, 2) == 0);
+    NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
+static bool fill_disk(const char *path)
+{
+    static const char page[4096];
+    FILE *file = fopen(path, "w");
+
+    if (file == NULL)
+        return false;
+    setvbuf(file, NULL, _IONBF, 0);
+    while (fwrite(page, 1, sizeof(page), file) == sizeof(page))
+        continue;
+    bool is_full = errno == ENOSPC;
+    return fclose(file) == 0 && is_full;
+}
+
+static int disk_is_full(void)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+    struct sidestep_gc_report report;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    char *latest = NULL, filler[256];
+
+    snprintf(filler, sizeof(filler), "%s/notes.txt", scratch.path);
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    for (uint64_t n = 1; n <= 3; n++) {
+        world_fill(&world, n);
+        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    }
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    NEED(fill_disk(filler));
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_ENOSPC);
+    NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
+    NEED(sidestep_save(own, path_of(4), world.state, NULL, NULL, &err) == SIDESTEP_ENOSPC);
+    NEED(!exists(4) && load_by_name(own, 1)); /* whoever reads is not bothered */
+    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
+    NEED(strcmp(latest, path_of(3)) == 0);
+    sidestep_string_free(&latest);
+    NEED(sidestep_prune(scratch.path, &keep, 0, &report, &err) == SIDESTEP_OK);
+    NEED(report.removed_count == 2 && !exists(1) && !exists(2)); /* deleting is what helps */
+    sidestep_gc_report_release(&report);
+    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
+    NEED(resumes(series, 3, 3));
+    NEED(sidestep_series_save(series, 4, world.state, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
+static int on_own_disk(int (*what)(void), const char *size)
+{
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("disk", scratch.path, "tmpfs", 0, size) != 0)
+        return CANNOT_MOUNT;
+    return what();
+}
+
+static void expect_on_disk(int (*what)(void), const char *size)
+{
+    int status;
+
+#ifdef __SANITIZE_THREAD__
+    print_message("skipped: ThreadSanitizer follows no threads that a forked child starts\n");
+    skip();
+#endif
+    pid_t child = fork();
+    if (child == 0)
+        _exit(on_own_disk(what, size));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == CANNOT_MOUNT) {
+        print_message("skipped: nothing can be mounted here without more rights\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void a_read_only_disk_says_so(void **state)
+{
+    (void)state;
+    expect_on_disk(disk_becomes_read_only, "size=64m");
+}
+
+static void a_full_disk_says_so_and_can_be_pruned(void **state)
+{
+    (void)state;
+    expect_on_disk(disk_is_full, "size=4m");
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_root_that_may_not_be_written_says_so),
+        CASE(a_dry_run_says_what_the_real_one_does),
+        CASE(what_cannot_be_read_is_left_behind_all_the_same),
+        CASE(a_read_only_disk_says_so),
+        CASE(a_full_disk_says_so_and_can_be_pruned),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("series_rights", tests, NULL, NULL);
+}
