@@ -496,6 +496,7 @@ static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct 
     bool foreign = false;
 
     r->queue = (struct store_queue_kind){.ring = (flags & READER_RING) != 0, .depth = READER_DEPTH};
+    r->salvages = (flags & READER_SALVAGE) != 0;
     if ((flags & READER_FOREIGN) != 0)
         TRY(foreign_open(r, flags, &foreign, err));
     if (foreign)

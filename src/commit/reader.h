@@ -47,6 +47,7 @@ struct reader {
     struct arena arena;
     struct metadata metadata;
     bool has_manifest; /* a checkpoint of ours */
+    bool salvages;     /* READER_SALVAGE */
     bool is_listed;    /* by it, so ${metadata} is what the footers say */
     struct manifest manifest;
     uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* of .metadata where there is no manifest */
@@ -62,9 +63,11 @@ struct reader {
 
 /* Open also if data files are missing or wrong, and note it in their ${problem}: for those who want
  * to know what exactly is lost, and to read the rest.  Items in such a file are refused with its
- * ${message}, but for those that lie in what is left of a file that was cut short: they are read as
- * torch's are, by their own CRC32. */
+ * ${message}. */
 #define READER_TOLERANT 0x100u
+/* With READER_TOLERANT: but for those that lie in what is left of a file that was cut short.  They
+ * are read as torch's are, by their own CRC32: nothing else tells that they are this save's. */
+#define READER_SALVAGE 0x2000u
 /* What is read with O_DIRECT may be read through io_uring. */
 #define READER_RING 0x200u
 /* Nobody may delete it before reader_close(): .metadata carries a shared lock.  Where that cannot
@@ -76,12 +79,14 @@ struct reader {
  * compared with the footers.  Else, since its bytes have the hash that the manifest lists, it says
  * what the footers say, which take a quarter of the time to read.  With READER_TOLERANT always. */
 #define READER_PARSED 0x1000u
-#define READER_FLAGS (READER_TOLERANT | READER_RING | READER_LEASE | READER_FOREIGN | READER_PARSED)
+#define READER_FLAGS                                                                               \
+    (READER_TOLERANT | READER_SALVAGE | READER_RING | READER_LEASE | READER_FOREIGN | READER_PARSED)
 #define READER_DEPTH 8u /* requests in flight, where nobody says */
 
-/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_RING, READER_LEASE,
- * READER_FOREIGN, READER_PARSED.  EUNCOMMITTED: no .metadata there. ENOTFOUND: no directory.
- * ECORRUPT names the file.  Retries a few times if the checkpoint is replaced meanwhile. */
+/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_SALVAGE, READER_RING,
+ * READER_LEASE, READER_FOREIGN, READER_PARSED.  EUNCOMMITTED: no .metadata there. ENOTFOUND: no
+ * directory. ECORRUPT names the file.  Retries a few times if the checkpoint is replaced meanwhile.
+ */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);

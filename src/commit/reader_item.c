@@ -127,6 +127,13 @@ bool reader_file_is_cut(const struct reader_file *file)
     return file->problem != NULL && strcmp(file->problem, "size") == 0;
 }
 
+/* Of torch's own, a file that was cut short has as much to tell what it is as a whole one. */
+static bool may_be_read(const struct reader *reader, const struct reader_file *file)
+{
+    return file->problem == NULL ||
+           (reader_file_is_cut(file) && (reader->salvages || !reader->has_manifest));
+}
+
 static const struct footer_item *find_footer(const struct reader_item *item,
                                              const struct reader_item *before)
 {
@@ -156,7 +163,7 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
     out->raw_limit = entry->is_object ? READER_MAX_OBJECT_BYTES
                                       : box_volume(box) * sidestep_dtype_size(entry->dtype) +
                                             READER_MAX_ENVELOPE_BYTES;
-    if (out->file->problem != NULL && !reader_file_is_cut(out->file))
+    if (!may_be_read(reader, out->file))
         status = FAIL(err, out->file->status, "%s", out->file->message);
     else if (!checked_add(out->offset, out->bytes, &end) || end > out->file->source.length)
         status =

@@ -340,7 +340,8 @@ static enum sidestep_status verify_open(const char *path, uint32_t threads,
     struct sidestep_error why = {0};
     uint32_t ring = store_ring_check() == 0 ? READER_RING : 0;
     enum sidestep_status status = reader_open(
-        store_posix(), path, READER_TOLERANT | READER_LEASE | STORE_DIRECT | ring, &reader, &why);
+        store_posix(), path, READER_TOLERANT | READER_SALVAGE | READER_LEASE | STORE_DIRECT | ring,
+        &reader, &why);
 
     /* What cannot be opened because of what it contains is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)

@@ -160,7 +160,8 @@ static enum sidestep_status to_files(struct convert *c, struct sidestep_error *e
 static enum sidestep_status convert_with(struct convert *c, struct sidestep_error *err)
 {
     bool partial = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
-    uint32_t flags = STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT : 0);
+    uint32_t flags =
+        STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT | READER_SALVAGE : 0);
 
     TRY(reader_open(store_posix(), c->source, flags, &c->reader, err));
     TRY(choose_format(c, err));
