@@ -94,6 +94,7 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
                                        struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
+    struct sidestep_error why;
     size_t unlinked;
     enum sidestep_status status = store_dir_open(parent->store, parent, trash, &dir, err);
 
@@ -104,10 +105,15 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     TRY(store_dir_sync(dir, err));
     do {
         unlinked = 0;
+        why = (struct sidestep_error){0};
         TRY(empty_once(dir, bytes, &unlinked, err));
-        status = store_dir_remove(parent, trash, err);
+        status = store_dir_remove(parent, trash, &why);
     } while (status == SIDESTEP_EEXISTS && unlinked > 0);
-    return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
+    if (status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    if (err != NULL)
+        *err = why;
+    return status;
 }
 
 uint64_t sweep_count_bytes(struct store_dir *parent, const char *name)
