@@ -28,10 +28,11 @@
 #define MAX_ACTIONS 9u
 #define SHORT_ACTIONS 4u
 #define LONG_ONE_IN 16u /* histories, so that many are tried and some go far */
+#define ENOUGH 20000u   /* for all that can happen to happen */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HISTORIES 500u
 #else
-#define HISTORIES 20000u
+#define HISTORIES ENOUGH
 #endif
 #define LONG_HISTORIES 1000000u
 #define PROCESSES 2u
@@ -373,7 +374,7 @@ static void histories(void **state)
             continue;
         for (uint64_t seed = p; seed < count; seed += PROCESSES)
             make_history(seed); /* a failed check ends this process with a message */
-        if (count >= HISTORIES &&
+        if (count >= ENOUGH &&
             !(seen.saves > count && seen.resumes > count / 4 && seen.killed > count / 20 &&
               seen.set_aside > 10 && seen.left > 10 && seen.deleted > 10 && seen.linked > 10 &&
               seen.shared_damage > 10 && seen.rotten > 10 && seen.by_step > 10 &&
