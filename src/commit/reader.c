@@ -199,8 +199,8 @@ static enum sidestep_status list_files(struct reader *r, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
-/* It is as long as it was written.  What is another save's file is never taken for one cut short.
- */
+/* It is as long as it was written.  What has its end, so is another save's file, or another rank's,
+ * is never taken for one that was cut short. */
 static enum sidestep_status check_size(struct reader_file *file, const struct manifest_file *row,
                                        struct sidestep_error *err)
 {
@@ -215,6 +215,10 @@ static enum sidestep_status check_size(struct reader_file *file, const struct ma
         if (strcmp(origin, row->origin) != 0)
             return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, not %s", origin,
                         row->origin);
+        return FAIL(
+            err, SIDESTEP_ECORRUPT,
+            "it is another file of that save: it has %llu bytes instead of %llu, and its end",
+            (unsigned long long)file->source.length, (unsigned long long)row->bytes);
     }
     file->problem = "size";
     return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",

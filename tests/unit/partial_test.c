@@ -145,6 +145,17 @@ static void replace_by_longer(void)
     assert_int_equal(fclose(file), 0);
 }
 
+/* With all that is right in it, but for its length. */
+static void replace_by_other_ranks(void)
+{
+    char command[1000];
+
+    snprintf(command, sizeof(command), "cp %s/__0_0.distcp %s", damaged, shard);
+    off_t size = size_of_shard();
+    assert_int_equal(system(command), 0);
+    assert_int_not_equal(size_of_shard(), size);
+}
+
 /* ---------------------------------------------------------------- what can be read then */
 
 /* Does ${name} lie in the damaged file? */
@@ -244,6 +255,7 @@ static void what_lies_in_whole_files_is_read(void **state)
         expect_rest(replace_by_pipe, "not a regular file");
         expect_rest(replace_by_others, "it belongs to save");
         expect_rest(replace_by_longer, "it belongs to save");
+        expect_rest(replace_by_other_ranks, "it is another file of that save");
     }
 }
 
