@@ -500,6 +500,8 @@ struct sidestep_engine;
 #define SIDESTEP_ENGINE_USER_MODE_FAULTS 2u
 /** Background threads keep the priority they were started with. */
 #define SIDESTEP_ENGINE_KEEP_PRIORITY 4u
+/** Background writes go on as fast as they can while others read from the same disk. */
+#define SIDESTEP_ENGINE_KEEP_PACE 8u
 
 /*
  * How a save holds the state still while training goes on.  What is written is the same: the state
@@ -643,6 +645,10 @@ sidestep_state_dict_huge_pages(const struct sidestep_state_dict *state,
  * somebody waits for a save (a blocking or streamed one, sidestep_save_wait(),
  * sidestep_save_finish(), the next save, close), it is done at full priority, and neither a pause
  * nor ${spread_ms} holds it; ${write_bytes_per_second} always does.
+ * While anybody reads from the disk that it is written to (a data loader; the kernel counts that
+ * for local disks), and nobody waits for it, one window of 4 MiB is written at a time, since
+ * readers wait behind all that a disk has been given: ${backed_off_ns} of struct
+ * sidestep_save_info.  Not with SIDESTEP_ENGINE_KEEP_PACE.
  */
 
 /** sidestep_engine_pause(engine), sidestep_engine_resume(engine): between the two, background
@@ -904,6 +910,7 @@ struct sidestep_save_info {
     uint64_t huge_bytes; /* after it: of tensors, put on huge pages again, which a fork(2) had split
                             (sidestep_state_dict_huge_pages()) ... */
     uint64_t huge_ns;    /* ... in this time of a background thread */
+    uint64_t backed_off_ns; /* of write_ns: one write at a time, as others read from the disk */
 };
 #define SIDESTEP_SAVE_INFO_INIT                                                                    \
     {                                                                                              \

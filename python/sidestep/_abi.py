@@ -337,6 +337,7 @@ class SaveInfo(Structure):
     link_reason: Bytes
     huge_bytes: int
     huge_ns: int
+    backed_off_ns: int
     _fields_ = [
         ("struct_size", Size),
         ("state", Int),
@@ -381,6 +382,7 @@ class SaveInfo(Structure):
         ("link_reason", ctypes.c_char * 128),
         ("huge_bytes", Uint64),
         ("huge_ns", Uint64),
+        ("backed_off_ns", Uint64),
     ]
 
 

@@ -104,6 +104,8 @@ class Engine:
         self._ways.set_in(options)
         options.copy_ahead = choice("SIDESTEP_COPY_AHEAD", COPY_AHEAD)
         options.write_bytes_per_second = number("SIDESTEP_WRITE_BYTES_PER_SECOND")
+        if number("SIDESTEP_KEEP_PACE") != 0:
+            options.flags |= _abi.ENGINE_KEEP_PACE
         cpus = os.environ.get("SIDESTEP_BACKGROUND_CPUS")
         options.background_cpus = cpus.encode() if cpus else None
         options.timeout_ms = max(1, int(timeout_s() * 1000))

@@ -58,6 +58,7 @@ class Progress:
     link_reason    why what could have been shared was written, or ""
     huge_bytes     after it: put on huge pages again, which forked processes had split ...
     huge_s         ... in this time of a background thread
+    backed_off_s   of write_s: one write at a time, because others read from the disk (once written)
     """
 
     state: str
@@ -106,6 +107,7 @@ class Progress:
     link_reason: str
     huge_bytes: int
     huge_s: float
+    backed_off_s: float
 
 
 def state_name(state: int) -> str:
@@ -162,6 +164,7 @@ def progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
         link_reason=info.link_reason.decode("utf-8", "replace"),
         huge_bytes=info.huge_bytes,
         huge_s=info.huge_ns / 1e9,
+        backed_off_s=info.backed_off_ns / 1e9,
     )
 
 

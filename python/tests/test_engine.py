@@ -99,6 +99,7 @@ def test_own_failure_is_raised_as_it_is(tmp_path: Path) -> None:
         ),
         ("SIDESTEP_IO", "auto:0", "SIDESTEP_IO is 'auto:0', none of"),
         ("SIDESTEP_IO", "auto:65", "io_depth 65 is more than 64"),
+        ("SIDESTEP_KEEP_PACE", "yes", "is 'yes', not a number"),
         ("SIDESTEP_WRITE_BYTES_PER_SECOND", "1G", "is '1G', not a number"),
         ("SIDESTEP_BACKGROUND_CPUS", "a-b", "background_cpus 'a-b' is not a list"),
         ("SIDESTEP_IO_DEPTH", "65", "io_depth 65 is more than 64"),

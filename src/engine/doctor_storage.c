@@ -72,16 +72,21 @@ static void look_at_scheduler(struct doctor *doctor, struct store_dir *dir)
     read_scheduler(stat.device, name, sizeof(name));
     if (name[0] == '\0')
         doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_FACT, NULL,
-                   "no single disk of this host");
+                   "no single disk of this host: background writes go on at full speed while "
+                   "training reads");
     else if (strcmp(name, "bfq") == 0)
-        doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_YES, NULL,
-                   "bfq: requests of low priority give way");
+        doctor_add(
+            doctor, "disk_scheduler", SIDESTEP_ALLOWED_YES, NULL,
+            "bfq: requests of low priority give way, and go one at a time while training reads");
     else if (strcmp(name, "mq-deadline") == 0)
         doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_YES, NULL,
-                   "mq-deadline: requests of low priority give way, for a while");
+                   "mq-deadline: requests of low priority give way, for a while, and go one at a "
+                   "time while training reads");
     else
         doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_PARTLY, fix,
-                   "%s knows no priorities: background writes compete with training's reads", name);
+                   "%s knows no priorities: background writes compete with training's reads, one "
+                   "at a time",
+                   name);
 }
 
 /* A direct write shows what the kernel only then refuses. */

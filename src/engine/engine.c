@@ -18,7 +18,7 @@ _Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added
 
 #define ENGINE_FLAGS                                                                               \
     ((uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO | SIDESTEP_ENGINE_USER_MODE_FAULTS |                   \
-     SIDESTEP_ENGINE_KEEP_PRIORITY)
+     SIDESTEP_ENGINE_KEEP_PRIORITY | SIDESTEP_ENGINE_KEEP_PACE)
 
 enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err)
 {
@@ -166,6 +166,7 @@ static enum sidestep_status engine_open_local(struct sidestep_engine *engine,
     }
     TRY(neighbour_init(&engine->neighbour, (options.flags & SIDESTEP_ENGINE_KEEP_PRIORITY) == 0,
                        options.write_bytes_per_second, options.background_cpus, err));
+    engine->neighbour.keeps_pace = (options.flags & SIDESTEP_ENGINE_KEEP_PACE) != 0;
     TRY(events_open(&engine->events, &options, engine->comm.rank, err));
     return start_threads(engine, options.threads, err);
 }

@@ -162,6 +162,33 @@ bool neighbour_is_free(struct neighbour *n)
     return is_free;
 }
 
+void neighbour_watch(struct neighbour *n, uint64_t device)
+{
+    disk_readers_watch(&n->shared.readers, device);
+}
+
+bool neighbour_backs_off(const struct neighbour *n, const atomic_bool *hurry, uint64_t now_ns)
+{
+    return !n->keeps_pace && atomic_load(&n->shared.waiting) == 0 &&
+           (hurry == NULL || !atomic_load(hurry)) &&
+           disk_readers_are_there(&n->shared.readers, now_ns);
+}
+
+/* Without the lock: see whether others read from the disk, if it is time to. */
+static void look_for_readers(struct neighbour *n, uint64_t now)
+{
+    uint64_t bytes;
+
+    pthread_mutex_lock(&n->shared.lock);
+    bool due = disk_readers_due(&n->shared.readers, now);
+    pthread_mutex_unlock(&n->shared.lock);
+    if (!due || !disk_readers_sample(n->shared.readers.path, &bytes))
+        return;
+    pthread_mutex_lock(&n->shared.lock);
+    disk_readers_seen(&n->shared.readers, bytes, now);
+    pthread_mutex_unlock(&n->shared.lock);
+}
+
 /* Locked: how long ${bytes} have to wait from ${now}; 0: they are accounted for, and may go. */
 static uint64_t hold(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
                      uint64_t now)
@@ -189,6 +216,7 @@ bool neighbour_try(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_secon
 {
     uint64_t now = clock_now(clock_system());
 
+    look_for_readers(n, now);
     pthread_mutex_lock(&n->shared.lock);
     uint64_t left = hold(n, bytes, bytes_per_second, hurry != NULL && atomic_load(hurry), now);
     pthread_mutex_unlock(&n->shared.lock);
@@ -200,6 +228,7 @@ uint64_t neighbour_take(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_
 {
     uint64_t began = clock_now(clock_system()), now = began, left;
 
+    look_for_readers(n, now);
     pthread_mutex_lock(&n->shared.lock);
     while (!atomic_load(stop) && (left = hold(n, bytes, bytes_per_second,
                                               hurry != NULL && atomic_load(hurry), now)) != 0) {

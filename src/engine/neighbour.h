@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * neighbour.h -- background work that gives way to training: low priority, a limit of bandwidth, a
- * pause; and none of it that costs time while somebody waits for a save.
+ * pause, one write at a time while others read from the disk; and none of it that costs time while
+ * somebody waits for a save.
  */
 #ifndef ENGINE_NEIGHBOUR_H
 #define ENGINE_NEIGHBOUR_H
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/priority.h"
+#include "engine/disk_readers.h"
 
 #define NEIGHBOUR_MAX_THREADS 80u
 
@@ -22,14 +24,16 @@ struct neighbour {
     uint64_t bytes_per_second; /* 0: no limit */
     bool pinned;
     cpu_set_t cpus;
+    bool keeps_pace; /* whoever reads from the disk */
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        unsigned waiting; /* threads that wait for a save */
+        _Atomic unsigned waiting; /* threads that wait for a save; also read without the lock */
         bool paused;
         pid_t threads[NEIGHBOUR_MAX_THREADS]; /* at work in the background */
         size_t count;
         uint64_t next_ns; /* when the next bytes may go */
+        struct disk_readers readers;
     } shared;
 };
 
@@ -45,6 +49,10 @@ void neighbour_leave(struct neighbour *n);
 void neighbour_wait_begin(struct neighbour *n);
 void neighbour_wait_end(struct neighbour *n);
 void neighbour_pause(struct neighbour *n, bool paused);
+/* Writes go to a file on ${device} from now on; nobody writes at the moment. */
+void neighbour_watch(struct neighbour *n, uint64_t device);
+/* Others read from that disk, and nobody waits: one write at a time is enough.  Takes no lock. */
+bool neighbour_backs_off(const struct neighbour *n, const atomic_bool *hurry, uint64_t now_ns);
 /* Neither does anybody wait, nor is it paused: there is time for what need not be done. */
 bool neighbour_is_free(struct neighbour *n);
 /* The calling thread, which was raised by others, has the priority again that it should have. */

@@ -77,8 +77,10 @@ struct pipeline {
         uint64_t staged_bytes;
         uint64_t written_bytes;
         uint64_t live_bytes;
-        uint64_t held_ns; /* of all writers, by the neighbour */
-        bool used_ring;   /* a window went through io_uring */
+        uint64_t held_ns;          /* of all writers, by the neighbour */
+        uint64_t backed_off_ns;    /* because others read from the disk, until ... */
+        uint64_t backed_off_at_ns; /* ... then, if still so; else 0 */
+        bool used_ring;            /* a window went through io_uring */
         bool failed;
         struct sidestep_error err; /* the first */
     } shared;

@@ -13,6 +13,8 @@ void pipeline_join(struct pipeline *p);
 void pipeline_leave(struct pipeline *p);
 /* Locked: may the next window's write start, as far as other windows are concerned? */
 bool pipeline_may_start(struct pipeline *p);
+/* Locked: may one more write start beside those in flight, as far as others need the disk? */
+bool pipeline_may_add(struct pipeline *p, size_t in_flight);
 /* Before a write of so many bytes: wait for whom the writers give way to; nanoseconds. */
 uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes);
 /* The same without waiting; false: not now. */

@@ -277,7 +277,10 @@ static bool is_done(const struct press *press)
 
 static bool may_start(struct presser *presser)
 {
-    return presser->press->shared.full != NULL && store_queue_has_room(&presser->queue);
+    struct press *press = presser->press;
+
+    return press->shared.full != NULL && store_queue_has_room(&presser->queue) &&
+           pipeline_may_add(press->p, press->shared.writing);
 }
 
 /* One step towards the end; what keeps the disk busy comes first. */

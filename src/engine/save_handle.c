@@ -95,8 +95,9 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
     if (fields != NULL && (state == SIDESTEP_SAVE_WRITTEN || state == SIDESTEP_SAVE_COMMITTED))
         (void)json_object_update_new(
             fields,
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "io", io_name(info), "io_depth",
-                      (json_int_t)info->io_depth, "held_ns", (json_int_t)info->held_ns, "raw_bytes",
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "io", io_name(info),
+                      "io_depth", (json_int_t)info->io_depth, "held_ns", (json_int_t)info->held_ns,
+                      "backed_off_ns", (json_int_t)info->backed_off_ns, "raw_bytes",
                       (json_int_t)info->raw_bytes, "stored_bytes", (json_int_t)info->stored_bytes,
                       "encode_ns", (json_int_t)info->encode_ns, "linked_bytes",
                       (json_int_t)info->linked_bytes, "link_reason", info->link_reason));

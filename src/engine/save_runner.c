@@ -94,10 +94,10 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-/* By a pause, or spread_ms. */
+/* By a pause, spread_ms, or others that read from the disk. */
 static bool was_held(const struct sidestep_save *save)
 {
-    return save->options.spread_ms != 0 ||
+    return save->options.spread_ms != 0 || save->shared.info.backed_off_ns != 0 ||
            (save->shared.info.held_ns != 0 && save->engine->neighbour.bytes_per_second == 0);
 }
 

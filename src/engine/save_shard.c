@@ -87,6 +87,7 @@ static void note_io(struct sidestep_save *save, struct store_file *file)
     pthread_mutex_lock(&save->shared.lock);
     save->shared.info.flags |= flags;
     save->shared.info.held_ns = save->pipeline.shared.held_ns;
+    save->shared.info.backed_off_ns = save->pipeline.shared.backed_off_ns;
     save->shared.info.pool_bytes = places_used_bytes(save->pipeline.places);
     save->shared.info.live_bytes = save->pipeline.shared.live_bytes;
     save->shared.info.ahead_bytes = atomic_load(&save->pipeline.ahead_bytes);
@@ -208,6 +209,15 @@ static enum sidestep_status seal(struct sidestep_save *save, const struct save_s
     return commit_shard_seal(&save->commit, own->number, TAKE(last), err);
 }
 
+/* Others may need the disk that ${file} lies on. */
+static void watch_disk(struct sidestep_save *save, struct store_file *file)
+{
+    struct store_stat stat;
+
+    if (save->engine->own_store == NULL && store_file_stat(file, &stat, NULL) == SIDESTEP_OK)
+        neighbour_watch(&save->engine->neighbour, stat.device);
+}
+
 enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidestep_error *err)
 {
     struct image *image = save->pipeline.image;
@@ -221,6 +231,7 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
         return FAIL_NOMEM(err, image->count * sizeof(*items));
     cut_image(save, items, &own, &kept);
     TRY(save_shard_create(save, &own, &file, err));
+    watch_disk(save, file);
     save->pipeline.neighbour = &save->engine->neighbour;
     if (save->options.spread_ms != 0)
         save->pipeline.bytes_per_second =

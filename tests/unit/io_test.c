@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "engine/engine.h"
 #include "sidestep/sidestep.h"
 #include "store/store_ring.h"
 #include "support/scratch.h"
@@ -466,6 +468,55 @@ static void writes_are_paced(void **state)
     }
 }
 
+/* Others read without end, or so it seems: a save ends all the same, and says that it gave way; and
+ * it does not where somebody waits, or where it was told to keep its pace. */
+static void saves_beside_readers_end(void **state)
+{
+    static const struct {
+        enum sidestep_compress compress;
+        bool wait, keep, backs_off;
+    } cases[] = {{SIDESTEP_COMPRESS_NONE, false, false, true},
+                 {SIDESTEP_COMPRESS_ZSTD, false, false, true},
+                 {SIDESTEP_COMPRESS_NONE, true, false, false},
+                 {SIDESTEP_COMPRESS_NONE, false, true, false}};
+    struct sidestep_error err = {0};
+    struct stat st;
+
+    (void)state;
+    scale = 128;
+    assert_int_equal(stat(scratch.path, &st), 0);
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+        struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+        struct sidestep_save *started = NULL;
+        struct world world;
+        struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
+            .flags = cases[c].keep ? SIDESTEP_ENGINE_KEEP_PACE : 0});
+        struct disk_readers *readers = &engine->neighbour.shared.readers;
+        readers->device = st.st_dev;
+        snprintf(readers->path, sizeof(readers->path), "%s/stat", scratch.path); /* is not there */
+        atomic_store(&readers->until_ns, UINT64_MAX);
+        options.compress = cases[c].compress;
+        world_make(&world, 0, 1, WORLD_BY_ROWS, scale, false);
+        world_fill(&world, c + 1);
+        if (cases[c].wait) {
+            assert_int_equal(sidestep_save(engine, path, world.state, &options, &info, &err),
+                             SIDESTEP_OK);
+        } else {
+            assert_int_equal(
+                sidestep_save_async(engine, path, world.state, &options, &started, &err),
+                SIDESTEP_OK);
+            assert_int_equal(sidestep_save_watch(started, SIDESTEP_SAVE_COMMITTED, -1, &err),
+                             SIDESTEP_OK);
+            assert_int_equal(sidestep_save_finish(&started, &info, &err), SIDESTEP_OK);
+        }
+        assert_int_equal(info.backed_off_ns != 0, cases[c].backs_off);
+        assert_int_equal(load(engine, c + 1, &err), SIDESTEP_OK);
+        world_free(&world);
+        close_engine(&engine);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -480,6 +531,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(streamed_saves_do_not_stand, setup, teardown),
         cmocka_unit_test_setup_teardown(still_states_are_not_held, setup, teardown),
         cmocka_unit_test_setup_teardown(writes_are_paced, setup, teardown),
+        cmocka_unit_test_setup_teardown(saves_beside_readers_end, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

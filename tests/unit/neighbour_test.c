@@ -11,6 +11,7 @@
 
 #include "base/fault.h"
 #include "engine/neighbour.h"
+#include "support/scratch.h"
 
 static void lists_of_processors(void **state)
 {
@@ -167,6 +168,105 @@ static void rates_are_kept(void **state)
     neighbour_destroy(&n);
 }
 
+/* The third number: sectors. */
+static void the_kernels_count_is_read(void **state)
+{
+    static const struct {
+        const char *text;
+        bool good;
+        uint64_t bytes;
+    } cases[] = {
+        {"  684372    35058 799450458  6908652  3187424   161765 979386160  6041519 0 1 2\n", true,
+         799450458ull * 512},
+        {"0 0 0", true, 0},
+        {"1 2 36028797018963967", true, 36028797018963967ull * 512},
+        {"1 2 36028797018963968", false, 0}, /* more bytes than a number has */
+        {"1 2", false, 0},
+        {"1 2 x", false, 0},
+        {"", false, 0},
+    };
+    struct scratch scratch;
+    char path[256];
+    uint64_t bytes;
+
+    (void)state;
+    assert_true(scratch_make(&scratch, NULL));
+    snprintf(path, sizeof(path), "%s/stat", scratch.path);
+    assert_false(disk_readers_sample(path, &bytes));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        assert_true(fputs(cases[i].text, file) >= 0);
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(disk_readers_sample(path, &bytes), cases[i].good);
+        if (cases[i].good)
+            assert_true(bytes == cases[i].bytes);
+    }
+    scratch_remove(&scratch);
+}
+
+/* Samples as they come, and what is known then, and after a while without any. */
+static void reads_of_others_are_seen(void **state)
+{
+    static const struct {
+        unsigned ms; /* since the last one */
+        uint64_t kib;
+        bool due, others;
+    } samples[] = {
+        {5000, 7 << 20, true, false},       /* the first says nothing */
+        {10, 7 << 20, true, false},         /* nobody */
+        {5, (7 << 20) + 400, false, false}, /* too early */
+        {5, (7 << 20) + 15, true, false},   /* next to nothing */
+        {10, (7 << 20) + 31, true, true},   /* 16 KiB */
+        {79, (7 << 20) + 31, true, true},
+        {1, 0, false, false},               /* 80 ms later */
+        {300, (7 << 20) + 400, true, true}, /* slow writes: samples are rare */
+        {70, 100, true, true},
+        {10, 110, true, false}, /* it has begun again */
+        {10, 200, true, true},
+        {1100, 9000, true, false}, /* read between two saves */
+        {10, 9100, true, true},
+    };
+    struct disk_readers readers = {.path = "stat"};
+    uint64_t now = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
+        now += samples[i].ms * 1000000ull;
+        bool due = disk_readers_due(&readers, now);
+        if (due)
+            disk_readers_seen(&readers, samples[i].kib << 10, now);
+        if (due != samples[i].due || disk_readers_are_there(&readers, now) != samples[i].others)
+            fail_msg("sample %zu", i);
+    }
+    readers.path[0] = '\0';
+    assert_false(disk_readers_due(&readers, now + 50000000));
+    disk_readers_watch(&readers, 0); /* no disk */
+    assert_int_equal(readers.path[0], '\0');
+    assert_false(disk_readers_are_there(&readers, now));
+}
+
+static void who_waits_does_not_back_off(void **state)
+{
+    atomic_bool hurry = true;
+    struct neighbour n;
+
+    (void)state;
+    assert_int_equal(neighbour_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
+    assert_false(neighbour_backs_off(&n, NULL, 5));
+    atomic_store(&n.shared.readers.until_ns, 10);
+    assert_true(neighbour_backs_off(&n, NULL, 5));
+    assert_false(neighbour_backs_off(&n, NULL, 10));
+    assert_false(neighbour_backs_off(&n, &hurry, 5));
+    atomic_store(&hurry, false);
+    assert_true(neighbour_backs_off(&n, &hurry, 5));
+    neighbour_wait_begin(&n);
+    assert_false(neighbour_backs_off(&n, NULL, 5));
+    neighbour_wait_end(&n);
+    assert_true(neighbour_backs_off(&n, NULL, 5));
+    neighbour_destroy(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +274,9 @@ int main(void)
         cmocka_unit_test(priorities_follow_who_waits),
         cmocka_unit_test(pauses_hold_until_they_end),
         cmocka_unit_test(rates_are_kept),
+        cmocka_unit_test(the_kernels_count_is_read),
+        cmocka_unit_test(reads_of_others_are_seen),
+        cmocka_unit_test(who_waits_does_not_back_off),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
