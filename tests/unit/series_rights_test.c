@@ -255,8 +255,8 @@ static void expect_of_nobody(int (*what)(void))
 {
     int status;
 
-#ifdef __SANITIZE_THREAD__
-    print_message("skipped: ThreadSanitizer follows no threads that a forked child starts\n");
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    print_message("skipped: sanitizers follow no threads that a forked child starts\n");
     skip();
 #endif
     assert_int_equal(chmod(scratch.path, 0755), 0);
@@ -405,8 +405,8 @@ static void expect_on_disk(int (*what)(void), const char *size)
 {
     int status;
 
-#ifdef __SANITIZE_THREAD__
-    print_message("skipped: ThreadSanitizer follows no threads that a forked child starts\n");
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    print_message("skipped: sanitizers follow no threads that a forked child starts\n");
     skip();
 #endif
     pid_t child = fork();
