@@ -164,7 +164,8 @@ bool neighbour_is_free(struct neighbour *n)
 
 void neighbour_watch(struct neighbour *n, uint64_t device)
 {
-    disk_readers_watch(&n->shared.readers, device);
+    if (!n->keeps_pace)
+        disk_readers_watch(&n->shared.readers, device);
 }
 
 bool neighbour_backs_off(const struct neighbour *n, const atomic_bool *hurry, uint64_t now_ns)
