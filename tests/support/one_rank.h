@@ -42,6 +42,20 @@ static inline int one_rank_end(void)
     return status == SIDESTEP_OK ? 0 : -1;
 }
 
+/* Of the checkpoint of a step, in the directory; until the thread's next call. */
+static inline const char *step_path(uint64_t step)
+{
+    static _Thread_local char path[256];
+
+    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
+    return path;
+}
+
+static inline bool step_exists(uint64_t step)
+{
+    return access(step_path(step), F_OK) == 0;
+}
+
 /* A series in the directory; ${options} may be NULL. */
 static inline struct sidestep_series *open_with(const struct sidestep_series_options *options)
 {

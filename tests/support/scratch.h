@@ -22,6 +22,17 @@ static inline bool scratch_make(struct scratch *scratch, const char *parent)
     return mkdtemp(scratch->path) != NULL;
 }
 
+/* Of ${name} in it; until the fourth call after this one. */
+static inline const char *scratch_path(const struct scratch *scratch, const char *name)
+{
+    static char paths[4][128];
+    static unsigned next;
+    char *path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", scratch->path, name);
+    return path;
+}
+
 static inline int scratch_remove_one(const char *path, const struct stat *st, int flag,
                                      struct FTW *ftw)
 {

@@ -23,16 +23,6 @@
 
 static struct scratch scratch;
 
-static const char *in_scratch(const char *name)
-{
-    static char paths[4][128];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", scratch.path, name);
-    return path;
-}
-
 static int set_up(void **test)
 {
     (void)test;
@@ -96,7 +86,7 @@ static void change_while_converted(void *context, uint64_t done, uint64_t total)
 static void a_source_that_changes_is_refused(void **test)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
-    struct change change = {.path = in_scratch("source.safetensors")};
+    struct change change = {.path = scratch_path(&scratch, "source.safetensors")};
     struct sidestep_convert_report report;
     struct sidestep_error err = {0};
 
@@ -107,9 +97,9 @@ static void a_source_that_changes_is_refused(void **test)
         change.seen = 0;
         options.on_progress = change_while_converted;
         options.context = &change;
-        assert_int_equal(
-            sidestep_convert(change.path, in_scratch("torn.pt"), &options, &report, &err),
-            SIDESTEP_ECORRUPT);
+        assert_int_equal(sidestep_convert(change.path, scratch_path(&scratch, "torn.pt"), &options,
+                                          &report, &err),
+                         SIDESTEP_ECORRUPT);
         sidestep_convert_report_release(&report);
         assert_non_null(strstr(err.message, "was changed while it was being read"));
         assert_int_equal(remove(change.path), 0);
@@ -159,7 +149,7 @@ static int load_what_changes(struct sidestep_comm *comm, void *context)
 
 static void a_source_that_changes_is_not_loaded(void **test)
 {
-    struct change change = {.path = in_scratch("source.safetensors")};
+    struct change change = {.path = scratch_path(&scratch, "source.safetensors")};
 
     (void)test;
     for (unsigned i = 0; i < 3; i++) {

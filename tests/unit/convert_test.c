@@ -28,16 +28,6 @@
 static struct scratch scratch;
 static char source[128];
 
-static const char *in_scratch(const char *name)
-{
-    static char paths[4][128];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", scratch.path, name);
-    return path;
-}
-
 static int set_up(void **test)
 {
     struct sidestep_engine *engine = NULL;
@@ -119,17 +109,17 @@ static void there_and_back_by_torch(void **test)
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
 
     (void)test;
-    expect_convert(source, in_scratch("a.pt"), NULL);
-    expect_state(in_scratch("a.pt"), true); /* a load of what is no checkpoint */
-    expect_convert(in_scratch("a.pt"), in_scratch("back"), NULL);
-    expect_state(in_scratch("back"), true);
+    expect_convert(source, scratch_path(&scratch, "a.pt"), NULL);
+    expect_state(scratch_path(&scratch, "a.pt"), true); /* a load of what is no checkpoint */
+    expect_convert(scratch_path(&scratch, "a.pt"), scratch_path(&scratch, "back"), NULL);
+    expect_state(scratch_path(&scratch, "back"), true);
     options.ranks = 3;
     options.to = SIDESTEP_FORMAT_DCP;
-    expect_convert(source, in_scratch("three"), &options);
-    expect_state(in_scratch("three"), false);
+    expect_convert(source, scratch_path(&scratch, "three"), &options);
+    expect_state(scratch_path(&scratch, "three"), false);
     options.ranks = 1;
-    expect_convert(in_scratch("three"), in_scratch("one"), &options);
-    expect_state(in_scratch("one"), false);
+    expect_convert(scratch_path(&scratch, "three"), scratch_path(&scratch, "one"), &options);
+    expect_state(scratch_path(&scratch, "one"), false);
 }
 
 /* Has any tensor of ${path} the codec ${transform}? */
@@ -207,20 +197,21 @@ static void tensors_are_compressed(void **test)
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
 
     (void)test;
-    save_smooth(in_scratch("smooth"), values);
+    save_smooth(scratch_path(&scratch, "smooth"), values);
     options.to = SIDESTEP_FORMAT_DCP;
     options.flags = SIDESTEP_CONVERT_REPLACE;
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         options.compress = ways[i].compress;
         options.ranks = ways[i].ranks;
-        expect_convert(in_scratch("smooth"), in_scratch("pressed"), &options);
-        assert_true(is_encoded(in_scratch("pressed"), ways[i].transform));
-        expect_smooth(in_scratch("pressed"), values);
+        expect_convert(scratch_path(&scratch, "smooth"), scratch_path(&scratch, "pressed"),
+                       &options);
+        assert_true(is_encoded(scratch_path(&scratch, "pressed"), ways[i].transform));
+        expect_smooth(scratch_path(&scratch, "pressed"), values);
     }
     options.compress = "none";
-    expect_convert(in_scratch("pressed"), in_scratch("plain"), &options);
-    assert_false(is_encoded(in_scratch("plain"), "sidestep.planes/1"));
-    expect_smooth(in_scratch("plain"), values);
+    expect_convert(scratch_path(&scratch, "pressed"), scratch_path(&scratch, "plain"), &options);
+    assert_false(is_encoded(scratch_path(&scratch, "plain"), "sidestep.planes/1"));
+    expect_smooth(scratch_path(&scratch, "plain"), values);
 }
 
 static void destinations_are_not_replaced(void **test)
@@ -228,10 +219,10 @@ static void destinations_are_not_replaced(void **test)
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
 
     (void)test;
-    expect_convert(source, in_scratch("b.pt"), NULL);
-    assert_int_equal(convert(source, in_scratch("b.pt"), NULL, NULL), SIDESTEP_EEXISTS);
+    expect_convert(source, scratch_path(&scratch, "b.pt"), NULL);
+    assert_int_equal(convert(source, scratch_path(&scratch, "b.pt"), NULL, NULL), SIDESTEP_EEXISTS);
     options.flags = SIDESTEP_CONVERT_REPLACE;
-    expect_convert(source, in_scratch("b.pt"), &options);
+    expect_convert(source, scratch_path(&scratch, "b.pt"), &options);
     options.to = SIDESTEP_FORMAT_SAFETENSORS;
     assert_int_equal(convert(source, source, &options, NULL), SIDESTEP_EUNSUPPORTED);
     options.objects = SIDESTEP_OBJECTS_SKIP;
@@ -251,28 +242,36 @@ static void options_are_checked(void **test)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         options.rename = &bad[i];
         options.rename_count = 1;
-        assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EINVAL);
+        assert_int_equal(convert(source, scratch_path(&scratch, "c.pt"), &options, NULL),
+                         SIDESTEP_EINVAL);
     }
     options = (struct sidestep_convert_options)SIDESTEP_CONVERT_OPTIONS_INIT;
     options.flags = 1u << 20;
-    assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(convert(source, scratch_path(&scratch, "c.pt"), &options, NULL),
+                     SIDESTEP_EUNSUPPORTED);
     options.flags = 0, options.ranks = 65;
-    assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(convert(source, scratch_path(&scratch, "c.pt"), &options, NULL),
+                     SIDESTEP_EINVAL);
     options.ranks = 2;
-    assert_int_equal(convert(source, in_scratch("c.pt"), &options, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(convert(source, scratch_path(&scratch, "c.pt"), &options, NULL),
+                     SIDESTEP_EINVAL);
     options.ranks = 0;
     static const char *const unknown[] = {"magic",    "zstd:",           "zstd:0",
                                           "zstd:20",  "zstd:-1",         "zstd:3x",
                                           "planes:3", "zstd:4294967299", "zstd :3"};
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
         options.compress = unknown[i];
-        assert_int_equal(convert(source, in_scratch("c"), &options, NULL), SIDESTEP_EUNSUPPORTED);
+        assert_int_equal(convert(source, scratch_path(&scratch, "c"), &options, NULL),
+                         SIDESTEP_EUNSUPPORTED);
     }
     options.compress = NULL, options.dtype = SIDESTEP_INT8;
-    assert_int_equal(convert(source, in_scratch("c"), &options, NULL), SIDESTEP_EUNSUPPORTED);
-    assert_int_equal(convert(NULL, in_scratch("c"), NULL, NULL), SIDESTEP_EINVAL);
-    assert_int_equal(convert(in_scratch("none"), in_scratch("c"), NULL, NULL), SIDESTEP_ENOTFOUND);
-    assert_int_equal(access(in_scratch("c.pt"), F_OK), -1);
+    assert_int_equal(convert(source, scratch_path(&scratch, "c"), &options, NULL),
+                     SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(convert(NULL, scratch_path(&scratch, "c"), NULL, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(
+        convert(scratch_path(&scratch, "none"), scratch_path(&scratch, "c"), NULL, NULL),
+        SIDESTEP_ENOTFOUND);
+    assert_int_equal(access(scratch_path(&scratch, "c.pt"), F_OK), -1);
 }
 
 static void names_are_chosen_and_changed(void **test)
@@ -285,9 +284,10 @@ static void names_are_chosen_and_changed(void **test)
     options.include = include, options.include_count = 1;
     options.exclude = (const char *[]){"config"}, options.exclude_count = 1;
     options.rename = rename, options.rename_count = 2;
-    expect_convert(source, in_scratch("named.pt"), &options);
+    expect_convert(source, scratch_path(&scratch, "named.pt"), &options);
     assert_int_equal(sidestep_checkpoint_open(source, &before, NULL), SIDESTEP_OK);
-    assert_int_equal(sidestep_checkpoint_open(in_scratch("named.pt"), &after, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_checkpoint_open(scratch_path(&scratch, "named.pt"), &after, NULL),
+                     SIDESTEP_OK);
     assert_int_equal(sidestep_checkpoint_count(before), sidestep_checkpoint_count(after) + 1);
     for (size_t i = 0; i < sidestep_checkpoint_count(before); i++) {
         char name[256];
@@ -305,11 +305,14 @@ static void names_are_chosen_and_changed(void **test)
     for (size_t i = 0; i < 257; i++)
         many[i] = "s/w/W/";
     options.rename = many, options.rename_count = 257;
-    assert_int_equal(convert(source, in_scratch("d.pt"), &options, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(convert(source, scratch_path(&scratch, "d.pt"), &options, NULL),
+                     SIDESTEP_EINVAL);
     options.rename = (const char *[]){"s/.*/same/"}, options.rename_count = 1;
-    assert_int_equal(convert(source, in_scratch("d.pt"), &options, NULL), SIDESTEP_EMISMATCH);
+    assert_int_equal(convert(source, scratch_path(&scratch, "d.pt"), &options, NULL),
+                     SIDESTEP_EMISMATCH);
     options.include = (const char *[]){"nobody"};
-    assert_int_equal(convert(source, in_scratch("d.pt"), &options, NULL), SIDESTEP_EMISMATCH);
+    assert_int_equal(convert(source, scratch_path(&scratch, "d.pt"), &options, NULL),
+                     SIDESTEP_EMISMATCH);
 }
 
 static bool cancelled;
@@ -333,7 +336,7 @@ static void it_can_be_cancelled(void **test)
         options.cancel = &cancelled;
         options.on_progress = cancel_it;
         options.to = i == 0 ? SIDESTEP_FORMAT_TORCH : SIDESTEP_FORMAT_DCP;
-        assert_int_equal(convert(source, in_scratch(names[i]), &options, NULL),
+        assert_int_equal(convert(source, scratch_path(&scratch, names[i]), &options, NULL),
                          SIDESTEP_ECANCELLED);
     }
     assert_int_equal(entries_of(scratch.path), before);
@@ -352,7 +355,7 @@ static void fail_each(const char *from, const char *name, enum sidestep_format t
     options.ranks = ranks;
     options.compress = ranks > 1 ? "planes" : NULL;
     for (bool fired = true; fired; nth += step) {
-        const char *path = in_scratch(name);
+        const char *path = scratch_path(&scratch, name);
 
         fault_arm("", nth, false, ENOSPC);
         struct sidestep_error err = {0};
@@ -394,7 +397,7 @@ static void write_rows(const char *name, int first)
         "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[%d,0]}}\"},"
         "\"w\":{\"dtype\":\"F32\",\"shape\":[2,4],\"data_offsets\":[0,32]}}",
         first);
-    snprintf(path, sizeof(path), "%s/%s", in_scratch("pieces"), name);
+    snprintf(path, sizeof(path), "%s/%s", scratch_path(&scratch, "pieces"), name);
     FILE *file = fopen(path, "we");
     assert_non_null(file);
     assert_int_equal(fwrite(length, 1, 8, file), 8);
@@ -409,13 +412,13 @@ static void pieces_of_tensors_are_one(void **test)
     bool fired = true;
 
     (void)test;
-    assert_int_equal(mkdir(in_scratch("pieces"), 0777), 0);
+    assert_int_equal(mkdir(scratch_path(&scratch, "pieces"), 0777), 0);
     write_rows("a.safetensors", 0);
     write_rows("b.safetensors", 2);
     for (unsigned long nth = 1; fired; nth++) {
         fault_arm("memory", nth, false, ENOMEM);
         enum sidestep_status status =
-            sidestep_checkpoint_open(in_scratch("pieces"), &checkpoint, NULL);
+            sidestep_checkpoint_open(scratch_path(&scratch, "pieces"), &checkpoint, NULL);
         fired = fault_fired() != NULL;
         fault_arm("", 0, false, 0);
         assert_int_equal(status, fired ? SIDESTEP_ENOMEM : SIDESTEP_OK);
@@ -439,7 +442,7 @@ static void every_call_may_fail(void **test)
     unsigned before;
 
     (void)test;
-    snprintf(from, sizeof(from), "%s", in_scratch("f.pt"));
+    snprintf(from, sizeof(from), "%s", scratch_path(&scratch, "f.pt"));
     expect_convert(source, from, NULL);
     before = entries_of(scratch.path);
     fail_each(source, "made.pt", SIDESTEP_FORMAT_TORCH, 1);
@@ -465,11 +468,13 @@ static void numbers_of_tensors(void **test)
     assert_int_equal(sidestep_state_dict_add_tensor(state, &t, NULL), SIDESTEP_OK);
     t.name = "none", t.shape = (int64_t[]){0};
     assert_int_equal(sidestep_state_dict_add_tensor(state, &t, NULL), SIDESTEP_OK);
-    assert_int_equal(sidestep_save(engine, in_scratch("stats"), state, NULL, NULL, NULL),
-                     SIDESTEP_OK);
+    assert_int_equal(
+        sidestep_save(engine, scratch_path(&scratch, "stats"), state, NULL, NULL, NULL),
+        SIDESTEP_OK);
     sidestep_state_dict_free(&state);
     assert_int_equal(sidestep_engine_close(&engine, NULL), SIDESTEP_OK);
-    assert_int_equal(sidestep_checkpoint_open(in_scratch("stats"), &checkpoint, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_checkpoint_open(scratch_path(&scratch, "stats"), &checkpoint, NULL),
+                     SIDESTEP_OK);
     assert_int_equal(sidestep_checkpoint_stats(checkpoint, stats, 2, NULL, NULL), SIDESTEP_OK);
     assert_int_equal(stats[0].element_count, 6);
     assert_int_equal(stats[0].nan_count, 1);

@@ -45,29 +45,14 @@ static int teardown(void **state)
     return one_rank_end();
 }
 
-static const char *path_of(uint64_t step)
-{
-    static char path[256];
-
-    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
-    return path;
-}
-
 static void expect(uint64_t step)
 {
     struct world loaded;
 
     world_make(&loaded, 0, 1, WORLD_BY_COLUMNS, SCALE, true);
-    ASSERT_OK(sidestep_load(engine, path_of(step), loaded.state, NULL, NULL, &err));
+    ASSERT_OK(sidestep_load(engine, step_path(step), loaded.state, NULL, NULL, &err));
     assert_int_equal(world_check(&loaded, step), 0);
     world_free(&loaded);
-}
-
-static bool exists(uint64_t step)
-{
-    struct stat st;
-
-    return stat(path_of(step), &st) == 0;
 }
 
 struct ranks {
@@ -139,7 +124,7 @@ static void a_rank_that_fails_spoils_one_save(void **state)
     assert_non_null(fault_fired());
     fault_arm("", 0, false, 0);
     for (uint64_t n = 1; n <= 4; n++)
-        if (exists(n)) {
+        if (step_exists(n)) {
             expect(n);
             there++;
         }

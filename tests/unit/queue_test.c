@@ -119,14 +119,6 @@ static int teardown(void **state)
     return one_rank_end();
 }
 
-static const char *path_of(uint64_t step)
-{
-    static char path[256];
-
-    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
-    return path;
-}
-
 static enum sidestep_status start_to(const char *path, uint64_t step, uint32_t queue,
                                      uint32_t flags)
 {
@@ -148,7 +140,7 @@ static enum sidestep_status start_to(const char *path, uint64_t step, uint32_t q
 
 static enum sidestep_status start(uint64_t step, uint32_t queue)
 {
-    return start_to(path_of(step), step, queue, 0);
+    return start_to(step_path(step), step, queue, 0);
 }
 
 static struct sidestep_save_info poll(uint64_t step)
@@ -187,20 +179,13 @@ static void expect_at(const char *path, uint64_t step)
 
 static void expect(uint64_t step)
 {
-    expect_at(path_of(step), step);
+    expect_at(step_path(step), step);
 }
 
 static void expect_all(uint64_t last)
 {
     for (uint64_t n = 1; n <= last; n++)
         expect(n);
-}
-
-static bool exists(uint64_t step)
-{
-    struct stat st;
-
-    return stat(path_of(step), &st) == 0;
 }
 
 /* ---- one rank */
@@ -217,9 +202,9 @@ static void each_is_the_state_at_its_call(void **state)
         assert_true(is_queued(n));
         assert_int_equal(poll(n).snapshot, SIDESTEP_SNAPSHOT_COPY);
         assert_int_equal(poll(n).bytes_written, 0);
-        assert_false(exists(n));
+        assert_false(step_exists(n));
     }
-    assert_int_equal(start_to(path_of(4), 4, DEPTH - 1, SIDESTEP_SAVE_NOWAIT), SIDESTEP_EBUSY);
+    assert_int_equal(start_to(step_path(4), 4, DEPTH - 1, SIDESTEP_SAVE_NOWAIT), SIDESTEP_EBUSY);
     assert_non_null(strstr(err.message, "step-1"));
     assert_true(poll(1).state < SIDESTEP_SAVE_WRITTEN);
     ASSERT_OK(start(4, DEPTH - 1)); /* waits for the first */
@@ -278,7 +263,7 @@ static void one_that_fails_keeps_none_behind_it(void **state)
         ASSERT_OK(start(n + 3, 2));
         ASSERT_OK(finish(n + 3));
         ASSERT_OK(finish(n + 1));
-        assert_false(exists(n) || exists(n + 2));
+        assert_false(step_exists(n) || step_exists(n + 2));
         expect(n + 1);
         expect(n + 3);
     }
@@ -303,7 +288,7 @@ static void the_cap_holds_for_all_together(void **state)
         ASSERT_OK(start(2, 4));
         assert_int_equal(is_queued(2), fits);
         assert_int_equal(poll(1).state == SIDESTEP_SAVE_COMMITTED, !fits);
-        assert_int_equal(start_to(path_of(3), 3, 4, SIDESTEP_SAVE_NOWAIT), SIDESTEP_EBUSY);
+        assert_int_equal(start_to(step_path(3), 3, 4, SIDESTEP_SAVE_NOWAIT), SIDESTEP_EBUSY);
         ASSERT_OK(start(3, 4));
         assert_int_equal(poll(fits ? 1 : 2).state, SIDESTEP_SAVE_COMMITTED);
         sidestep_engine_resume(engine);
@@ -383,7 +368,7 @@ static void another_layout_may_follow(void **state)
     expect(3);
     world_free(&other);
     world_make(&other, 0, 1, WORLD_BY_ROWS, SCALE / 2, true);
-    ASSERT_OK(sidestep_load(engine, path_of(2), other.state, NULL, NULL, &err));
+    ASSERT_OK(sidestep_load(engine, step_path(2), other.state, NULL, NULL, &err));
     assert_int_equal(world_check(&other, 2), 0);
     world_free(&other);
 }
@@ -445,7 +430,7 @@ static void close_drains_and_tells(void **state)
     ASSERT_OK(finish(2));
     ASSERT_OK(finish(3));
     ASSERT_OK(sidestep_engine_open(&engine, NULL, &err));
-    assert_false(exists(1));
+    assert_false(step_exists(1));
     expect(2);
     expect(3);
 }

@@ -39,19 +39,6 @@ static int teardown(void **state)
     return one_rank_end();
 }
 
-static const char *path_of(uint64_t step)
-{
-    static _Thread_local char path[128];
-
-    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
-    return path;
-}
-
-static bool exists(uint64_t step)
-{
-    return access(path_of(step), F_OK) == 0;
-}
-
 static void run(const char *format, ...)
 {
     char command[512];
@@ -103,14 +90,14 @@ static void times_mean_nothing(void **state)
         save_step(series, n);
     close_series(&series);
     for (uint64_t n = 1; n <= 4; n++)
-        run("find %s -exec touch -d %s-01-01 {} +", path_of(n), years[n - 1]);
+        run("find %s -exec touch -d %s-01-01 {} +", step_path(n), years[n - 1]);
     run("find %s/.sidestep -exec touch -d 2099-01-01 {} +", scratch.path);
     series = open_keeping(2);
     expect_resume(series, 4, 4, NULL);
     save_step(series, 5);
     close_series(&series);
-    assert_true(exists(5) && exists(4));
-    assert_false(exists(3) || exists(2) || exists(1));
+    assert_true(step_exists(5) && step_exists(4));
+    assert_false(step_exists(3) || step_exists(2) || step_exists(1));
 }
 
 /* The clock of the host, as this program sees it. */
@@ -151,7 +138,7 @@ static void clocks_that_jump_mean_nothing(void **state)
         wrong += llabs((long long)(list.entries[i].saved_at - time(NULL))) > 86400;
     assert_int_equal(list.count, 3);
     assert_int_equal(wrong, 3); /* it does show, and matters to nobody */
-    assert_true(exists(6) && exists(7) && exists(8));
+    assert_true(step_exists(6) && step_exists(7) && step_exists(8));
 }
 
 static void expect_newest(uint64_t step)
@@ -159,7 +146,7 @@ static void expect_newest(uint64_t step)
     char *latest = NULL;
 
     ASSERT_OK(sidestep_latest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err));
-    assert_string_equal(latest, path_of(step));
+    assert_string_equal(latest, step_path(step));
     sidestep_string_free(&latest);
 }
 
@@ -189,7 +176,7 @@ static void pointers_and_names_that_lie(void **state)
     save_step(series, 5);
     close_series(&series);
     expect_newest(5);
-    assert_false(exists(1) || exists(2) || exists(3) || exists(4));
+    assert_false(step_exists(1) || step_exists(2) || step_exists(3) || step_exists(4));
     run("cd %s && test -L step-99 && test -L newest && test -p step-97 && test -f latest && "
         "test -f step-96 && test -d step-95 && test -d step-1e9 && test -d step-007",
         scratch.path);
@@ -212,8 +199,8 @@ static void a_copy_under_another_step_is_not_that_step(void **state)
     expect_resume(series, 3, 3, "step-9' was saved under another name");
     save_step(series, 4);
     close_series(&series);
-    assert_true(exists(9) && exists(4)); /* it counts for nothing, and is not deleted */
-    assert_false(exists(3));
+    assert_true(step_exists(9) && step_exists(4)); /* it counts for nothing, and is not deleted */
+    assert_false(step_exists(3));
     series = open_keeping(0);
     ASSERT_OK(sidestep_series_load_step(series, 9, world.state, NULL, NULL, &err));
     assert_int_equal(world_check(&world, 2), 0);
@@ -222,7 +209,7 @@ static void a_copy_under_another_step_is_not_that_step(void **state)
     expect_resume(series, 9, 2, NULL);
     save_step(series, 10);
     close_series(&series);
-    assert_false(exists(9));
+    assert_false(step_exists(9));
 }
 
 static const char *const read_points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
@@ -321,7 +308,7 @@ static void what_goes_during_a_load_is_not_mixed(void **state)
         save_step(series, first + 1);
         world_fill(&world, 999);
         fault_slow("posix", 300);
-        snprintf(command, sizeof(command), "sleep 0.%03u; rm -rf %s", i * 3, path_of(first + 1));
+        snprintf(command, sizeof(command), "sleep 0.%03u; rm -rf %s", i * 3, step_path(first + 1));
         FILE *remover = popen(command, "r");
         assert_non_null(remover);
         ASSERT_OK(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err));
@@ -400,7 +387,7 @@ static void what_goes_between_choice_and_load_is_not_missed(void **state)
         struct vanishing vanishing = {.command = command,
                                       .verify = i % 2 == 0 ? SIDESTEP_VERIFY_READ
                                                            : SIDESTEP_VERIFY_BEFORE};
-        snprintf(command, sizeof(command), "cd %s && rm -r %s", path_of(2), what[i / 2]);
+        snprintf(command, sizeof(command), "cd %s && rm -r %s", step_path(2), what[i / 2]);
         print_message("# %s\n", command);
         assert_int_equal(comm_threads_run(2, load_what_vanishes, &vanishing), 0);
         run("rm -rf %s && mkdir %s", scratch.path, scratch.path);
@@ -425,7 +412,7 @@ static void a_disk_too_full_to_delete(void **state)
     assert_int_equal(report.removed_count, 0);
     assert_int_equal(report.kept_count, 3);
     sidestep_gc_report_release(&report);
-    assert_true(exists(1) && exists(2) && exists(3));
+    assert_true(step_exists(1) && step_exists(2) && step_exists(3));
     fault_arm("posix.pwrite", 1, true, ENOSPC); /* deleting is what helps then */
     ASSERT_OK(sidestep_prune(scratch.path, &keep, 0, &report, &err));
     assert_int_equal(report.removed_count, 2);
@@ -493,7 +480,7 @@ static int save_differently(struct sidestep_comm *comm, void *context)
     world_fill(&mine, 8);
     uint64_t step = comm->rank == 2 ? 7 : 8;
     bad |= sidestep_series_save(series, step, mine.state, NULL, NULL, NULL) != SIDESTEP_EDISAGREE;
-    bad |= exists(7) || exists(8);
+    bad |= step_exists(7) || step_exists(8);
     bad |= sidestep_series_save(series, 9, mine.state, NULL, NULL, NULL) != SIDESTEP_OK;
     world_free(&mine);
     bad |= sidestep_series_close(&series, NULL) != SIDESTEP_OK;
@@ -505,8 +492,8 @@ static void ranks_at_different_steps_are_refused(void **state)
 {
     (void)state;
     assert_int_equal(comm_threads_run(3, save_differently, NULL), 0);
-    assert_true(exists(9));
-    assert_false(exists(7) || exists(8));
+    assert_true(step_exists(9));
+    assert_false(step_exists(7) || step_exists(8));
 }
 
 int main(void)

@@ -25,14 +25,6 @@ static int teardown(void **state)
     return one_rank_end();
 }
 
-static const char *path_of(uint64_t step)
-{
-    static char path[256];
-
-    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
-    return path;
-}
-
 static void shell(const char *format) /* with %s for the root */
 {
     char command[1024];
@@ -134,7 +126,7 @@ static void a_pinned_one_is_not_replaced(void **state)
     for (uint64_t n = 1; n <= 3; n++)
         save_step(series, n);
     close_series(&series);
-    ASSERT_OK(sidestep_pin(path_of(3), true, &err));
+    ASSERT_OK(sidestep_pin(step_path(3), true, &err));
     series = open_with(NULL);
     save_step(series, 4);
     go_back(series, 3);
@@ -142,10 +134,10 @@ static void a_pinned_one_is_not_replaced(void **state)
     assert_int_equal(sidestep_series_save(series, 3, world.state, NULL, NULL, &err),
                      SIDESTEP_EEXISTS);
     go_back(series, 3);
-    ASSERT_OK(sidestep_pin(path_of(4), true, &err));
+    ASSERT_OK(sidestep_pin(step_path(4), true, &err));
     assert_int_equal(sidestep_series_save(series, 4, world.state, NULL, NULL, &err),
                      SIDESTEP_EEXISTS);
-    ASSERT_OK(sidestep_pin(path_of(4), false, &err));
+    ASSERT_OK(sidestep_pin(step_path(4), false, &err));
     save_step(series, 4);
     close_series(&series);
 }

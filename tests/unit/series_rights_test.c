@@ -34,17 +34,16 @@ static int teardown(void **state)
     return one_rank_end();
 }
 
-static const char *path_of(uint64_t step)
+/* An engine and a series of a child's own, with checkpoints of the steps up to ${steps}. */
+static bool begin_series(struct sidestep_engine **own, struct sidestep_series **series,
+                         uint64_t steps)
 {
-    static char path[128];
+    bool good = sidestep_engine_open(own, NULL, &err) == SIDESTEP_OK &&
+                sidestep_series_open(*own, scratch.path, NULL, series, &err) == SIDESTEP_OK;
 
-    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
-    return path;
-}
-
-static bool exists(uint64_t step)
-{
-    return access(path_of(step), F_OK) == 0;
+    for (uint64_t n = 1; good && n <= steps; n++)
+        good = try_save_step(*series, n) == SIDESTEP_OK;
+    return good;
 }
 
 /* Returns the line of the first thing that is not as it ought to be. */
@@ -59,7 +58,7 @@ static bool exists(uint64_t step)
 static bool load_by_name(struct sidestep_engine *own, uint64_t step)
 {
     world_fill(&world, 999);
-    return sidestep_load(own, path_of(step), world.state, NULL, NULL, &err) == SIDESTEP_OK &&
+    return sidestep_load(own, step_path(step), world.state, NULL, NULL, &err) == SIDESTEP_OK &&
            world_check(&world, step) == 0;
 }
 
@@ -73,22 +72,17 @@ static int permissions_come_and_go(void)
     char *latest = NULL;
 
     snprintf(dir, sizeof(dir), "%s/.sidestep", scratch.path);
-    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
-    for (uint64_t n = 1; n <= 2; n++) {
-        world_fill(&world, n);
-        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
-    }
+    NEED(begin_series(&own, &series, 2));
     NEED(chmod(scratch.path, 0555) == 0); /* in between */
     NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_EPERM);
     NEED(strstr(err.message, "step-3") != NULL);
-    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && exists(1));
+    NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && step_exists(1));
     NEED(load_by_name(own, 2));
     NEED(chmod(scratch.path, 0755) == 0);
-    NEED(chmod(path_of(1), 0555) == 0); /* to protect it */
+    NEED(chmod(step_path(1), 0555) == 0); /* to protect it */
     NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && load_by_name(own, 1));
-    NEED(chmod(path_of(1), 0755) == 0);
-    snprintf(dir, sizeof(dir), "chmod 444 %s/.metadata", path_of(1));
+    NEED(chmod(step_path(1), 0755) == 0);
+    snprintf(dir, sizeof(dir), "chmod 444 %s/.metadata", step_path(1));
     NEED(system(dir) == 0);
     NEED(sidestep_series_delete(series, 1, &err) == SIDESTEP_EPERM && load_by_name(own, 1));
     snprintf(dir, sizeof(dir), "%s/.sidestep", scratch.path);
@@ -103,19 +97,19 @@ static int permissions_come_and_go(void)
     NEED(strstr(latest, "step-3") != NULL);
     free(latest);
     NEED(chmod(scratch.path, 0755) == 0 && chmod(dir, 0755) == 0);
-    NEED(chmod(path_of(3), 0) == 0);
+    NEED(chmod(step_path(3), 0) == 0);
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
     NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
          SIDESTEP_EPERM);
     NEED(strstr(err.message, "step-3") != NULL && strstr(err.message, "by naming it") != NULL);
     NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err) == SIDESTEP_EPERM);
-    NEED(chmod(path_of(3), 0755) == 0); /* nothing older was taken, and it is as it was */
+    NEED(chmod(step_path(3), 0755) == 0); /* nothing older was taken, and it is as it was */
     for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
-        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "000", path_of(3), records[i]);
+        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "000", step_path(3), records[i]);
         NEED(system(dir) == 0);
         NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
              SIDESTEP_EPERM);
-        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "644", path_of(3), records[i]);
+        snprintf(dir, sizeof(dir), "chmod %s %s/%s", "644", step_path(3), records[i]);
         NEED(system(dir) == 0);
     }
     NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
@@ -162,33 +156,28 @@ static int dry_runs_are_true(void)
     char path[256], marks[256], text[2048];
 
     snprintf(marks, sizeof(marks), "%s/.sidestep", scratch.path);
-    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
-    for (uint64_t n = 1; n <= 2; n++) {
-        world_fill(&world, n);
-        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
-    }
+    NEED(begin_series(&own, &series, 2));
     NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
     NEED(chmod(scratch.path, 0555) == 0);
     NEED(dry_run_is_true("step-1: the directory that it is in may not be written to"));
-    NEED(chmod(scratch.path, 0755) == 0 && chmod(path_of(1), 0555) == 0);
+    NEED(chmod(scratch.path, 0755) == 0 && chmod(step_path(1), 0555) == 0);
     NEED(dry_run_is_true("step-1: its directory may not be written to"));
-    snprintf(path, sizeof(path), "%s/.metadata", path_of(1));
-    NEED(chmod(path_of(1), 0755) == 0 && chmod(path, 0444) == 0);
+    snprintf(path, sizeof(path), "%s/.metadata", step_path(1));
+    NEED(chmod(step_path(1), 0755) == 0 && chmod(path, 0444) == 0);
     NEED(dry_run_is_true("step-1: its .metadata may not be written to"));
     NEED(chmod(path, 0644) == 0);
-    NEED(sidestep_checkpoint_open(path_of(1), &reading, &err) == SIDESTEP_OK);
+    NEED(sidestep_checkpoint_open(step_path(1), &reading, &err) == SIDESTEP_OK);
     NEED(dry_run_is_true("step-1: it is being read"));
     sidestep_checkpoint_close(&reading);
     NEED(chmod(marks, 0555) == 0); /* then the real one does not even begin */
     NEED(prune_told(SIDESTEP_GC_DRY_RUN, text, sizeof(text)) == SIDESTEP_OK);
     NEED(strstr(text, "step-1: .sidestep of its series may not be written to") != NULL);
     NEED(prune_told(0, text, sizeof(text)) == SIDESTEP_EPERM);
-    NEED(chmod(marks, 0755) == 0 && exists(1));
-    NEED(prune_told(SIDESTEP_GC_DRY_RUN, text, sizeof(text)) == SIDESTEP_OK && exists(1));
+    NEED(chmod(marks, 0755) == 0 && step_exists(1));
+    NEED(prune_told(SIDESTEP_GC_DRY_RUN, text, sizeof(text)) == SIDESTEP_OK && step_exists(1));
     NEED(strstr(text, "removed") != NULL && strncmp(text, "0 bytes", 7) != 0);
     char *dry = strdup(text);
-    NEED(prune_told(0, text, sizeof(text)) == SIDESTEP_OK && !exists(1));
+    NEED(prune_told(0, text, sizeof(text)) == SIDESTEP_OK && !step_exists(1));
     NEED(strcmp(dry, text) == 0);
     free(dry);
     return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
@@ -203,7 +192,7 @@ static bool resumes(struct sidestep_series *series, uint64_t step, uint64_t cont
     if (sidestep_series_load(series, world.state, NULL, &got, NULL, NULL, &err) != SIDESTEP_OK ||
         sidestep_latest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err) != SIDESTEP_OK)
         return false;
-    bool is_same = strcmp(latest, path_of(step)) == 0;
+    bool is_same = strcmp(latest, step_path(step)) == 0;
     sidestep_string_free(&latest);
     return got == step && is_same && world_check(&world, content) == 0;
 }
@@ -216,35 +205,30 @@ static int unreadable_ones_are_left(void)
     struct sidestep_series *series = NULL;
     struct sidestep_metric metric = {"loss", 1};
 
-    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
-    for (uint64_t n = 1; n <= 3; n++) {
-        world_fill(&world, n);
-        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
-    }
+    NEED(begin_series(&own, &series, 3));
     NEED(resumes(series, 3, 3));
     NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
-    NEED(chmod(path_of(3), 0) == 0);
+    NEED(chmod(step_path(3), 0) == 0);
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
     NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_OK);
     NEED(resumes(series, 1, 1));
     /* What cannot be told from its successor is not marked at all. */
     NEED(sidestep_series_note(series, 2, &metric, 1, NULL, 0, &err) == SIDESTEP_OK);
-    NEED(chmod(path_of(2), 0) == 0 && sidestep_pin(path_of(2), true, &err) == SIDESTEP_EIO);
-    NEED(strstr(err.message, "cannot be read now") != NULL && chmod(path_of(2), 0755) == 0);
+    NEED(chmod(step_path(2), 0) == 0 && sidestep_pin(step_path(2), true, &err) == SIDESTEP_EIO);
+    NEED(strstr(err.message, "cannot be read now") != NULL && chmod(step_path(2), 0755) == 0);
     NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK); /* it has saved nothing */
-    NEED(chmod(path_of(3), 0755) == 0);
+    NEED(chmod(step_path(3), 0755) == 0);
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
     NEED(resumes(series, 1, 1));
     world_fill(&world, 33);
     NEED(sidestep_series_save(series, 3, world.state, NULL, NULL, &err) == SIDESTEP_OK);
     NEED(resumes(series, 3, 33));
     /* What this incarnation has saved itself could not be told from what it will save. */
-    NEED(chmod(path_of(3), 0) == 0);
+    NEED(chmod(step_path(3), 0) == 0);
     NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_EIO);
     NEED(strstr(err.message, "step-3' is newer and cannot be read") != NULL);
     NEED(sidestep_series_note(series, 3, &metric, 1, NULL, 0, &err) == SIDESTEP_EIO);
-    NEED(chmod(path_of(3), 0755) == 0 && resumes(series, 3, 33));
+    NEED(chmod(step_path(3), 0755) == 0 && resumes(series, 3, 33));
     NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_OK);
     NEED(resumes(series, 1, 1));
     NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
@@ -310,32 +294,27 @@ static int disk_becomes_read_only(void)
     char *latest = NULL, rejected[2048];
     uint64_t step = 0;
 
-    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
-    for (uint64_t n = 1; n <= 2; n++) {
-        world_fill(&world, n);
-        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
-    }
+    NEED(begin_series(&own, &series, 2));
     NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
     NEED(mount("disk", scratch.path, "tmpfs", read_only, NULL) == 0);
     /* No run begins there; and whoever writes by hand is told why not. */
     NEED(is_quiet_refusal(sidestep_series_open(own, scratch.path, NULL, &series, &err)));
     NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
-    NEED(is_quiet_refusal(sidestep_pin(path_of(1), true, &err)));
+    NEED(is_quiet_refusal(sidestep_pin(step_path(1), true, &err)));
     NEED(is_quiet_refusal(sidestep_prune(scratch.path, &keep, 0, &report, &err)));
-    NEED(is_quiet_refusal(sidestep_save(own, path_of(3), world.state, NULL, NULL, &err)));
+    NEED(is_quiet_refusal(sidestep_save(own, step_path(3), world.state, NULL, NULL, &err)));
     /* Whoever reads need not write. */
     NEED(sidestep_prune(scratch.path, &keep, SIDESTEP_GC_DRY_RUN, &report, &err) == SIDESTEP_OK);
     NEED(report.removed_count == 0 && report.kept_count == 2);
     NEED(strstr(report.kept[0], "step-1: the directory that it is in may not be written") != NULL);
     sidestep_gc_report_release(&report);
     NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
-    NEED(strcmp(latest, path_of(2)) == 0);
+    NEED(strcmp(latest, step_path(2)) == 0);
     sidestep_string_free(&latest);
     NEED(load_by_name(own, 1) && load_by_name(own, 2));
     /* Nothing of all this was lost. */
     NEED(mount("disk", scratch.path, "tmpfs", MS_REMOUNT, NULL) == 0);
-    NEED(exists(1) && exists(2) && !exists(3));
+    NEED(step_exists(1) && step_exists(2) && !step_exists(3));
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
     NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
          SIDESTEP_OK);
@@ -368,23 +347,19 @@ static int disk_is_full(void)
     char *latest = NULL, filler[256];
 
     snprintf(filler, sizeof(filler), "%s/notes.txt", scratch.path);
-    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
-    NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
-    for (uint64_t n = 1; n <= 3; n++) {
-        world_fill(&world, n);
-        NEED(sidestep_series_save(series, n, world.state, NULL, NULL, &err) == SIDESTEP_OK);
-    }
+    NEED(begin_series(&own, &series, 3));
     NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
     NEED(fill_disk(filler));
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_ENOSPC);
     NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
-    NEED(sidestep_save(own, path_of(4), world.state, NULL, NULL, &err) == SIDESTEP_ENOSPC);
-    NEED(!exists(4) && load_by_name(own, 1)); /* whoever reads is not bothered */
+    NEED(sidestep_save(own, step_path(4), world.state, NULL, NULL, &err) == SIDESTEP_ENOSPC);
+    NEED(!step_exists(4) && load_by_name(own, 1)); /* whoever reads is not bothered */
     NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
-    NEED(strcmp(latest, path_of(3)) == 0);
+    NEED(strcmp(latest, step_path(3)) == 0);
     sidestep_string_free(&latest);
     NEED(sidestep_prune(scratch.path, &keep, 0, &report, &err) == SIDESTEP_OK);
-    NEED(report.removed_count == 2 && !exists(1) && !exists(2)); /* deleting is what helps */
+    NEED(report.removed_count == 2 && !step_exists(1) &&
+         !step_exists(2)); /* deleting is what helps */
     sidestep_gc_report_release(&report);
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
     NEED(resumes(series, 3, 3));

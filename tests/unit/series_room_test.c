@@ -64,15 +64,6 @@ static void open_again(uint32_t flags)
     open_series(flags);
 }
 
-static bool is_there(uint64_t step)
-{
-    char path[256];
-    struct stat st;
-
-    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
-    return stat(path, &st) == 0;
-}
-
 static void a_full_disk_is_said_at_once(void **state)
 {
     (void)state;
@@ -82,7 +73,7 @@ static void a_full_disk_is_said_at_once(void **state)
                      SIDESTEP_OK); /* nothing is known yet of what it takes */
     assert_int_equal(try_save_step(series, 2), SIDESTEP_ENOSPC);
     assert_non_null(strstr(err.message, "the newest checkpoint takes"));
-    assert_true(is_there(1) && !is_there(2));
+    assert_true(step_exists(1) && !step_exists(2));
     store_fault_say_free(disk, PLENTY);
     assert_int_equal(try_save_step(series, 2), SIDESTEP_OK);
 }
@@ -100,12 +91,13 @@ static void room_is_made(void **state)
     store_fault_say_free(disk, 0);
     deletions_free = true;
     assert_int_equal(try_save_step(series, 5), SIDESTEP_OK);
-    assert_true(!is_there(1) && is_there(2) && !is_there(3) && is_there(4) && is_there(5));
+    assert_true(!step_exists(1) && step_exists(2) && !step_exists(3) && step_exists(4) &&
+                step_exists(5));
     /* Where that is not enough, the newest stays all the same. */
     store_fault_say_free(disk, 0);
     deletions_free = false;
     assert_int_equal(try_save_step(series, 6), SIDESTEP_ENOSPC);
-    assert_true(is_there(2) && is_there(5));
+    assert_true(step_exists(2) && step_exists(5));
 }
 
 /* It has saved nothing yet, and knows all the same what the next one will take. */
@@ -135,12 +127,12 @@ static void a_restart_makes_room_once_it_has_committed(void **state)
     store_fault_say_free(disk, 0);
     assert_int_equal(try_save_step(series, 4), SIDESTEP_ENOSPC);
     assert_non_null(strstr(err.message, "has committed nothing yet"));
-    assert_true(is_there(1) && is_there(2) && is_there(3) && !is_there(4));
+    assert_true(step_exists(1) && step_exists(2) && step_exists(3) && !step_exists(4));
     store_fault_say_free(disk, PLENTY);
     assert_int_equal(try_save_step(series, 4), SIDESTEP_OK);
     store_fault_say_free(disk, 0);
     assert_int_equal(try_save_step(series, 5), SIDESTEP_OK);
-    assert_true(!is_there(1) && !is_there(3) && is_there(4) && is_there(5));
+    assert_true(!step_exists(1) && !step_exists(3) && step_exists(4) && step_exists(5));
 }
 
 /* After going back to a small one, that is the measure, whatever a later one took. */

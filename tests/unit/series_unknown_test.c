@@ -47,15 +47,6 @@ static struct sidestep_series *open_keeping_one(void)
     return open_with(&options);
 }
 
-static bool is_there(uint64_t step)
-{
-    char path[256];
-    struct stat st;
-
-    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)step);
-    return stat(path, &st) == 0;
-}
-
 /* Fails the syncs of directories, each in its turn, until one is that of the root after the rename:
  * the step whose outcome is unknown.  Each try is a step of its own. */
 static uint64_t save_unknown(struct sidestep_series *series, uint64_t step)
@@ -88,9 +79,9 @@ static void nothing_is_deleted_after_an_unknown_outcome(void **state)
     save_step(series, 1);
     save_step(series, 2);
     prune_once(series, SIDESTEP_OK);
-    assert_true(!is_there(1) && is_there(2));
+    assert_true(!step_exists(1) && step_exists(2));
     uint64_t unknown = save_unknown(series, 3);
-    assert_true(is_there(unknown));
+    assert_true(step_exists(unknown));
     /* Later commits change nothing of that: not by the thread, nor by hand, nor by name. */
     save_step(series, 100);
     save_step(series, 101);
@@ -99,18 +90,18 @@ static void nothing_is_deleted_after_an_unknown_outcome(void **state)
     assert_int_equal(sidestep_series_delete(series, 2, &err), SIDESTEP_ELOCKED);
     assert_non_null(strstr(err.message, "the outcome of a save is unknown"));
     close_series(&series);
-    assert_true(is_there(2) && is_there(unknown) && is_there(100) && is_there(101));
+    assert_true(step_exists(2) && step_exists(unknown) && step_exists(100) && step_exists(101));
     /* The next incarnation has fenced and synced; from its first commit on it deletes. */
     series = open_keeping_one();
     expect_resume(series, 101);
     prune_once(series, SIDESTEP_ELOCKED);
     assert_non_null(strstr(err.message, "has committed nothing yet"));
-    assert_true(is_there(2) && is_there(100));
+    assert_true(step_exists(2) && step_exists(100));
     save_step(series, 102);
     prune_once(series, SIDESTEP_OK);
     close_series(&series);
-    assert_true(is_there(102));
-    assert_false(is_there(2) || is_there(unknown) || is_there(100) || is_there(101));
+    assert_true(step_exists(102));
+    assert_false(step_exists(2) || step_exists(unknown) || step_exists(100) || step_exists(101));
 }
 
 static enum sidestep_status start(struct sidestep_series *series, uint64_t step,
@@ -161,7 +152,7 @@ static void the_thread_learns_it_by_itself(void **state)
             await_pruner(series);
         close_series(&series);
         if (was_unknown)
-            assert_true(is_there(step) && is_there(step + 1) && is_there(step + 2));
+            assert_true(step_exists(step) && step_exists(step + 1) && step_exists(step + 2));
     }
     assert_true(was_unknown);
 }
