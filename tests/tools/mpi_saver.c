@@ -2,7 +2,7 @@
 /*
  * mpi_saver.c -- a small training over MPI, whose ranks the rigs kill and stop.
  *
- *      mpi_saver train ROOT STEPS LOG [AT RANK EVENT]
+ *      mpi_saver train ROOT STEPS TIMEOUT_MS LOG [AT RANK EVENT]
  *          save steps 1 to STEPS of a series; each rank tells its progress in LOG.<rank>
  *      mpi_saver once PATH TIMEOUT_MS LOG [AT RANK EVENT]
  *          one save by all ranks
@@ -178,9 +178,11 @@ static int work(int argc, char **argv)
 {
     const char *command = argc > 2 ? argv[1] : "";
 
-    if (strcmp(command, "train") == 0 && argc >= 5) {
-        take_stop(argv + 4, argc - 4);
-        return open_engine(1500) ? train(argv[2], strtoull(argv[3], NULL, 10)) : failed("engine");
+    if (strcmp(command, "train") == 0 && argc >= 6) {
+        take_stop(argv + 5, argc - 5);
+        return open_engine(strtoull(argv[4], NULL, 10))
+                   ? train(argv[2], strtoull(argv[3], NULL, 10))
+                   : failed("engine");
     }
     if (strcmp(command, "once") == 0 && argc >= 5) {
         take_stop(argv + 4, argc - 4);

@@ -18,6 +18,10 @@ RANKS = 4
 STEPS = 3
 AT = 2  # the save that is hit
 PHASES = ("staged", "written", "committed")
+# Who is left waits so long for the one that was killed, and any rank for any other: a busy machine
+# may need seconds for a save.
+TIMEOUT_MS = 5000
+LONG_MS = 60000  # where the launcher ends the others
 
 
 class Mpi:
@@ -46,15 +50,18 @@ class Mpi:
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                 start_new_session=True, env={**os.environ, "TMPDIR": self.scratch})
 
+    def train(self, root, timeout_ms, *more):
+        return [self.program, "train", root, str(STEPS), str(timeout_ms), *map(str, more)]
+
     def resume(self, root):
-        return rigs.run(self.command([(2, [self.program, "resume", root])]), 60,
+        return rigs.run(self.command([(2, [self.program, "resume", root])]), 120,
                         {"TMPDIR": self.scratch})
 
 
 def end(process, patience):
-    """Wait a while for those that are left, then end them."""
+    """Wait a while for those that are left, then end them; what they said."""
     try:
-        process.communicate(timeout=patience)
+        process.wait(patience)
     except subprocess.TimeoutExpired:
         pass
     # Launchers give each rank a group of its own, but the same session.
@@ -64,10 +71,10 @@ def end(process, patience):
                 os.kill(int(entry), signal.SIGKILL)
         except ProcessLookupError:
             pass
-    process.communicate()
+    return (process.communicate()[1] or b"").decode("utf-8", "replace")
 
 
-def wait_for_pid(log, process, seconds=30):
+def wait_for_pid(log, process, seconds=120):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -107,14 +114,13 @@ def judge(mpi, folder):
 def kill_at_phase(mpi, rank, phase):
     folder = mpi.rig.folder()
     log = os.path.join(folder, "log")
-    process = mpi.start([(RANKS, [mpi.program, "train", os.path.join(folder, "root"), str(STEPS),
-                                  log, str(AT), str(rank), phase])], survive=True)
+    work = mpi.train(os.path.join(folder, "root"), TIMEOUT_MS, log, AT, rank, phase)
+    process = mpi.start([(RANKS, work)], survive=True)
     pid = wait_for_pid(log, process)
     if pid is None:
-        end(process, 0)
-        return [f"rank {rank} never came to '{phase}'"]
+        return [f"rank {rank} never came to '{phase}': {end(process, 0)}"]
     os.kill(pid, signal.SIGKILL)
-    end(process, 2.5)
+    end(process, TIMEOUT_MS / 1000 + 1)
     found = judge(mpi, folder)
     shutil.rmtree(folder)
     return [f"rank {rank} killed when {phase}: {text}" for text in found]
@@ -123,16 +129,15 @@ def kill_at_phase(mpi, rank, phase):
 def kill_at_call(mpi, killer, rank, number):
     """Returns (complaints, whether it came to that call)."""
     folder = mpi.rig.folder()
-    work = [mpi.program, "train", os.path.join(folder, "root"), str(STEPS),
-            os.path.join(folder, "log")]
+    work = mpi.train(os.path.join(folder, "root"), LONG_MS, os.path.join(folder, "log"))
     victim = [killer, "-k", str(number), "-l", os.path.join(folder, "calls"), *work]
     process = mpi.start([(rank, work), (1, victim), (RANKS - rank - 1, work)])
-    end(process, 30)
+    said = end(process, 120)
     with open(os.path.join(folder, "calls")) as file:
         killed = "*" in file.read()
     found = judge(mpi, folder)
     if not killed and told(os.path.join(folder, "log")) != STEPS:
-        found.append("nobody was killed, but not all was saved")
+        found.append(f"nobody was killed, but not all was saved: {said}")
     shutil.rmtree(folder)
     return [f"rank {rank} killed at call {number}: {text}" for text in found], killed
 
@@ -140,9 +145,8 @@ def kill_at_call(mpi, killer, rank, number):
 def torn_is_caught(mpi):
     folder = mpi.rig.folder()
     root = os.path.join(folder, "root")
-    process = mpi.start([(RANKS, [mpi.program, "train", root, str(STEPS),
-                                  os.path.join(folder, "log")])])
-    end(process, 30)
+    process = mpi.start([(RANKS, mpi.train(root, LONG_MS, os.path.join(folder, "log")))])
+    end(process, 120)
     intact = judge(mpi, folder)
     if intact:
         return []

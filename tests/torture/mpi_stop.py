@@ -12,8 +12,8 @@ import time
 import mpi_kill
 import rig as rigs
 
-TIMEOUT_MS = 1500
-PATIENCE = 20
+TIMEOUT_MS = 4000  # a busy machine may need seconds for what comes before
+PATIENCE = 60
 
 
 def judge(saver, folder, path, may_be_there):
