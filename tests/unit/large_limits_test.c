@@ -281,6 +281,45 @@ static void transforms_of_a_footer(void **state)
     assert_non_null(strstr(why.message, "transform 1 has no name (UTF-8, 1 to 1100 bytes)"));
 }
 
+/* A footer whose list, one name of 2 * ${count} - 1 letters, is cut into ${count} names. */
+static enum sidestep_status read_cut_names(size_t count, size_t *found, struct sidestep_error *why)
+{
+    OWNED_ARENA arena = {0};
+    OWNED_BUFFER bytes = {0};
+    struct sample s;
+    struct footer footer;
+    char name[FOOTER_MAX_TRANSFORM_BYTES] = {0};
+    const char *const names[] = {name};
+
+    memset(name, 'n', 2 * count - 1);
+    sample_init(&s);
+    s.footer.transforms = names;
+    s.footer.transform_count = 1;
+    s.items[OBJECT].transform = 1;
+    TRY(footer_encode(&s.footer, SAMPLE_ITEMS_END, &bytes, why));
+    uint8_t *list = memmem(bytes.bytes, bytes.length, name, 2 * count);
+    assert_non_null(list);
+    for (size_t i = 0; i < count; i++)
+        list[2 * i + 1] = '\0';
+    sample_fix_hashes(bytes.bytes, bytes.length);
+    TRY(sample_read(bytes.bytes, bytes.length, &arena, &footer, why));
+    *found = footer.transform_count;
+    return SIDESTEP_OK;
+}
+
+static void transforms_that_are_read(void **state)
+{
+    struct sidestep_error why = {0};
+    size_t found = 0;
+
+    (void)state;
+    if (read_cut_names(FOOTER_MAX_TRANSFORMS, &found, &why) != SIDESTEP_OK)
+        fail_msg("%s", why.message);
+    assert_int_equal(found, FOOTER_MAX_TRANSFORMS);
+    assert_int_equal(read_cut_names(FOOTER_MAX_TRANSFORMS + 1, &found, &why), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(why.message, "the list of transforms is malformed"));
+}
+
 /* ---------------------------------------------------------------- files on disk */
 
 static int setup(void **state)
@@ -328,13 +367,60 @@ static void words_of_a_tag(void **state)
     ASSERT_OK(sidestep_tag(path, tag, true, &err));
 }
 
+/* What a series notes of a checkpoint is one small file. */
+static void metrics_of_a_checkpoint(void **state)
+{
+    enum { FEWER = 100, HUNDREDS = 1000 };
+    static char names[HUNDREDS][20];
+    static struct sidestep_metric metrics[HUNDREDS];
+    struct sidestep_series *series = NULL;
+    char root[400];
+
+    (void)state;
+    for (unsigned i = 0; i < HUNDREDS; i++) {
+        snprintf(names[i], sizeof(names[i]), "a-long-name-%u", i);
+        metrics[i] = (struct sidestep_metric){.name = names[i], .value = i};
+    }
+    snprintf(root, sizeof(root), "%s/series", scratch.path);
+    ASSERT_OK(sidestep_series_open(engine, root, NULL, &series, &err));
+    ASSERT_OK(sidestep_series_save(series, 1, world.state, NULL, NULL, &err));
+    ASSERT_OK(sidestep_series_note(series, 1, metrics, FEWER, NULL, 0, &err));
+    assert_int_equal(sidestep_series_note(series, 1, metrics, HUNDREDS, NULL, 0, &err),
+                     SIDESTEP_EINVAL);
+    assert_non_null(strstr(err.message, "more than 16384 bytes about 'step-1'"));
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
+static void a_mapping_of_names(void **state)
+{
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+    char from[400], to[400], mapping[400];
+
+    (void)state;
+    snprintf(from, sizeof(from), "%s/source", scratch.path);
+    snprintf(to, sizeof(to), "%s/target", scratch.path);
+    snprintf(mapping, sizeof(mapping), "%s/mapping.json", scratch.path);
+    ASSERT_OK(sidestep_save(engine, from, world.state, NULL, NULL, &err));
+    FILE *file = fopen(mapping, "w");
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), ((off_t)256 << 20) + 1), 0);
+    options.mapping = mapping;
+    assert_int_not_equal(sidestep_convert(from, to, &options, NULL, &err), SIDESTEP_OK);
+    assert_non_null(strstr(err.message, "mapping.json"));
+    assert_non_null(strstr(err.message, "268435457 bytes"));
+    assert_int_not_equal(access(to, F_OK), 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(unlink(mapping), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_and_directories), cmocka_unit_test(pickles_of_large_files),
         cmocka_unit_test(values_of_a_file),        cmocka_unit_test(holes_of_a_list),
         cmocka_unit_test(transforms_of_a_footer),  cmocka_unit_test(an_index_of_safetensors),
-        cmocka_unit_test(words_of_a_tag),
+        cmocka_unit_test(words_of_a_tag),          cmocka_unit_test(transforms_that_are_read),
+        cmocka_unit_test(metrics_of_a_checkpoint), cmocka_unit_test(a_mapping_of_names),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
