@@ -185,6 +185,8 @@ void save_release(struct sidestep_save *save);
 void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
                   const struct sidestep_error *err);
 enum sidestep_save_state save_state(struct sidestep_save *save);
+/* SIDESTEP_SAVE_*, so far. */
+uint32_t save_flags(struct sidestep_save *save);
 bool save_has_ended(enum sidestep_save_state state);
 /* The event of a save that all ranks have agreed on. */
 void save_emit_started(struct sidestep_save *save);

@@ -353,14 +353,13 @@ static void stage(struct starting *s)
     uint64_t from = clock_now(s->engine->clock);
 
     if (streamed) {
+        s->info->flags |= SIDESTEP_SAVE_STREAMED; /* before the runner notes its own */
         save_release_runner(save, false);
         neighbour_wait_begin(&s->engine->neighbour);
     }
     pipeline_stage(&save->pipeline, s->engine->stagers);
-    if (streamed) {
+    if (streamed)
         neighbour_wait_end(&s->engine->neighbour);
-        s->info->flags |= SIDESTEP_SAVE_STREAMED;
-    }
     set_staged(s, from);
     if (!streamed && s->engine->offload.bytes == 0)
         hold_copied(&s->engine->hold, save->slot->image.body_bytes, s->info->stage_ns);

@@ -138,6 +138,14 @@ enum sidestep_save_state save_state(struct sidestep_save *save)
     return state;
 }
 
+uint32_t save_flags(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    uint32_t flags = save->shared.info.flags;
+    pthread_mutex_unlock(&save->shared.lock);
+    return flags;
+}
+
 void save_release_runner(struct sidestep_save *save, bool cancel)
 {
     pthread_mutex_lock(&save->shared.lock);

@@ -407,7 +407,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     uint64_t busy_ns = drop_ended(series);
     if (part.guard != NULL)
         series_wake_pruner(series, *save);
-    series->queued += ((*save)->shared.info.flags & SIDESTEP_SAVE_QUEUED) != 0;
+    series->queued += (save_flags(*save) & SIDESTEP_SAVE_QUEUED) != 0;
     due_note_saved(&series->due, began_ns, cost_of(*save), busy_ns);
     return SIDESTEP_OK;
 }
