@@ -1154,7 +1154,8 @@ struct sidestep_series_options {
                               committed another one or closed the series; then the one before it
                               has its turn.  0: any number */
     const char *prefix; /* of the checkpoints' names, which are this and the step ("step-42"), not
-                           padded; NULL: "step-".  '/', '%', '{' and '}' are refused */
+                           padded; NULL: "step-".  '/', '%', '{' and '}' are refused.  Names of
+                           other kinds: ${name} */
     const struct sidestep_retention *retention; /* copied; NULL: all stay */
     /* For sidestep_series_should_save(): */
     uint64_t interval_steps; /* 0: none */
@@ -1165,6 +1166,9 @@ struct sidestep_series_options {
     double max_lost;         /* with ${mtbf_ms}: the part of time that saves and repeated work may
                                 take, 0.02 say: the longest interval that keeps it; 0, or if none
                                 does: the interval at which least is lost */
+    const char *name; /* of the checkpoints, in the place of ${prefix}: a template with {step}, or
+                         {step:08} (zeroes in front, to 1 to 20 digits), once: "step_{step:08}",
+                         "step-{step}.dcp"; NULL: prefix and step.  See sidestep_name_of_step() */
 };
 #define SIDESTEP_SERIES_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -1174,13 +1178,35 @@ struct sidestep_series_options {
 /**
  * sidestep_series_open(engine, root, options, &series, err):
  * Collective.  Makes ${root} if its parent exists.  SIDESTEP_ELOCKED names host and pid of
- * the process that holds it.  SIDESTEP_EDISAGREE: the ranks have other roots, prefixes, flags or
- * intervals, so that one of them would save alone.
+ * the process that holds it.  SIDESTEP_EDISAGREE: the ranks have other roots, names, flags or
+ * intervals, so that one of them would save alone.  SIDESTEP_EINVAL: see sidestep_name_of_step().
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_open(struct sidestep_engine *engine, const char *root,
                      const struct sidestep_series_options *options, struct sidestep_series **series,
                      struct sidestep_error *err);
+
+/**
+ * sidestep_name_of_step(naming, step, name, err):
+ * How a series of this ${name} calls the checkpoint of ${step}: "step_{step:08}" and 42 make
+ * "step_00000042".  A step with more digits than that has all of them.
+ * SIDESTEP_EINVAL: {step} does not stand in it exactly once, or with a format other than {step:0N}
+ * or {step:0Nd}, N from 1 to 20; it starts with a dot; a digit stands beside {step}; more than 63
+ * bytes stand before or behind it; it ends as names of sidestep's own files do (".distcp", ".part",
+ * ".saving", ...); or has '/', '%', a quote, a backslash, a control character, or is no UTF-8.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_name_of_step(const char *naming, uint64_t step, char name[256],
+                      struct sidestep_error *err);
+
+/**
+ * sidestep_step_of_name(naming, name, &step, err):
+ * The step whose name this is.  SIDESTEP_ENOTFOUND: none's, by this template: "step_{step:08}"
+ * never makes "step_42".
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_step_of_name(const char *naming, const char *name, uint64_t *step,
+                      struct sidestep_error *err);
 
 /**
  * sidestep_series_save_async(...): as sidestep_save_async() to ROOT/step-<step>.  SIDESTEP_EEXISTS
@@ -1382,6 +1408,8 @@ struct sidestep_listed {
                            NULL: ours, or none that is known */
     const char *reason; /* why it is incomplete ("optimizer.pt is cut short"), or, whole as it is,
                            no resume takes it unasked ("is of another run (...)"); else NULL */
+    const char *naming; /* the template of its series' names; NULL: they are a prefix and the step,
+                           or no series saved it */
 };
 struct sidestep_list {
     size_t count;
@@ -1414,7 +1442,7 @@ struct sidestep_saving {
     const char *path; /* where it is being written */
     const char *save_id;
     const char *owner; /* "process 4711 on node-3", as its mark says; NULL: unknown */
-    int64_t step;      /* by its name; -1: unknown */
+    int64_t step;      /* by its mark, or its name; -1: unknown */
     bool is_dead;      /* whoever began it has ended: it will not be finished.  False where storage
                           cannot tell */
     uint32_t rank_count; /* ranks that have begun to write; more may follow */

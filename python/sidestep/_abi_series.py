@@ -62,6 +62,7 @@ class SeriesOptions(Structure):
     check_ms: int
     mtbf_ms: int
     max_lost: float
+    name: Optional[Bytes]
     _fields_ = [
         ("struct_size", Size),
         ("flags", Uint32),
@@ -73,6 +74,7 @@ class SeriesOptions(Structure):
         ("check_ms", Uint64),
         ("mtbf_ms", Uint64),
         ("max_lost", Double),
+        ("name", String),
     ]
 
 
@@ -128,6 +130,7 @@ class Listed(Structure):
     metrics: Any
     layout: Optional[Bytes]
     reason: Optional[Bytes]
+    naming: Optional[Bytes]
     _fields_ = [
         ("name", String),
         ("path", String),
@@ -151,6 +154,7 @@ class Listed(Structure):
         ("metrics", POINTER(Metric)),
         ("layout", String),
         ("reason", String),
+        ("naming", String),
     ]
 
 

@@ -41,7 +41,7 @@ def series_config(
         mtbf_s=mtbf.total_seconds() if mtbf is not None else 0.0,
         max_lost=max_lost,
         max_restarts=max_restarts,
-        prefix=name.removesuffix("{step}"),  # a template of any other kind is refused
+        name=name if "{" in name else name + "{step}",
         flags=_flags(busy, on_full, any_run, incremental),
     )
     if keep_best is not None:

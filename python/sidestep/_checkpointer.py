@@ -91,8 +91,8 @@ class Checkpointer:
 
     on_staged, on_committed (each with step and handle), on_failed (with step and error), on_deleted
     (with path) are called on a thread of the package; none of them holds the training up.
-    ``final``: the format of ``save(final=True)``, a `Final`.  ``name``: of a checkpoint, without
-    the step, which comes last ("step-", or "step-{step}", which is the same).
+    ``final``: the format of ``save(final=True)``, a `Final`.  ``name``: of a checkpoint, with the
+    step in it ("step_{step:08d}", "step-{step}.dcp"), or without, and then it comes last ("step-").
     """
 
     def __init__(

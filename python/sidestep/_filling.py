@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -60,10 +59,8 @@ def agree_on_latest(series: Series, latest: Callable[[], Optional[str]]) -> int:
     failure: Optional[BaseException] = None
     try:
         path = latest() if engine.rank == 0 else None
-        name = os.path.basename(path) if path is not None else ""
-        digits = name[len(series.prefix) :]
-        if name.startswith(series.prefix) and digits.isdigit():
-            mine = int(digits) + 1
+        step = series.step_of(path) if path is not None else None
+        mine = step + 1 if step is not None else 0
     except BaseException as reason:
         failure = reason
     agree(engine, series.root, failure)

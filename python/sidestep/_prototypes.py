@@ -130,6 +130,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     # series
     "sidestep_series_open": (Int, [Pointer, String, POINTER(SeriesOptions), Handle, _Err]),
+    "sidestep_name_of_step": (Int, [String, Uint64, String, _Err]),
+    "sidestep_step_of_name": (Int, [String, String, POINTER(Uint64), _Err]),
     "sidestep_series_save_async": (
         Int,
         [Pointer, Uint64, Pointer, POINTER(SaveOptions), Handle, _Err],

@@ -38,7 +38,7 @@ class SeriesConfig:
     mtbf_s: float = 0.0
     max_lost: float = 0.0
     max_restarts: int = 0
-    prefix: str = "step-"
+    name: str = "step-{step}"
     flags: int = 0
 
 
@@ -73,7 +73,7 @@ class Series:
     def __init__(self, engine: Engine, root: str, config: SeriesConfig) -> None:
         self.engine = engine
         self.root = root
-        self.prefix = config.prefix
+        self._template = config.name.encode()
         self._pointer = ctypes.c_void_p()
         self._pid = os.getpid()
         self._pruning = threading.Lock()  # it is not closed meanwhile
@@ -93,7 +93,16 @@ class Series:
 
     def path_of(self, step: int) -> str:
         """Of the checkpoint of ``step``."""
-        return os.path.join(self.root, f"{self.prefix}{step}")
+        name, err = ctypes.create_string_buffer(256), _abi.ErrorInfo()
+        check(lib().sidestep_name_of_step(self._template, step, name, err), err)
+        return os.path.join(self.root, os.fsdecode(name.value))
+
+    def step_of(self, path: str) -> Optional[int]:
+        """Of the checkpoint with this name; None: it is none of this series'."""
+        step, err = ctypes.c_uint64(), _abi.ErrorInfo()
+        name = os.fsencode(os.path.basename(path))
+        status = lib().sidestep_step_of_name(self._template, name, ctypes.byref(step), err)
+        return step.value if status == _abi.Status.OK else None
 
     def save_async(
         self,
@@ -256,7 +265,7 @@ def _options(config: SeriesConfig) -> tuple[_abi.SeriesOptions, _abi.Retention]:
         retention.metric = config.metric.encode() if config.metric else None
         retention.flags = _abi.RETENTION_MAX if config.best_is_max else 0
         options.retention = ctypes.pointer(retention)
-    options.prefix = config.prefix.encode()
+    options.name = config.name.encode()
     options.flags = config.flags
     options.max_restarts = config.max_restarts
     options.interval_steps = config.interval_steps

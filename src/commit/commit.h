@@ -93,10 +93,11 @@ struct commit {
     int64_t step;        /* -1: none */
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
-    const struct commit_guard *guard;   /* NULL: none */
-    const atomic_bool *cancelled;       /* the program has given the save up; NULL: it cannot */
-    bool no_replace;                    /* refuse if NAME holds a checkpoint */
-    const struct commit_shared *shared; /* C: what may be shared; NULL: nothing */
+    char naming[NAMING_MAX_TEMPLATE + 1]; /* as in the manifest */
+    const struct commit_guard *guard;     /* NULL: none */
+    const atomic_bool *cancelled;         /* the program has given the save up; NULL: it cannot */
+    bool no_replace;                      /* refuse if NAME holds a checkpoint */
+    const struct commit_shared *shared;   /* C: what may be shared; NULL: nothing */
 
     /* Set by commit_open(). */
     char path[COMMIT_PATH_BYTES]; /* absolute */
@@ -199,7 +200,8 @@ void commit_close(struct commit *commit);
 
 /* ---- shared between the files of this folder ---- */
 
-/* What C's mark says, as text: "target NAME", "owner PID", "host NAME", "run ID", one per line. */
+/* What C's mark says, as text: "target NAME", "owner PID", "host NAME", "run ID", "step N" (-1: it
+ * has none), one per line. */
 struct commit_mark {
     char target[NAMES_MAX];
     char run_id[SAVE_ID_HEX];

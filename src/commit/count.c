@@ -308,6 +308,7 @@ enum sidestep_status commit_count_votes(struct commit *commit, struct commit_cou
     memcpy(manifest->run_id, commit->run_id, sizeof(manifest->run_id));
     manifest->incarnation = commit->incarnation;
     manifest->step = commit->step;
+    memcpy(manifest->naming, commit->naming, sizeof(manifest->naming));
     manifest->world_size = commit->world_size;
     manifest->saved_at = (int64_t)time(NULL);
     count->metadata.save_id =

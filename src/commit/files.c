@@ -80,8 +80,8 @@ enum sidestep_status commit_mark_write(struct store_file *file, const struct com
     char host[64] = "?";
 
     (void)gethostname(host, sizeof(host) - 1);
-    buffer_printf(&text, MARK_START "%s\nowner %ld\nhost %s\nrun %s\n", commit->name,
-                  (long)getpid(), host, commit->run_id);
+    buffer_printf(&text, MARK_START "%s\nowner %ld\nhost %s\nrun %s\nstep %lld\n", commit->name,
+                  (long)getpid(), host, commit->run_id, (long long)commit->step);
     TRY(buffer_check(&text, err));
     return store_file_write_at(file, text.bytes, text.length, 0, err);
 }

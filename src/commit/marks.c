@@ -169,6 +169,13 @@ const struct mark *marks_find(const struct marks *marks, enum marks_kind kind, c
     return NULL;
 }
 
+int64_t marks_step_of(const struct mark *mark)
+{
+    long long step;
+
+    return mark->save_id != NULL && sscanf(mark->text, "step %lld\n", &step) == 1 ? step : -1;
+}
+
 uint64_t marks_incarnation_of(const struct mark *mark)
 {
     unsigned long long incarnation = 0;

@@ -11,7 +11,8 @@
  *   abandoned.NAME   newer than a step that was resumed from: of a line that ended; of what could
  *                    not be read then, "incarnation <n>": the one that left it
  *   restarts.NAME    how many runs began here and came to nothing
- *   adopted.NAME     of another run, but resumed from
+ *   adopted.NAME     of another run, or saved under another name, but resumed from: "step <n>", as
+ *                    which it was
  */
 #ifndef COMMIT_MARKS_H
 #define COMMIT_MARKS_H
@@ -63,6 +64,8 @@ const struct mark *marks_find(const struct marks *marks, enum marks_kind kind, c
 /* Does it speak of this save? */
 bool marks_applies(const struct mark *mark, const char *save_id);
 
+/* MARKS_ADOPTED: as which step; -1: it does not say. */
+int64_t marks_step_of(const struct mark *mark);
 /* MARKS_ABANDONED on what could not be read: which incarnation left it; else 0. */
 uint64_t marks_incarnation_of(const struct mark *mark);
 

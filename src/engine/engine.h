@@ -79,6 +79,7 @@ struct sidestep_engine {
 struct save_series {
     const char *run_id;
     uint64_t incarnation;
+    const struct naming *naming;
     const struct commit_guard *guard;
     bool incremental; /* what does not change is shared with the checkpoint before */
 };

@@ -21,13 +21,19 @@ static bool is_of_line(const struct sidestep_listed *entry)
     return entry->state == SIDESTEP_COMMITTED && entry->run_id != NULL && !entry->is_renamed;
 }
 
-/* Two prefixes under one root are two series that take turns. */
-static bool is_same_line(const struct sidestep_listed *a, const struct sidestep_listed *b)
+static bool is_same_naming(const struct sidestep_listed *a, const struct sidestep_listed *b)
 {
     size_t length = prefix_length(a->name);
 
-    return is_of_line(a) && strcmp(a->run_id, b->run_id) == 0 && length == prefix_length(b->name) &&
-           memcmp(a->name, b->name, length) == 0;
+    if (a->naming != NULL || b->naming != NULL)
+        return a->naming != NULL && b->naming != NULL && strcmp(a->naming, b->naming) == 0;
+    return length == prefix_length(b->name) && memcmp(a->name, b->name, length) == 0;
+}
+
+/* Two ways to name under one root are two series that take turns. */
+static bool is_same_line(const struct sidestep_listed *a, const struct sidestep_listed *b)
+{
+    return is_of_line(a) && strcmp(a->run_id, b->run_id) == 0 && is_same_naming(a, b);
 }
 
 /* Those of the line of ${entries}[first], which is its first. */

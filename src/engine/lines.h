@@ -9,7 +9,7 @@
 
 /*
  * Going back marks what is newer as abandoned; but a mark can be lost, and cannot be put on what
- * could not be read at that time.  So, besides: of one run and one prefix of names, what an older
+ * could not be read at that time.  So, besides: of one run and one way to name, what an older
  * incarnation made at a step that a later one has passed through is of a line that has ended,
  * unless it was gone on from by name (MARKS_ADOPTED).  ${entries} are sorted by step; sets their
  * is_abandoned.

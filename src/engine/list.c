@@ -164,6 +164,8 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
     entry->saved_at = manifest.saved_at;
     if (manifest.step >= 0)
         entry->step = manifest.step;
+    if (manifest.naming[0] != '\0')
+        entry->naming = arena_strndup(&l->arena, manifest.naming, strlen(manifest.naming));
     if (entry->save_id == NULL)
         return FAIL_NOMEM(err, sizeof(manifest.save_id));
     return take_origins(l, &manifest, entry, err);
@@ -343,8 +345,8 @@ static enum sidestep_status take_marks(struct listing *l, struct sidestep_listed
             tags[entry->tag_count++] = marks[i].tag;
         else if (marks[i].kind == MARKS_METRICS)
             TRY(take_metrics(l, &marks[i], entry, err));
-        else if (marks[i].kind == MARKS_ADOPTED && entry->is_renamed)
-            entry->step = list_number_of(entry->name); /* as which it was resumed */
+        else if (marks[i].kind == MARKS_ADOPTED && marks_step_of(&marks[i]) >= 0)
+            entry->step = marks_step_of(&marks[i]); /* as which it was resumed */
         entry->is_pinned |= marks[i].kind == MARKS_PIN;
         entry->is_abandoned |= marks[i].kind == MARKS_ABANDONED;
     }
@@ -386,6 +388,12 @@ static enum sidestep_status find_passed_over(struct listing *l, struct sidestep_
     return SIDESTEP_OK;
 }
 
+/* May it be the name of a step?  Which stands anywhere in the name, as its series has it. */
+static bool has_digit(const char *name)
+{
+    return strpbrk(name, "0123456789") != NULL;
+}
+
 static enum sidestep_status add_entry(struct listing *l, const char *name,
                                       struct sidestep_error *err)
 {
@@ -404,14 +412,14 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
     if (status != SIDESTEP_OK)
         entry->state = SIDESTEP_UNREADABLE;
     entry->state_name = presence_names[entry->state];
-    if (status != SIDESTEP_OK && l->with_doubtful && !is_ours && list_number_of(name) >= 0)
+    if (status != SIDESTEP_OK && l->with_doubtful && !is_ours && has_digit(name))
         entry->state = SIDESTEP_COMMITTED; /* list_is_doubtful() knows it by its state_name */
     entry->name = arena_strndup(&l->arena, name, strlen(name));
     entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
     if (entry->name == NULL || entry->path == NULL)
         return FAIL_NOMEM(err, strlen(name));
-    entry->is_renamed = !is_ours && entry->run_id != NULL && entry->step >= 0 &&
-                        list_number_of(name) != entry->step;
+    entry->is_renamed =
+        !is_ours && entry->run_id != NULL && entry->step >= 0 && !list_has_own_name(entry);
     l->count++;
     return take_marks(l, entry, err);
 }
@@ -431,6 +439,17 @@ void list_sort(struct sidestep_listed *entries, size_t count)
 {
     if (count != 0)
         qsort(entries, count, sizeof(*entries), compare_listed);
+}
+
+/* Where those that could not be looked into belong: what is newer than all others is not to be
+ * taken for the oldest. */
+static void place_doubtful(struct listing *l)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        struct sidestep_listed *entry = &l->entries[i];
+        if (list_is_doubtful(entry) && entry->step < 0)
+            entry->step = list_step_beside(l->entries, l->count, entry->name);
+    }
 }
 
 static void clear_listing(struct listing *l)
@@ -454,6 +473,7 @@ static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *
     TRY(read_marks(l, err));
     for (size_t i = 0; i < names.count; i++)
         TRY(add_entry(l, names.names[i], err));
+    place_doubtful(l);
     list_sort(l->entries, l->count);
     return find_passed_over(l, err);
 }

@@ -30,8 +30,10 @@ const char *const *list_origins(const struct sidestep_list *list, const char *sa
 int64_t list_step_of(const char *name);
 /* The number that any name ends with; -1: none. */
 int64_t list_number_of(const char *name);
-/* Is this one of a series' names, ${prefix} and a number without leading zeroes?  That number. */
-bool list_is_member(const char *prefix, const char *name, uint64_t *step);
+/* Is the name of a series' checkpoint the one that it was saved under? */
+bool list_has_own_name(const struct sidestep_listed *entry);
+/* Which step ${name} would be of, by the names of other checkpoints of series; -1: of none. */
+int64_t list_step_beside(const struct sidestep_listed *entries, size_t count, const char *name);
 /* By step, oldest first, then by name. */
 void list_sort(struct sidestep_listed *entries, size_t count);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* list_names.c -- see list.h: the step in a checkpoint's name. */
+/* list_names.c -- see list.h: the step in a checkpoint's name, with a template and without. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/owned.h"
 #include "engine/list.h"
-#include "format/names.h"
+#include "format/naming.h"
+#include "model/shown.h"
 
 /* The number in [begin, end); -1: it has no digit, or is too large. */
 static int64_t parse_number(const char *begin, const char *end)
@@ -37,16 +38,67 @@ int64_t list_number_of(const char *name)
     return parse_number(last_digits(name, end), end);
 }
 
-bool list_is_member(const char *prefix, const char *name, uint64_t *step)
+/* How its series names its checkpoints.  False: its name does not tell. */
+static bool naming_beside(const struct sidestep_listed *entry, struct naming *naming)
 {
-    char again[NAMES_MAX];
-    int64_t number = list_number_of(name);
+    char prefix[NAMES_MAX];
 
-    if (strncmp(name, prefix, strlen(prefix)) != 0 || number < 0)
+    if (entry->naming != NULL)
+        return naming_of_template(entry->naming, naming, NULL) == SIDESTEP_OK;
+    const char *digits = last_digits(entry->name, entry->name + strlen(entry->name));
+    snprintf(prefix, sizeof(prefix), "%.*s", (int)(digits - entry->name), entry->name);
+    return naming_of_prefix(prefix, naming, NULL) == SIDESTEP_OK;
+}
+
+bool list_has_own_name(const struct sidestep_listed *entry)
+{
+    struct naming naming;
+    char name[NAMES_MAX];
+
+    if (entry->naming == NULL) /* whichever the prefix was */
+        return list_number_of(entry->name) == entry->step;
+    if (naming_of_template(entry->naming, &naming, NULL) != SIDESTEP_OK)
         return false;
-    snprintf(again, sizeof(again), "%s%lld", prefix, (long long)number);
-    *step = (uint64_t)number;
-    return strcmp(again, name) == 0;
+    naming_format(&naming, (uint64_t)entry->step, name);
+    return strcmp(name, entry->name) == 0;
+}
+
+int64_t list_step_beside(const struct sidestep_listed *entries, size_t count, const char *name)
+{
+    struct naming naming;
+    uint64_t step;
+
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].run_id != NULL && !entries[i].is_renamed &&
+            naming_beside(&entries[i], &naming) && naming_read(&naming, name, &step))
+            return (int64_t)step;
+    return -1;
+}
+
+enum sidestep_status sidestep_name_of_step(const char *template, uint64_t step, char name[256],
+                                           struct sidestep_error *err)
+{
+    struct naming naming;
+
+    if (template == NULL || name == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "template or name is NULL");
+    TRY(naming_of_template(template, &naming, err));
+    naming_format(&naming, step, name);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_step_of_name(const char *template, const char *name, uint64_t *step,
+                                           struct sidestep_error *err)
+{
+    struct naming naming;
+
+    if (template == NULL || name == NULL || step == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "template, name or step is NULL");
+    TRY(naming_of_template(template, &naming, err));
+    if (!naming_read(&naming, name, step))
+        return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' is no name that '%s' makes of a step",
+                    shown_name(name).text, shown_name(template).text);
+    return SIDESTEP_OK;
 }
 
 static bool ends_with(const char *name, const char *end, const char *text)

@@ -79,13 +79,14 @@ enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *mark
     return status;
 }
 
-static bool is_meant(const struct prune *p, const struct sidestep_listed *entry)
+/* A series goes by the step that the name says. */
+static bool is_meant(const struct prune *p, struct sidestep_listed *entry)
 {
     uint64_t step;
 
-    if (entry->state != SIDESTEP_COMMITTED)
-        return false;
-    return p->prefix != NULL ? list_is_member(p->prefix, entry->name, &step) : entry->step >= 0;
+    if (p->naming != NULL)
+        entry->step = naming_read(p->naming, entry->name, &step) ? (int64_t)step : -1;
+    return entry->state == SIDESTEP_COMMITTED && entry->step >= 0;
 }
 
 static struct retention_item make_item(const struct prune *p, const struct marks *marks,
@@ -117,13 +118,9 @@ static enum sidestep_status look(struct prune *p, struct looking *l, struct side
     if (l->entries == NULL || l->items == NULL)
         return FAIL_NOMEM(err, l->list.count * sizeof(*l->entries));
     for (size_t i = 0; i < l->list.count; i++) {
-        struct sidestep_listed *entry = &l->entries[l->count];
-        if (!is_meant(p, &l->list.entries[i]))
-            continue;
-        *entry = l->list.entries[i];
-        if (p->prefix != NULL) /* by name, which is what a series goes by */
-            entry->step = list_number_of(entry->name);
-        l->count++;
+        struct sidestep_listed entry = l->list.entries[i];
+        if (is_meant(p, &entry))
+            l->entries[l->count++] = entry;
     }
     list_sort(l->entries, l->count);
     for (size_t i = 0; i < l->count; i++) {

@@ -5,6 +5,7 @@
 
 #include "engine/collecting.h"
 #include "engine/retention.h"
+#include "format/naming.h"
 #include "store/store.h"
 
 struct prune {
@@ -13,8 +14,8 @@ struct prune {
     struct store_dir *root;
     struct store_dir *marks; /* ROOT/.sidestep; NULL: there is none */
     const struct retention *retention;
-    const char *prefix; /* of the names that are meant; NULL: all that have a step */
-    const char *run_id; /* whose; NULL: of any run */
+    const struct naming *naming; /* of those that are meant; NULL: all that have a step */
+    const char *run_id;          /* whose; NULL: of any run */
     bool dry_run;
     /* Asked before each deletion; may be NULL.  A failure ends the whole. */
     enum sidestep_status (*may_delete)(void *context, struct sidestep_error *err);

@@ -126,6 +126,8 @@ static void set_commit(struct starting *s, const struct sidestep_save_options *o
     if (s->series != NULL) {
         memcpy(commit->run_id, s->series->run_id, sizeof(commit->run_id));
         commit->incarnation = s->series->incarnation;
+        if (!naming_is_plain(s->series->naming))
+            naming_template(s->series->naming, commit->naming);
         commit->guard = s->series->guard;
     }
     s->save->incremental = s->series != NULL && s->series->incremental;

@@ -76,7 +76,18 @@ static void measure(int dir, const char *name, bool is_whole, struct rank_seen *
     rank->written += is_whole ? (uint64_t)stat.st_size : count_data(fd, (uint64_t)stat.st_size);
 }
 
-/* "target step-12\nowner 4711\nhost node-3\n..." */
+/* The step that a mark tells; for those that tell none, by the name. */
+static int64_t step_of_mark(const char *text, const char *target)
+{
+    const char *line = strstr(text, "\nstep ");
+    long long step = -1;
+
+    if (line == NULL || sscanf(line, "\nstep %lld\n", &step) != 1 || step < 0)
+        return list_step_of(target);
+    return step;
+}
+
+/* "target step-12\nowner 4711\nhost node-3\n...\nstep 12\n" */
 static enum sidestep_status read_mark(struct looking *l, int dir, const char *name,
                                       struct sidestep_saving *entry, struct sidestep_error *err)
 {
@@ -94,7 +105,7 @@ static enum sidestep_status read_mark(struct looking *l, int dir, const char *na
         entry->is_dead = lock.l_type == F_UNLCK;
     if (target[0] != '\0') {
         entry->name = arena_strndup(&l->arena, target, strlen(target));
-        entry->step = list_step_of(target);
+        entry->step = step_of_mark(text, target);
     }
     if (owner[0] != '\0')
         entry->owner = arena_printf(&l->arena, "process %s on %s", owner, host);

@@ -4,7 +4,6 @@
  * ranks follow what it says in one small broadcast.
  */
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,7 @@
 #include "engine/series.h"
 #include "engine/verify.h"
 
-_Static_assert(sizeof(struct sidestep_series_options) == 72, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_series_options) == 80, "a field was added: apply it below");
 
 #define SERIES_KNOWN_FLAGS                                                                         \
     (SIDESTEP_SERIES_REQUESTS | SIDESTEP_SERIES_SKIP_BUSY | SIDESTEP_SERIES_ANY_RUN |              \
@@ -114,25 +113,17 @@ static enum sidestep_status take_due(struct sidestep_series *series,
     return SIDESTEP_OK;
 }
 
-/* A name is the prefix and the step, and is read back as such. */
-static enum sidestep_status check_prefix(const char *prefix, struct sidestep_error *err)
+static enum sidestep_status take_naming(struct sidestep_series *series,
+                                        const struct sidestep_series_options *options,
+                                        struct sidestep_error *err)
 {
-    size_t length = strlen(prefix);
-
-    if (strpbrk(prefix, "%{}") != NULL)
+    if (options->name == NULL)
+        return naming_of_prefix(options->prefix != NULL ? options->prefix : "step-",
+                                &series->naming, err);
+    if (options->prefix != NULL)
         return FAIL(err, SIDESTEP_EINVAL,
-                    "series prefix '%s' looks like a template, and is none: names are the prefix "
-                    "and the step's number ('step-' makes 'step-42'), without padding; '%%', '{' "
-                    "and '}' are refused",
-                    prefix);
-    if (length == 0 || length >= SERIES_MAX_PREFIX || strchr(prefix, '/') != NULL ||
-        prefix[0] == '.' || isdigit((unsigned char)prefix[length - 1]))
-        return FAIL(
-            err, SIDESTEP_EINVAL,
-            "series prefix '%s': 1 to %u bytes, no slash, not starting with a dot or ending "
-            "with a digit",
-            prefix, SERIES_MAX_PREFIX - 1);
-    return SIDESTEP_OK;
+                    "series options: prefix and name are both given; the name is the whole");
+    return naming_of_template(options->name, &series->naming, err);
 }
 
 static enum sidestep_status take_options(struct sidestep_series *series, const char *root,
@@ -142,7 +133,6 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
     struct sidestep_series_options options;
 
     TRY(options_copy(&options, sizeof(options), theirs, "series options", err));
-    const char *prefix = options.prefix != NULL ? options.prefix : "step-";
     if ((options.flags & ~SERIES_KNOWN_FLAGS) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "series options: unknown flags 0x%x",
                     options.flags);
@@ -150,10 +140,9 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
     TRY(take_due(series, &options, err));
     series->flags = options.flags;
     series->max_restarts = options.max_restarts;
-    if (root == NULL || strlen(root) >= sizeof(series->root) - SERIES_MAX_PREFIX - 32)
+    if (root == NULL || strlen(root) + NAMING_MAX_NAME + sizeof("/") > sizeof(series->root))
         return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
-    TRY(check_prefix(prefix, err));
-    snprintf(series->prefix, sizeof(series->prefix), "%s", prefix);
+    TRY(take_naming(series, &options, err));
     snprintf(series->root, sizeof(series->root), "%s", root);
     return SIDESTEP_OK;
 }
@@ -213,7 +202,7 @@ static enum sidestep_status agree_all(struct sidestep_series *series, struct sid
 {
     const struct due *due = &series->due;
     struct deciding {
-        uint64_t path, flags, interval_steps, interval_ns, check_ns, mtbf_ns;
+        uint64_t root, naming, flags, interval_steps, interval_ns, check_ns, mtbf_ns;
         double max_lost;
     } mine = {.flags = series->flags,
               .interval_steps = due->interval_steps,
@@ -221,17 +210,19 @@ static enum sidestep_status agree_all(struct sidestep_series *series, struct sid
               .check_ns = due->check_ns,
               .mtbf_ns = due->mtbf_ns,
               .max_lost = due->max_lost};
-    char path[COMMIT_PATH_BYTES];
+    char template[NAMING_MAX_TEMPLATE + 1];
 
-    int length = snprintf(path, sizeof(path), "%s/%s", series->root, series->prefix);
-    mine.path = XXH3_64bits(path, (size_t)length);
+    naming_template(&series->naming, template);
+    mine.root = XXH3_64bits(series->root, strlen(series->root));
+    mine.naming = XXH3_64bits(template, strlen(template));
     uint64_t digest = XXH3_64bits(&mine, sizeof(mine)), words[] = {digest, ~digest};
     TRY(comm_max_all(&series->engine->comm, words, ARRAY_LENGTH(words), err));
     if (words[0] == ~words[1])
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_EDISAGREE,
-                "the ranks do not open the same series: root, prefix, flags, intervals, check_ms, "
-                "mtbf_ms and max_lost must be equal");
+    return FAIL(
+        err, SIDESTEP_EDISAGREE,
+        "the ranks do not open the same series: root, prefix or name, flags, intervals, check_ms, "
+        "mtbf_ms and max_lost must be equal");
 }
 
 struct identity {
@@ -383,6 +374,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     struct sidestep_save_options options;
     struct save_series part = {.run_id = series->run_id,
                                .incarnation = series->incarnation,
+                               .naming = &series->naming,
                                .guard = series->engine->comm.rank == 0 ? &series->guard : NULL,
                                .incremental = (series->flags & SIDESTEP_SERIES_INCREMENTAL) != 0};
     char path[COMMIT_PATH_BYTES], name[NAMES_MAX];
@@ -395,7 +387,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
         options = (struct sidestep_save_options){.struct_size = sizeof(options), .flags = ~0u};
     options.has_step = 1;
     options.step = step;
-    snprintf(name, sizeof(name), "%s%llu", series->prefix, (unsigned long long)step);
+    naming_format(&series->naming, step, name);
     snprintf(path, sizeof(path), "%s/%s", series->root, name);
     if (part.guard != NULL)
         prepare(series, name, &options, &why);
@@ -445,6 +437,15 @@ struct choice {
     char rejected[SERIES_REJECTED_BYTES];
 };
 
+static void path_of(const struct sidestep_series *series, uint64_t step,
+                    char path[COMMIT_PATH_BYTES])
+{
+    char name[NAMES_MAX];
+
+    naming_format(&series->naming, step, name);
+    snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
+}
+
 /* After a load that failed: 1 if rank 0 finds, by a second look past the cache, that the checkpoint
  * is one that a choice passes over: damaged, gone, or on its way, whatever that gives (no .metadata
  * any more, a file that is missing).  Then the next older one has its turn. */
@@ -476,8 +477,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     TRY(comm_vote_all(comm, status, err));
     TRY(comm_broadcast_all(comm, choice, sizeof(*choice), 0, err));
     choice->rejected[sizeof(choice->rejected) - 1] = '\0';
-    snprintf(path, sizeof(path), "%s/%s%llu", series->root, series->prefix,
-             (unsigned long long)choice->step);
+    path_of(series, choice->step, path);
     status = load_path_all(series->engine, path, state, options, 0, report, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
@@ -549,8 +549,7 @@ enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, u
     if (status == SIDESTEP_OK && series->engine->comm.rank == 0)
         status = series_choose_step(series, step, err);
     status = comm_vote_all(&series->engine->comm, status, err);
-    snprintf(path, sizeof(path), "%s/%s%llu", series->root, series->prefix,
-             (unsigned long long)step);
+    path_of(series, step, path);
     if (status == SIDESTEP_OK)
         status = load_path_all(series->engine, path, state, &options, 0, report, err);
     if (status == SIDESTEP_OK)

@@ -10,7 +10,6 @@
 #include "engine/engine.h"
 #include "engine/prune.h"
 
-#define SERIES_MAX_PREFIX 64u
 #define SERIES_REJECTED_BYTES 2048u
 
 /* What is to be known of a save: metrics as the text of a mark (NULL: none), and tags. */
@@ -27,7 +26,7 @@ struct sidestep_series {
 
     /* Constant after opening. */
     char root[COMMIT_PATH_BYTES];
-    char prefix[SERIES_MAX_PREFIX];
+    struct naming naming;
     char run_id[SAVE_ID_HEX]; /* rank 0's, on all ranks */
     uint64_t incarnation;
     uint32_t flags;

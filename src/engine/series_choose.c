@@ -43,15 +43,17 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
     if (m->entries == NULL)
         return FAIL_NOMEM(err, m->list.count * sizeof(*m->entries));
     for (size_t i = 0; i < m->list.count; i++) {
-        const struct sidestep_listed *entry = &m->list.entries[i];
+        struct sidestep_listed entry = m->list.entries[i];
         uint64_t step;
-        if (entry->state == SIDESTEP_BAD || /* what is set aside is not "nothing yet" */
-            (entry->state == SIDESTEP_COMMITTED &&
-             list_is_member(series->prefix, entry->name, &step)))
-            m->entries[m->count++] = *entry;
+        if (entry.state == SIDESTEP_COMMITTED) { /* its step by name, which the caller sees */
+            if (!naming_read(&series->naming, entry.name, &step))
+                continue;
+            entry.step = (int64_t)step;
+        } else if (entry.state != SIDESTEP_BAD) { /* what is set aside is not "nothing yet" */
+            continue;
+        }
+        m->entries[m->count++] = entry;
     }
-    for (size_t i = 0; i < m->count; i++) /* by name, which is what the caller sees */
-        m->entries[i].step = list_number_of(m->entries[i].name);
     list_sort(m->entries, m->count);
     return SIDESTEP_OK;
 }
@@ -200,7 +202,7 @@ enum sidestep_status series_choose_step(struct sidestep_series *series, uint64_t
     char name[NAMES_MAX];
     struct store_stat stat;
 
-    snprintf(name, sizeof(name), "%s%llu", series->prefix, (unsigned long long)step);
+    naming_format(&series->naming, step, name);
     TRY(store_dir_sync(series->lease.root, err));
     TRY(store_stat(series->lease.root, name, &stat, err));
     return sync_member(series, name, err);
@@ -236,8 +238,10 @@ static enum sidestep_status note_start(struct sidestep_series *series, const str
     snprintf(series->resumed_name, sizeof(series->resumed_name), "%s", entry->name);
     TRY(marks_unset(dir, MARKS_ABANDONED, NULL, entry->name, err));
     if (entry->is_abandoned || entry->is_renamed || /* and asked for by name, so it is meant */
-        (entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0))
-        TRY(marks_set(dir, MARKS_ADOPTED, NULL, entry->name, entry->save_id, NULL, err));
+        (entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0)) {
+        snprintf(text, sizeof(text), "step %llu\n", (unsigned long long)entry->step);
+        TRY(marks_set(dir, MARKS_ADOPTED, NULL, entry->name, entry->save_id, text, err));
+    }
     if (series->max_restarts == 0)
         return SIDESTEP_OK;
     snprintf(text, sizeof(text), "%lu\n", restarts_of(m, entry) + 1);

@@ -10,11 +10,6 @@
 #include "engine/list.h"
 #include "engine/series.h"
 
-static void member_name(const struct sidestep_series *series, uint64_t step, char name[NAMES_MAX])
-{
-    snprintf(name, NAMES_MAX, "%s%llu", series->prefix, (unsigned long long)step);
-}
-
 static enum sidestep_status check_words(const struct sidestep_metric *metrics, size_t metric_count,
                                         const char *const *tags, size_t tag_count,
                                         struct sidestep_error *err)
@@ -107,18 +102,16 @@ static enum sidestep_status note_committed(struct sidestep_series *series, const
     return FAIL(err, SIDESTEP_ENOTFOUND, "there is no '%s'", name);
 }
 
-static enum sidestep_status note(struct sidestep_series *series, uint64_t step,
+static enum sidestep_status note(struct sidestep_series *series, const char *name,
                                  const struct sidestep_metric *metrics, size_t metric_count,
                                  const char *const *tags, size_t tag_count,
                                  struct sidestep_error *err)
 {
     OWNED char *text = NULL;
-    char name[NAMES_MAX];
     struct store_stat stat;
 
     TRY(check_words(metrics, metric_count, tags, tag_count, err));
     TRY(format_metrics(metrics, metric_count, &text, err));
-    member_name(series, step, name);
     bool is_there = store_stat(series->lease.root, name, &stat, NULL) == SIDESTEP_OK;
     if (series_in_flight(series, name) != NULL || (is_there && !series_may_replace(series, name)))
         return note_committed(series, name, text, tags, tag_count, err);
@@ -130,13 +123,15 @@ enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64
                                           size_t metric_count, const char *const *tags,
                                           size_t tag_count, struct sidestep_error *err)
 {
+    char name[NAMES_MAX];
+
     TRY(series_check(series, err));
     if (series->engine->comm.rank != 0)
         return SIDESTEP_OK;
-    enum sidestep_status status = note(series, step, metrics, metric_count, tags, tag_count, err);
+    naming_format(&series->naming, step, name);
+    enum sidestep_status status = note(series, name, metrics, metric_count, tags, tag_count, err);
     if (status != SIDESTEP_OK)
-        error_wrap(err, "note on '%s/%s%llu'", series->root, series->prefix,
-                   (unsigned long long)step);
+        error_wrap(err, "note on '%s/%s'", series->root, name);
     return status;
 }
 

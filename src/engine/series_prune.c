@@ -79,7 +79,7 @@ static enum sidestep_status prune(struct sidestep_series *series, const struct r
                           .root = series->lease.root,
                           .marks = series->lease.dir,
                           .retention = retention,
-                          .prefix = series->prefix,
+                          .naming = &series->naming,
                           .run_id = series->run_id,
                           .may_delete = may_delete,
                           .claim = claim,
@@ -136,13 +136,11 @@ static enum sidestep_status may_delete_step(struct sidestep_series *series, cons
     return lease_check(&series->lease, err);
 }
 
-static enum sidestep_status delete_step(struct sidestep_series *series, uint64_t step,
-                                        struct sidestep_error *err)
+static enum sidestep_status delete_step(struct sidestep_series *series, const char *name,
+                                        uint64_t step, struct sidestep_error *err)
 {
-    char name[NAMES_MAX];
     struct store_stat stat;
 
-    snprintf(name, sizeof(name), "%s%llu", series->prefix, (unsigned long long)step);
     TRY(store_stat(series->lease.root, name, &stat, err));
     TRY(may_delete_step(series, name, step, err));
     return prune_delete(series->lease.root, series->lease.dir, name, NULL, err);
@@ -152,17 +150,18 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
                                             struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
+    char name[NAMES_MAX];
 
     TRY(series_check(series, err));
+    naming_format(&series->naming, step, name);
     if (series->engine->comm.rank == 0) {
         pthread_mutex_lock(&series->prune_lock);
-        status = delete_step(series, step, err);
+        status = delete_step(series, name, step, err);
         pthread_mutex_unlock(&series->prune_lock);
     }
     status = comm_vote_all(&series->engine->comm, status, err);
     if (status != SIDESTEP_OK)
-        error_wrap(err, "delete '%s/%s%llu'", series->root, series->prefix,
-                   (unsigned long long)step);
+        error_wrap(err, "delete '%s/%s'", series->root, name);
     return status;
 }
 

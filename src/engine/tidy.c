@@ -175,6 +175,7 @@ static enum sidestep_status take_manifest(struct rebuilding *r, struct sidestep_
     memcpy(r->manifest.run_id, old.run_id, sizeof(old.run_id));
     r->manifest.incarnation = old.incarnation;
     r->manifest.step = old.step;
+    memcpy(r->manifest.naming, old.naming, sizeof(old.naming));
     r->manifest.saved_at = old.saved_at;
     return SIDESTEP_OK;
 }

@@ -77,6 +77,24 @@ enum sidestep_status manifest_check_features(const struct manifest *manifest,
     return SIDESTEP_OK;
 }
 
+/* One way to spell it, so that equal ones are equal texts. */
+static enum sidestep_status check_naming(const char *template, enum sidestep_status status,
+                                         struct sidestep_error *err)
+{
+    char again[NAMING_MAX_TEMPLATE + 1];
+    struct naming naming;
+
+    if (template[0] == '\0')
+        return SIDESTEP_OK;
+    if (naming_of_template(template, &naming, err) != SIDESTEP_OK || naming_is_plain(&naming))
+        return FAIL(err, status, "naming is '%s'", shown_name(template).text);
+    naming_template(&naming, again);
+    if (strcmp(again, template) != 0)
+        return FAIL(err, status, "naming is '%s', not '%s'", shown_name(template).text,
+                    shown_name(again).text);
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status manifest_check(const struct manifest *manifest, enum sidestep_status status,
                                     struct sidestep_error *err)
 {
@@ -89,6 +107,7 @@ enum sidestep_status manifest_check(const struct manifest *manifest, enum sidest
         return FAIL(err, status, "incarnation is %" PRIu64, manifest->incarnation);
     if (manifest->step < -1)
         return FAIL(err, status, "step is %" PRId64, manifest->step);
+    TRY(check_naming(manifest->naming, status, err));
     if (manifest->world_size == 0 || manifest->world_size > SIDESTEP_MAX_RANKS)
         return FAIL(err, status, "world_size is %u (1 to %d are allowed)", manifest->world_size,
                     SIDESTEP_MAX_RANKS);
@@ -130,6 +149,11 @@ static void put_head(const struct manifest *manifest, struct buffer *out)
         buffer_printf(out, ",\"step\":%" PRId64, manifest->step);
     else
         buffer_put_text(out, ",\"step\":null");
+    if (manifest->naming[0] != '\0') {
+        buffer_put_text(out, ",\"naming\":\"");
+        buffer_put_text(out, manifest->naming);
+        buffer_put_text(out, "\"");
+    }
     buffer_printf(out, ",\"world_size\":%u", manifest->world_size);
     put_time(manifest->saved_at, out);
     buffer_printf(out, ",\"optional_features\":\"%016" PRIx64 "\"", manifest->optional_features);

@@ -67,17 +67,23 @@ static enum sidestep_status get_count(struct jsontext *j, const char *key, uint6
     return SIDESTEP_OK;
 }
 
-/* A save id's string, of any content: manifest_check() looks at it. */
-static enum sidestep_status get_id(struct jsontext *j, const char *key, char out[SAVE_ID_HEX],
-                                   struct sidestep_error *err)
+/* A string of any content: manifest_check() looks at it. */
+static enum sidestep_status get_text(struct jsontext *j, const char *key, char *out, size_t room,
+                                     struct sidestep_error *err)
 {
     const char *text = jsontext_string(j);
 
     TRY(check_value(j, key, err));
-    if (strlen(text) >= SAVE_ID_HEX)
-        return FAIL_FORMAT(err, "\"%s\" is longer than 32 digits", key);
+    if (strlen(text) >= room)
+        return FAIL_FORMAT(err, "\"%s\" is longer than %zu bytes", key, room - 1);
     memcpy(out, text, strlen(text) + 1);
     return SIDESTEP_OK;
+}
+
+static enum sidestep_status get_id(struct jsontext *j, const char *key, char out[SAVE_ID_HEX],
+                                   struct sidestep_error *err)
+{
+    return get_text(j, key, out, SAVE_ID_HEX, err);
 }
 
 static enum sidestep_status get_sha256(struct jsontext *j, const char *key,
@@ -105,11 +111,11 @@ static enum sidestep_status get_features(struct jsontext *j, const char *key, ui
     return SIDESTEP_OK;
 }
 
-/* The keys of an object, each of which must be there once. */
+/* The keys of an object, each of which must be there once; but ${optional}, if it is there. */
 struct keys {
     const char *const *names;
     unsigned count; /* <= 32 */
-    uint32_t seen;
+    uint32_t optional, seen;
 };
 
 /* Which of them ${key} is; count: none. */
@@ -131,7 +137,7 @@ static enum sidestep_status find_key(struct keys *keys, const char *key, unsigne
 static enum sidestep_status check_keys(const struct keys *keys, struct sidestep_error *err)
 {
     for (unsigned i = 0; i < keys->count; i++)
-        if ((keys->seen & UINT32_C(1) << i) == 0)
+        if (((keys->seen | keys->optional) & UINT32_C(1) << i) == 0)
             return FAIL_FORMAT(err, "there is no \"%s\"", keys->names[i]);
     return SIDESTEP_OK;
 }
@@ -140,7 +146,7 @@ static enum sidestep_status read_metadata(struct jsontext *j, struct manifest *o
                                           struct sidestep_error *err)
 {
     static const char *const names[] = {"bytes", "sha256"};
-    struct keys keys = {names, ARRAY_LENGTH(names), 0};
+    struct keys keys = {names, ARRAY_LENGTH(names), 0, 0};
 
     jsontext_enter(j, '{');
     for (bool first = true; jsontext_more(j, '}', &first);) {
@@ -162,7 +168,7 @@ static enum sidestep_status read_file(struct jsontext *j, struct manifest_file *
                                       struct sidestep_error *err)
 {
     static const char *const names[] = {"name", "bytes", "footer_sha256", "origin"};
-    struct keys keys = {names, ARRAY_LENGTH(names), 0};
+    struct keys keys = {names, ARRAY_LENGTH(names), 0, 0};
 
     jsontext_enter(j, '{');
     for (bool first = true; jsontext_more(j, '}', &first);) {
@@ -239,6 +245,7 @@ enum root_key {
     RUN_ID,
     INCARNATION,
     STEP,
+    NAMING,
     WORLD_SIZE,
     SAVED_AT,
     SAVED_AT_UNIX,
@@ -248,7 +255,7 @@ enum root_key {
     ROOT_KEYS
 };
 static const char *const root_names[ROOT_KEYS] = {
-    "save_id",  "run_id",        "incarnation",       "step",     "world_size",
+    "save_id",  "run_id",        "incarnation",       "step",     "naming", "world_size",
     "saved_at", "saved_at_unix", "optional_features", "metadata", "files",
 };
 
@@ -268,6 +275,8 @@ static enum sidestep_status read_value(struct jsontext *j, enum root_key which, 
     case STEP:
         out->step = -1;
         return jsontext_null(j) ? SIDESTEP_OK : get_integer(j, key, INT64_MAX, &out->step, err);
+    case NAMING:
+        return get_text(j, key, out->naming, sizeof(out->naming), err);
     case WORLD_SIZE:
         TRY(get_integer(j, key, SIDESTEP_MAX_RANKS, &number, err));
         out->world_size = (uint32_t)number;
@@ -292,7 +301,7 @@ static enum sidestep_status read_value(struct jsontext *j, enum root_key which, 
 static enum sidestep_status decode(const char *text, size_t length, struct arena *arena,
                                    struct manifest *out, struct sidestep_error *err)
 {
-    struct keys keys = {root_names, ROOT_KEYS, 0};
+    struct keys keys = {root_names, ROOT_KEYS, UINT32_C(1) << NAMING, 0};
     size_t json_length = 0;
     bool first = true;
 

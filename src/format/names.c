@@ -136,6 +136,29 @@ void names_format(enum names_kind kind, const char *save_id, uint32_t rank, uint
             snprintf(out, NAMES_MAX, "__%u.%s%s", rank, save_id, rank_suffixes[i].suffix);
 }
 
+static bool ends_with(const char *name, const char *ending)
+{
+    size_t length = strlen(name), least = strlen(ending);
+
+    return length >= least && strcmp(name + length - least, ending) == 0;
+}
+
+const char *names_reserved_ending(const char *name)
+{
+    static const char *const others[] = {".distcp", ".part", NAMES_METADATA};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(hidden_suffixes); i++)
+        if (ends_with(name, hidden_suffixes[i].suffix))
+            return hidden_suffixes[i].suffix;
+    for (size_t i = 0; i < ARRAY_LENGTH(rank_suffixes); i++)
+        if (ends_with(name, rank_suffixes[i].suffix))
+            return rank_suffixes[i].suffix;
+    for (size_t i = 0; i < ARRAY_LENGTH(others); i++)
+        if (ends_with(name, others[i]))
+            return others[i];
+    return NULL;
+}
+
 bool names_is_beneath(const char *path, size_t length)
 {
     size_t begin = 0; /* of the component at hand */

@@ -44,6 +44,9 @@ struct names_parsed names_parse(const char *name);
 void names_format(enum names_kind kind, const char *save_id, uint32_t rank, uint32_t shard,
                   char out[NAMES_MAX]);
 
+/* The ending of ${name} that is one of names above, and so of no checkpoint; NULL: it has none. */
+const char *names_reserved_ending(const char *name);
+
 /* A relative path that stays beneath its directory: not empty, not absolute, no "." or ".." or
  * empty component, no NUL or control byte, at most 4,095 bytes. */
 bool names_is_beneath(const char *path, size_t length);

@@ -96,6 +96,7 @@ static void assert_manifests_equal(const struct manifest *a, const struct manife
     assert_string_equal(a->run_id, b->run_id);
     assert_int_equal(a->incarnation, b->incarnation);
     assert_int_equal(a->step, b->step);
+    assert_string_equal(a->naming, b->naming);
     assert_int_equal(a->world_size, b->world_size);
     assert_int_equal(a->saved_at, b->saved_at);
     assert_int_equal(a->required_features, b->required_features);
@@ -122,6 +123,7 @@ static void what_is_written_is_read(void **state)
     manifests[1].step = -1;
     manifests[1].file_count = 0;
     manifests[2].step = 0;
+    strcpy(manifests[2].naming, "schritt_{step:08}-größe.dcp");
     manifests[2].world_size = SIDESTEP_MAX_RANKS;
     for (size_t i = 0; i < ARRAY_LENGTH(manifests); i++) {
         OWNED_ARENA arena = {0};
@@ -263,6 +265,7 @@ static void the_second_line_is_strict(void **state)
 
 /* ------------------------------------------------------------------ lies */
 
+#define EIGHT "ssssssss"
 #define FILE_0 "{\"name\":\"__0_0.distcp\",\"bytes\":1048576,"
 static const struct {
     const char *from; /* in the JSON; its first occurrence is replaced ... */
@@ -281,7 +284,7 @@ static const struct {
     {"\"version\":1", "\"version\":1,\"version\":1", SIDESTEP_ECORRUPT, "key 3 is not \"req"},
     {ID, "0123456789abcdef0123456789abcde", SIDESTEP_ECORRUPT, "save_id is not 32 hexadecimal"},
     {ID, "0123456789abcdef0123456789abcdeF", SIDESTEP_ECORRUPT, "save_id is not 32 hexadecimal"},
-    {ID, ID "0", SIDESTEP_ECORRUPT, "\"save_id\" is longer than 32 digits"},
+    {ID, ID "0", SIDESTEP_ECORRUPT, "\"save_id\" is longer than 32 bytes"},
     {ID, "", SIDESTEP_ECORRUPT, "save_id is not 32 hexadecimal digits"},
     {RUN, "0", SIDESTEP_ECORRUPT, "run_id is neither empty nor 32 hexadecimal digits"},
     {":9223372036854775807,\"step\"", ":9223372036854775808,\"step\"", SIDESTEP_ECORRUPT,
@@ -292,6 +295,19 @@ static const struct {
     {"\"step\":9007199254740993", "\"step\":-1", SIDESTEP_ECORRUPT, "\"step\" is -1"},
     {"\"step\":9007199254740993", "\"step\":\"7\"", SIDESTEP_ECORRUPT, "an integer belongs here"},
     {"\"step\":9007199254740993", "\"stop\":7", SIDESTEP_ECORRUPT, "there is no \"step\""},
+    {"\"step\":", "\"naming\":\"step-\",\"step\":", SIDESTEP_ECORRUPT, "naming is 'step-'"},
+    {"\"step\":", "\"naming\":\"step-{step}\",\"step\":", SIDESTEP_ECORRUPT, /* as without */
+     "naming is 'step-{step}'"},
+    {"\"step\":", "\"naming\":\"{step:08d}\",\"step\":", SIDESTEP_ECORRUPT,
+     "naming is '{step:08d}', not '{step:08}'"},
+    {"\"step\":", "\"naming\":\"a/{step:08}\",\"step\":", SIDESTEP_ECORRUPT, "naming is 'a/"},
+    {"\"step\":", "\"naming\":null,\"step\":", SIDESTEP_ECORRUPT, "a string belongs here"},
+    {"\"step\":", "\"naming\":\"{step:08}\",\"naming\":\"{step:08}\",\"step\":", SIDESTEP_ECORRUPT,
+     "\"naming\" stands twice"},
+    {"\"step\":",
+     "\"naming\":\"{step:020}" EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT
+         EIGHT EIGHT EIGHT EIGHT EIGHT "\",\"step\":",
+     SIDESTEP_ECORRUPT, "\"naming\" is longer than 136 bytes"},
     {"\"world_size\":2", "\"world_size\":0", SIDESTEP_ECORRUPT, "world_size is 0"},
     {"\"world_size\":2", "\"world_size\":1048577", SIDESTEP_ECORRUPT, "\"world_size\" is 1048577"},
     {"\"saved_at\":\"", "\"saved\":\"", SIDESTEP_ECORRUPT, "there is no \"saved_at\""},

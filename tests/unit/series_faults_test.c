@@ -437,7 +437,7 @@ static int open_differently(struct sidestep_comm *comm, void *context)
     options.comm = comm;
     options.threads = 1;
     bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
-    for (int what = 0; what <= 5; what++) {
+    for (int what = 0; what <= 6; what++) {
         struct sidestep_series_options wanted = SIDESTEP_SERIES_OPTIONS_INIT;
         struct sidestep_series *series = NULL;
         bool odd = comm->rank == 1;
@@ -446,6 +446,8 @@ static int open_differently(struct sidestep_comm *comm, void *context)
         wanted.flags = what == 3 && odd ? SIDESTEP_SERIES_REQUESTS : 0;
         wanted.check_ms = what == 4 && odd ? 7 : 0;
         wanted.prefix = what == 5 && odd ? "other-" : NULL;
+        if (what == 6) /* the same of most steps */
+            wanted.name = odd ? "step-{step:02}" : "step-{step}";
         enum sidestep_status status =
             sidestep_series_open(own, scratch.path, &wanted, &series, &why);
         bad |= status != (what == 0 ? SIDESTEP_OK : SIDESTEP_EDISAGREE);

@@ -235,6 +235,44 @@ static int unreadable_ones_are_left(void)
     return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
 }
 
+static bool fails_at_the_newest(enum sidestep_status status)
+{
+    return status == SIDESTEP_EPERM && strstr(err.message, "run7-101.dcp") != NULL;
+}
+
+/* Of a series whose names end otherwise: nobody takes an older one for the newest, be there one to
+ * learn the way to name from or not, nor says that there is nothing yet. */
+static int newest_of_a_template_is_unreadable(void)
+{
+    static const char *const shut[] = {"run7-101.dcp", "run7-099.dcp"}; /* one, then both */
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_series *series = NULL;
+    char path[256], *latest = NULL;
+    uint64_t step;
+
+    options.name = "run7-{step:03}.dcp";
+    NEED(sidestep_engine_open(&own, NULL, &err) == SIDESTEP_OK);
+    NEED(sidestep_series_open(own, scratch.path, &options, &series, &err) == SIDESTEP_OK);
+    NEED(try_save_step(series, 99) == SIDESTEP_OK && try_save_step(series, 101) == SIDESTEP_OK);
+    for (size_t i = 0; i < sizeof(shut) / sizeof(shut[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", scratch.path, shut[i]);
+        NEED(chmod(path, 0) == 0);
+        NEED(fails_at_the_newest(
+            sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err)));
+        NEED(fails_at_the_newest(
+            sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err)));
+    }
+    for (size_t i = 0; i < sizeof(shut) / sizeof(shut[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", scratch.path, shut[i]);
+        NEED(chmod(path, 0755) == 0);
+    }
+    NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err) == SIDESTEP_OK);
+    NEED(step == 101);
+    NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
+    return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
+}
+
 static void expect_of_nobody(int (*what)(void))
 {
     int status;
@@ -271,6 +309,12 @@ static void what_cannot_be_read_is_left_behind_all_the_same(void **state)
 {
     (void)state;
     expect_of_nobody(unreadable_ones_are_left);
+}
+
+static void the_newest_is_not_passed_over(void **state)
+{
+    (void)state;
+    expect_of_nobody(newest_of_a_template_is_unreadable);
 }
 
 /* ---- a disk that is mounted for reading only: in a process of its own, which has its own mounts
@@ -415,6 +459,7 @@ int main(void)
         CASE(a_root_that_may_not_be_written_says_so),
         CASE(a_dry_run_says_what_the_real_one_does),
         CASE(what_cannot_be_read_is_left_behind_all_the_same),
+        CASE(the_newest_is_not_passed_over),
         CASE(a_read_only_disk_says_so),
         CASE(a_full_disk_says_so_and_can_be_pruned),
 #undef CASE

@@ -383,16 +383,16 @@ static void a_prefix_has_its_length(void **state)
 {
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = NULL;
-    char prefix[SERIES_MAX_PREFIX + 1];
+    char prefix[NAMING_MAX_PREFIX + 2];
 
     (void)state;
     memset(prefix, 'p', sizeof(prefix));
-    prefix[SERIES_MAX_PREFIX] = '\0';
+    prefix[NAMING_MAX_PREFIX + 1] = '\0';
     options.prefix = prefix;
     assert_int_equal(sidestep_series_open(engine, scratch.path, &options, &series, &err),
                      SIDESTEP_EINVAL);
     assert_non_null(strstr(err.message, "1 to 63 bytes"));
-    prefix[SERIES_MAX_PREFIX - 1] = '\0';
+    prefix[NAMING_MAX_PREFIX] = '\0';
     series = open_with(&options);
     save_step(series, 1);
     ASSERT_OK(sidestep_series_close(&series, &err));
