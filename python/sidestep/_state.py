@@ -108,6 +108,8 @@ class _Entry:
         if (
             (spec.mesh is known.mesh or spec.mesh == known.mesh)
             and spec.placements == known.placements
+            # To torches before 2.10, Shard and _StridedShard of one dimension are equal.
+            and [*map(type, spec.placements)] == [*map(type, known.placements)]
             and spec.tensor_meta is not None
             and spec.tensor_meta.shape == known.tensor_meta.shape
         ):

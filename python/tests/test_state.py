@@ -10,6 +10,7 @@ import math
 import os
 import pathlib
 import warnings
+import types
 import weakref
 from typing import Any
 
@@ -214,6 +215,28 @@ def test_a_tensor_that_begins_to_name_its_shards_is_another_layout() -> None:
     assert state.update(other) is True
     tensor.global_offsets = ((0, 0),)  # type: ignore[attr-defined]
     assert state.update(other) is False
+
+
+def test_placements_that_only_seem_equal_are_another_layout() -> None:
+    from torch.distributed.tensor.placement_types import Replicate, Shard
+
+    class Seeming(Shard):
+        """As torch's _StridedShard was: equal to a Shard, and elsewhere."""
+
+        __hash__ = Shard.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Shard) and self.dim == other.dim
+
+    def spec(*placements: Any) -> Any:
+        meta = types.SimpleNamespace(shape=torch.Size([8, 8]))
+        return types.SimpleNamespace(mesh="mesh", placements=placements, tensor_meta=meta)
+
+    entry = _state._Entry()
+    entry.spec = spec(Shard(0), Replicate())
+    assert Shard(0) == Seeming(0)
+    assert entry.same_spec(spec(Shard(0), Replicate())) is True
+    assert entry.same_spec(spec(Seeming(0), Replicate())) is False
 
 
 @pytest.mark.parametrize("part", ["whole", "imaginary"])
