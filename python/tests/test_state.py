@@ -9,8 +9,8 @@ import itertools
 import math
 import os
 import pathlib
-import warnings
 import types
+import warnings
 import weakref
 from typing import Any
 
