@@ -396,6 +396,25 @@ static void lost_metadata_can_be_rebuilt(void **state)
     close_series(&series);
 }
 
+/* By its footer the shared file of another step is as good as its own. */
+static void nothing_is_rebuilt_from_two(void **state)
+{
+    struct sidestep_series *series = open_incremental(0);
+    char command[1024];
+
+    (void)state;
+    save_some(series, 1, 5);
+    world.tensors[EMBED].frozen = world.tensors[HEAD].frozen = 2000;
+    save_one(series, 6);
+    assert_true(inode_of(6) != inode_of(5));
+    snprintf(command, sizeof(command),
+             "cd %s && cp step-5" KEPT " step-6" KEPT " && rm step-6/.metadata", scratch.path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(sidestep_rebuild(path_of(6, ""), &err), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "is not the file that the manifest lists"));
+    close_series(&series);
+}
+
 /* ---- ranks */
 
 static int run_ranks(struct sidestep_comm *comm, void *context)
@@ -467,6 +486,7 @@ int main(void)
         CASE(any_failure_leaves_what_is_right),
         CASE(two_that_share_a_file_do_not_count_as_two),
         CASE(lost_metadata_can_be_rebuilt),
+        CASE(nothing_is_rebuilt_from_two),
         CASE(each_rank_shares_by_itself),
 #undef CASE
 #undef LARGE_CASE
