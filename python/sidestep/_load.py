@@ -360,12 +360,17 @@ class _Filling:
         import torch
 
         devices = set()
-        changed = []
+        changed = [target.tensor for target in self.targets if target.source is target.tensor]
+        filled = {_place(tensor) for tensor in changed}
         with torch.no_grad():
             for target in self.targets:
                 if target.source is target.tensor:
-                    changed.append(target.tensor)
                     continue
+                place = _place(target.tensor)
+                if place in filled:  # tied: the library has compared those that it fills
+                    _check_tied(target.name, target.tensor, target.source)
+                    continue
+                filled.add(place)
                 _copy(target.name, target.tensor, target.source)
                 if target.tensor.device.type != "cpu":
                     devices.add(target.tensor.device)
@@ -424,10 +429,30 @@ def _copy(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
     target.copy_(source, non_blocking=True)
 
 
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Equal for tensors of the same elements in the same memory."""
+    if not tensor.numel():
+        return (id(tensor),)
+    size, strides = tensor.shape, tensor.stride()
+    return tensor.device, tensor.data_ptr(), size, strides, tensor.is_conj(), tensor.is_neg()
+
+
+def _check_tied(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
+    """``target`` has what was saved under another name: is that what was saved under this one?"""
+    wanted = source.to(target.dtype).to(target.device)
+    if not _same_bytes(target.resolve_conj().resolve_neg(), wanted):
+        raise make_error(
+            f"'{name}' shares memory with another tensor of the state, and what was saved of the "
+            "two differs; load into tensors of their own",
+            status=Status.EMISMATCH,
+            tensor=name,
+        )
+
+
 def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     import torch
 
-    flat = [tensor.reshape(-1).view(torch.uint8) for tensor in (a, b)]
+    flat = [tensor.contiguous().view(-1).view(torch.uint8) for tensor in (a, b)]
     return bool(torch.equal(flat[0], flat[1]))
 
 

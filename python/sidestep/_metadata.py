@@ -183,6 +183,15 @@ def unpickle(data: bytes) -> Metadata:
     return made
 
 
+def file_id(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
+    """What tells the .metadata of ``path`` from any that replaces it; None: there is none."""
+    try:
+        stat = os.stat(os.path.join(path, _FILE))
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
 def read_metadata(path: str | os.PathLike[str], *, file_name: str = _FILE) -> Metadata:
     """The ``Metadata`` in ``path``/.metadata, as ``FileSystemReader(path).read_metadata()`` has it
     (without the id that each reader gives itself).  Nothing in the file is executed or imported.

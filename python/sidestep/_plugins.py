@@ -42,7 +42,7 @@ from ._errors import Error
 from ._extension import compress_of
 from ._flatten import Index, Leaf
 from ._handle import SaveHandle
-from ._metadata import lazy_metadata, read_metadata
+from ._metadata import file_id, lazy_metadata, read_metadata
 from ._options import COMPRESSIONS, Ways, parse_compression
 from ._shards import Piece, Shards, is_writable
 from ._state import StateDict
@@ -385,9 +385,10 @@ class Reader(StorageReader):
         self.allow_pickle = allow_pickle
         self.load_id = uuid.uuid4().hex
         self._metadata: Optional[Metadata] = None
+        self._file: Optional[tuple[int, ...]] = None  # that it was read from
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_metadata": None}
+        return {**vars(self), "_metadata": None, "_file": None}
 
     @property
     def checkpoint_id(self) -> PathLike:
@@ -400,9 +401,11 @@ class Reader(StorageReader):
             self.path = os.fsdecode(checkpoint_id)
         self.load_id = uuid.uuid4().hex
         self._metadata = None
+        self._file = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """What the checkpoint holds; nothing in it is executed."""
+        self._file = file_id(self.path)
         metadata = read_metadata(self.path)
         if metadata.storage_meta is not None:
             metadata.storage_meta.load_id = self.load_id
@@ -415,11 +418,18 @@ class Reader(StorageReader):
         self._metadata = metadata
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """As it is."""
-        return plan
+        """With the id of the save that this rank sees."""
+        meta = getattr(self._metadata, "storage_meta", None)
+        return replace(plan, storage_data=getattr(meta, "save_id", None))
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """As they are."""
+        """As they are, if all ranks see the same save.  Coordinator only."""
+        if any(plan.storage_data != plans[0].storage_data for plan in plans):
+            raise Error(
+                f"'{self.path}' is not the same checkpoint on all ranks: was it replaced just now, "
+                "or is it not on shared storage?",
+                status=Status.EDISAGREE,
+            )
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
@@ -428,6 +438,13 @@ class Reader(StorageReader):
         if objects:
             self._read_objects(objects, planner)
         self._read_tensors([i for i in plan.items if i.type != LoadItemType.BYTE_IO], planner)
+        # Objects and tensors are opened one after the other.
+        if self._file is not None and file_id(self.path) != self._file:
+            raise Error(
+                f"load '{self.path}': another save has replaced it meanwhile; what was loaded may "
+                "be of both",
+                status=Status.EDISAGREE,
+            )
         return _done(None)
 
     def _read_objects(self, items: Iterable[Any], planner: LoadPlanner) -> None:

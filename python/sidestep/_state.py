@@ -41,6 +41,7 @@ class _Entry:
         "flags",
         "index",
         "kind",
+        "lazy",
         "local_cls",
         "object_kind",
         "pieces",
@@ -62,6 +63,7 @@ class _Entry:
     away: bool  # not in host memory
     turn: Optional[int]  # on a device, and only fenced steps write to it: whose; None: it is not
     complex: bool
+    lazy: bool  # its elements are not what its memory says: it is saved row-major
     requires_grad: bool
     flags: int
     spec: Any  # of a DTensor
@@ -98,6 +100,7 @@ class _Entry:
         self.dtype, self.shape, self.strides = local.dtype, local.shape, local.stride()
         self.device, self.requires_grad = local.device, value.requires_grad
         self.away, self.complex = _is_away(local), local.dtype.is_complex
+        self.lazy = _is_lazy(local)
 
     def same_spec(self, spec: Any) -> bool:
         """Whether a DTensor with ``spec`` has the boxes of the one that is known."""
@@ -105,6 +108,8 @@ class _Entry:
         if (
             (spec.mesh is known.mesh or spec.mesh == known.mesh)
             and spec.placements == known.placements
+            # To torches before 2.10, Shard and _StridedShard of one dimension are equal.
+            and [*map(type, spec.placements)] == [*map(type, known.placements)]
             and spec.tensor_meta is not None
             and spec.tensor_meta.shape == known.tensor_meta.shape
         ):
@@ -318,9 +323,10 @@ class StateDict:
                 or local.device != entry.device
                 or local.stride() != entry.strides
                 or value.requires_grad is not entry.requires_grad
+                or (local.is_neg() or (entry.complex and local.is_conj())) is not entry.lazy
             ):
                 return None
-            if entry.away or local.is_neg() or (entry.complex and local.is_conj()):
+            if entry.away or entry.lazy:
                 if memory.add(local) != entry.turn:
                     return None
             else:

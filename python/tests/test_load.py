@@ -99,6 +99,28 @@ def test_lazy_conjugates_and_negatives(path: str) -> None:
     assert torch.equal(state["plain"], value.conj().resolve_conj())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_tied_targets_take_what_is_the_same(path: str, dtype: torch.dtype) -> None:
+    """By the library where it writes into the tensors, by copies where the dtype is another."""
+    one, other = torch.arange(24.0).view(4, 6), torch.ones(4, 6)
+    save(path, {"a": one, "b": one.clone(), "c": other, "d": other[:, ::2].clone()})
+    tied = torch.zeros(4, 6, dtype=dtype)
+    loaded(path, {"a": tied, "b": tied})
+    assert torch.equal(tied, one.to(dtype))
+    loaded(path, {"c": tied, "d": tied[:, ::2]})
+    assert torch.equal(tied, other.to(dtype))
+    with pytest.raises(Error, match="shares memory with another tensor") as caught:
+        loaded(path, {"a": tied, "c": tied})
+    assert caught.value.status == Status.EMISMATCH
+
+
+def test_an_expanded_vector(path: str) -> None:
+    save(path, {"w": torch.full((5,), 7.0)})
+    target = torch.zeros(1).expand(5)
+    loaded(path, {"w": target})
+    assert target[0] == 7
+
+
 def test_casts_are_those_of_copy(path: str) -> None:
     sources = {
         "float": torch.tensor([1.5, -2.25, 1e30, float("nan"), float("inf"), 3.9]),

@@ -20,6 +20,7 @@ import torch.distributed.checkpoint as dcp
 from ranks import run_ranks
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.planner import LoadPlan
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 import sidestep
@@ -291,6 +292,43 @@ def test_damage_is_found(tmp_path: pathlib.Path) -> None:
         dcp.load({"w": torch.zeros(1000)}, storage_reader=sidestep.Reader(tmp_path / "a"))
     (failure, _) = caught.value.failures[0]
     assert isinstance(failure, sidestep.Error) and failure.status == sidestep.Status.ECORRUPT
+
+
+class Meanwhile(DefaultLoadPlanner):
+    """Somebody saves to the path again, between the objects and the tensors."""
+
+    path: Any
+
+    def load_bytes(self, read_item: Any, value: Any) -> None:
+        super().load_bytes(read_item, value)
+        if self.path is not None:
+            sidestep.save(a_state(2.0), checkpoint_id=self.path)
+            self.path = None
+
+
+def test_what_is_loaded_is_of_one_save(tmp_path: pathlib.Path) -> None:
+    sidestep.save(a_state(), checkpoint_id=tmp_path / "a")
+    planner, state = Meanwhile(), zeroed()
+    planner.path = tmp_path / "a"
+    with pytest.raises(CheckpointException) as caught:
+        dcp.load(state, storage_reader=sidestep.Reader(tmp_path / "a"), planner=planner)
+    (failure, _) = caught.value.failures[0]
+    assert isinstance(failure, sidestep.Error) and failure.status == sidestep.Status.EDISAGREE
+    state = zeroed()
+    dcp.load(state, storage_reader=sidestep.Reader(tmp_path / "a"), planner=planner)
+    check(state, 2)
+
+
+def test_ranks_load_the_same_save(tmp_path: pathlib.Path) -> None:
+    plans = []
+    reader = sidestep.Reader(tmp_path / "a")
+    for value in (1.0, 2.0):
+        sidestep.save(a_state(value), checkpoint_id=tmp_path / "a")
+        reader.set_up_storage_reader(reader.read_metadata(), True)
+        plans.append(reader.prepare_local_plan(LoadPlan([])))
+    assert reader.prepare_global_plan(plans[1:] * 2) == plans[1:] * 2
+    with pytest.raises(sidestep.Error, match="not the same checkpoint on all ranks"):
+        reader.prepare_global_plan(plans)
 
 
 def test_no_checkpoint(tmp_path: pathlib.Path) -> None:

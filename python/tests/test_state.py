@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import pathlib
+import types
 import warnings
 import weakref
 from typing import Any
@@ -216,6 +217,43 @@ def test_a_tensor_that_begins_to_name_its_shards_is_another_layout() -> None:
     assert state.update(other) is False
 
 
+def test_placements_that_only_seem_equal_are_another_layout() -> None:
+    from torch.distributed.tensor.placement_types import Replicate, Shard
+
+    class Seeming(Shard):
+        """As torch's _StridedShard was: equal to a Shard, and elsewhere."""
+
+        __hash__ = Shard.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Shard) and self.dim == other.dim
+
+    def spec(*placements: Any) -> Any:
+        meta = types.SimpleNamespace(shape=torch.Size([8, 8]))
+        return types.SimpleNamespace(mesh="mesh", placements=placements, tensor_meta=meta)
+
+    entry = _state._Entry()
+    entry.spec = spec(Shard(0), Replicate())
+    assert Shard(0) == Seeming(0)
+    assert entry.same_spec(spec(Shard(0), Replicate())) is True
+    assert entry.same_spec(spec(Seeming(0), Replicate())) is False
+
+
+@pytest.mark.parametrize("part", ["whole", "imaginary"])
+def test_what_becomes_lazy_or_plain_is_another_layout(tmp_path: pathlib.Path, part: str) -> None:
+    """A transposed tensor, and its lazy conjugate: same shape, dtype and strides, but what is lazy
+    is copied, row-major."""
+    plain = torch.randn(3, 4, dtype=torch.complex64).t()
+    lazy = plain.conj()
+    if part == "imaginary":
+        plain, lazy = plain.imag, lazy.imag
+    assert plain.stride() == lazy.stride() and not plain.is_contiguous()
+    cache = StateCache()
+    for place, value in enumerate([plain, lazy, plain]):
+        save(cache.get(flatten({"w": value})), tmp_path / str(place))
+        assert_saved(tmp_path / str(place), {"w": value})
+
+
 def test_only_what_changed_is_passed_on(tmp_path: pathlib.Path) -> None:
     values: dict[str, Any] = {
         "a": 1,
@@ -262,7 +300,8 @@ def test_storages_live_as_long_as_they_are_kept() -> None:
     first = state.storages
     alive = weakref.ref(first[0])
     assert not any(isinstance(item, torch.Tensor) for item in first) and len(first) == 2
-    assert state.update(flatten({"w": torch.ones(1000), "c": torch.ones(3, dtype=torch.complex64)}))
+    again = {"w": torch.ones(1000), "c": torch.zeros(3, dtype=torch.complex64).conj()}
+    assert state.update(flatten(again))
     assert len(first) == 2 and state.storages is not first
     del first, tensor
     gc.collect()
@@ -272,7 +311,7 @@ def test_storages_live_as_long_as_they_are_kept() -> None:
     assert len(kept) == 2 and state.storages == []
     with pytest.raises(RuntimeError, match="not valid any more"):
         _ = state.pointer
-    assert state.update(flatten({"w": torch.ones(1000), "c": torch.ones(3, dtype=torch.complex64)}))
+    assert state.update(flatten(again))
     assert state.pointer
 
 

@@ -15,29 +15,37 @@ static void format(const struct export *e, enum names_kind kind, char name[NAMES
     names_format(kind, e->commit.save_id, 0, 0, name);
 }
 
-/* A directory whose files are all of the kind that would be there again. */
-static enum sidestep_status check_directory(struct export *e, bool (*is_known)(const char *name),
-                                            struct sidestep_error *err)
+/* A directory whose files are all of the kind that would be there again.  ${*count}: how many. */
+static enum sidestep_status check_names(const struct export *e, const char *name, size_t *count,
+                                        struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *dir = NULL;
 
-    TRY(store_dir_open(e->commit.store, e->commit.parent, e->commit.name, &dir, err));
+    TRY(store_dir_open(e->commit.store, e->commit.parent, name, &dir, err));
     TRY(name_list_read(dir, &names, err));
-    if (names.count != 0 && !e->replace)
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists and is not empty", e->commit.path);
-    for (size_t i = 0; i < names.count; i++)
-        if (!is_known(names.names[i]) && names_parse(names.names[i]).kind != NAMES_EXPORT &&
+    *count = names.count;
+    for (size_t i = 0; i < names.count && e->replace; i++)
+        if (!e->is_known(names.names[i]) && names_parse(names.names[i]).kind != NAMES_EXPORT &&
             names_parse(names.names[i]).kind != NAMES_PENDING)
             return FAIL(err, SIDESTEP_EEXISTS,
                         "'%s' is not replaced: it holds '%s', which no conversion makes",
                         e->commit.path, names.names[i]);
-    e->exists = names.count != 0;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status check_destination(struct export *e, bool (*is_known)(const char *name),
-                                              struct sidestep_error *err)
+static enum sidestep_status check_directory(struct export *e, struct sidestep_error *err)
+{
+    size_t count = 0;
+
+    TRY(check_names(e, e->commit.name, &count, err));
+    if (count != 0 && !e->replace)
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists and is not empty", e->commit.path);
+    e->exists = count != 0;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_destination(struct export *e, struct sidestep_error *err)
 {
     struct store_stat stat;
     enum sidestep_status status = store_stat(e->commit.parent, e->commit.name, &stat, err);
@@ -49,7 +57,7 @@ static enum sidestep_status check_destination(struct export *e, bool (*is_known)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists, and is no %s", e->commit.path,
                     e->is_file ? "file" : "directory");
     if (!e->is_file)
-        return check_directory(e, is_known, err);
+        return check_directory(e, err);
     if (!e->replace)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists", e->commit.path);
     e->exists = true;
@@ -70,10 +78,10 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
 {
     uint8_t id[SAVE_ID_BYTES];
 
-    *e = (struct export){.is_file = is_file, .replace = replace};
+    *e = (struct export){.is_file = is_file, .replace = replace, .is_known = is_known};
     e->commit = (struct commit){.store = store, .clock = clock, .world_size = 1, .step = -1};
     TRY(commit_open(&e->commit, path, err));
-    TRY(check_destination(e, is_known, err));
+    TRY(check_destination(e, err));
     TRY(random_bytes(id, sizeof(id), err));
     TRY(commit_begin_aside(&e->commit, id, err));
     return make_marker(e, err);
@@ -97,10 +105,22 @@ static enum sidestep_status put_file(struct export *e, const char *name, struct 
     return status;
 }
 
-/* The hidden directory becomes the destination; what was there takes its name, to be removed. */
+/* The new directory goes back to where it came from, and what it replaced too. */
+static void take_back(struct export *e)
+{
+    char saving[NAMES_MAX];
+
+    format(e, NAMES_SAVING, saving);
+    (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
+                       e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
+}
+
+/* The hidden directory becomes the destination; what was there takes its name, to be removed: if
+ * nobody has put anything else there since it was looked at, a checkpoint say. */
 static enum sidestep_status put_directory(struct export *e, struct sidestep_error *err)
 {
     char saving[NAMES_MAX];
+    size_t count;
 
     format(e, NAMES_SAVING, saving);
     if (!e->exists) /* or empty: then the rename replaces it */
@@ -112,6 +132,10 @@ static enum sidestep_status put_directory(struct export *e, struct sidestep_erro
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "this storage cannot exchange two directories: remove '%s' first",
                     e->commit.path);
+    TRY(status);
+    status = check_names(e, saving, &count, err);
+    if (status != SIDESTEP_OK)
+        take_back(e);
     return status;
 }
 
@@ -159,16 +183,6 @@ static enum sidestep_status publish_files(struct export *e, struct sidestep_erro
     return status; /* export_end() removes the rest */
 }
 
-/* The new directory goes back to where it came from, and what it replaced too. */
-static void take_back(struct export *e)
-{
-    char saving[NAMES_MAX];
-
-    format(e, NAMES_SAVING, saving);
-    (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
-                       e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
-}
-
 enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
 {
     TRY(store_dir_sync(e->commit.dir, err));
@@ -187,13 +201,24 @@ enum sidestep_status export_publish(struct export *e, struct sidestep_error *err
     return status;
 }
 
+/* Not what was replaced, where that could not be put back. */
+static bool is_ours(const struct export *e, const char *name)
+{
+    struct store_stat stat;
+
+    return store_stat(e->commit.parent, name, &stat, NULL) == SIDESTEP_OK &&
+           stat.inode == e->commit.dir_identity.inode &&
+           stat.device == e->commit.dir_identity.device;
+}
+
 void export_end(struct export *e)
 {
     char saving[NAMES_MAX];
 
     if (e->commit.dir != NULL) {
         format(e, NAMES_SAVING, saving);
-        (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
+        if (is_ours(e, saving))
+            (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
     }
     commit_close(&e->commit);
 }

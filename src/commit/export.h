@@ -17,7 +17,8 @@ struct export
     struct commit commit;
     bool is_file; /* the destination; else a directory */
     bool replace;
-    bool exists;      /* something is in its place already */
+    bool exists; /* something is in its place already */
+    bool (*is_known)(const char *name);
     const char *side; /* beside a file, or NULL: the name of another one, that goes with it */
 };
 

@@ -89,3 +89,13 @@ enum sidestep_status named_read(struct store_dir *dir, const char *name, struct 
     TRY(dcp_metadata_read(bytes.bytes, bytes.length, &out->metadata, NULL));
     return add_stored(out);
 }
+
+bool named_was_replaced(struct store_dir *parent, const char *name, const char *save_id)
+{
+    OWNED_NAMED now = {0};
+    OWNED_DIR *dir = NULL;
+
+    return store_dir_open(parent->store, parent, name, &dir, NULL) == SIDESTEP_OK &&
+           named_read(dir, NAMES_METADATA, &now) == SIDESTEP_OK &&
+           (now.save_id == NULL || strcmp(now.save_id, save_id) != 0);
+}

@@ -32,4 +32,8 @@ bool named_find(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES], 
 /* By ${name}, a .metadata in ${dir} or one that was.  On failure ${*out} is to be released, too. */
 enum sidestep_status named_read(struct store_dir *dir, const char *name, struct named *out);
 
+/* Has a save replaced what checkpoint ${name} in ${parent} held when it was that of ${save_id}?
+ * false also where that cannot be told. */
+bool named_was_replaced(struct store_dir *parent, const char *name, const char *save_id);
+
 #endif

@@ -272,7 +272,11 @@ static enum sidestep_status compare_all(struct diff *diff, struct sidestep_error
         else
             TRY(diff_by_hash(diff, pair, err));
     }
-    return diff_data(diff, err);
+    TRY(diff_data(diff, err));
+    for (int side = 0; side < 2; side++)
+        if (!diff->readers[side]->has_manifest)
+            TRY(reader_check_unchanged(diff->readers[side], err));
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status open_both(struct diff *diff, const char *a, const char *b,

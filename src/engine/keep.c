@@ -73,6 +73,10 @@ static enum sidestep_status link_last(struct keeping *k, struct sidestep_error *
         stat.size != last->stat.size)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s/%s' is another file by now", last->dir,
                     last->name);
+    /* Its bytes are not read again: who has written to it may have changed any of them. */
+    if (stat.modified_ns != last->stat.modified_ns)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s/%s' was changed since it was written", last->dir,
+                    last->name);
     k->linked = TAKE(file);
     return SIDESTEP_OK;
 }

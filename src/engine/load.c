@@ -10,6 +10,7 @@
 #include "base/owned.h"
 #include "base/trace.h"
 #include "commit/reader.h"
+#include "engine/aliases.h"
 #include "engine/fetch.h"
 #include "engine/place.h"
 #include "engine/verify.h"
@@ -195,6 +196,8 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
                        away ? &engine->devices : NULL, bytes_read, err);
     if (status == SIDESTEP_OK && !reader->has_manifest)
         status = reader_check_unchanged(reader, err);
+    if (status == SIDESTEP_OK)
+        status = aliases_check(reader, &plan, engine->stagers, err);
     TRACE(load, "rank %d: '%s': %zu chunks, %llu bytes read", engine->comm.rank, reader->path,
           plan.count, (unsigned long long)*bytes_read);
     if (status == SIDESTEP_OK && report != NULL) {

@@ -10,9 +10,12 @@
 #include "commit/commit.h"
 #include "commit/lease.h"
 #include "commit/marks.h"
+#include "commit/named.h"
 #include "commit/sweep.h"
 #include "engine/list.h"
 #include "engine/verify.h"
+
+#define WAS_REPLACED "another save has replaced it meanwhile"
 
 /* What is there, and what of it is meant: one item per entry. */
 struct looking {
@@ -60,8 +63,24 @@ static enum sidestep_status lock_out(struct store_dir *root, const char *name,
     return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
 }
 
+/* What was judged may since have been replaced, in place, by a save that takes no lock of ours: in
+ * the trash nothing can replace it any more.  Then it goes back. */
+static enum sidestep_status check_doomed(struct store_dir *root, const char *trash,
+                                         const char *name, const char *save_id,
+                                         struct sidestep_error *err)
+{
+    if (!named_was_replaced(root, trash, save_id) && sweep_is_all_ours(root, trash))
+        return SIDESTEP_OK;
+    enum sidestep_status status = store_rename(root, trash, root, name, STORE_NOREPLACE, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(root, trash, root, name, STORE_REPLACE, err);
+    TRY(status);
+    TRY(store_dir_sync(root, err));
+    return FAIL(err, SIDESTEP_ELOCKED, WAS_REPLACED);
+}
+
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
-                                  uint64_t *bytes, struct sidestep_error *err)
+                                  const char *save_id, uint64_t *bytes, struct sidestep_error *err)
 {
     OWNED_MARKS about = {0};
     uint8_t id[SAVE_ID_BYTES];
@@ -73,6 +92,8 @@ enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *mark
     hash_to_hex(id, sizeof(id), hex);
     TRY(sweep_to_trash(root, name, hex, err));
     names_format(NAMES_TRASH, hex, 0, 0, trash);
+    if (save_id != NULL)
+        TRY(check_doomed(root, trash, name, save_id, err));
     enum sidestep_status status = sweep_empty_trash(root, trash, bytes, err);
     if (marks != NULL && marks_read(marks, &about, NULL) == SIDESTEP_OK)
         marks_forget(marks, &about, name);
@@ -200,6 +221,8 @@ static const char *find_objection(const struct prune *p, const struct sidestep_l
 {
     if (!sweep_is_all_ours(p->root, entry->name))
         return "it holds files that are not ours, or a save";
+    if (named_was_replaced(p->root, entry->name, entry->save_id))
+        return WAS_REPLACED;
     if (p->marks != NULL && marks_may_have(p->marks, MARKS_PIN, entry->name))
         return "it is pinned";
     if (p->claim != NULL && !p->claim(p->context, entry))
@@ -222,7 +245,7 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
     }
     enum sidestep_status status =
         p->dry_run ? try_delete(p, entry->name, &bytes, &refusal)
-                   : prune_delete(p->root, p->marks, entry->name, &bytes, &refusal);
+                   : prune_delete(p->root, p->marks, entry->name, entry->save_id, &bytes, &refusal);
     if (p->unclaim != NULL)
         p->unclaim(p->context);
     if (status != SIDESTEP_OK) {

@@ -32,8 +32,8 @@ struct prune {
 enum sidestep_status prune_run(struct prune *prune, struct sidestep_error *err);
 
 /* Delete one, without asking whether it may go: durable when it returns OK.  ELOCKED: somebody is
- * reading it. */
+ * reading it, or it is not that of ${save_id} (NULL: whatever it is) any more. */
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
-                                  uint64_t *bytes, struct sidestep_error *err);
+                                  const char *save_id, uint64_t *bytes, struct sidestep_error *err);
 
 #endif

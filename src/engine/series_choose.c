@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/owned.h"
+#include "commit/named.h"
 #include "engine/lines.h"
 #include "engine/list.h"
 #include "engine/series.h"
@@ -115,6 +116,8 @@ static enum sidestep_status quarantine(void *context, const struct sidestep_list
         return SIDESTEP_OK;
     names_format(NAMES_BAD, entry->save_id, 0, 0, bad);
     TRY(lease_check(lease, err));
+    if (named_was_replaced(lease->root, entry->name, entry->save_id))
+        return SIDESTEP_OK; /* that one is not known to be damaged */
     if (store_rename(lease->root, entry->name, lease->root, bad, STORE_NOREPLACE, NULL) !=
         SIDESTEP_OK)
         return SIDESTEP_OK; /* it will be rejected again */

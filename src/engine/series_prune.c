@@ -143,7 +143,7 @@ static enum sidestep_status delete_step(struct sidestep_series *series, const ch
 
     TRY(store_stat(series->lease.root, name, &stat, err));
     TRY(may_delete_step(series, name, step, err));
-    return prune_delete(series->lease.root, series->lease.dir, name, NULL, err);
+    return prune_delete(series->lease.root, series->lease.dir, name, NULL, NULL, err);
 }
 
 enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint64_t step,

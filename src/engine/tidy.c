@@ -153,6 +153,24 @@ static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata 
     return store_dir_sync(r->dir, err);
 }
 
+/* Shards that are shared carry another save's id, and only the manifest tells which is meant. */
+static enum sidestep_status check_listed(const struct rebuilding *r, const struct manifest *old,
+                                         struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->manifest.file_count; i++) {
+        const struct manifest_file *row = &r->manifest.files[i];
+        size_t k = 0;
+
+        while (k < old->file_count && strcmp(old->files[k].name, row->name) != 0)
+            k++;
+        if (k == old->file_count ||
+            memcmp(old->files[k].footer_sha256, row->footer_sha256, HASH_SHA256_BYTES) != 0)
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is not the file that the manifest lists",
+                        row->name);
+    }
+    return SIDESTEP_OK;
+}
+
 /* What no footer knows: from the manifest of this save, if it is still there, else unknown. */
 static enum sidestep_status take_manifest(struct rebuilding *r, struct sidestep_error *err)
 {
@@ -172,6 +190,7 @@ static enum sidestep_status take_manifest(struct rebuilding *r, struct sidestep_
     TRY(status);
     if (strcmp(old.save_id, r->manifest.save_id) != 0)
         return SIDESTEP_OK;
+    TRY(check_listed(r, &old, err));
     memcpy(r->manifest.run_id, old.run_id, sizeof(old.run_id));
     r->manifest.incarnation = old.incarnation;
     r->manifest.step = old.step;

@@ -160,11 +160,38 @@ static void a_source_that_changes_is_not_loaded(void **test)
     }
 }
 
+/* It was opened, and is read after that: once as it was, once by then another. */
+static void a_source_that_changes_is_not_read(void **test)
+{
+    struct change change = {.path = scratch_path(&scratch, "source.safetensors")};
+    struct sidestep_checkpoint *checkpoint = NULL;
+    struct sidestep_error err = {0};
+    float values[4];
+
+    (void)test;
+    for (unsigned i = 0; i < 2; i++) {
+        write_whole(change.path);
+        change.stamp = i == 1;
+        change.seen = 0;
+        assert_int_equal(sidestep_checkpoint_open(change.path, &checkpoint, &err), SIDESTEP_OK);
+        assert_int_equal(sidestep_checkpoint_read_tensor(checkpoint, "w", NULL, NULL, values,
+                                                         sizeof(values), &err),
+                         SIDESTEP_OK);
+        change_it(&change, 0);
+        assert_int_equal(sidestep_checkpoint_read_tensor(checkpoint, "w", NULL, NULL, values,
+                                                         sizeof(values), &err),
+                         SIDESTEP_ECORRUPT);
+        assert_non_null(strstr(err.message, "was changed while it was being read"));
+        sidestep_checkpoint_close(&checkpoint);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_source_that_changes_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_source_that_changes_is_not_loaded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_source_that_changes_is_not_read, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

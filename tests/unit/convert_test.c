@@ -233,6 +233,43 @@ static void destinations_are_not_replaced(void **test)
     expect_state(source, false);
 }
 
+/* Somebody saves to the destination while it is made. */
+static void save_meanwhile(void *context, uint64_t done, uint64_t total)
+{
+    float values[SMOOTH];
+    bool *saved = context;
+
+    (void)done;
+    (void)total;
+    if (!*saved)
+        save_smooth(scratch_path(&scratch, "shared"), values);
+    *saved = true;
+}
+
+static void what_came_meanwhile_stays(void **test)
+{
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+    static float values[SMOOTH];
+    struct sidestep_error err = {0};
+    bool saved = false;
+
+    (void)test;
+    save_smooth(scratch_path(&scratch, "smooth"), values);
+    options.to = SIDESTEP_FORMAT_SAFETENSORS;
+    options.flags = SIDESTEP_CONVERT_REPLACE;
+    expect_convert(scratch_path(&scratch, "smooth"), scratch_path(&scratch, "shared"), &options);
+    unsigned before = entries_of(scratch.path);
+    options.on_progress = save_meanwhile;
+    options.context = &saved;
+    assert_int_equal(sidestep_convert(scratch_path(&scratch, "smooth"),
+                                      scratch_path(&scratch, "shared"), &options, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    assert_true(saved);
+    assert_non_null(strstr(err.message, "is not replaced"));
+    expect_smooth(scratch_path(&scratch, "shared"), values);
+    assert_int_equal(entries_of(scratch.path), before);
+}
+
 static void options_are_checked(void **test)
 {
     static const char *const bad[] = {"", "s", "s/a", "s/a/b", "s/(/b/", "x/a/b/", "s/a/b/q"};
@@ -496,6 +533,7 @@ int main(void)
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(tensors_are_compressed),
         cmocka_unit_test(destinations_are_not_replaced),
+        cmocka_unit_test(what_came_meanwhile_stays),
         cmocka_unit_test(names_are_chosen_and_changed),
         cmocka_unit_test(it_can_be_cancelled),
         cmocka_unit_test(numbers_of_tensors),

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,6 +231,35 @@ static void another_file_under_the_name_is_not_taken(void **state)
     close_series(&series);
 }
 
+/* Its bytes are not read again, so that it was written to must do. */
+static void a_file_that_was_written_to_is_not_taken(void **state)
+{
+    struct sidestep_series *series = open_incremental(0);
+
+    (void)state;
+    save_some(series, 1, 4);
+    flip(path_of(3, KEPT), 100000);
+    save_one(series, 5);
+    assert_int_equal(info.linked_bytes, 0);
+    assert_non_null(strstr(info.link_reason, "was changed since"));
+    expect(5);
+    save_one(series, 6);
+    assert_true(info.linked_bytes != 0);
+    expect(6);
+    close_series(&series);
+}
+
+/* As a medium does that decays: no time tells of it. */
+static void decay(const char *path, long offset)
+{
+    struct stat st;
+
+    assert_int_equal(stat(path, &st), 0);
+    flip(path, offset);
+    const struct timespec times[2] = {st.st_atim, st.st_mtim};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
 /* One bad block is in all that share it, and verify finds it in each. */
 static struct sidestep_series *damage_a_shared_file(void)
 {
@@ -237,7 +267,7 @@ static struct sidestep_series *damage_a_shared_file(void)
     struct sidestep_verify_report report = {0};
 
     save_some(series, 1, 5);
-    flip(path_of(3, KEPT), 100000);
+    decay(path_of(3, KEPT), 100000);
     for (uint64_t n = 2; n <= 5; n++) {
         ASSERT_OK(sidestep_verify(path_of(n, ""), NULL, &report, &err));
         assert_true(report.ok == (n == 2));
@@ -366,6 +396,25 @@ static void lost_metadata_can_be_rebuilt(void **state)
     close_series(&series);
 }
 
+/* By its footer the shared file of another step is as good as its own. */
+static void nothing_is_rebuilt_from_two(void **state)
+{
+    struct sidestep_series *series = open_incremental(0);
+    char command[1024];
+
+    (void)state;
+    save_some(series, 1, 5);
+    world.tensors[EMBED].frozen = world.tensors[HEAD].frozen = 2000;
+    save_one(series, 6);
+    assert_true(inode_of(6) != inode_of(5));
+    snprintf(command, sizeof(command),
+             "cd %s && cp step-5" KEPT " step-6" KEPT " && rm step-6/.metadata", scratch.path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(sidestep_rebuild(path_of(6, ""), &err), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "is not the file that the manifest lists"));
+    close_series(&series);
+}
+
 /* ---- ranks */
 
 static int run_ranks(struct sidestep_comm *comm, void *context)
@@ -431,11 +480,13 @@ int main(void)
         CASE(compressed_saves_share_too),
         CASE(where_links_are_refused_all_is_written),
         CASE(another_file_under_the_name_is_not_taken),
+        CASE(a_file_that_was_written_to_is_not_taken),
         cmocka_unit_test_setup_teardown(damage_is_shared_and_found, setup_alone, teardown),
         LARGE_CASE(damage_is_never_copied),
         CASE(any_failure_leaves_what_is_right),
         CASE(two_that_share_a_file_do_not_count_as_two),
         CASE(lost_metadata_can_be_rebuilt),
+        CASE(nothing_is_rebuilt_from_two),
         CASE(each_rank_shares_by_itself),
 #undef CASE
 #undef LARGE_CASE

@@ -15,6 +15,7 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
+#include "engine/prune.h"
 #include "support/comm_threads.h"
 #include "support/flip.h"
 #include "support/one_series.h"
@@ -208,6 +209,61 @@ static void a_damaged_one_does_not_count(void **state)
     series = open_with(NULL);
     assert_int_equal(sidestep_prune(scratch.path, &keep, 0, &report, &err), SIDESTEP_ELOCKED);
     close_series(&series);
+}
+
+/* A save that takes no lock of a series, into the directory of an old checkpoint. */
+static void replace_first(void)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+
+    options.has_step = 1;
+    options.step = 4;
+    world_fill(&world, 4);
+    ASSERT_OK(sidestep_save(engine, path_of(1, ""), world.state, &options, NULL, &err));
+}
+
+static enum sidestep_status replace_before_it_is_asked(void *context, struct sidestep_error *why)
+{
+    (void)context;
+    (void)why;
+    replace_first();
+    return SIDESTEP_OK;
+}
+
+static bool replace_after_it_was_asked(void *context, const struct sidestep_listed *entry)
+{
+    (void)context;
+    (void)entry;
+    replace_first();
+    return true;
+}
+
+/* What was judged is gone; what has come in its place was reported as saved. */
+static void what_replaced_the_doomed_stays(void **state)
+{
+    const struct sidestep_retention keep_one = {.struct_size = sizeof(keep_one), .keep_last = 1};
+    struct retention keep;
+
+    (void)state;
+    ASSERT_OK(retention_take(&keep, &keep_one, &err));
+    for (int i = 0; i < 2; i++) {
+        OWNED_DIR *root = NULL;
+        struct prune prune = {.store = store_posix(), .path = scratch.path, .retention = &keep};
+        world_fill(&world, 1);
+        ASSERT_OK(sidestep_save(engine, path_of(1, ""), world.state, NULL, NULL, &err));
+        world_fill(&world, 2);
+        ASSERT_OK(sidestep_save(engine, path_of(2, ""), world.state, NULL, NULL, &err));
+        ASSERT_OK(store_dir_open(store_posix(), NULL, scratch.path, &root, &err));
+        prune.root = root;
+        if (i == 0)
+            prune.may_delete = replace_before_it_is_asked;
+        else
+            prune.claim = replace_after_it_was_asked;
+        ASSERT_OK(prune_run(&prune, &err));
+        world_fill(&world, 0);
+        ASSERT_OK(sidestep_load(engine, path_of(1, ""), world.state, NULL, NULL, &err));
+        assert_int_equal(world_check(&world, 4), 0);
+    }
 }
 
 static void the_best_and_every_nth_stay(void **state)
@@ -423,6 +479,7 @@ int main(void)
         CASE(what_is_not_ours_to_delete_stays),
         CASE(what_is_being_read_stays),
         CASE(a_damaged_one_does_not_count),
+        CASE(what_replaced_the_doomed_stays),
         CASE(the_best_and_every_nth_stay),
         CASE(ranks_save_together_and_delete_once),
         CASE(any_failure_leaves_the_newest),

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * aliases_test.c -- loads into tensors that share memory: what fits together is loaded, what does
+ * not is refused, and what only lies close together is no matter.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "support/one_rank.h"
+
+#define ROWS 300
+#define COLUMNS 700 /* more than one block */
+
+static float saved[3][ROWS * COLUMNS]; /* "a" and "b" are equal */
+static float memory[3 * ROWS * COLUMNS];
+static char checkpoint[512];
+
+static void add(struct sidestep_state_dict *state, const char *name, int64_t rows, int64_t columns,
+                const int64_t *strides, float *data)
+{
+    const struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                           .name = name,
+                                           .dtype = SIDESTEP_FLOAT32,
+                                           .ndim = 2,
+                                           .shape = (const int64_t[]){rows, columns},
+                                           .strides = strides,
+                                           .data = data};
+
+    ASSERT_OK(sidestep_state_dict_add_tensor(state, &tensor, &err));
+}
+
+static int setup(void **test)
+{
+    struct sidestep_state_dict *state = NULL;
+
+    (void)test;
+    if (one_rank_begin(NULL) != 0)
+        return -1;
+    snprintf(checkpoint, sizeof(checkpoint), "%s/checkpoint", scratch.path);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+            saved[k][i] = (float)(k == 2 ? -i : i);
+    ASSERT_OK(sidestep_state_dict_new(&state, &err));
+    add(state, "a", ROWS, COLUMNS, NULL, saved[0]);
+    add(state, "b", ROWS, COLUMNS, NULL, saved[1]);
+    add(state, "c", ROWS, COLUMNS, NULL, saved[2]);
+    /* The second half of "a". */
+    add(state, "half", ROWS / 2, COLUMNS, NULL, saved[0] + ROWS / 2 * COLUMNS);
+    ASSERT_OK(sidestep_save(engine, checkpoint, state, NULL, NULL, &err));
+    sidestep_state_dict_free(&state);
+    return 0;
+}
+
+static int teardown(void **test)
+{
+    (void)test;
+    return one_rank_end();
+}
+
+/* One tensor at the beginning of the memory, another of ${rows} at ${at}. */
+static enum sidestep_status load_two(const char *first, const int64_t *strides, const char *second,
+                                     int64_t rows, const int64_t *second_strides, float *at)
+{
+    struct sidestep_state_dict *state = NULL;
+
+    memset(memory, 0, sizeof(memory));
+    ASSERT_OK(sidestep_state_dict_new(&state, &err));
+    add(state, first, ROWS, COLUMNS, strides, memory);
+    add(state, second, rows, COLUMNS, second_strides, at);
+    enum sidestep_status status = sidestep_load(engine, checkpoint, state, NULL, NULL, &err);
+    sidestep_state_dict_free(&state);
+    return status;
+}
+
+static void what_is_the_same_is_loaded(void **test)
+{
+    (void)test;
+    ASSERT_OK(load_two("a", NULL, "b", ROWS, NULL, memory));
+    assert_memory_equal(memory, saved[0], sizeof(saved[0]));
+    ASSERT_OK(load_two("a", NULL, "half", ROWS / 2, NULL, memory + ROWS / 2 * COLUMNS));
+    assert_memory_equal(memory, saved[0], sizeof(saved[0]));
+}
+
+static void what_differs_is_refused(void **test)
+{
+    (void)test;
+    for (int late = 0; late < 2; late++) { /* by one element, or all */
+        float *at = memory + (late ? ROWS * COLUMNS - 1 : 0);
+        assert_int_equal(load_two("a", NULL, "c", ROWS, NULL, at), SIDESTEP_EMISMATCH);
+        assert_non_null(strstr(err.message, "shares memory with another tensor"));
+    }
+    assert_int_equal(load_two("a", NULL, "half", ROWS / 2, NULL, memory), SIDESTEP_EMISMATCH);
+}
+
+/* A tensor whose rows overlap, beside one that it does not touch. */
+static void what_overlaps_itself_is_refused(void **test)
+{
+    const int64_t strides[] = {1, 1};
+
+    (void)test;
+    assert_int_equal(load_two("a", strides, "b", ROWS, NULL, memory + ROWS * COLUMNS),
+                     SIDESTEP_EMISMATCH);
+    assert_non_null(strstr(err.message, "'a' shares memory"));
+}
+
+/* Side by side, row by row, and transposed. */
+static void neighbours_are_loaded(void **test)
+{
+    const int64_t beside[] = {2 * COLUMNS, 1}, turned[] = {1, 2 * ROWS}, strange[] = {2, 2 * ROWS};
+
+    (void)test;
+    ASSERT_OK(load_two("a", beside, "c", ROWS, beside, memory + COLUMNS));
+    for (int row = 0; row < ROWS; row++) {
+        const float *at = memory + (size_t)row * 2 * COLUMNS;
+        assert_memory_equal(at, saved[0] + row * COLUMNS, sizeof(float) * COLUMNS);
+        assert_memory_equal(at + COLUMNS, saved[2] + row * COLUMNS, sizeof(float) * COLUMNS);
+    }
+    ASSERT_OK(load_two("a", turned, "c", ROWS, turned, memory + ROWS));
+    ASSERT_OK(load_two("a", strange, "c", ROWS, strange, memory + 1));
+    for (int row = 0; row < ROWS; row++)
+        for (int column = 0; column < COLUMNS; column++) {
+            assert_true(memory[2 * row + 2 * ROWS * column] == saved[0][row * COLUMNS + column]);
+            assert_true(memory[2 * row + 2 * ROWS * column + 1] ==
+                        saved[2][row * COLUMNS + column]);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_is_the_same_is_loaded, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_differs_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_overlaps_itself_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(neighbours_are_loaded, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
