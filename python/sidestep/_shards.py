@@ -131,7 +131,26 @@ def local_tensor(name: str, value: Any) -> Any:
         refuse(name, "a tensor on the meta device has no data; materialize it (to_empty()) first")
     if value.dtype not in _dtypes:
         dtype_number(name, value.dtype)
+    needed = reach(value)
+    if needed:
+        needed += value.storage_offset() * value.itemsize
+        there = value.untyped_storage().nbytes()
+        if there < needed:
+            refuse(
+                name,
+                f"its storage was resized to {there} bytes, and its elements reach to {needed}; "
+                "have its memory back first (FSDP: get_state_dict(), or summon_full_params())",
+            )
     return value
+
+
+def reach(tensor: Any) -> int:
+    """The bytes from the first element of a strided ``tensor`` to the end of its last one, that its
+    storage must have; 0 where storages of its device are not asked."""
+    if tensor.numel() == 0 or tensor.device.type not in ("cpu", "cuda"):
+        return 0
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))
+    return int((last + 1) * tensor.itemsize)
 
 
 def _without_subclass(name: str, value: Any) -> Any:

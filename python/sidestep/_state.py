@@ -21,7 +21,7 @@ from ._fence import fences
 from ._flatten import Index, Leaf
 from ._library import lib
 from ._objects import SCALARS, encode, value_of
-from ._shards import Piece, Shards, dtype_number, is_host, is_loadable, shards_of
+from ._shards import Piece, Shards, dtype_number, is_host, is_loadable, reach, shards_of
 
 _PLAIN, _DTENSOR, _OTHER, _OBJECT = range(4)
 _INT64 = 1 << 63
@@ -32,6 +32,7 @@ class _Entry:
     """What is known of one leaf: enough to see whether another value has the same layout."""
 
     __slots__ = (
+        "at",
         "away",
         "cls",
         "complex",
@@ -45,6 +46,7 @@ class _Entry:
         "local_cls",
         "object_kind",
         "pieces",
+        "reach",
         "requires_grad",
         "shape",
         "spec",
@@ -64,6 +66,8 @@ class _Entry:
     turn: Optional[int]  # on a device, and only fenced steps write to it: whose; None: it is not
     complex: bool
     lazy: bool  # its elements are not what its memory says: it is saved row-major
+    reach: int  # bytes of its storage from its first element on
+    at: int  # its address when that was last looked at
     requires_grad: bool
     flags: int
     spec: Any  # of a DTensor
@@ -100,7 +104,11 @@ class _Entry:
         self.dtype, self.shape, self.strides = local.dtype, local.shape, local.stride()
         self.device, self.requires_grad = local.device, value.requires_grad
         self.away, self.complex = _is_away(local), local.dtype.is_complex
-        self.lazy = _is_lazy(local)
+        self.lazy, self.reach, self.at = _is_lazy(local), reach(local), 0
+
+    def lacks_memory(self, local: Any) -> bool:
+        """Whether somebody resized its storage."""
+        return self.reach != 0 and local.untyped_storage().nbytes() < self.reach
 
     def same_spec(self, spec: Any) -> bool:
         """Whether a DTensor with ``spec`` has the boxes of the one that is known."""
@@ -327,11 +335,16 @@ class StateDict:
             ):
                 return None
             if entry.away or entry.lazy:
-                if memory.add(local) != entry.turn:
+                if entry.lacks_memory(local) or memory.add(local) != entry.turn:
                     return None
-            else:
-                address(local.data_ptr())
-                keep(local.untyped_storage())
+                continue
+            at = local.data_ptr()
+            if at != entry.at:
+                if entry.lacks_memory(local):
+                    return None
+                entry.at = at
+            address(at)
+            keep(local.untyped_storage())
         return changed
 
     def _apply(self, memory: _Memory, changed: list[tuple[_Entry, Any, int, bytes]]) -> None:

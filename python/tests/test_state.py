@@ -385,6 +385,22 @@ def test_a_refusal_names_the_tensor_and_leaves_the_cache_alone() -> None:
     assert cache.get(flatten({"a": torch.eye(2)})) is good
 
 
+@pytest.mark.parametrize("left", [0, 60])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_memory_that_was_taken_away_is_refused(left: int, known: bool, lazy: bool) -> None:
+    """FSDP resizes the storages of what it does not need."""
+    whole = torch.randn(100, dtype=torch.complex64 if lazy else torch.float32)
+    view = whole[10:20].conj() if lazy else whole[10:20]
+    cache = StateCache()
+    if known:
+        cache.get(flatten({"w": view}))
+        left = 0  # another view of a storage that shrank is only looked at if its layout changed
+    whole.untyped_storage().resize_(left)
+    with pytest.raises(Error, match=f"'w': its storage was resized to {left} bytes, and its"):
+        cache.get(flatten({"w": view}))
+
+
 # ---------------------------------------------------------------- loading
 
 
