@@ -768,7 +768,7 @@ enum sidestep_save_state {
 
 /** Refuse with SIDESTEP_EBUSY where the call would wait for an earlier save. */
 #define SIDESTEP_SAVE_NOWAIT 1u
-/** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint already. */
+/** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint already.  The same on every rank. */
 #define SIDESTEP_SAVE_NO_REPLACE 2u
 /** Nobody changes the state before the save is STAGED: the caller waits for it, say, but not in the
  * library.  Then nothing is write-protected or copied in the call; it is copied as it is written,

@@ -245,6 +245,7 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
                           (uint64_t)commit->step,
                           engine->save_counter,
                           s->blocking,
+                          commit->no_replace,
                           commit->incarnation,
                           SIDESTEP_VERSION_MAJOR << 16 | SIDESTEP_VERSION_MINOR};
 
@@ -308,8 +309,9 @@ static enum sidestep_status agree_all(struct starting *s, enum sidestep_status m
         return comm_vote_all(&s->engine->comm, mine, err);
     if (words[AGREE_REQUEST] != ~words[AGREE_REQUEST_NOT])
         return FAIL(err, SIDESTEP_EDISAGREE,
-                    "the ranks do not save the same thing: path, step, order of calls and library "
-                    "version must be equal (here: '%s', step %lld)",
+                    "the ranks do not save the same thing: path, step, order of calls, whether a "
+                    "checkpoint may be replaced, and library version must be equal (here: '%s', "
+                    "step %lld)",
                     s->save->commit.path, (long long)s->save->commit.step);
     if (words[AGREE_CHANGED] != 0 || words[AGREE_PLAN] != ~words[AGREE_PLAN_NOT])
         TRY(plan_anew_all(s, err));
