@@ -472,28 +472,6 @@ static void any_sharding_is_loaded_on_any_number_of_ranks(void **state)
     }
 }
 
-/* One rank may replace what is there, and one may not. */
-static int run_unequal(struct sidestep_comm *comm, void *context)
-{
-    const struct job *job = context;
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
-    struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
-    struct sidestep_engine *engine = NULL;
-    struct sidestep_error err = {0};
-    struct world world;
-
-    options.comm = comm;
-    how.flags = comm->rank == job->failing_rank ? SIDESTEP_SAVE_NO_REPLACE : 0;
-    world_make(&world, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
-    bool refused =
-        sidestep_engine_open(&engine, &options, &err) == SIDESTEP_OK &&
-        sidestep_save(engine, job->path, world.state, &how, NULL, &err) == SIDESTEP_EDISAGREE &&
-        strstr(err.message, "may be replaced") != NULL;
-    world_free(&world);
-    (void)sidestep_engine_close(&engine, NULL);
-    return refused;
-}
-
 static void ranks_that_disagree_save_nothing(void **state)
 {
     (void)state;
@@ -501,7 +479,6 @@ static void ranks_that_disagree_save_nothing(void **state)
 
     at(job.path, "disagree");
     assert_int_equal(comm_threads_run(4, run_save, &job), 4); /* an error on every rank */
-    assert_int_equal(comm_threads_run(4, run_unequal, &job), 4);
     assert_int_equal(count_names(scratch.path), 0);
 }
 

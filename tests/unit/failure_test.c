@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * failure_test.c -- a rank that cannot take part in a save or load, communicators that are gone,
- * and handles that outlive their engine.
+ * ranks that ask for different things, and handles that outlive their engine.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -532,6 +532,37 @@ static void integer_keys_come_back(void **state)
     assert_int_equal(sidestep_engine_close(&engine, &err), SIDESTEP_OK);
 }
 
+/* One rank may replace what is there, and the others may not. */
+static int save_unequally(struct sidestep_comm *comm, void *context)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+    char path[256];
+    int bad = 0;
+
+    options.comm = comm;
+    how.flags = comm->rank != *(int *)context ? SIDESTEP_SAVE_NO_REPLACE : 0;
+    world_make(&world, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
+    EXPECT(sidestep_engine_open(&engine, &options, &err) == SIDESTEP_OK);
+    EXPECT(sidestep_save(engine, at(path, "unequal"), world.state, &how, NULL, &err) ==
+           SIDESTEP_EDISAGREE);
+    EXPECT(strstr(err.message, "may be replaced") != NULL);
+    world_free(&world);
+    EXPECT(sidestep_engine_close(&engine, &err) == SIDESTEP_OK);
+    return bad;
+}
+
+static void ranks_agree_on_whether_to_replace(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 3; rank += 2)
+        assert_int_equal(comm_threads_run(3, save_unequally, &rank), 0);
+    assert_int_equal(count_names(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,6 +571,7 @@ int main(void)
         CASE(a_rank_that_cannot_load),
         CASE(a_rank_that_cannot_take_part_in_a_series),
         CASE(a_failure_must_be_one),
+        CASE(ranks_agree_on_whether_to_replace),
         CASE(an_engine_closes_without_its_communicator),
         CASE(handles_outlive_their_engine),
         CASE(too_few_descriptors),
