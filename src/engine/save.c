@@ -245,7 +245,7 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
                           (uint64_t)commit->step,
                           engine->save_counter,
                           s->blocking,
-                          commit->no_replace,
+                          commit->incarnation == 0 && commit->no_replace, /* a series: rank 0's */
                           commit->incarnation,
                           SIDESTEP_VERSION_MAJOR << 16 | SIDESTEP_VERSION_MINOR};
 

@@ -44,10 +44,10 @@ struct verify {
     size_t count, room;
     struct budget *memory; /* for what must be held whole */
     uint64_t total_bytes;
-    _Atomic uint64_t done_bytes;
     _Atomic bool stop;
     struct {
         pthread_mutex_t lock;
+        uint64_t done_bytes;
         enum sidestep_status status; /* of adding findings */
         struct sidestep_error err;
     } shared;
@@ -439,12 +439,11 @@ static void use_stretch(void *context, size_t i, uint8_t *bytes, enum sidestep_s
         check_by_decoding(v, s);
     else
         check_stretch(v, s, bytes, status, why);
-    uint64_t done = atomic_fetch_add(&v->done_bytes, s->end - s->begin) + (s->end - s->begin);
-    if (v->options != NULL && v->options->on_progress != NULL) {
-        pthread_mutex_lock(&v->shared.lock);
-        v->options->on_progress(v->options->context, done, v->total_bytes);
-        pthread_mutex_unlock(&v->shared.lock);
-    }
+    pthread_mutex_lock(&v->shared.lock);
+    v->shared.done_bytes += s->end - s->begin;
+    if (v->options != NULL && v->options->on_progress != NULL)
+        v->options->on_progress(v->options->context, v->shared.done_bytes, v->total_bytes);
+    pthread_mutex_unlock(&v->shared.lock);
     if (v->options != NULL && v->options->cancel != NULL && *v->options->cancel)
         atomic_store(&v->stop, true);
 }
@@ -514,7 +513,7 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
                                    .use = use_stretch,
                                    .stopped = has_stopped};
     TRY(read_many_run(&many, workers, err));
-    v->findings->checked_bytes += atomic_load(&v->done_bytes) + opened_bytes(v->reader);
+    v->findings->checked_bytes += v->shared.done_bytes + opened_bytes(v->reader);
     if (atomic_load(&v->stop))
         return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
     if (v->shared.status != SIDESTEP_OK && err != NULL)

@@ -143,7 +143,8 @@ def test_verbose_says_where(sidestep):
     assert re.search(r"\(\w+\.c:\d+\)\n$", sidestep.run("show", "-v", missing).stderr)
 
 
-PROGRESS = r"[^\r\n]*ckpt: \S+( \w+)? of \S+( \w+)?, \d+ %, \S+ \w+/s, \S+( \w+)? left"
+# A line that is too long for the terminal ends in "...".
+PROGRESS = r"[^\r\n]*ckpt: \S+( \w+)? of \S+( \w+)?, \d+ %, \S+ \w+/s, \S+( \w+)? (left|\.\.\.)"
 
 
 def test_progress(sidestep):
@@ -159,6 +160,8 @@ def test_progress(sidestep):
     status, shown = sidestep.on_terminal("verify", checkpoint, environment=environment)
     assert status == 0, shown
     assert re.fullmatch(rf"(\r\x1b\[K{PROGRESS})+\r\x1b\[Kok  [^\r]*\r\n", shown), repr(shown)
+    shares = [int(share) for share in re.findall(r"(\d+) %", shown)]
+    assert shares == sorted(shares), repr(shown)
     status, shown = sidestep.on_terminal("--quiet", "verify", checkpoint, environment=environment)
     assert status == 0 and "\x1b" not in shown and " left" not in shown, repr(shown)
     result = sidestep.run("verify", checkpoint, environment=environment)
