@@ -75,6 +75,12 @@ void error_wrap(struct sidestep_error *err, const char *fmt, ...)
     errno = saved;
 }
 
+void error_copy(struct sidestep_error *err, const struct sidestep_error *why)
+{
+    if (err != NULL)
+        *err = *why;
+}
+
 enum sidestep_status error_from_errno(int sys_errno)
 {
     switch (sys_errno) {

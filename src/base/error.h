@@ -9,14 +9,15 @@
 
 /*
  * error_set() starts the sentence where the failure is seen; error_wrap() puts "what we were
- * doing" in front of it on the way up, at most once per layer: "what: rest".  Both accept
- * err == NULL, and both keep errno.
+ * doing" in front of it on the way up, at most once per layer: "what: rest"; error_copy() hands
+ * on what was said in an error of one's own.  All accept err == NULL, and keep errno.
  */
 enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status status,
                                int sys_errno, const char *where, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void error_wrap(struct sidestep_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+void error_copy(struct sidestep_error *err, const struct sidestep_error *why);
 
 /* The status that an errno of a storage call means to a caller (ENOSPC, EDQUOT and EFBIG: no
  * space; EACCES, EPERM, EROFS: permission; ENOENT: not found; ...; anything else: EIO). */

@@ -232,8 +232,7 @@ static enum sidestep_status peer_failed(struct sidestep_error *heard, int32_t ra
     }
     if (heard->status <= SIDESTEP_OK || heard->status > ERROR_LAST_STATUS)
         heard->status = SIDESTEP_EPEER; /* a newer library's, perhaps */
-    if (err != NULL)
-        *err = *heard;
+    error_copy(err, heard);
     return (enum sidestep_status)heard->status;
 }
 

@@ -180,8 +180,7 @@ static enum sidestep_status run_all(struct hub *hub, struct rank *ranks, struct 
         if (own == SIDESTEP_OK || (status != SIDESTEP_OK && !says_more))
             continue;
         status = own;
-        if (err != NULL)
-            *err = ranks[i].err;
+        error_copy(err, &ranks[i].err);
     }
     return status;
 }

@@ -44,8 +44,7 @@ enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK) {
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
         return status;
     }
     status = dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL);

@@ -96,8 +96,7 @@ static enum sidestep_status ask_guard(const struct commit *commit, uint64_t *ask
     *asked_ns = now;
     if (commit->guard->holds(commit->guard->context, commit, &why) != SIDESTEP_EABORTED)
         return SIDESTEP_OK; /* what cannot be told now is asked again, and before the commit */
-    if (err != NULL)
-        *err = why;
+    error_copy(err, &why);
     return SIDESTEP_EABORTED;
 }
 

@@ -447,8 +447,8 @@ enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_for
         TRY(open_directory(r, flags, is_foreign, err));
     else if (*is_foreign)
         TRY(open_regular(r, flags, err));
-    else if (err != NULL)
-        *err = why;
+    else
+        error_copy(err, &why);
     if (status != SIDESTEP_OK && !*is_foreign)
         return status;
     return *is_foreign ? set_digest(r, err) : SIDESTEP_OK;

@@ -191,8 +191,7 @@ enum sidestep_status lease_take_to_delete(struct lease *lease, struct store *sto
     }
     if (status != SIDESTEP_OK) {
         lease_release(lease);
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
     }
     return status;
 }

@@ -238,8 +238,7 @@ enum sidestep_status marks_unset(struct store_dir *dir, enum marks_kind kind, co
         return SIDESTEP_OK;
     if (status == SIDESTEP_OK)
         return store_dir_sync(dir, err);
-    if (err != NULL)
-        *err = why;
+    error_copy(err, &why);
     return status;
 }
 

@@ -268,8 +268,7 @@ static enum sidestep_status check_stock_file(struct reader_file *file, struct si
         return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, which %s does not name", origin,
                     NAMES_METADATA);
     }
-    if (err != NULL)
-        *err = why;
+    error_copy(err, &why);
     return status;
 }
 
@@ -376,8 +375,7 @@ static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags
     file->message = arena_strndup(&r->arena, why.message, strlen(why.message));
     if ((flags & READER_TOLERANT) != 0 && file->message != NULL && status != SIDESTEP_ENOMEM)
         return SIDESTEP_OK;
-    if (err != NULL)
-        *err = why;
+    error_copy(err, &why);
     error_wrap(err, "file '%s'", file->name);
     return status;
 }

@@ -101,8 +101,7 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
     if (commit->rank == 0 || !may_be_done(status)) {
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
         return status;
     }
     /* I5: a yes that C may have counted, and even unlinked, cannot be taken back.  If it was not

@@ -111,8 +111,7 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     } while (status == SIDESTEP_EEXISTS && unlinked > 0);
     if (status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
-    if (err != NULL)
-        *err = why;
+    error_copy(err, &why);
     return status;
 }
 

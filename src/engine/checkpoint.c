@@ -349,8 +349,7 @@ static enum sidestep_status verify_open(const char *path, uint32_t threads,
         return verify_add(findings, NULL, NULL, status == SIDESTEP_EUNSAFE ? "unsafe" : "format",
                           behind_path(why.message, path), err);
     if (status != SIDESTEP_OK) {
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
         return status;
     }
     TRY(workers_new(threads - 1, "sidestep-verify", &workers, err));

@@ -189,8 +189,7 @@ static enum sidestep_status run_gang(struct work *w, unsigned threads, struct si
     workers_run(workers, run, w);
     workers_free(&workers);
     if (atomic_load(&w->stop)) {
-        if (err != NULL)
-            *err = w->shared.err;
+        error_copy(err, &w->shared.err);
         return (enum sidestep_status)w->shared.err.status;
     }
     TRY(tensor_bytes_finish(w->bytes, err));

@@ -48,8 +48,7 @@ static enum sidestep_status read_tensor(void *context, size_t tensor, const stru
         c->shared.err = why;
     if (atomic_load(&c->failed)) {
         status = (enum sidestep_status)c->shared.err.status;
-        if (err != NULL)
-            *err = c->shared.err;
+        error_copy(err, &c->shared.err);
     }
     pthread_mutex_unlock(&c->shared.lock);
     return status;
@@ -70,8 +69,7 @@ static enum sidestep_status add_object(struct convert *c, const struct convert_o
     /* Only of torch.save(), where an object has no bytes of its own that could be kept. */
     if (status == SIDESTEP_EUNSUPPORTED && c->options.objects == SIDESTEP_OBJECTS_SKIP)
         return convert_leave_out(c, o, err);
-    if (err != NULL)
-        *err = why;
+    error_copy(err, &why);
     return status;
 }
 

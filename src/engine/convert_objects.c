@@ -55,8 +55,7 @@ static enum sidestep_status keep_aside(struct convert *c, const struct convert_o
     }
     if (status == SIDESTEP_OK)
         return sidestep_value_set(dict, sidestep_value_str(o->name), value, err);
-    if (err != NULL)
-        *err = why;
+    error_copy(err, &why);
     return status;
 }
 
@@ -90,8 +89,8 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
         TRY(convert_leave_out(c, o, err));
         return aside != NULL ? keep_aside(c, o, aside, err) : SIDESTEP_OK;
     }
-    if (status != SIDESTEP_OK && err != NULL)
-        *err = why;
+    if (status != SIDESTEP_OK)
+        error_copy(err, &why);
     if (status == SIDESTEP_EUNSUPPORTED)
         error_wrap(err,
                    "%zu objects; leave out what cannot be held, keep it aside, or take the "

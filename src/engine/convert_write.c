@@ -304,8 +304,7 @@ static enum sidestep_status write_all(struct writing *w, struct sidestep_error *
     workers_free(&workers);
     if (!atomic_load(&w->stop))
         return SIDESTEP_OK;
-    if (err != NULL)
-        *err = w->shared.err;
+    error_copy(err, &w->shared.err);
     return (enum sidestep_status)w->shared.err.status;
 }
 

@@ -178,8 +178,7 @@ enum sidestep_status doctor_storage(struct doctor *doctor, const char *directory
     look_at_rights(doctor, directory);
     enum sidestep_status status = make_nameless_file(dir, &file, &why);
     if (status == SIDESTEP_ENOMEM) {
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
         return status;
     }
     doctor_add(doctor, "writable",

@@ -42,8 +42,7 @@ enum sidestep_status engine_failure(const struct sidestep_error *failure,
     if (own.status <= SIDESTEP_OK || own.status > ERROR_LAST_STATUS)
         return FAIL(err, SIDESTEP_EINVAL, "options.failure has status %d, which is no failure: %s",
                     own.status, own.message);
-    if (err != NULL)
-        *err = own;
+    error_copy(err, &own);
     return (enum sidestep_status)own.status;
 }
 

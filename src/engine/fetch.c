@@ -416,8 +416,7 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
     TRY(read_many_run(&many, workers, err));
     if (!atomic_load(&f->failed))
         return SIDESTEP_OK;
-    if (err != NULL)
-        *err = f->shared.err;
+    error_copy(err, &f->shared.err);
     return (enum sidestep_status)f->shared.err.status;
 }
 

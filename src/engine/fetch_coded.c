@@ -108,8 +108,8 @@ enum sidestep_status coded_item_open(const struct reader_item *item, bool all,
         out->chunks = codec->chunks;
     else
         coded_item_close(out);
-    if (status == SIDESTEP_ENOMEM && err != NULL)
-        *err = why;
+    if (status == SIDESTEP_ENOMEM)
+        error_copy(err, &why);
     return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
 }
 

@@ -554,8 +554,7 @@ static enum sidestep_status first_failure(const struct pipeline *p, struct sides
 {
     if (!p->shared.failed)
         return SIDESTEP_OK;
-    if (err != NULL)
-        *err = p->shared.err;
+    error_copy(err, &p->shared.err);
     return (enum sidestep_status)p->shared.err.status;
 }
 

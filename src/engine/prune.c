@@ -292,8 +292,7 @@ static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
     enum sidestep_status status = store_dir_open(p->store, p->root, NAMES_SERIES_DIR, &dir, &why);
 
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND) {
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
         return status;
     }
     p->marks = dir;

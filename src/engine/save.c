@@ -500,8 +500,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     if (mine != SIDESTEP_OK) { /* not even that: still meet the others */
         uint64_t words[AGREE_COUNT] = {[AGREE_FAILED] = 1};
         (void)comm_max_all(&engine->comm, words, AGREE_COUNT, NULL);
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
         return comm_vote_all(&engine->comm, mine, err);
     }
     s.info = &s.save->shared.info;
@@ -512,8 +511,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     if (status != SIDESTEP_OK) {
         undo_start(&s, &why);
         error_wrap(&why, "save '%s'", path != NULL ? path : "");
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
         return status;
     }
     s.save->body_bytes = s.info->bytes_total = s.save->slot->image.body_bytes;

@@ -271,8 +271,7 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
     }
     if (save->shared.state > SIDESTEP_SAVE_COMMITTED && save->shared.state != state) {
         save->shared.asked = true;
-        if (err != NULL)
-            *err = save->shared.err;
+        error_copy(err, &save->shared.err);
         status = (enum sidestep_status)save->shared.err.status;
     }
     pthread_mutex_unlock(&save->shared.lock);
@@ -368,8 +367,7 @@ enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sideste
     if (save->shared.state > SIDESTEP_SAVE_COMMITTED && !save->shared.asked) {
         save->shared.asked = true;
         status = (enum sidestep_status)save->shared.err.status;
-        if (err != NULL)
-            *err = save->shared.err;
+        error_copy(err, &save->shared.err);
     }
     pthread_mutex_unlock(&save->shared.lock);
     if (status != SIDESTEP_OK)

@@ -143,8 +143,7 @@ static enum sidestep_status allocate(struct sidestep_save *save, const struct sa
         TRY(store_file_allocate(file, shard->total_bytes, err));
     else if (store_file_allocate(file, shard->total_bytes, &why) != SIDESTEP_OK &&
              why.status != SIDESTEP_ENOSPC) {
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
         return (enum sidestep_status)why.status;
     }
     /* Requests that extend a file wait for each other. */

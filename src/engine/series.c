@@ -277,8 +277,7 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
     if (status != SIDESTEP_OK) {
         series_free(series);
         error_wrap(&why, "open series '%s'", root != NULL ? root : "");
-        if (err != NULL)
-            *err = why;
+        error_copy(err, &why);
         return status;
     }
     *out = series;
@@ -485,8 +484,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     *again = lost != 0;
     if (!*again && (status == SIDESTEP_EIO || status == SIDESTEP_EPERM))
         return list_fail_unreadable(&why, err);
-    if (err != NULL)
-        *err = why;
+    error_copy(err, &why);
     return status;
 }
 

@@ -194,8 +194,8 @@ enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep
     do
         status = choose_once(&choosing, mode, step, &gone, &why);
     while (gone); /* so each time there are fewer */
-    if (status != SIDESTEP_OK && err != NULL)
-        *err = why;
+    if (status != SIDESTEP_OK)
+        error_copy(err, &why);
     return status;
 }
 

@@ -516,8 +516,8 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
     v->findings->checked_bytes += v->shared.done_bytes + opened_bytes(v->reader);
     if (atomic_load(&v->stop))
         return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
-    if (v->shared.status != SIDESTEP_OK && err != NULL)
-        *err = v->shared.err;
+    if (v->shared.status != SIDESTEP_OK)
+        error_copy(err, &v->shared.err);
     return v->shared.status;
 }
 

@@ -499,8 +499,7 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
     pthread_mutex_lock(&cow->shared.lock);
     if (cow->shared.failed) {
         status = (enum sidestep_status)cow->shared.err.status;
-        if (err != NULL)
-            *err = cow->shared.err;
+        error_copy(err, &cow->shared.err);
     }
     pthread_mutex_unlock(&cow->shared.lock);
     return status;

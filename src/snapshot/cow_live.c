@@ -108,8 +108,7 @@ enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t 
     pthread_mutex_lock(&cow->shared.lock);
     if (cow->shared.failed) {
         status = (enum sidestep_status)cow->shared.err.status;
-        if (err != NULL)
-            *err = cow->shared.err;
+        error_copy(err, &cow->shared.err);
     } else {
         *live = take_pieces(cow, span, i);
     }

@@ -107,8 +107,7 @@ static enum sidestep_status guess(uint64_t address, const struct sidestep_error 
 {
     if (is_readable(address))
         return SIDESTEP_OK;
-    if (err != NULL)
-        *err = *why;
+    error_copy(err, why);
     error_wrap(err, "its memory is no host memory, and the driver cannot be asked");
     return (enum sidestep_status)why->status;
 }
