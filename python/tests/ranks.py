@@ -213,6 +213,8 @@ def _rank_main(
             import torch.distributed as dist
 
             dist.init_process_group(backend, init_method=address, rank=rank, world_size=n)
+            if backend == "gloo":  # who is ready does not end while others connect to it
+                dist.barrier()
         result = (True, function(rank, *args), "")
         if address is not None and dist.is_initialized():
             dist.destroy_process_group()

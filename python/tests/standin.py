@@ -95,6 +95,10 @@ class Memory:
         """As a storage's."""
         return int(self.address)
 
+    def nbytes(self) -> int:
+        """As a storage's."""
+        return self.size
+
     def __del__(self) -> None:
         self.driver.free(self.address)
 
