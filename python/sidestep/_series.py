@@ -198,7 +198,8 @@ class Series:
             lib().sidestep_series_request(self._pointer, what)
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str]) -> None:
-        """Metrics and tags of the checkpoint of ``step``.  Rank 0's count."""
+        """Metrics and tags of the checkpoint of ``step``.  Rank 0's count.  A word is one tag."""
+        tags = [tags] if isinstance(tags, str) else tags
         if not metrics and not tags:
             return
         numbers = (_abi.Metric * max(1, len(metrics)))()
