@@ -183,3 +183,18 @@ def test_one_word_is_one_word(tmp_path: Path) -> None:
         checkpoints.save(1, state_of(1), tags="best").wait()
     marks = {path.name for path in (tmp_path / ".sidestep").glob("tag.*")}
     assert marks == {"tag.best.step-1"}
+
+
+def test_what_is_closed_says_so(tmp_path: Path) -> None:
+    checkpoints = open_at(tmp_path)
+    checkpoints.save(1, state_of(1))
+    checkpoints.close()
+    checkpoints.close()
+    for call in (
+        lambda: checkpoints.save(2, state_of(2)),
+        lambda: checkpoints.resume(state_of(0)),
+        lambda: checkpoints.should_save(2),
+        lambda: checkpoints.note(1, {"loss": 1.0}),
+    ):
+        with pytest.raises(RuntimeError, match="are closed"):
+            call()
