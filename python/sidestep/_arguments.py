@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from typing import Optional, TypeVar, Union
+from typing import Any, Optional, TypeVar, Union
 
 from . import _abi
+from ._options import COMPRESSIONS, parse_compression
 from ._series import SeriesConfig
 
 Interval = Union[int, datetime.timedelta, tuple[int, datetime.timedelta], None]
@@ -31,6 +32,9 @@ def series_config(
     name: str,
 ) -> SeriesConfig:
     """Of these arguments.  ValueError, TypeError: of the first that makes no sense."""
+    if mtbf is not None and not isinstance(mtbf, datetime.timedelta):
+        raise TypeError("mtbf: a datetime.timedelta")
+    not_negative(keep_last_n=keep_last_n, keep_every=keep_every, max_restarts=max_restarts)
     steps, seconds = _steps_and_seconds(interval)
     config = SeriesConfig(
         keep_last=keep_last_n,
@@ -45,11 +49,34 @@ def series_config(
         flags=_flags(busy, on_full, any_run, incremental),
     )
     if keep_best is not None:
+        if not isinstance(keep_best, tuple) or len(keep_best) != 3:
+            raise ValueError(f"keep_best={keep_best!r} is no (metric, number, 'min' or 'max')")
         config.metric, config.keep_best, best = keep_best
+        not_negative(keep_best=config.keep_best)
         config.best_is_max = one_of("keep_best", best, ("min", "max")) == "max"
         if keep_last_n is None:
             raise ValueError("keep_best without keep_last_n keeps all")
     return config
+
+
+def how_saved(
+    final: Any, compress: Optional[str], spread_s: Optional[float], max_failures: int
+) -> None:
+    """ValueError, TypeError: what would fail only when something is saved, perhaps at the end."""
+    from ._export import Final
+
+    if final is not None and not isinstance(final, Final):
+        raise TypeError(f"final={final!r} is no sidestep.Final")
+    if compress is not None and parse_compression(compress) is None:
+        raise ValueError(f"compress={compress!r} is none of: {COMPRESSIONS}")
+    not_negative(spread_s=spread_s, max_failures=max_failures)
+
+
+def not_negative(**numbers: Optional[float]) -> None:
+    """ValueError: one of these arguments is."""
+    for name, number in numbers.items():
+        if number is not None and number < 0:
+            raise ValueError(f"{name}={number!r} is negative")
 
 
 def places(busy: str, queue: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, Union
 
 from . import _abi
 from ._abi import Status
-from ._arguments import Interval, one_of, places, series_config
+from ._arguments import Interval, how_saved, not_negative, one_of, places, series_config
 from ._engine import engine_for
 from ._environment import GRACE_S, environment
 from ._errors import Error, make_error
@@ -80,6 +80,8 @@ class Checkpointer:
     spread_s        written evenly over so many seconds, unless somebody waits for the save: to be
                     done before the next one, with the least disturbance.  None: as fast as it goes.
                     See also `sidestep.paused`
+    compress        "none", "zstd", "zstd:LEVEL", "planes" or "auto"; None: what SIDESTEP_COMPRESS
+                    says
     fence           tensors on CUDA devices are copied beside the next step: `fence_optimizers`
     snapshot        "cow" (write-protect memory and return), "copy" (it, first) or "auto"; None:
                     what SIDESTEP_SNAPSHOT says.  `SaveHandle.progress()` tells what was done
@@ -134,9 +136,8 @@ class Checkpointer:
         self.root = os.path.abspath(os.fspath(root))
         self.failures = 0
         self.failures_in_a_row = 0
-        self._final = final
-        self._compress = compress
-        self._spread_s = spread_s
+        how_saved(final, compress, spread_s, max_failures)
+        self._final, self._compress, self._spread_s = final, compress, spread_s
         self._grace_s = GRACE_S if grace_s is None else grace_s
         self._is_ending = False  # a signal came, or another rank told
         self._is_late = False  # and the grace time is over
@@ -228,12 +229,17 @@ class Checkpointer:
         After a signal the last save raises `Preempted` once it is committed.
         An earlier save that failed in the background is raised here, before anything is done,
         unless ``max_failures`` allows for it.
+        ``step`` was saved already: `Error` (EEXISTS); but by this object and last, and now it is
+        ``final``: then that checkpoint is waited for and exported.
         """
+        not_negative(step=step)
         stopping = self.stopping
         if stopping and self._at_signal == "finish" and not final:
             self._stop(self._last)
         if stopping and self._at_signal == "abort" and not final:
             self._abort()
+        if final and self._last is not None and step == self._last_step:
+            return self._finish_last(self._last, metrics or {}, tags)
         failure: Optional[BaseException] = None
         prepared: Any = None
         try:
@@ -329,6 +335,7 @@ class Checkpointer:
         cannot be read now, which does not mean that it is damaged (make it readable, or give an
         older ``step``); those of `load`.
         """
+        self._last_step = -1  # of another line, perhaps
         while True:
             try:
                 # What is read is checked when it is read.
@@ -459,6 +466,19 @@ class Checkpointer:
 
         values = state.state_dict() if is_stateful(state) else call_stateful(state)
         return self._engine.states.get(flatten(values))
+
+    def _finish_last(self, handle: SaveHandle, metrics: Any, tags: Any) -> SaveHandle:
+        """The end of a run whose last step was saved as any other."""
+        try:
+            self._finish(handle)
+        except Error:
+            if handle.peek() is not None:
+                self._last_step = -1  # the next call saves anew
+            raise
+        self._series.note(self._last_step, metrics, tags)
+        if self.stopping:
+            self._stop(handle)
+        return handle
 
     def _finish(self, handle: SaveHandle) -> None:
         """Committed, and in the format that was asked for."""

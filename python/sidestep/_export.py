@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional, Union
 
+from ._abi import Dtype
 from ._convert import convert, size_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ class Final:
     def __post_init__(self) -> None:
         if self.format not in ("safetensors", "torch", "dcp"):
             raise ValueError(f"format={self.format!r} is none of: safetensors, torch, dcp")
+        size_of(self.max_shard_size)
+        if (
+            self.dtype is not None
+            and str(self.dtype).rpartition(".")[2].upper() not in Dtype.__members__
+        ):
+            raise ValueError(f"dtype={self.dtype!r} is no dtype of torch's")
 
     def path_in(self, root: str) -> str:
         """Where it goes."""

@@ -91,6 +91,12 @@ class Series:
             )
         engine.check(status, err)
 
+    def _opened(self) -> ctypes.c_void_p:
+        """RuntimeError: it is closed."""
+        if not self._pointer:
+            raise RuntimeError(f"the checkpoints in '{self.root}' are closed")
+        return self._pointer
+
     def path_of(self, step: int) -> str:
         """Of the checkpoint of ``step``."""
         name, err = ctypes.create_string_buffer(256), _abi.ErrorInfo()
@@ -120,7 +126,7 @@ class Series:
             state,
             step=step,
             failure=failure,
-            series=self._pointer,
+            series=self._opened(),
             compress=compress,
             spread_s=spread_s,
             queue=queue,
@@ -138,6 +144,7 @@ class Series:
     ) -> tuple[int, LoadReport, str]:
         """The step that was loaded, what was found, and what was passed over."""
         found = ctypes.c_uint64(step or 0)
+        self._opened()
         rejected = ctypes.create_string_buffer(2048)
 
         def call(options: object, report: object, err: object) -> int:
@@ -180,6 +187,7 @@ class Series:
         if self._asked <= step < self._quiet_until:  # nothing follows from the step, nobody talks
             self._asked = step
             return 0
+        self._opened()
         due, err = ctypes.c_uint32(), _abi.ErrorInfo()
         engine = self.engine
         if engine.size == 1:
@@ -198,9 +206,11 @@ class Series:
             lib().sidestep_series_request(self._pointer, what)
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str]) -> None:
-        """Metrics and tags of the checkpoint of ``step``.  Rank 0's count."""
+        """Metrics and tags of the checkpoint of ``step``.  Rank 0's count.  A word is one tag."""
+        tags = [tags] if isinstance(tags, str) else tags
         if not metrics and not tags:
             return
+        self._opened()
         numbers = (_abi.Metric * max(1, len(metrics)))()
         for place, (name, value) in zip(numbers, metrics.items()):
             place.name, place.value = name.encode(), float(value)

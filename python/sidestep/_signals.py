@@ -35,7 +35,7 @@ class Signals:
     """
 
     def __init__(self, names: Iterable[Union[str, int]], request: Callable[[], None]) -> None:
-        self.numbers = [_number(name) for name in names]
+        self.numbers = [_number(name) for name in ([names] if isinstance(names, str) else names)]
         self.received: Optional[int] = None
         self._request = request
         self._before: dict[int, Any] = {}

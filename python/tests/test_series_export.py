@@ -186,3 +186,25 @@ def final_of_ranks(rank: int, root: str) -> Any:
 def test_the_last_save_of_ranks(tmp_path: Path) -> None:
     for names in run_ranks(2, final_of_ranks, str(tmp_path)):
         assert names == [".sidestep", "final.pt", "step-5"]
+
+
+def test_the_last_step_was_saved_already(tmp_path: Path) -> None:
+    """As any other one, because it was due: a final save exports it.  Not after going back."""
+    state = {"model": {"w": torch.ones(3)}}
+    with Checkpointer(tmp_path, no_dist=True, signals=(), final=Final("torch")) as checkpoints:
+        checkpoints.save(4, state).wait()
+        first = checkpoints.save(5, state)
+        (tmp_path / "final.pt").mkdir()
+        with pytest.raises(Error):
+            checkpoints.save(5, state, final=True)
+        (tmp_path / "final.pt").rmdir()
+        assert checkpoints.save(5, state, metrics={"loss": 0.5}, final=True) is first
+        assert torch.equal(torch.load(tmp_path / "final.pt")["w"], torch.ones(3))
+        assert (tmp_path / ".sidestep" / "metrics.step-5").exists()
+        with pytest.raises(Error) as caught:
+            checkpoints.save(5, state)
+        assert caught.value.status == Status.EEXISTS
+        checkpoints.resume(state, step=4)
+        state["model"]["w"] += 1
+        assert checkpoints.save(5, state, final=True) is not first
+        assert torch.equal(torch.load(tmp_path / "final.pt")["w"], torch.full((3,), 2.0))

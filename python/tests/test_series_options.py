@@ -15,7 +15,7 @@ import pytest
 import torch
 from ranks import run_ranks
 
-from sidestep import Checkpointer
+from sidestep import Checkpointer, Final
 from sidestep._engine import engine_alone
 
 
@@ -110,7 +110,7 @@ def test_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 FULL = """
 import os, sys, torch, sidestep
-from sidestep import Checkpointer
+from sidestep import Checkpointer, Final
 root, on_full = sys.argv[1], {"none": None}.get(sys.argv[2], sys.argv[2])
 with Checkpointer(f"{root}/r", no_dist=True, signals=(), keep_last_n=2, on_full=on_full) as found:
     for step in (1, 2):
@@ -146,3 +146,55 @@ def test_on_full(tmp_path: Path, on_full: str, expected: str) -> None:
         timeout=120,
     )
     assert done.stdout.strip() == expected, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"keep_last_n": -1}, "keep_last_n=-1 is negative"),
+        ({"keep_last_n": 1, "keep_best": ("loss",)}, "keep_best=.* is no"),
+        ({"max_failures": -1}, "max_failures=-1 is negative"),
+        ({"mtbf": 60}, "mtbf: a datetime.timedelta"),
+        ({"final": "safetensors"}, "final='safetensors' is no sidestep.Final"),
+        ({"compress": "gzip"}, "compress='gzip' is none of"),
+        ({"spread_s": -1.0}, "spread_s=-1.0 is negative"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    """And not in the first save, or in the last one."""
+    with pytest.raises((ValueError, TypeError), match=said):
+        open_at(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("options", [{"dtype": "foo"}, {"max_shard_size": "5 parsecs"}])
+def test_a_final_format_that_is_none(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Final("safetensors", **options)
+
+
+def test_one_word_is_one_word(tmp_path: Path) -> None:
+    """Not its letters: of a signal and of a tag; and no step is negative."""
+    with Checkpointer(tmp_path, no_dist=True, signals="SIGUSR2") as checkpoints:
+        with pytest.raises(ValueError, match="step=-1 is negative"):
+            checkpoints.save(-1, state_of(1))
+        checkpoints.save(1, state_of(1), tags="best").wait()
+    marks = {path.name for path in (tmp_path / ".sidestep").glob("tag.*")}
+    assert marks == {"tag.best.step-1"}
+
+
+def test_what_is_closed_says_so(tmp_path: Path) -> None:
+    checkpoints = open_at(tmp_path)
+    checkpoints.save(1, state_of(1))
+    checkpoints.close()
+    checkpoints.close()
+    for call in (
+        lambda: checkpoints.save(2, state_of(2)),
+        lambda: checkpoints.resume(state_of(0)),
+        lambda: checkpoints.should_save(2),
+        lambda: checkpoints.note(1, {"loss": 1.0}),
+    ):
+        with pytest.raises(RuntimeError, match="are closed"):
+            call()
