@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, Union
@@ -148,6 +149,7 @@ class Checkpointer:
         if fence:
             fence_optimizers()
         self._hooks = (on_staged, on_committed, on_failed, on_deleted)
+        self._telling = threading.RLock()
         self._due = 0
         self._queue = places(busy, queue)
         self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
@@ -576,7 +578,8 @@ class Checkpointer:
         on_deleted = self._hooks[3]
         if on_deleted is None:
             return
-        with contextlib.suppress(Error):  # the next save comes here again
+        # close() returns when all were told, by whomever.
+        with self._telling, contextlib.suppress(Error):  # the next save comes here again
             for path in self._series.prune().deleted:
                 on_deleted(path)
 

@@ -67,6 +67,22 @@ def test_the_last_ones_stay_and_callbacks_are_called(tmp_path: Path) -> None:
         assert state["step"] == 5 and bool((state["w"] == 5).all())
 
 
+def test_all_are_told_before_it_is_closed(tmp_path: Path) -> None:
+    deleted: list[str] = []
+    begun = threading.Event()
+
+    def slowly(path: str) -> None:
+        begun.set()
+        time.sleep(0.2)
+        deleted.append(os.path.basename(path))
+
+    with open_at(tmp_path, keep_last_n=1, on_deleted=slowly) as checkpoints:
+        for step in range(1, 5):
+            checkpoints.save(step, state_of(step))
+        assert checkpoints.wait() and begun.wait(60)
+    assert sorted(deleted) == ["step-1", "step-2", "step-3"]
+
+
 def test_best_pinned_and_every(tmp_path: Path) -> None:
     with open_at(
         tmp_path, keep_last_n=1, keep_every=4, keep_best=("accuracy", 1, "max")
