@@ -69,7 +69,9 @@ def how_saved(
         raise TypeError(f"final={final!r} is no sidestep.Final")
     if compress is not None and parse_compression(compress) is None:
         raise ValueError(f"compress={compress!r} is none of: {COMPRESSIONS}")
-    not_negative(spread_s=spread_s, max_failures=max_failures)
+    if spread_s is not None and not 0 <= spread_s < 1e9:
+        raise ValueError(f"spread_s={spread_s!r} is no number of seconds to spread a save over")
+    not_negative(max_failures=max_failures)
 
 
 def not_negative(**numbers: Optional[float]) -> None:

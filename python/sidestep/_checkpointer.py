@@ -81,8 +81,7 @@ class Checkpointer:
     spread_s        written evenly over so many seconds, unless somebody waits for the save: to be
                     done before the next one, with the least disturbance.  None: as fast as it goes.
                     See also `sidestep.paused`
-    compress        "none", "zstd", "zstd:LEVEL", "planes" or "auto"; None: what SIDESTEP_COMPRESS
-                    says
+    compress        "none", "zstd", "zstd:LEVEL", "planes", "auto"; None: as SIDESTEP_COMPRESS says
     fence           tensors on CUDA devices are copied beside the next step: `fence_optimizers`
     snapshot        "cow" (write-protect memory and return), "copy" (it, first) or "auto"; None:
                     what SIDESTEP_SNAPSHOT says.  `SaveHandle.progress()` tells what was done
@@ -231,8 +230,7 @@ class Checkpointer:
         After a signal the last save raises `Preempted` once it is committed.
         An earlier save that failed in the background is raised here, before anything is done,
         unless ``max_failures`` allows for it.
-        ``step`` was saved already: `Error` (EEXISTS); but by this object and last, and now it is
-        ``final``: then that checkpoint is waited for and exported.
+        ``step`` was saved: `Error` (EEXISTS); by the last call, and now ``final``: it is exported.
         """
         not_negative(step=step)
         stopping = self.stopping
@@ -578,8 +576,7 @@ class Checkpointer:
         on_deleted = self._hooks[3]
         if on_deleted is None:
             return
-        # close() returns when all were told, by whomever.
-        with self._telling, contextlib.suppress(Error):  # the next save comes here again
+        with self._telling, contextlib.suppress(Error):  # close() waits; the next save comes again
             for path in self._series.prune().deleted:
                 on_deleted(path)
 

@@ -50,10 +50,8 @@ def test_saves_of_a_run_take_their_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), 1e300])
 def test_no_time(tmp_path: Path, seconds: float) -> None:
-    checkpoints = sidestep.Checkpointer(tmp_path, spread_s=seconds)
-    with pytest.raises(sidestep.Error, match="no number of seconds"):
-        checkpoints.save(1, state())
-    checkpoints.close()
+    with pytest.raises(ValueError, match="no number of seconds"):
+        sidestep.Checkpointer(tmp_path, spread_s=seconds)
 
 
 def test_no_time_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
