@@ -25,13 +25,6 @@ static bool starts_with(const char *name, const char *text)
     return strncmp(name, text, strlen(text)) == 0;
 }
 
-static bool ends_with(const char *name, const char *text)
-{
-    size_t length = strlen(name), own = strlen(text);
-
-    return length >= own && strcmp(name + length - own, text) == 0;
-}
-
 static bool has(const struct layouts_look *look, const char *name)
 {
     for (size_t i = 0; i < look->names->count; i++)
@@ -44,7 +37,7 @@ static bool has(const struct layouts_look *look, const char *name)
 static const char *find_like(const struct layouts_look *look, const char *begin, const char *end)
 {
     for (size_t i = 0; i < look->names->count; i++)
-        if (starts_with(look->names->names[i], begin) && ends_with(look->names->names[i], end))
+        if (starts_with(look->names->names[i], begin) && names_end_with(look->names->names[i], end))
             return look->names->names[i];
     return NULL;
 }
@@ -71,7 +64,7 @@ static enum sidestep_status check_like(struct layouts_look *look, const char *be
                                        const char *end, struct sidestep_error *err)
 {
     for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
-        if (starts_with(look->names->names[i], begin) && ends_with(look->names->names[i], end))
+        if (starts_with(look->names->names[i], begin) && names_end_with(look->names->names[i], end))
             TRY(check_file(look, look->dir, look->names->names[i], err));
     return SIDESTEP_OK;
 }
@@ -84,7 +77,8 @@ static enum sidestep_status check_ranks(struct layouts_look *look, const char *b
     size_t count = 0;
 
     for (size_t i = 0; i < look->names->count; i++)
-        count += starts_with(look->names->names[i], begin) && ends_with(look->names->names[i], end);
+        count +=
+            starts_with(look->names->names[i], begin) && names_end_with(look->names->names[i], end);
     for (size_t rank = 0; rank < (count != 0 ? count : 1) && look->reason == NULL; rank++) {
         snprintf(name, sizeof(name), "%s%zu%s", begin, rank, end);
         if (!has(look, name))
@@ -197,7 +191,7 @@ static enum sidestep_status check_folder(struct layouts_look *look, const char *
     OWNED_DIR *dir = NULL;
     struct store_stat stat;
 
-    if (!starts_with(name, "pytorch_model_fsdp") || ends_with(name, ".bin"))
+    if (!starts_with(name, "pytorch_model_fsdp") || names_end_with(name, ".bin"))
         return SIDESTEP_OK;
     if (store_dir_open(look->root->store, look->dir, name, &dir, NULL) == SIDESTEP_OK &&
         store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK)
@@ -211,8 +205,8 @@ static enum sidestep_status check_weights(struct layouts_look *look, struct side
         return say(look, err, "there are no weights", "");
     for (size_t i = 0; i < ARRAY_LENGTH(weights) && look->reason == NULL; i++)
         if (has(look, weights[i]))
-            TRY(ends_with(weights[i], ".json") ? check_index(look, weights[i], err)
-                                               : check_file(look, look->dir, weights[i], err));
+            TRY(names_end_with(weights[i], ".json") ? check_index(look, weights[i], err)
+                                                    : check_file(look, look->dir, weights[i], err));
     for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
         if (is_weights_folder(look->names->names[i]))
             TRY(check_folder(look, look->names->names[i], err));
@@ -375,7 +369,8 @@ static const struct layout {
 
 bool layouts_is_file(const char *name)
 {
-    return ends_with(name, ".ckpt") && (list_step_of(name) >= 0 || strcmp(name, "last.ckpt") == 0);
+    return names_end_with(name, ".ckpt") &&
+           (list_step_of(name) >= 0 || strcmp(name, "last.ckpt") == 0);
 }
 
 enum sidestep_status layouts_look(struct layouts_look *look, struct sidestep_error *err)
@@ -384,7 +379,7 @@ enum sidestep_status layouts_look(struct layouts_look *look, struct sidestep_err
     for (size_t i = 0; i < ARRAY_LENGTH(layouts); i++) {
         const struct layout *layout = &layouts[i];
         bool is_named =
-            starts_with(look->name, layout->begin) && ends_with(look->name, layout->end);
+            starts_with(look->name, layout->begin) && names_end_with(look->name, layout->end);
         if (!is_named || (look->step < 0 && strcmp(look->name, "last.ckpt") != 0) ||
             !layout->is(look))
             continue;

@@ -9,20 +9,6 @@
 #include "format/naming.h"
 #include "model/shown.h"
 
-/* The number in [begin, end); -1: it has no digit, or is too large. */
-static int64_t parse_number(const char *begin, const char *end)
-{
-    int64_t number = 0;
-
-    if (begin == end)
-        return -1;
-    for (; begin < end; begin++)
-        if (__builtin_mul_overflow(number, 10, &number) ||
-            __builtin_add_overflow(number, *begin - '0', &number))
-            return -1;
-    return number;
-}
-
 /* The first of the digits that [name, end) ends with. */
 static const char *last_digits(const char *name, const char *end)
 {
@@ -35,7 +21,7 @@ int64_t list_number_of(const char *name)
 {
     const char *end = name + strlen(name);
 
-    return parse_number(last_digits(name, end), end);
+    return names_number(last_digits(name, end), end);
 }
 
 /* How its series names its checkpoints.  False: its name does not tell. */
@@ -141,5 +127,5 @@ int64_t list_step_of(const char *name)
     if (ends_with(name, end, ".ckpt")) /* Lightning */
         end -= strlen(".ckpt");
     const char *digits = last_digits(name, end);
-    return is_step_prefix(name, digits) ? parse_number(digits, end) : -1;
+    return is_step_prefix(name, digits) ? names_number(digits, end) : -1;
 }

@@ -136,11 +136,24 @@ void names_format(enum names_kind kind, const char *save_id, uint32_t rank, uint
             snprintf(out, NAMES_MAX, "__%u.%s%s", rank, save_id, rank_suffixes[i].suffix);
 }
 
-static bool ends_with(const char *name, const char *ending)
+bool names_end_with(const char *name, const char *ending)
 {
     size_t length = strlen(name), least = strlen(ending);
 
     return length >= least && strcmp(name + length - least, ending) == 0;
+}
+
+int64_t names_number(const char *digits, const char *end)
+{
+    int64_t number = 0;
+
+    if (digits == end)
+        return -1;
+    for (; digits < end; digits++)
+        if (__builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, *digits - '0', &number))
+            return -1;
+    return number;
 }
 
 const char *names_reserved_ending(const char *name)
@@ -148,13 +161,13 @@ const char *names_reserved_ending(const char *name)
     static const char *const others[] = {".distcp", ".part", NAMES_METADATA};
 
     for (size_t i = 0; i < ARRAY_LENGTH(hidden_suffixes); i++)
-        if (ends_with(name, hidden_suffixes[i].suffix))
+        if (names_end_with(name, hidden_suffixes[i].suffix))
             return hidden_suffixes[i].suffix;
     for (size_t i = 0; i < ARRAY_LENGTH(rank_suffixes); i++)
-        if (ends_with(name, rank_suffixes[i].suffix))
+        if (names_end_with(name, rank_suffixes[i].suffix))
             return rank_suffixes[i].suffix;
     for (size_t i = 0; i < ARRAY_LENGTH(others); i++)
-        if (ends_with(name, others[i]))
+        if (names_end_with(name, others[i]))
             return others[i];
     return NULL;
 }

@@ -44,6 +44,9 @@ struct names_parsed names_parse(const char *name);
 void names_format(enum names_kind kind, const char *save_id, uint32_t rank, uint32_t shard,
                   char out[NAMES_MAX]);
 
+bool names_end_with(const char *name, const char *ending);
+/* The number that [digits, end), which are digits, say; -1: there is none, or it is too large. */
+int64_t names_number(const char *digits, const char *end);
 /* The ending of ${name} that is one of names above, and so of no checkpoint; NULL: it has none. */
 const char *names_reserved_ending(const char *name);
 

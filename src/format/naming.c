@@ -160,14 +160,13 @@ bool naming_read(const struct naming *naming, const char *name, uint64_t *step)
 {
     size_t prefix = strlen(naming->prefix);
     char again[NAMES_MAX];
-    int64_t number = 0;
 
     if (strncmp(name, naming->prefix, prefix) != 0)
         return false;
-    for (const char *at = name + prefix; isdigit((unsigned char)*at); at++)
-        if (__builtin_mul_overflow(number, 10, &number) ||
-            __builtin_add_overflow(number, *at - '0', &number))
-            return false;
+    const char *digits = name + prefix;
+    int64_t number = names_number(digits, digits + strspn(digits, "0123456789"));
+    if (number < 0)
+        return false;
     naming_format(naming, (uint64_t)number, again);
     *step = (uint64_t)number;
     return strcmp(again, name) == 0;

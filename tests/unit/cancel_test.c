@@ -24,12 +24,6 @@
 
 #define SCALE 40 /* 7 MB */
 
-static int setup(void **state)
-{
-    (void)state;
-    return one_rank_begin(NULL);
-}
-
 static int teardown(void **state)
 {
     (void)state;
@@ -337,12 +331,12 @@ static void what_comes_late_does_not_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nothing_of_it_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(compressed_and_still_ones_too, setup, teardown),
-        cmocka_unit_test_setup_teardown(at_any_moment, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_has_ended_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_rank_is_enough, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_comes_late_does_not_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(nothing_of_it_stays, one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(compressed_and_still_ones_too, one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(at_any_moment, one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(what_has_ended_stays, one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(one_rank_is_enough, one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(what_comes_late_does_not_stay, one_rank_setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,12 +31,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static void save_world(const char *path, uint64_t seed)
 {
     world_fill(&world, seed);
@@ -292,7 +286,7 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, one_rank_teardown)
         CASE(equal_hashes_are_not_read),
         CASE(sharding_does_not_matter),
         CASE(every_kind_is_told),

@@ -322,18 +322,6 @@ static void transforms_that_are_read(void **state)
 
 /* ---------------------------------------------------------------- files on disk */
 
-static int setup(void **state)
-{
-    (void)state;
-    return one_rank_begin(NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static void an_index_of_safetensors(void **state)
 {
     struct sidestep_checkpoint *checkpoint = NULL;
@@ -423,5 +411,5 @@ int main(void)
         cmocka_unit_test(metrics_of_a_checkpoint), cmocka_unit_test(a_mapping_of_names),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, one_rank_setup, one_rank_teardown);
 }

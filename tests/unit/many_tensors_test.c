@@ -13,18 +13,6 @@
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
 
-static int setup(void **state)
-{
-    (void)state;
-    return one_rank_begin(NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static void count_looks(void)
 {
     fault_arm("cuda.look", 1000000, false, ENOENT);
@@ -105,5 +93,5 @@ int main(void)
         cmocka_unit_test(a_layout_that_stays_takes_one_call),
     };
 
-    return cmocka_run_group_tests_name("many_tensors", tests, setup, teardown);
+    return cmocka_run_group_tests_name("many_tensors", tests, one_rank_setup, one_rank_teardown);
 }

@@ -29,12 +29,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static struct store_dir *open_dir(void)
 {
     struct store_dir *dir = NULL;
@@ -174,11 +168,13 @@ static void every_failed_allocation_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_manifest_says_what_the_metadata_says, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_manifest_says_what_the_metadata_says, setup,
+                                        one_rank_teardown),
         cmocka_unit_test_setup_teardown(a_manifest_of_other_metadata_is_not_believed, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(what_is_replaced_goes, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_failed_allocation_is_survived, setup, teardown),
+                                        one_rank_teardown),
+        cmocka_unit_test_setup_teardown(what_is_replaced_goes, setup, one_rank_teardown),
+        cmocka_unit_test_setup_teardown(every_failed_allocation_is_survived, setup,
+                                        one_rank_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,12 +44,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 /* ---------------------------------------------------------------- checkpoints of two files */
 
 /* Save ${values} as two ranks would: whole tensors, half of them each. */
@@ -393,5 +387,5 @@ int main(void)
         cmocka_unit_test(nothing_left_is_an_error),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, one_rank_teardown);
 }

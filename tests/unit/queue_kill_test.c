@@ -210,12 +210,6 @@ static int setup(void **state)
     return scratch_make(&scratch, NULL) && sidestep_engine_open(&engine, NULL, NULL) == 0 ? 0 : -1;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static void it_is_a_beginning(void **state)
 {
     (void)state;
@@ -236,7 +230,7 @@ static void with_retention_the_newest_is_there(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, one_rank_teardown)
     const struct CMUnitTest tests[] = {
         CASE(it_is_a_beginning),
         CASE(one_that_fails_is_told_before_a_later_one),

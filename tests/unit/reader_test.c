@@ -31,12 +31,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static void expect_same_storage(const struct metadata_storage *a, const struct metadata_storage *b)
 {
     assert_string_equal(a->file, b->file);
@@ -161,5 +155,5 @@ int main(void)
         cmocka_unit_test(every_failed_allocation_is_survived),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, one_rank_teardown);
 }

@@ -13,18 +13,6 @@
 #include "base/fault.h"
 #include "support/one_rank.h"
 
-static int setup(void **state)
-{
-    (void)state;
-    return one_rank_begin(NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static void a_save_is_seen_and_gone(void **state)
 {
     struct sidestep_saving_list list = {0};
@@ -146,7 +134,7 @@ static void every_failure_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
         CASE(a_save_is_seen_and_gone),
         CASE(ranks_are_told_apart),
         CASE(what_is_wrong_is_said),

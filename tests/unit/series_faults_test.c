@@ -25,12 +25,6 @@
 #include "support/one_rank.h"
 #include "support/store_fault.h"
 
-static int setup(void **state)
-{
-    (void)state;
-    return one_rank_begin(NULL);
-}
-
 static int teardown(void **state)
 {
     (void)state;
@@ -500,7 +494,7 @@ static void ranks_at_different_steps_are_refused(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, one_rank_setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(times_mean_nothing),
         CASE(clocks_that_jump_mean_nothing),

@@ -40,12 +40,6 @@ static int setup(void **state)
     return one_rank_begin(&options);
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static struct sidestep_series *open_keeping(uint32_t keep_last)
 {
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = keep_last};
@@ -473,7 +467,7 @@ static void who_looks_beside_a_run_finds_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, one_rank_teardown)
         CASE(the_last_ones_stay),
         CASE(who_looks_beside_a_run_finds_one),
         CASE(what_is_not_ours_to_delete_stays),

@@ -13,18 +13,6 @@
 
 #include "support/one_series.h"
 
-static int setup(void **state)
-{
-    (void)state;
-    return one_rank_begin(NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static void shell(const char *format) /* with %s for the root */
 {
     char command[1024];
@@ -309,7 +297,7 @@ static void two_prefixes_are_two_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
         CASE(a_line_that_was_left_is_never_picked),
         CASE(a_line_is_known_without_marks),
         CASE(a_pinned_one_is_not_replaced),

@@ -19,18 +19,6 @@
 
 #define TEMPLATE "run7-{step:02}.dcp"
 
-static int setup(void **state)
-{
-    (void)state;
-    return one_rank_begin(NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 static struct sidestep_series *open_named(const char *name, uint32_t keep_last)
 {
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
@@ -346,7 +334,7 @@ static void what_is_no_template_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
         CASE(a_run_goes_on_over_the_width),    CASE(retention_counts_by_step),
         CASE(going_back_starts_a_new_line),    CASE(a_damaged_one_is_set_aside),
         CASE(a_save_under_way_tells_its_step), CASE(prune_by_hand_knows_the_steps),

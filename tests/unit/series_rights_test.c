@@ -23,18 +23,6 @@
 
 #define NOBODY 65534
 
-static int setup(void **state)
-{
-    (void)state;
-    return one_rank_begin(NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 /* An engine and a series of a child's own, with checkpoints of the steps up to ${steps}. */
 static bool begin_series(struct sidestep_engine **own, struct sidestep_series **series,
                          uint64_t steps)
@@ -466,7 +454,7 @@ static void a_full_disk_says_so_and_can_be_pruned(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, one_rank_setup, one_rank_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_root_that_may_not_be_written_says_so),
         CASE(a_dry_run_says_what_the_real_one_does),

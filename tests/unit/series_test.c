@@ -17,18 +17,6 @@
 #include "engine/series.h"
 #include "support/one_rank.h"
 
-static int setup(void **state)
-{
-    (void)state;
-    return one_rank_begin(NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return one_rank_end();
-}
-
 /* Load the newest; the state must be that of ${want}. */
 static void expect_resume(struct sidestep_series *series, uint64_t want, const char *rejected_word)
 {
@@ -401,7 +389,7 @@ static void a_prefix_has_its_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
         CASE(the_newest_is_resumed),
         CASE(damaged_ones_are_set_aside),
         CASE(delete_keeps_the_last_good_one),
