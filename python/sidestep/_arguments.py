@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Optional, TypeVar, Union
 
 from . import _abi
-from ._options import COMPRESSIONS, parse_compression
+from ._options import COMPRESSIONS, is_spread, parse_compression
 from ._series import SeriesConfig
 
 Interval = Union[int, datetime.timedelta, tuple[int, datetime.timedelta], None]
@@ -69,7 +69,7 @@ def how_saved(
         raise TypeError(f"final={final!r} is no sidestep.Final")
     if compress is not None and parse_compression(compress) is None:
         raise ValueError(f"compress={compress!r} is none of: {COMPRESSIONS}")
-    if spread_s is not None and not 0 <= spread_s < 1e9:
+    if spread_s is not None and not is_spread(spread_s):
         raise ValueError(f"spread_s={spread_s!r} is no number of seconds to spread a save over")
     not_negative(max_failures=max_failures)
 

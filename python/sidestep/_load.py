@@ -150,6 +150,8 @@ def fill(
 
 def _asked(state: MutableMapping[Any, Any]) -> dict[Any, Any]:
     """What is to be filled.  Every rank asks in the same order: state_dict() may be collective."""
+    if not hasattr(state, "keys"):
+        raise TypeError(f"state_dict: a {type(state).__name__}, not names and what they fill")
     values = {}
     for key in sorted(state.keys(), key=str):
         value = state[key]

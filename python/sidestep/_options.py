@@ -48,11 +48,16 @@ def number(variable: str) -> int:
     return int(text)
 
 
+def is_spread(seconds: float) -> bool:
+    """Is this a time to spread a save over?"""
+    return 0 <= seconds < 1e9
+
+
 def milliseconds(variable: str, seconds: Optional[float]) -> int:
     """``seconds``, or the milliseconds that the environment says in ``variable``."""
     if seconds is None:
         return number(variable)
-    if not 0 <= seconds < 1e9:
+    if not is_spread(seconds):
         raise make_error(f"{seconds!r} is no number of seconds to spread a save over")
     return round(seconds * 1000)
 

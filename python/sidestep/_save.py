@@ -254,6 +254,8 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter, dict, list, tuple, int, float, str, 
 
 def call_stateful(state_dict: Any) -> dict[Any, Any]:
     """A shallow copy with ``.state_dict()`` in the place of each ``Stateful`` at the top level."""
+    if not hasattr(state_dict, "items"):
+        raise TypeError(f"state_dict: a {type(state_dict).__name__}, not names and their values")
     return {
         key: value.state_dict()
         if type(value) not in _PLAIN and isinstance(value, Stateful)

@@ -141,6 +141,15 @@ def test_path_of_the_reader(tmp_path: pathlib.Path, storage: Any) -> None:
     assert state["step"] == 2
 
 
+def test_what_is_no_dict(tmp_path: pathlib.Path) -> None:
+    for state in (torch.zeros(2), [torch.zeros(2)], None):
+        with pytest.raises(TypeError, match="state_dict: a "):
+            dcp.save(state, checkpoint_id=tmp_path / "a")
+        with pytest.raises(TypeError, match="state_dict: a "):
+            dcp.load(state, checkpoint_id=tmp_path / "a")
+    assert not os.path.lexists(tmp_path / "a")
+
+
 def test_storage_as_second_positional_argument(tmp_path: pathlib.Path) -> None:
     with pytest.warns(UserWarning, match="argument order of save has been changed"):
         dcp.save(a_state(4), dcp.FileSystemWriter(tmp_path / "a"))

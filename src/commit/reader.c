@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/checked.h"
 #include "base/owned.h"
+#include "commit/absent.h"
 #include "commit/commit.h"
 #include "commit/foreign.h"
 #include "commit/name_list.h"
@@ -38,7 +39,7 @@ static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_er
         if (status == SIDESTEP_ENOTFOUND && rank != 0)
             break;
         if (status == SIDESTEP_ENOTFOUND)
-            return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no %s", NAMES_METADATA);
+            return absent_metadata(r->dir, err);
         if (status == SIDESTEP_OK)
             status = dcp_metadata_read(bytes.bytes, bytes.length, &part, err);
         if (status == SIDESTEP_OK)

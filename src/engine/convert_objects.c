@@ -93,8 +93,8 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
         error_copy(err, &why);
     if (status == SIDESTEP_EUNSUPPORTED)
         error_wrap(err,
-                   "%zu objects; leave out what cannot be held, keep it aside, or take the "
-                   "model only",
+                   "%zu objects (objects=skip leaves out what cannot be held, objects=aside keeps "
+                   "it in a file beside; or take the model only)",
                    c->object_count);
     return status;
 }

@@ -100,14 +100,15 @@ enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *mark
     return status;
 }
 
-/* A series goes by the step that the name says. */
+/* Does it count?  A series goes by the step that the name says. */
 static bool is_meant(const struct prune *p, struct sidestep_listed *entry)
 {
     uint64_t step;
 
     if (p->naming != NULL)
         entry->step = naming_read(p->naming, entry->name, &step) ? (int64_t)step : -1;
-    return entry->state == SIDESTEP_COMMITTED && entry->step >= 0;
+    return entry->state == SIDESTEP_COMMITTED && entry->step >= 0 &&
+           (p->is_settled == NULL || p->is_settled(p->context, entry));
 }
 
 static struct retention_item make_item(const struct prune *p, const struct marks *marks,

@@ -17,6 +17,9 @@ struct prune {
     const struct naming *naming; /* of those that are meant; NULL: all that have a step */
     const char *run_id;          /* whose; NULL: of any run */
     bool dry_run;
+    /* Asked of what was seen, after it was: is it there for good?  Else nothing goes because of it,
+     * nor does it.  NULL: all is. */
+    bool (*is_settled)(void *context, const struct sidestep_listed *entry);
     /* Asked before each deletion; may be NULL.  A failure ends the whole. */
     enum sidestep_status (*may_delete)(void *context, struct sidestep_error *err);
     /* Around each deletion: false if a save is about to replace it; may be NULL. */

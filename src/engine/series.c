@@ -63,13 +63,22 @@ struct sidestep_save *series_in_flight(const struct sidestep_series *series, con
     return NULL;
 }
 
-void series_note_outcome(struct sidestep_series *series, struct sidestep_save *save)
+void series_note_outcome_locked(struct sidestep_series *series, struct sidestep_save *save)
 {
     enum sidestep_save_state state = save_state(save);
 
-    pthread_mutex_lock(&series->shared.lock);
     series->shared.has_committed |= state == SIDESTEP_SAVE_COMMITTED;
     series->shared.has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
+        if (series->shared.saving[i].save == save)
+            series->shared.saving[i].is_settled =
+                save_has_ended(state) && state != SIDESTEP_SAVE_UNKNOWN;
+}
+
+void series_note_outcome(struct sidestep_series *series, struct sidestep_save *save)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    series_note_outcome_locked(series, save);
     pthread_mutex_unlock(&series->shared.lock);
 }
 
@@ -331,7 +340,7 @@ static uint64_t drop_ended(struct sidestep_series *series)
             break;
         series_note_outcome(series, oldest);
         busy_ns = busy_time(oldest);
-        series_notes_end(series, oldest->commit.name);
+        series_notes_end(series, oldest);
         save_release(oldest);
         series->save_count--;
     }
@@ -395,6 +404,8 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
         series_notes_back(series, name);
     TRY(status);
     add_save(series, *save);
+    if (part.guard != NULL)
+        series_notes_begin(series, name, *save);
     uint64_t busy_ns = drop_ended(series);
     if (part.guard != NULL)
         series_wake_pruner(series, *save);

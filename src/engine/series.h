@@ -19,6 +19,13 @@ struct series_notes {
     struct name_list tags;
 };
 
+/* A save that is under way, or the newest that was. */
+struct series_saving {
+    struct series_notes notes;        /* no name: unused */
+    const struct sidestep_save *save; /* NULL: it has not started; only compared */
+    bool is_settled;                  /* it has ended, and how is known: what is there is durable */
+};
+
 struct sidestep_series {
     struct sidestep_engine *engine; /* our reference */
     struct sidestep_series *next;   /* of the engine's list */
@@ -60,8 +67,7 @@ struct sidestep_series {
         bool has_committed;    /* a save of this incarnation */
         bool has_unknown;      /* an outcome is UNKNOWN: nothing is deleted */
         uint64_t newest_bytes; /* of the newest whole one that was saved or resumed; 0: none */
-        struct series_notes saving[SAVE_QUEUE_MAX + 1]; /* of saves that are under way; no name:
-                                                           unused */
+        struct series_saving saving[SAVE_QUEUE_MAX + 1];
         char deleting[NAMES_MAX]; /* what is being deleted: no save of that name starts */
     } shared;
 };
@@ -72,6 +78,7 @@ enum sidestep_status series_check(const struct sidestep_series *series, struct s
 struct sidestep_save *series_in_flight(const struct sidestep_series *series, const char *name);
 /* What became of earlier saves.  Only rank 0's answer is used. */
 void series_note_outcome(struct sidestep_series *series, struct sidestep_save *save);
+void series_note_outcome_locked(struct sidestep_series *series, struct sidestep_save *save);
 void series_note_outcomes(struct sidestep_series *series);
 
 /* ---- series_choose.c ---- */
@@ -96,11 +103,16 @@ void series_made_progress(struct sidestep_series *series);
 /* ---- series_note.c ---- */
 
 /* Rank 0: a save of ${name} is about to start, and what was noted of it goes with it; what was
- * noted of another one is forgotten.  If it does not start: they are of a coming one again.  Once
- * it has ended: nothing is kept for it. */
+ * noted of another one is forgotten.  From now on nothing is deleted because of what is seen under
+ * this name, until the save has ended.  If it does not start: what was noted is of a coming one
+ * again.  Else it is ${save}; and once that is done with, nothing is kept for it. */
 void series_take_notes(struct sidestep_series *series, const char *name);
 void series_notes_back(struct sidestep_series *series, const char *name);
-void series_notes_end(struct sidestep_series *series, const char *name);
+void series_notes_begin(struct sidestep_series *series, const char *name,
+                        const struct sidestep_save *save);
+void series_notes_end(struct sidestep_series *series, const struct sidestep_save *save);
+/* Rank 0, locked: is a save of ${name} under way, or its outcome unknown? */
+bool series_is_unsettled(const struct sidestep_series *series, const char *name);
 /* Rank 0, by the save's guard: write it down.  What cannot be is told as an event: a checkpoint is
  * worth more than a note. */
 void series_write_notes(struct sidestep_series *series, const struct commit *commit);

@@ -135,11 +135,11 @@ enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64
     return status;
 }
 
-/* Locked: what is kept for a save of ${name}; "": unused room; NULL: none. */
-static struct series_notes *find(struct sidestep_series *series, const char *name)
+/* Locked: what is known of the save of ${name}; "": unused room; NULL: none. */
+static struct series_saving *find(struct sidestep_series *series, const char *name)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
-        if (strcmp(series->shared.saving[i].name, name) == 0)
+        if (strcmp(series->shared.saving[i].notes.name, name) == 0)
             return &series->shared.saving[i];
     return NULL;
 }
@@ -155,31 +155,51 @@ void series_take_notes(struct sidestep_series *series, const char *name)
     pthread_mutex_lock(&series->shared.lock);
     while (strcmp(series->shared.deleting, name) == 0)
         pthread_cond_wait(&series->shared.changed, &series->shared.lock);
-    struct series_notes *slot = find(series, name); /* of one that has ended, maybe */
+    struct series_saving *slot = find(series, name); /* of one that has ended, maybe */
     if (slot == NULL)
         slot = find(series, "");
     assert(slot != NULL); /* there are more of them than saves that may be under way */
-    drop(slot);
-    *slot = coming;
+    drop(&slot->notes);
+    *slot = (struct series_saving){.notes = coming};
     pthread_mutex_unlock(&series->shared.lock);
 }
 
 void series_notes_back(struct sidestep_series *series, const char *name)
 {
     pthread_mutex_lock(&series->shared.lock);
-    struct series_notes *slot = find(series, name);
-    series->coming = *slot;
-    *slot = (struct series_notes){0};
+    struct series_saving *slot = find(series, name);
+    series->coming = slot->notes;
+    *slot = (struct series_saving){0};
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-void series_notes_end(struct sidestep_series *series, const char *name)
+void series_notes_begin(struct sidestep_series *series, const char *name,
+                        const struct sidestep_save *save)
 {
     pthread_mutex_lock(&series->shared.lock);
-    struct series_notes *slot = series_in_flight(series, name) == NULL ? find(series, name) : NULL;
-    if (slot != NULL)
-        drop(slot);
+    find(series, name)->save = save;
     pthread_mutex_unlock(&series->shared.lock);
+}
+
+void series_notes_end(struct sidestep_series *series, const struct sidestep_save *save)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++) {
+        struct series_saving *slot = &series->shared.saving[i];
+        if (slot->save != save)
+            continue;
+        drop(&slot->notes);
+        *slot = (struct series_saving){0};
+    }
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+bool series_is_unsettled(const struct sidestep_series *series, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
+        if (strcmp(series->shared.saving[i].notes.name, name) == 0)
+            return !series->shared.saving[i].is_settled;
+    return false;
 }
 
 void series_write_notes(struct sidestep_series *series, const struct commit *commit)
@@ -188,11 +208,11 @@ void series_write_notes(struct sidestep_series *series, const struct commit *com
     struct series_notes notes = {0};
 
     pthread_mutex_lock(&series->shared.lock);
-    struct series_notes *slot = find(series, commit->name);
+    struct series_saving *slot = find(series, commit->name);
     if (slot != NULL) {
-        notes = *slot; /* but for the name, which says that it is busy */
-        slot->metrics = NULL;
-        slot->tags = (struct name_list){0};
+        notes = slot->notes; /* but for the name: the save is under way */
+        slot->notes.metrics = NULL;
+        slot->notes.tags = (struct name_list){0};
     }
     pthread_mutex_unlock(&series->shared.lock);
     if (write_marks(series->lease.dir, commit->name, commit->save_id, notes.metrics,
@@ -206,5 +226,5 @@ void series_drop_notes(struct sidestep_series *series)
 {
     drop(&series->coming);
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
-        drop(&series->shared.saving[i]);
+        drop(&series->shared.saving[i].notes);
 }

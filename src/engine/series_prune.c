@@ -33,14 +33,23 @@ static enum sidestep_status may_delete(void *context, struct sidestep_error *err
     return series_may_delete(context, err);
 }
 
+/* What a save of ours has made visible may not be durable yet. */
+static bool is_settled(void *context, const struct sidestep_listed *entry)
+{
+    struct sidestep_series *series = context;
+
+    pthread_mutex_lock(&series->shared.lock);
+    bool is_unsettled = series_is_unsettled(series, entry->name);
+    pthread_mutex_unlock(&series->shared.lock);
+    return !is_unsettled;
+}
+
 static bool claim(void *context, const struct sidestep_listed *entry)
 {
     struct sidestep_series *series = context;
-    bool is_busy = false;
 
     pthread_mutex_lock(&series->shared.lock);
-    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
-        is_busy |= entry->is_abandoned && strcmp(series->shared.saving[i].name, entry->name) == 0;
+    bool is_busy = series_is_unsettled(series, entry->name);
     if (!is_busy)
         snprintf(series->shared.deleting, NAMES_MAX, "%s", entry->name);
     pthread_mutex_unlock(&series->shared.lock);
@@ -81,6 +90,7 @@ static enum sidestep_status prune(struct sidestep_series *series, const struct r
                           .retention = retention,
                           .naming = &series->naming,
                           .run_id = series->run_id,
+                          .is_settled = is_settled,
                           .may_delete = may_delete,
                           .claim = claim,
                           .unclaim = unclaim,
@@ -231,8 +241,10 @@ void series_wake_pruner(struct sidestep_series *series, struct sidestep_save *sa
     save_retain(save);
     pthread_mutex_lock(&series->shared.lock);
     struct sidestep_save *before = NULL;
-    if (series->shared.awaited_count != 0 && save_queue_is_done(series->shared.awaited[0]))
+    if (series->shared.awaited_count != 0 && save_queue_is_done(series->shared.awaited[0])) {
         before = take_awaited(series); /* the next one serves as well */
+        series_note_outcome_locked(series, before);
+    }
     assert(series->shared.awaited_count < ARRAY_LENGTH(series->shared.awaited));
     series->shared.awaited[series->shared.awaited_count++] = save;
     pthread_cond_broadcast(&series->shared.changed);

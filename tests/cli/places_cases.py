@@ -31,6 +31,21 @@ def test_checkpoint_for_root(sidestep):
                     "'sidestep show' says what is in it\n")
 
 
+def test_root_for_checkpoint(sidestep):
+    """a root where one checkpoint is meant: one of those in it is named"""
+    for step in (3, 12):
+        sidestep.copy("torch-2.14.1/nested", f"step-{step}")
+    root = sidestep.path("")
+    for arguments in (["show", root], ["cat", root, "w"]):
+        sidestep.expect(*arguments, status=4, stderr=f"sidestep: open '{root}': there is no .metadata; but "
+                        "checkpoints lie in it, as 'step-3': name the one that is meant\n")
+    empty = os.path.join(root, "step-12", "none")
+    os.mkdir(empty)
+    sidestep.expect("show", empty, status=4,
+                    stderr=f"sidestep: open '{empty}': there is no .metadata\n")
+
+
+
 def test_help_of_nonsense(sidestep):
     """help of what is no command says what there is"""
     sidestep.expect("help", "nonsense", status=2, stderr=re.compile(

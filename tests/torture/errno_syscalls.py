@@ -4,7 +4,6 @@
 have.  The program ends by itself, with a whole checkpoint or with a reason; what was there stays;
 and once the fault is gone a save succeeds and nothing is left behind."""
 import errno
-import os
 import shutil
 
 import rig as rigs

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A save is killed with SIGKILL at each of its system calls on files.  Afterwards the old or the
 new checkpoint is there, whole; the next save succeeds; nothing is left behind."""
-import os
 import shutil
 
 import rig as rigs

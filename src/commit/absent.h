@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* absent.h -- what to say of a directory that is no checkpoint. */
+#ifndef COMMIT_ABSENT_H
+#define COMMIT_ABSENT_H
+
+#include "store/store.h"
+
+/* EUNCOMMITTED: there is no .metadata in ${dir}; and whether checkpoints lie in it, since the root
+ * of a series is easily given for one of them. */
+enum sidestep_status absent_metadata(struct store_dir *dir, struct sidestep_error *err);
+
+#endif
