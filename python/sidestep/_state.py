@@ -21,7 +21,7 @@ from ._fence import fences
 from ._flatten import Index, Leaf
 from ._library import lib
 from ._objects import SCALARS, encode, value_of
-from ._shards import Piece, Shards, dtype_number, is_host, is_loadable, reach, shards_of
+from ._shards import Piece, Shards, dtype_number, is_loadable, reach, refuse, shards_of
 
 _PLAIN, _DTENSOR, _OTHER, _OBJECT = range(4)
 _INT64 = 1 << 63
@@ -108,7 +108,10 @@ class _Entry:
 
     def lacks_memory(self, local: Any) -> bool:
         """Whether somebody resized its storage."""
-        return self.reach != 0 and local.untyped_storage().nbytes() < self.reach
+        if self.reach == 0:
+            return False
+        first = local.storage_offset() * local.itemsize
+        return bool(local.untyped_storage().nbytes() < first + self.reach)
 
     def same_spec(self, spec: Any) -> bool:
         """Whether a DTensor with ``spec`` has the boxes of the one that is known."""
@@ -137,7 +140,8 @@ class _Entry:
 
 def _piece_layout(piece: Piece) -> tuple[Any, ...]:
     tensor = piece.tensor
-    return (piece.offsets, piece.lengths, tensor.stride(), tensor.device, is_host(tensor))
+    strides, device = tensor.stride(), tensor.device
+    return piece.offsets, piece.lengths, tensor.dtype, strides, device, _is_lazy(tensor)
 
 
 def _describes_itself(tensor: Any) -> bool:
@@ -464,6 +468,9 @@ class _Builder:
         arrays[0][:ndim] = shards.shape
         tensor.shape = pointers[0]
         for piece, address in zip(shards.pieces, addresses):
+            if piece.tensor.dtype != shards.dtype:
+                both = f"{shards.dtype} and {piece.tensor.dtype}"
+                refuse(leaf.name, f"its shards have dtypes {both}; make them one")
             arrays[1][:ndim] = piece.offsets
             arrays[2][:ndim] = piece.lengths
             tensor.offsets, tensor.lengths = pointers[1], pointers[2]
