@@ -454,8 +454,9 @@ def _check_tied(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
 def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     import torch
 
-    flat = [tensor.contiguous().view(-1).view(torch.uint8) for tensor in (a, b)]
-    return bool(torch.equal(flat[0], flat[1]))
+    # Not view(-1), which keeps the stride of a single element.
+    flat = [tensor.contiguous().as_strided((tensor.numel(),), (1,)) for tensor in (a, b)]
+    return bool(torch.equal(flat[0].view(torch.uint8), flat[1].view(torch.uint8)))
 
 
 def _bump_versions(tensors: list[torch.Tensor]) -> None:

@@ -114,6 +114,17 @@ def test_tied_targets_take_what_is_the_same(path: str, dtype: torch.dtype) -> No
     assert caught.value.status == Status.EMISMATCH
 
 
+def test_tied_targets_of_one_element(path: str) -> None:
+    """Whose stride says nothing."""
+    save(path, {"a": torch.ones(1), "b": torch.ones(1), "c": torch.zeros(1)})
+    tied = torch.zeros(4, dtype=torch.float64)[::2][:1]
+    assert tied.stride() == (2,)
+    loaded(path, {"a": tied, "b": tied})
+    assert tied.item() == 1
+    with pytest.raises(Error, match="shares memory with another tensor"):
+        loaded(path, {"a": tied, "c": tied})
+
+
 def test_an_expanded_vector(path: str) -> None:
     save(path, {"w": torch.full((5,), 7.0)})
     target = torch.zeros(1).expand(5)
