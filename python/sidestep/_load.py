@@ -196,7 +196,8 @@ def load_into(
     except BaseException as failure:
         _tell(engine, path, failure)
         raise
-    report = engine.load(path, state, partial=partial, strict=exact, verify=verify)
+    # Not partial: what was not there is not asked for.  Else another save has come between.
+    report = engine.load(path, state, strict=exact, verify=verify)
     if report.unexpected:
         names = ", ".join(report.unexpected[:8])
         logger.debug("load '%s': %d names not asked for: %s", path, len(report.unexpected), names)
@@ -210,7 +211,7 @@ def load_into(
     agree(engine, path, failed)
     for where, value in objects:
         set_leaf(state_dict, where, value)
-    report.missing = sorted({*report.missing, *filling.missing})
+    report.missing = sorted(filling.missing)
     report.mismatched = sorted(filling.mismatched.values())
     report.unexpected = [name for name in report.unexpected if name not in filling.mismatched]
     return report

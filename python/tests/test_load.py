@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 import sidestep
-from sidestep import Error, Reader, Status
+from sidestep import Error, Reader, Status, _load
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -351,6 +351,26 @@ def test_planner_options(path: str, caplog: pytest.LogCaptureFixture) -> None:
     state = {"a": torch.zeros(2), "n": {"x": 0, "other": 1}}
     loaded(path + "2", state, planner=DefaultLoadPlanner(flatten_state_dict=False))
     assert same(state, {"a": torch.ones(2), "n": {"x": 1}}) == 2
+
+
+@pytest.mark.parametrize("other", [{"b": torch.ones(2)}, {"a": 1, "b": torch.ones(2)}, {}])
+def test_a_checkpoint_that_is_replaced_while_it_is_loaded(
+    path: str, other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking what there is and reading it: also where names may be missing."""
+    save(path, {"a": torch.ones(2), "b": torch.ones(2)})
+
+    class Late(_load.StateDict):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            sidestep.save(other, checkpoint_id=path)
+
+    monkeypatch.setattr(_load, "StateDict", Late)
+    wide = {"a": torch.full((2,), 7.0, dtype=torch.float64), "b": torch.full((2,), 7.0)}
+    with pytest.raises(Error) as caught:
+        loaded(path, wide, planner=DefaultLoadPlanner(allow_partial_load=True))
+    assert caught.value.status == Status.EMISMATCH
+    assert all(bool((value == 7).all()) for value in wide.values())
 
 
 # ---------------------------------------------------------------- errors
