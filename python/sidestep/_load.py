@@ -22,7 +22,7 @@ from ._errors import Error, make_error
 from ._flatten import Leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
 from ._objects import decode
 from ._plugins import Reader
-from ._shards import Piece, Shards, is_loadable, shards_of
+from ._shards import Piece, Shards, is_loadable, reach, shards_of
 from ._state import StateDict
 from ._stock import Ours, call_stock, failures_as_errors, load_route, takes_storage_second
 
@@ -365,6 +365,8 @@ class _Filling:
         devices = set()
         changed = [target.tensor for target in self.targets if target.source is target.tensor]
         filled = {_place(tensor) for tensor in changed}
+        overlapping = _overlapping(self.targets) if len(changed) < len(self.targets) else []
+        saved = [t.tensor.clone() if t.source is t.tensor else t.source for t in overlapping]
         with torch.no_grad():
             for target in self.targets:
                 if target.source is target.tensor:
@@ -377,6 +379,8 @@ class _Filling:
                 _copy(target.name, target.tensor, target.source)
                 if target.tensor.device.type != "cpu":
                     devices.add(target.tensor.device)
+            for target, source in zip(overlapping, saved):
+                _check_tied(target.name, target.tensor, source)
         _bump_versions(changed)
         for device in devices:
             torch.get_device_module(device).synchronize(device)
@@ -438,6 +442,28 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
         return (id(tensor),)
     size, strides = tensor.shape, tensor.stride()
     return tensor.device, tensor.data_ptr(), size, strides, tensor.is_conj(), tensor.is_neg()
+
+
+def _overlapping(targets: list[_Target]) -> list[_Target]:
+    """Those that may have some memory in common with another one, in host memory, where not both
+    are filled by the library: it has compared those."""
+    host = [target for target in targets if target.tensor.device.type == "cpu"]
+    found: list[_Target] = []
+    group: list[_Target] = []  # each begins before the end of those in front of it
+    end = 0
+    for target in sorted(host, key=lambda target: target.tensor.data_ptr()):
+        begin = target.tensor.data_ptr()
+        if begin >= end:
+            found += group if _may_differ(group) else []
+            group = []
+        group.append(target)
+        end = max(end, begin + reach(target.tensor))
+    return found + group if _may_differ(group) else found
+
+
+def _may_differ(group: list[_Target]) -> bool:
+    copied = any(target.source is not target.tensor for target in group)
+    return copied and len({_place(target.tensor) for target in group}) > 1
 
 
 def _check_tied(name: str, target: torch.Tensor, source: torch.Tensor) -> None:

@@ -114,6 +114,25 @@ def test_tied_targets_take_what_is_the_same(path: str, dtype: torch.dtype) -> No
     assert caught.value.status == Status.EMISMATCH
 
 
+@pytest.mark.parametrize(
+    ("whole", "columns"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16), (torch.float64,) * 2],
+)
+def test_overlapping_targets(path: str, whole: torch.dtype, columns: torch.dtype) -> None:
+    """Of which the library fills one, or none."""
+    memory, ones = torch.zeros(4, 6), torch.ones(4, 6)
+    part, beside = memory[:, 1:5:2], memory[:, 2::2]
+    save(path, {"a": ones.to(whole), "b": ones[:, :2].to(columns), "c": torch.zeros(4, 2)})
+    loaded(path, {"a": memory, "b": part})
+    assert torch.equal(memory, ones)
+    loaded(path, {"b": part, "c": beside})  # side by side
+    assert torch.equal(memory[0], torch.tensor([1.0, 1, 0, 1, 0, 1]))
+    for names in (("a", "c"), ("c", "a")):
+        with pytest.raises(Error, match="shares memory with another tensor") as caught:
+            loaded(path, {name: {"a": memory, "c": beside}[name] for name in names})
+        assert caught.value.status == Status.EMISMATCH
+
+
 def test_tied_targets_of_one_element(path: str) -> None:
     """Whose stride says nothing."""
     save(path, {"a": torch.ones(1), "b": torch.ones(1), "c": torch.zeros(1)})
