@@ -49,6 +49,7 @@ class _Entry:
         "reach",
         "requires_grad",
         "shape",
+        "size",
         "spec",
         "strides",
         "turn",
@@ -67,7 +68,8 @@ class _Entry:
     complex: bool
     lazy: bool  # its elements are not what its memory says: it is saved row-major
     reach: int  # bytes of its storage from its first element on
-    at: int  # its address when that was last looked at
+    at: int  # its address when that was last looked at ...
+    size: int  # ... and the bytes of its storage
     requires_grad: bool
     flags: int
     spec: Any  # of a DTensor
@@ -104,7 +106,8 @@ class _Entry:
         self.dtype, self.shape, self.strides = local.dtype, local.shape, local.stride()
         self.device, self.requires_grad = local.device, value.requires_grad
         self.away, self.complex = _is_away(local), local.dtype.is_complex
-        self.lazy, self.reach, self.at = _is_lazy(local), reach(local), 0
+        self.lazy, self.reach = _is_lazy(local), reach(local)
+        self.at = self.size = 0
 
     def lacks_memory(self, local: Any) -> bool:
         """Whether somebody resized its storage."""
@@ -342,13 +345,14 @@ class StateDict:
                 if entry.lacks_memory(local) or memory.add(local) != entry.turn:
                     return None
                 continue
-            at = local.data_ptr()
-            if at != entry.at:
+            storage = local.untyped_storage()
+            at, size = local.data_ptr(), storage.nbytes()
+            if at != entry.at or size != entry.size:
                 if entry.lacks_memory(local):
                     return None
-                entry.at = at
+                entry.at, entry.size = at, size
             address(at)
-            keep(local.untyped_storage())
+            keep(storage)
         return changed
 
     def _apply(self, memory: _Memory, changed: list[tuple[_Entry, Any, int, bytes]]) -> None:

@@ -415,6 +415,18 @@ def test_memory_that_was_taken_away_is_refused(left: int, known: bool, lazy: boo
         cache.get(flatten({"w": view}))
 
 
+def test_less_memory_at_the_same_address_is_refused() -> None:
+    """Where the allocator gives what was freed once more."""
+    whole = torch.randn(100)
+    cache = StateCache()
+    for _ in range(2):
+        state = cache.get(flatten({"w": whole}))
+    whole.untyped_storage().resize_(60)
+    state._entries[0].at = whole.data_ptr()
+    with pytest.raises(Error, match="'w': its storage was resized to 60 bytes, and its"):
+        cache.get(flatten({"w": whole}))
+
+
 # ---------------------------------------------------------------- loading
 
 
