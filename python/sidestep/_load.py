@@ -22,7 +22,7 @@ from ._errors import Error, make_error
 from ._flatten import Leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
 from ._objects import decode
 from ._plugins import Reader
-from ._shards import Piece, Shards, is_loadable, shards_of
+from ._shards import Piece, Shards, is_loadable, reach, shards_of
 from ._state import StateDict
 from ._stock import Ours, call_stock, failures_as_errors, load_route, takes_storage_second
 
@@ -196,7 +196,8 @@ def load_into(
     except BaseException as failure:
         _tell(engine, path, failure)
         raise
-    report = engine.load(path, state, partial=partial, strict=exact, verify=verify)
+    # Not partial: what was not there is not asked for.  Else another save has come between.
+    report = engine.load(path, state, strict=exact, verify=verify)
     if report.unexpected:
         names = ", ".join(report.unexpected[:8])
         logger.debug("load '%s': %d names not asked for: %s", path, len(report.unexpected), names)
@@ -210,7 +211,7 @@ def load_into(
     agree(engine, path, failed)
     for where, value in objects:
         set_leaf(state_dict, where, value)
-    report.missing = sorted({*report.missing, *filling.missing})
+    report.missing = sorted(filling.missing)
     report.mismatched = sorted(filling.mismatched.values())
     report.unexpected = [name for name in report.unexpected if name not in filling.mismatched]
     return report
@@ -364,6 +365,8 @@ class _Filling:
         devices = set()
         changed = [target.tensor for target in self.targets if target.source is target.tensor]
         filled = {_place(tensor) for tensor in changed}
+        overlapping = _overlapping(self.targets) if len(changed) < len(self.targets) else []
+        saved = [t.tensor.clone() if t.source is t.tensor else t.source for t in overlapping]
         with torch.no_grad():
             for target in self.targets:
                 if target.source is target.tensor:
@@ -376,6 +379,8 @@ class _Filling:
                 _copy(target.name, target.tensor, target.source)
                 if target.tensor.device.type != "cpu":
                     devices.add(target.tensor.device)
+            for target, source in zip(overlapping, saved):
+                _check_tied(target.name, target.tensor, source)
         _bump_versions(changed)
         for device in devices:
             torch.get_device_module(device).synchronize(device)
@@ -439,6 +444,28 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.device, tensor.data_ptr(), size, strides, tensor.is_conj(), tensor.is_neg()
 
 
+def _overlapping(targets: list[_Target]) -> list[_Target]:
+    """Those that may have some memory in common with another one, in host memory, where not both
+    are filled by the library: it has compared those."""
+    host = [target for target in targets if target.tensor.device.type == "cpu"]
+    found: list[_Target] = []
+    group: list[_Target] = []  # each begins before the end of those in front of it
+    end = 0
+    for target in sorted(host, key=lambda target: target.tensor.data_ptr()):
+        begin = target.tensor.data_ptr()
+        if begin >= end:
+            found += group if _may_differ(group) else []
+            group = []
+        group.append(target)
+        end = max(end, begin + reach(target.tensor))
+    return found + group if _may_differ(group) else found
+
+
+def _may_differ(group: list[_Target]) -> bool:
+    copied = any(target.source is not target.tensor for target in group)
+    return copied and len({_place(target.tensor) for target in group}) > 1
+
+
 def _check_tied(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
     """``target`` has what was saved under another name: is that what was saved under this one?"""
     wanted = source.to(target.dtype).to(target.device)
@@ -454,8 +481,9 @@ def _check_tied(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
 def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     import torch
 
-    flat = [tensor.contiguous().view(-1).view(torch.uint8) for tensor in (a, b)]
-    return bool(torch.equal(flat[0], flat[1]))
+    # Not view(-1), which keeps the stride of a single element.
+    flat = [tensor.contiguous().as_strided((tensor.numel(),), (1,)) for tensor in (a, b)]
+    return bool(torch.equal(flat[0].view(torch.uint8), flat[1].view(torch.uint8)))
 
 
 def _bump_versions(tensors: list[torch.Tensor]) -> None:

@@ -21,7 +21,7 @@ from ._fence import fences
 from ._flatten import Index, Leaf
 from ._library import lib
 from ._objects import SCALARS, encode, value_of
-from ._shards import Piece, Shards, dtype_number, is_host, is_loadable, reach, shards_of
+from ._shards import Piece, Shards, dtype_number, is_loadable, reach, refuse, shards_of
 
 _PLAIN, _DTENSOR, _OTHER, _OBJECT = range(4)
 _INT64 = 1 << 63
@@ -49,6 +49,7 @@ class _Entry:
         "reach",
         "requires_grad",
         "shape",
+        "size",
         "spec",
         "strides",
         "turn",
@@ -67,7 +68,8 @@ class _Entry:
     complex: bool
     lazy: bool  # its elements are not what its memory says: it is saved row-major
     reach: int  # bytes of its storage from its first element on
-    at: int  # its address when that was last looked at
+    at: int  # its address when that was last looked at ...
+    size: int  # ... and the bytes of its storage
     requires_grad: bool
     flags: int
     spec: Any  # of a DTensor
@@ -104,11 +106,15 @@ class _Entry:
         self.dtype, self.shape, self.strides = local.dtype, local.shape, local.stride()
         self.device, self.requires_grad = local.device, value.requires_grad
         self.away, self.complex = _is_away(local), local.dtype.is_complex
-        self.lazy, self.reach, self.at = _is_lazy(local), reach(local), 0
+        self.lazy, self.reach = _is_lazy(local), reach(local)
+        self.at = self.size = 0
 
     def lacks_memory(self, local: Any) -> bool:
         """Whether somebody resized its storage."""
-        return self.reach != 0 and local.untyped_storage().nbytes() < self.reach
+        if self.reach == 0:
+            return False
+        first = local.storage_offset() * local.itemsize
+        return bool(local.untyped_storage().nbytes() < first + self.reach)
 
     def same_spec(self, spec: Any) -> bool:
         """Whether a DTensor with ``spec`` has the boxes of the one that is known."""
@@ -137,7 +143,8 @@ class _Entry:
 
 def _piece_layout(piece: Piece) -> tuple[Any, ...]:
     tensor = piece.tensor
-    return (piece.offsets, piece.lengths, tensor.stride(), tensor.device, is_host(tensor))
+    strides, device = tensor.stride(), tensor.device
+    return piece.offsets, piece.lengths, tensor.dtype, strides, device, _is_lazy(tensor)
 
 
 def _describes_itself(tensor: Any) -> bool:
@@ -338,13 +345,14 @@ class StateDict:
                 if entry.lacks_memory(local) or memory.add(local) != entry.turn:
                     return None
                 continue
-            at = local.data_ptr()
-            if at != entry.at:
+            storage = local.untyped_storage()
+            at, size = local.data_ptr(), storage.nbytes()
+            if at != entry.at or size != entry.size:
                 if entry.lacks_memory(local):
                     return None
-                entry.at = at
+                entry.at, entry.size = at, size
             address(at)
-            keep(local.untyped_storage())
+            keep(storage)
         return changed
 
     def _apply(self, memory: _Memory, changed: list[tuple[_Entry, Any, int, bytes]]) -> None:
@@ -464,6 +472,9 @@ class _Builder:
         arrays[0][:ndim] = shards.shape
         tensor.shape = pointers[0]
         for piece, address in zip(shards.pieces, addresses):
+            if piece.tensor.dtype != shards.dtype:
+                both = f"{shards.dtype} and {piece.tensor.dtype}"
+                refuse(leaf.name, f"its shards have dtypes {both}; make them one")
             arrays[1][:ndim] = piece.offsets
             arrays[2][:ndim] = piece.lengths
             tensor.offsets, tensor.lengths = pointers[1], pointers[2]

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 import sidestep
-from sidestep import Error, Reader, Status
+from sidestep import Error, Reader, Status, _load
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -112,6 +112,36 @@ def test_tied_targets_take_what_is_the_same(path: str, dtype: torch.dtype) -> No
     with pytest.raises(Error, match="shares memory with another tensor") as caught:
         loaded(path, {"a": tied, "c": tied})
     assert caught.value.status == Status.EMISMATCH
+
+
+@pytest.mark.parametrize(
+    ("whole", "columns"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16), (torch.float64,) * 2],
+)
+def test_overlapping_targets(path: str, whole: torch.dtype, columns: torch.dtype) -> None:
+    """Of which the library fills one, or none."""
+    memory, ones = torch.zeros(4, 6), torch.ones(4, 6)
+    part, beside = memory[:, 1:5:2], memory[:, 2::2]
+    save(path, {"a": ones.to(whole), "b": ones[:, :2].to(columns), "c": torch.zeros(4, 2)})
+    loaded(path, {"a": memory, "b": part})
+    assert torch.equal(memory, ones)
+    loaded(path, {"b": part, "c": beside})  # side by side
+    assert torch.equal(memory[0], torch.tensor([1.0, 1, 0, 1, 0, 1]))
+    for names in (("a", "c"), ("c", "a")):
+        with pytest.raises(Error, match="shares memory with another tensor") as caught:
+            loaded(path, {name: {"a": memory, "c": beside}[name] for name in names})
+        assert caught.value.status == Status.EMISMATCH
+
+
+def test_tied_targets_of_one_element(path: str) -> None:
+    """Whose stride says nothing."""
+    save(path, {"a": torch.ones(1), "b": torch.ones(1), "c": torch.zeros(1)})
+    tied = torch.zeros(4, dtype=torch.float64)[::2][:1]
+    assert tied.stride() == (2,)
+    loaded(path, {"a": tied, "b": tied})
+    assert tied.item() == 1
+    with pytest.raises(Error, match="shares memory with another tensor"):
+        loaded(path, {"a": tied, "c": tied})
 
 
 def test_an_expanded_vector(path: str) -> None:
@@ -340,6 +370,26 @@ def test_planner_options(path: str, caplog: pytest.LogCaptureFixture) -> None:
     state = {"a": torch.zeros(2), "n": {"x": 0, "other": 1}}
     loaded(path + "2", state, planner=DefaultLoadPlanner(flatten_state_dict=False))
     assert same(state, {"a": torch.ones(2), "n": {"x": 1}}) == 2
+
+
+@pytest.mark.parametrize("other", [{"b": torch.ones(2)}, {"a": 1, "b": torch.ones(2)}, {}])
+def test_a_checkpoint_that_is_replaced_while_it_is_loaded(
+    path: str, other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking what there is and reading it: also where names may be missing."""
+    save(path, {"a": torch.ones(2), "b": torch.ones(2)})
+
+    class Late(_load.StateDict):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            sidestep.save(other, checkpoint_id=path)
+
+    monkeypatch.setattr(_load, "StateDict", Late)
+    wide = {"a": torch.full((2,), 7.0, dtype=torch.float64), "b": torch.full((2,), 7.0)}
+    with pytest.raises(Error) as caught:
+        loaded(path, wide, planner=DefaultLoadPlanner(allow_partial_load=True))
+    assert caught.value.status == Status.EMISMATCH
+    assert all(bool((value == 7).all()) for value in wide.values())
 
 
 # ---------------------------------------------------------------- errors

@@ -254,6 +254,21 @@ def test_what_becomes_lazy_or_plain_is_another_layout(tmp_path: pathlib.Path, pa
         assert_saved(tmp_path / str(place), {"w": value})
 
 
+def two_shards(other: torch.dtype) -> list[Leaf]:
+    halves = [torch.ones(2), torch.ones(2, dtype=other)]
+    pieces = [Piece((2 * i,), (2,), tensor) for i, tensor in enumerate(halves)]
+    return [Leaf("w", ("w",), Shards((4,), torch.float32, pieces))]
+
+
+def test_a_tensor_has_one_dtype() -> None:
+    """Of the second shard, too: it would be read as if it had that of the first."""
+    cache = StateCache()
+    for _ in range(2):
+        with pytest.raises(Error, match=r"'w': its shards have dtypes .*float32 and .*bfloat16"):
+            cache.get(two_shards(torch.bfloat16))
+        cache.get(two_shards(torch.float32))  # now this layout is known
+
+
 def test_only_what_changed_is_passed_on(tmp_path: pathlib.Path) -> None:
     values: dict[str, Any] = {
         "a": 1,
@@ -395,10 +410,21 @@ def test_memory_that_was_taken_away_is_refused(left: int, known: bool, lazy: boo
     cache = StateCache()
     if known:
         cache.get(flatten({"w": view}))
-        left = 0  # another view of a storage that shrank is only looked at if its layout changed
     whole.untyped_storage().resize_(left)
     with pytest.raises(Error, match=f"'w': its storage was resized to {left} bytes, and its"):
         cache.get(flatten({"w": view}))
+
+
+def test_less_memory_at_the_same_address_is_refused() -> None:
+    """Where the allocator gives what was freed once more."""
+    whole = torch.randn(100)
+    cache = StateCache()
+    for _ in range(2):
+        state = cache.get(flatten({"w": whole}))
+    whole.untyped_storage().resize_(60)
+    state._entries[0].at = whole.data_ptr()
+    with pytest.raises(Error, match="'w': its storage was resized to 60 bytes, and its"):
+        cache.get(flatten({"w": whole}))
 
 
 # ---------------------------------------------------------------- loading
