@@ -1253,8 +1253,8 @@ sidestep_series_load(struct sidestep_series *series, struct sidestep_state_dict 
  * sidestep_series_load_step(series, step, state, options, report, err):
  * Go back to ${step}: load that checkpoint and no other, and go on from there, as above.
  * Collective.  Whoever only wants to look at it calls sidestep_load().
- * SIDESTEP_ENOTFOUND: there is none of this step.  What is wrong with it is an error; it is not set
- * aside.
+ * SIDESTEP_ENOTFOUND: there is none of this step, or somebody has deleted it meanwhile.  What is
+ * wrong with it is an error; it is not set aside.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_load_step(struct sidestep_series *series, uint64_t step,

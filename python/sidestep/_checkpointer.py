@@ -19,10 +19,11 @@ from ._engine import engine_for
 from ._environment import GRACE_S, environment
 from ._errors import Error, make_error
 from ._exit import end_within
+from ._failures import Failures
 from ._fence import fence_optimizers
-from ._filling import Loaded, agree_on_latest, fill_from, nothing
+from ._filling import Loaded, agree_on_latest, fill_from, go_back, go_on
 from ._flatten import flatten, is_stateful
-from ._handle import SaveHandle, in_background, take_sticky, wait_for_turn
+from ._handle import SaveHandle, in_background, take_sticky, wait_for_turn, wait_until
 from ._options import Ways
 from ._series import Series, SeriesStatus
 from ._signals import Preempted, Signals
@@ -134,8 +135,7 @@ class Checkpointer:
         on_deleted: Optional[Callable[[str], object]] = None,
     ) -> None:
         self.root = os.path.abspath(os.fspath(root))
-        self.failures = 0
-        self.failures_in_a_row = 0
+        self._failures = Failures()
         how_saved(final, compress, spread_s, max_failures)
         self._final, self._compress, self._spread_s = final, compress, spread_s
         self._grace_s = GRACE_S if grace_s is None else grace_s
@@ -179,6 +179,15 @@ class Checkpointer:
             self._tell_about_job()
         self._series = Series(self._engine, self.root, config)
         self._signals.install()
+
+    @property
+    def failures(self) -> int:
+        """Saves that have failed in the background."""
+        return self._failures.count()[0]
+
+    @property
+    def failures_in_a_row(self) -> int:
+        return self._failures.count()[1]
 
     # -- when
 
@@ -318,8 +327,8 @@ class Checkpointer:
         """Fill ``state`` from the newest checkpoint that is valid, and go on from there; None if
         there is none yet.
 
-        step    from that one.  Newer ones are then of a line that has ended: no resume picks them,
-                and a save of their step replaces them
+        step    from that one.  Once it is loaded, newer ones are of a line that has ended: no
+                resume picks them, and a save of their step replaces them
         verify  what is checked before a checkpoint counts as valid: "structure" (files, sizes,
                 names; no data), "read" (and what this run reads of it) or "before" (everything,
                 first)
@@ -336,37 +345,10 @@ class Checkpointer:
         older ``step``); those of `load`.
         """
         self._last_step = -1  # of another line, perhaps
-        while True:
-            try:
-                # What is read is checked when it is read.
-                choosing = "structure" if verify == "read" else verify
-                found, _, rejected = self._series.load(
-                    nothing(), step=step, verify=choosing, partial=True
-                )
-            except Error as error:
-                if error.status == Status.ENOTFOUND and step is None:
-                    return None
-                raise
-            if rejected and self._engine.rank == 0:
-                log.warning(
-                    "resume from '%s': passed over: %s", self._series.path_of(found), rejected
-                )
-            try:
-                reading = "structure" if verify == "structure" else "read"
-                return fill_from(
-                    self._series,
-                    found,
-                    state,
-                    rejected=rejected,
-                    verify=reading,
-                    strict=strict,
-                    exact=exact,
-                )
-            except Error as error:
-                if error.status != Status.ECORRUPT or step is not None or verify == "before":
-                    raise
-                log.warning("%s; looking for an older one", error)
-                verify = "before"  # and the damaged ones are set aside
+        wait_for_turn(self._saves, 0, self._engine.comm.waits_until)  # they are of this line
+        if step is None:
+            return go_on(self._series, state, verify=verify, strict=strict, exact=exact)
+        return go_back(self._series, step, state, verify=verify, strict=strict, exact=exact)
 
     def load(
         self,
@@ -392,13 +374,23 @@ class Checkpointer:
     def close(self) -> None:
         """Wait for what is under way, finish what is to be deleted, give the lock back.
 
-        Raises what a save in the background has failed with, if nobody was told.
+        Raises what a save in the background has failed with, if nobody was told, and
+        ``max_failures`` does not allow for it.  A signal that comes meanwhile, the first one, ends
+        the wait when the grace time is over, and raises `Preempted` when all is done.
         """
-        self._signals.remove()
+        before = self._signals.received
+        try:
+            self._close()
+        finally:
+            self._signals.remove()
+        if self._signals.received != before:
+            raise self._preempted()
+
+    def _close(self) -> None:
         for handle in self._saves:
-            with contextlib.suppress(Error):
-                if not handle.wait_until(self._engine.comm.waits_until):
-                    self._give_up(f"save '{handle.path}' was not committed within the grace time")
+            handle.hurry()
+            if not wait_until(handle, self._engine.comm.waits_until):
+                self._give_up(f"save '{handle.path}' was not committed within the grace time")
         error = take_sticky(self._saves)
         if self._prunes and self._engine.rank == 0:
             self._tell_deleted()
@@ -469,13 +461,20 @@ class Checkpointer:
 
     def _finish_last(self, handle: SaveHandle, metrics: Any, tags: Any) -> SaveHandle:
         """The end of a run whose last step was saved as any other."""
+        from ._load import agree
+
         try:
             self._finish(handle)
         except Error:
             if handle.peek() is not None:
                 self._last_step = -1  # the next call saves anew
             raise
-        self._series.note(self._last_step, metrics, tags)
+        failure: Optional[BaseException] = None
+        try:
+            self._series.note(self._last_step, metrics, tags)
+        except BaseException as reason:
+            failure = reason
+        agree(self._engine, handle.path, failure)
         if self.stopping:
             self._stop(handle)
         return handle
@@ -555,17 +554,15 @@ class Checkpointer:
         def done(_: Any) -> None:
             error = handle.peek()
             if isinstance(error, Error):
-                self.failures += 1
-                self.failures_in_a_row += 1
                 if on_failed is not None:
                     on_failed(step, error)
                 return
-            self.failures_in_a_row = 0
             if on_committed is not None:
                 on_committed(step, handle)
             if self._prunes and self._engine.rank == 0:
                 in_background(self._tell_deleted)
 
+        self._failures.add(handle)
         if on_staged is not None:
             callback = on_staged
             handle.staged.add_done_callback(lambda _: callback(step, handle))
@@ -578,7 +575,10 @@ class Checkpointer:
             return
         with self._telling, contextlib.suppress(Error):  # close() waits; the next save comes again
             for path in self._series.prune().deleted:
-                on_deleted(path)
+                try:
+                    on_deleted(path)
+                except Exception:
+                    log.exception("on_deleted of '%s'", path)
 
     def _may_go_on(self) -> bool:
         return self.failures_in_a_row <= self._max_failures

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ._abi import Status
-from ._errors import make_error
+from ._errors import Error, make_error
 from ._flatten import is_stateful
 from ._series import Series
+
+log = logging.getLogger("sidestep")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,36 @@ def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **ho
     return Loaded(step, path, report.missing, report.unexpected, report.mismatched, rejected)
 
 
+def go_back(series: Series, step: int, state: Any, **how: Any) -> Loaded:
+    """The same, and go on from there: newer ones are left behind once ``state`` is filled."""
+    loaded = fill_from(series, step, state, **how)
+    series.load(_nothing(), step=step, verify="structure", partial=True)
+    return loaded
+
+
+def go_on(series: Series, state: Any, *, verify: str, **how: Any) -> Optional[Loaded]:
+    """Fill ``state`` from the newest checkpoint that is valid, and go on from there; None: there is
+    none yet.  Collective.  What "read" finds to be damaged is set aside, and an older one taken."""
+    while True:
+        try:
+            choosing = "structure" if verify == "read" else verify  # it is checked when it is read
+            found, _, rejected = series.load(_nothing(), verify=choosing, partial=True)
+        except Error as error:
+            if error.status == Status.ENOTFOUND:
+                return None
+            raise
+        if rejected and series.engine.rank == 0:
+            log.warning("resume from '%s': passed over: %s", series.path_of(found), rejected)
+        try:
+            reading = "structure" if verify == "structure" else "read"
+            return fill_from(series, found, state, rejected=rejected, verify=reading, **how)
+        except Error as error:
+            if error.status != Status.ECORRUPT or verify == "before":
+                raise
+            log.warning("%s; looking for an older one", error)
+            verify = "before"
+
+
 def agree_on_latest(series: Series, latest: Callable[[], Optional[str]]) -> int:
     """The step of rank 0's choice, on all ranks."""
     from ._load import agree
@@ -70,7 +103,7 @@ def agree_on_latest(series: Series, latest: Callable[[], Optional[str]]) -> int:
     return chosen - 1
 
 
-def nothing() -> Any:
+def _nothing() -> Any:
     """A state without any tensor: to choose a checkpoint is to load that."""
     from ._state import StateDict
 

@@ -184,7 +184,7 @@ class Series:
 
     def should_save(self, step: int) -> int:
         """DUE_* bits, the same on every rank."""
-        if self._asked <= step < self._quiet_until:  # nothing follows from the step, nobody talks
+        if self._asked < step < self._quiet_until:  # nothing follows from the step, nobody talks
             self._asked = step
             return 0
         self._opened()

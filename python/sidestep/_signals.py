@@ -35,10 +35,12 @@ class Signals:
     """
 
     def __init__(self, names: Iterable[Union[str, int]], request: Callable[[], None]) -> None:
-        self.numbers = [_number(name) for name in ([names] if isinstance(names, str) else names)]
+        names = [names] if isinstance(names, str) else names
+        self.numbers = list(dict.fromkeys(_number(name) for name in names))
         self.received: Optional[int] = None
         self._request = request
         self._before: dict[int, Any] = {}
+        self._removed = False  # though, elsewhere than on the main thread, still installed
         self._pid = os.getpid()
 
     def install(self) -> None:
@@ -51,6 +53,7 @@ class Signals:
 
     def remove(self) -> None:
         """Put the handlers before these back, where nobody else has put others."""
+        self._removed = True
         if self._pid != os.getpid() or (threading.current_thread() is not threading.main_thread()):
             return
         for number, before in self._before.items():
@@ -60,7 +63,7 @@ class Signals:
 
     def _handle(self, number: int, frame: Any) -> None:
         before = self._before.get(number)
-        if self._pid != os.getpid() or self.received is not None:  # a forked worker, or enough
+        if self._pid != os.getpid() or self._removed or self.received is not None:
             if callable(before):
                 before(number, frame)
             elif before != signal.SIG_IGN:
@@ -72,9 +75,11 @@ class Signals:
 
 
 def _number(name: Union[str, int]) -> int:
-    if isinstance(name, int):
-        return int(name)
-    found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
-    if not isinstance(found, signal.Signals):
+    found: Any = name
+    if not isinstance(name, int):
+        found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
+    if not isinstance(found, int) or found not in signal.valid_signals():
         raise ValueError(f"{name!r} is no signal")
+    if found in (signal.SIGKILL, signal.SIGSTOP):
+        raise ValueError(f"{name!r} cannot be handled")
     return int(found)

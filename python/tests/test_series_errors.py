@@ -90,3 +90,19 @@ def test_one_rank_fails_and_all_are_told(tmp_path: Path) -> None:
             assert (f"rank {culprit}" in said) == (int(culprit) != rank), (rank, place, said)
             kind = "OSError" if method == "latest" else "ValueError"
             assert said.startswith(kind) == (int(culprit) == rank), (rank, place, said)
+
+
+def note_at_the_end(rank: int, root: str) -> str:
+    """Rank 0's word counts, so it alone finds out that it is none."""
+    with Checkpointer(root, signals=()) as checkpoints:
+        checkpoints.save(1, Part()).wait()
+        metrics = {"no note": 1.0}
+        said = told(lambda: checkpoints.save(1, Part(), final=True, metrics=metrics))
+        checkpoints.save(2, Part()).wait()  # all are in step
+    return said
+
+
+def test_a_last_note_that_fails(tmp_path: Path) -> None:
+    mine, theirs = run_ranks(2, note_at_the_end, str(tmp_path / "r"))
+    assert "metric 'no note'" in mine and "rank 0" not in mine
+    assert "metric 'no note'" in theirs and "rank 0" in theirs

@@ -154,13 +154,17 @@ static enum sidestep_status make_root_durable(struct lease *lease, const char *r
     return status;
 }
 
-static enum sidestep_status take(struct lease *lease, const char *root, struct sidestep_error *err)
+/* ${begins}: where there is no run yet, one begins. */
+static enum sidestep_status take(struct lease *lease, const char *root, bool begins,
+                                 struct sidestep_error *err)
 {
     TRY(open_root(lease, root, err));
     TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
     TRY(take_lock(lease, root, err));
     enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
+    if (is_lost(status) && !begins)
+        return SIDESTEP_OK; /* what lies there is another run's: the next one may go on from it */
     if (is_lost(status))
         TRY(make_root_durable(lease, root, err));
     else
@@ -172,7 +176,7 @@ enum sidestep_status lease_take(struct lease *lease, struct store *store, const 
                                 struct sidestep_error *err)
 {
     *lease = (struct lease){.store = store};
-    enum sidestep_status status = take(lease, root, err);
+    enum sidestep_status status = take(lease, root, true, err);
     if (status != SIDESTEP_OK)
         lease_release(lease);
     return status;
@@ -184,7 +188,7 @@ enum sidestep_status lease_take_to_delete(struct lease *lease, struct store *sto
     struct sidestep_error why = {.rank = -1};
 
     *lease = (struct lease){.store = store};
-    enum sidestep_status status = take(lease, root, &why);
+    enum sidestep_status status = take(lease, root, false, &why);
     if (status == SIDESTEP_ENOSPC && lease->is_locked) {
         (void)store_unlink(lease->dir, LEASE_STATE_NEW, NULL);
         return SIDESTEP_OK;

@@ -26,8 +26,8 @@ enum sidestep_status lease_take(struct lease *lease, struct store *store, const 
  * lock.  ENOTFOUND or ECORRUPT: it was lost, or there never was one. */
 enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
                                 uint64_t *incarnation, struct sidestep_error *err);
-/* The same for who only deletes: where there is no space to write the next incarnation down, which
- * deleting is to make, the lock alone does. */
+/* The same for who only deletes: where there is no run yet, none begins; and where there is no
+ * space to write the next incarnation down, which deleting is to make, the lock alone does. */
 enum sidestep_status lease_take_to_delete(struct lease *lease, struct store *store,
                                           const char *root, struct sidestep_error *err);
 /* Is it still ours?  EABORTED if a later incarnation has taken over.  Any thread. */

@@ -16,6 +16,7 @@
 #include "engine/verify.h"
 
 #define WAS_REPLACED "another save has replaced it meanwhile"
+#define IS_PINNED "it is pinned"
 
 /* What is there, and what of it is meant: one item per entry. */
 struct looking {
@@ -63,20 +64,27 @@ static enum sidestep_status lock_out(struct store_dir *root, const char *name,
     return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
 }
 
-/* What was judged may since have been replaced, in place, by a save that takes no lock of ours: in
- * the trash nothing can replace it any more.  Then it goes back. */
-static enum sidestep_status check_doomed(struct store_dir *root, const char *trash,
-                                         const char *name, const char *save_id,
-                                         struct sidestep_error *err)
+/* Why it has to go back after all; NULL: nothing.  What was judged may since have been replaced, in
+ * place, by a save that takes no lock of ours, and somebody may have pinned it: in the trash
+ * nothing can replace it any more, and who pins looks whether it is still there. */
+static const char *find_late_objection(struct store_dir *root, struct store_dir *marks,
+                                       const char *trash, const char *name, const char *save_id)
 {
-    if (!named_was_replaced(root, trash, save_id) && sweep_is_all_ours(root, trash))
-        return SIDESTEP_OK;
+    if (save_id != NULL &&
+        (named_was_replaced(root, trash, save_id) || !sweep_is_all_ours(root, trash)))
+        return WAS_REPLACED;
+    return marks != NULL && marks_may_have(marks, MARKS_PIN, name) ? IS_PINNED : NULL;
+}
+
+static enum sidestep_status put_back(struct store_dir *root, const char *trash, const char *name,
+                                     struct sidestep_error *err)
+{
     enum sidestep_status status = store_rename(root, trash, root, name, STORE_NOREPLACE, err);
+
     if (status == SIDESTEP_EUNSUPPORTED)
         status = store_rename(root, trash, root, name, STORE_REPLACE, err);
     TRY(status);
-    TRY(store_dir_sync(root, err));
-    return FAIL(err, SIDESTEP_ELOCKED, WAS_REPLACED);
+    return store_dir_sync(root, err);
 }
 
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
@@ -92,8 +100,11 @@ enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *mark
     hash_to_hex(id, sizeof(id), hex);
     TRY(sweep_to_trash(root, name, hex, err));
     names_format(NAMES_TRASH, hex, 0, 0, trash);
-    if (save_id != NULL)
-        TRY(check_doomed(root, trash, name, save_id, err));
+    const char *objection = find_late_objection(root, marks, trash, name, save_id);
+    if (objection != NULL) {
+        TRY(put_back(root, trash, name, err));
+        return FAIL(err, SIDESTEP_ELOCKED, "%s", objection);
+    }
     enum sidestep_status status = sweep_empty_trash(root, trash, bytes, err);
     if (marks != NULL && marks_read(marks, &about, NULL) == SIDESTEP_OK)
         marks_forget(marks, &about, name);
@@ -174,15 +185,29 @@ static enum sidestep_status check_one(struct prune *p, struct looking *l, size_t
     return SIDESTEP_OK;
 }
 
+/* What was committed in place, by a save that was killed at once, may not be durable yet. */
+static enum sidestep_status sync_one(const struct prune *p, const char *name,
+                                     struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    if (p->dry_run)
+        return SIDESTEP_OK;
+    TRY(store_dir_open(p->root->store, p->root, name, &dir, err));
+    return store_dir_sync(dir, err);
+}
+
 /*
  * Where something is to go, look closer.  Of those that are kept because of their age, as many as
- * the policy counts must be valid; and what is to go may be damaged, and then somebody may want to
- * see what can be saved of it.
+ * the policy counts must be valid, and durable as they were seen; and what is to go may be damaged,
+ * and then somebody may want to see what can be saved of it.
  */
 static enum sidestep_status check(struct prune *p, struct looking *l, struct sidestep_error *err)
 {
     uint32_t wanted = p->retention->keep_last != 0 ? p->retention->keep_last : 1, valid = 0;
 
+    if (!p->dry_run)
+        TRY(store_dir_sync(p->root, err));
     for (size_t i = l->count; i-- > 0;) {
         struct retention_item *item = &l->items[i];
         bool is_counted = item->is_ours && !item->is_abandoned && valid < wanted;
@@ -191,6 +216,7 @@ static enum sidestep_status check(struct prune *p, struct looking *l, struct sid
         TRY(check_one(p, l, i, err));
         if (!is_counted || item->is_damaged)
             continue;
+        TRY(sync_one(p, l->entries[i].name, err));
         valid++;
     }
     return SIDESTEP_OK;
@@ -225,7 +251,7 @@ static const char *find_objection(const struct prune *p, const struct sidestep_l
     if (named_was_replaced(p->root, entry->name, entry->save_id))
         return WAS_REPLACED;
     if (p->marks != NULL && marks_may_have(p->marks, MARKS_PIN, entry->name))
-        return "it is pinned";
+        return IS_PINNED;
     if (p->claim != NULL && !p->claim(p->context, entry))
         return "a save is about to replace it";
     return NULL;
@@ -297,10 +323,8 @@ static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
         return status;
     }
     p->marks = dir;
-    if (dir != NULL && !p->dry_run) {
+    if (dir != NULL && !p->dry_run)
         TRY(lease_take_to_delete(lease, p->store, p->path, err));
-        TRY(store_dir_sync(p->root, err)); /* what is seen is durable */
-    }
     return prune_run(p, err);
 }
 

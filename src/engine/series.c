@@ -82,20 +82,30 @@ void series_note_outcome(struct sidestep_series *series, struct sidestep_save *s
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-/* With the first commit of this incarnation, the marks may go that a killed one left in what it had
- * committed. */
 void series_note_outcomes(struct sidestep_series *series)
 {
+    struct sweep sweep = {.store = series->engine->store, .parent = series->lease.root};
+
+    pthread_mutex_lock(&series->shared.lock);
     for (unsigned i = 0; i < series->save_count; i++)
-        series_note_outcome(series, series->saves[i]);
+        series_note_outcome_locked(series, series->saves[i]);
+    bool settles = series->shared.has_committed && !series->shared.has_settled;
+    series->shared.has_settled |= settles;
+    pthread_mutex_unlock(&series->shared.lock);
+    if (settles && sweep.parent != NULL)
+        (void)sweep_children(&sweep, NULL);
+}
+
+/* The same, on the thread that saves. */
+static void note_progress(struct sidestep_series *series)
+{
+    series_note_outcomes(series);
     pthread_mutex_lock(&series->shared.lock);
     bool has_committed = series->shared.has_committed;
     pthread_mutex_unlock(&series->shared.lock);
-    struct sweep sweep = {.store = series->engine->store, .parent = series->lease.root};
-    if (!has_committed || series->has_settled || sweep.parent == NULL)
+    if (!has_committed || series->has_progressed || series->lease.dir == NULL)
         return;
-    series->has_settled = true;
-    (void)sweep_children(&sweep, NULL);
+    series->has_progressed = true;
     series_made_progress(series);
 }
 
@@ -177,7 +187,7 @@ struct sidestep_series *series_shut(struct sidestep_series *series)
 
     if (series->save_count != 0)
         save_join(series->saves[0]); /* as do those before it: they need our guard */
-    series_note_outcomes(series);
+    note_progress(series);
     while (series->save_count != 0)
         save_release(series->saves[--series->save_count]);
     series_stop_pruner(series);
@@ -341,8 +351,10 @@ static uint64_t drop_ended(struct sidestep_series *series)
         series_note_outcome(series, oldest);
         busy_ns = busy_time(oldest);
         series_notes_end(series, oldest);
-        save_release(oldest);
+        pthread_mutex_lock(&series->shared.lock);
         series->save_count--;
+        pthread_mutex_unlock(&series->shared.lock);
+        save_release(oldest);
     }
     return busy_ns;
 }
@@ -350,28 +362,46 @@ static uint64_t drop_ended(struct sidestep_series *series)
 static void add_save(struct sidestep_series *series, struct sidestep_save *save)
 {
     assert(series->save_count < ARRAY_LENGTH(series->saves));
-    memmove(series->saves + 1, series->saves, series->save_count * sizeof(series->saves[0]));
     save_retain(save);
+    pthread_mutex_lock(&series->shared.lock);
+    memmove(series->saves + 1, series->saves, series->save_count * sizeof(series->saves[0]));
     series->saves[0] = save;
     series->save_count++;
+    pthread_mutex_unlock(&series->shared.lock);
 }
 
-/* Rank 0, before a save: notes, whether it may replace what is there, and space. */
-static void prepare(struct sidestep_series *series, const char *name,
+/* One of the same name is under way, and is not to be waited for: this one does not start. */
+static void refuse(const struct sidestep_save *same, struct sidestep_save_options *options,
+                   struct sidestep_error *why)
+{
+    if (options->failure != NULL)
+        return;
+    (void)FAIL(why, SIDESTEP_EBUSY, "the save of '%s' is still being written", same->commit.path);
+    options->failure = why;
+}
+
+/* Rank 0, before a save: notes, whether it may replace what is there, and space.  Are the notes
+ * taken? */
+static bool prepare(struct sidestep_series *series, const char *name,
                     struct sidestep_save_options *options, struct sidestep_error *why)
 {
     struct sidestep_save *same = series_in_flight(series, name);
 
-    if (same != NULL && (options->flags & SIDESTEP_SAVE_NOWAIT) == 0)
+    if (same != NULL && (options->flags & SIDESTEP_SAVE_NOWAIT) != 0) {
+        refuse(same, options, why);
+        return false;
+    }
+    if (same != NULL)
         save_join(same); /* its notes are not this one's */
     series_take_notes(series, name);
-    series_note_outcomes(series); /* what may be deleted follows from them */
+    note_progress(series); /* what may be deleted follows from what became of them */
     if (options->failure != NULL)
-        return;
+        return true;
     if (!series_may_replace(series, name))
         options->flags |= SIDESTEP_SAVE_NO_REPLACE;
     if (series_check_space(series, why) != SIDESTEP_OK)
         options->failure = why;
+    return true;
 }
 
 static enum sidestep_status start_all(struct sidestep_series *series, uint64_t step,
@@ -397,10 +427,9 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     options.step = step;
     naming_format(&series->naming, step, name);
     snprintf(path, sizeof(path), "%s/%s", series->root, name);
-    if (part.guard != NULL)
-        prepare(series, name, &options, &why);
+    bool has_notes = part.guard != NULL && prepare(series, name, &options, &why);
     status = save_start_all(series->engine, path, state, &options, &part, blocking, save, err);
-    if (part.guard != NULL && status != SIDESTEP_OK)
+    if (has_notes && status != SIDESTEP_OK)
         series_notes_back(series, name);
     TRY(status);
     add_save(series, *save);
@@ -437,132 +466,4 @@ enum sidestep_status sidestep_series_save(struct sidestep_series *series, uint64
     TRY(series_check(series, err));
     TRY(start_all(series, step, state, options, true, &save, err));
     return save_finish_all(&save, info, err);
-}
-
-/* ---- load ---- */
-
-/* The choice of rank 0. */
-struct choice {
-    uint64_t step;
-    char rejected[SERIES_REJECTED_BYTES];
-};
-
-static void path_of(const struct sidestep_series *series, uint64_t step,
-                    char path[COMMIT_PATH_BYTES])
-{
-    char name[NAMES_MAX];
-
-    naming_format(&series->naming, step, name);
-    snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
-}
-
-/* After a load that failed: 1 if rank 0 finds, by a second look past the cache, that the checkpoint
- * is one that a choice passes over: damaged, gone, or on its way, whatever that gives (no .metadata
- * any more, a file that is missing).  Then the next older one has its turn. */
-static enum sidestep_status is_lost_all(struct sidestep_series *series, const char *path,
-                                        uint64_t *lost, struct sidestep_error *err)
-{
-    *lost = 0;
-    if (series->engine->comm.rank == 0)
-        *lost = verify_is_damage(verify_path(series->engine->store, path, SIDESTEP_VERIFY_BEFORE,
-                                             STORE_UNCACHED, series->engine->stagers, NULL));
-    return comm_max_all(&series->engine->comm, lost, 1, err);
-}
-
-static enum sidestep_status
-load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
-              const struct sidestep_load_options *options, enum sidestep_verify_mode choose_by,
-              struct choice *choice, bool *again, struct sidestep_load_report *report,
-              struct sidestep_error *err)
-{
-    struct comm *comm = &series->engine->comm;
-    struct sidestep_error why = {0};
-    char path[COMMIT_PATH_BYTES];
-    enum sidestep_status status = SIDESTEP_OK;
-    uint64_t lost = 0;
-
-    *again = false;
-    if (comm->rank == 0)
-        status = series_choose(series, choose_by, &choice->step, choice->rejected, err);
-    TRY(comm_vote_all(comm, status, err));
-    TRY(comm_broadcast_all(comm, choice, sizeof(*choice), 0, err));
-    choice->rejected[sizeof(choice->rejected) - 1] = '\0';
-    path_of(series, choice->step, path);
-    status = load_path_all(series->engine, path, state, options, 0, report, &why);
-    if (status == SIDESTEP_OK)
-        return SIDESTEP_OK;
-    TRY(is_lost_all(series, path, &lost, err));
-    *again = lost != 0;
-    if (!*again && (status == SIDESTEP_EIO || status == SIDESTEP_EPERM))
-        return list_fail_unreadable(&why, err);
-    error_copy(err, &why);
-    return status;
-}
-
-/* All have loaded ${step}: the run goes on from there. */
-static enum sidestep_status go_on_all(struct sidestep_series *series, uint64_t step,
-                                      struct sidestep_error *err)
-{
-    enum sidestep_status status = SIDESTEP_OK;
-
-    if (series->engine->comm.rank == 0)
-        status = series_go_on_from(series, step, err);
-    return comm_vote_all(&series->engine->comm, status, err);
-}
-
-enum sidestep_status sidestep_series_load(struct sidestep_series *series,
-                                          struct sidestep_state_dict *state,
-                                          const struct sidestep_load_options *theirs,
-                                          uint64_t *step, struct sidestep_load_report *report,
-                                          char rejected[2048], struct sidestep_error *err)
-{
-    struct sidestep_load_options options;
-    struct choice choice = {0};
-    bool again = false;
-
-    TRY(series_check(series, err));
-    enum sidestep_status status = load_options_take(&options, theirs, err);
-    if (status == SIDESTEP_OK && (state == NULL || step == NULL))
-        status = FAIL(err, SIDESTEP_EINVAL, "%s is NULL", state == NULL ? "state" : "step");
-    TRY(comm_vote_all(&series->engine->comm, status, err));
-    enum sidestep_verify_mode choose_by = options.verify == SIDESTEP_VERIFY_BEFORE
-                                              ? SIDESTEP_VERIFY_BEFORE
-                                              : SIDESTEP_VERIFY_STRUCTURE;
-    do {
-        status = load_once_all(series, state, &options, choose_by, &choice, &again, report, err);
-        choose_by = SIDESTEP_VERIFY_BEFORE; /* it was lost: from now on read all first */
-    } while (status != SIDESTEP_OK && again);
-    if (rejected != NULL)
-        memcpy(rejected, choice.rejected, sizeof(choice.rejected));
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "resume from series '%s'", series->root);
-        return status;
-    }
-    *step = choice.step;
-    return go_on_all(series, choice.step, err);
-}
-
-enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
-                                               struct sidestep_state_dict *state,
-                                               const struct sidestep_load_options *theirs,
-                                               struct sidestep_load_report *report,
-                                               struct sidestep_error *err)
-{
-    struct sidestep_load_options options;
-    char path[COMMIT_PATH_BYTES];
-
-    TRY(series_check(series, err));
-    enum sidestep_status status = load_options_take(&options, theirs, err);
-    if (status == SIDESTEP_OK && state == NULL)
-        status = FAIL(err, SIDESTEP_EINVAL, "state is NULL");
-    if (status == SIDESTEP_OK && series->engine->comm.rank == 0)
-        status = series_choose_step(series, step, err);
-    status = comm_vote_all(&series->engine->comm, status, err);
-    path_of(series, step, path);
-    if (status == SIDESTEP_OK)
-        status = load_path_all(series->engine, path, state, &options, 0, report, err);
-    if (status == SIDESTEP_OK)
-        return go_on_all(series, step, err);
-    error_wrap(err, "go back to step %llu of series '%s'", (unsigned long long)step, series->root);
-    return status;
 }

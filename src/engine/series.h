@@ -44,10 +44,11 @@ struct sidestep_series {
 
     /* The thread's that calls. */
     struct due due;
-    struct sidestep_save *saves[SAVE_QUEUE_MAX + 1]; /* our references; the newest first */
+    struct sidestep_save *saves[SAVE_QUEUE_MAX + 1]; /* our references; the newest first.  Changed
+                                                        under ${shared.lock} */
     unsigned save_count;
     uint64_t queued;              /* saves that started while another was under way */
-    bool has_settled;             /* what an earlier incarnation left is cleared */
+    bool has_progressed;          /* something was committed since the first resume */
     char resumed_name[NAMES_MAX]; /* rank 0: what was loaded, until something was committed */
     struct series_notes coming;   /* rank 0: of a save that has not started */
 
@@ -65,6 +66,7 @@ struct sidestep_series {
         unsigned awaited_count;
         bool stop;
         bool has_committed;    /* a save of this incarnation */
+        bool has_settled;      /* and what an earlier one left is cleared, or is being cleared */
         bool has_unknown;      /* an outcome is UNKNOWN: nothing is deleted */
         uint64_t newest_bytes; /* of the newest whole one that was saved or resumed; 0: none */
         struct series_saving saving[SAVE_QUEUE_MAX + 1];
@@ -76,9 +78,11 @@ struct sidestep_series {
 enum sidestep_status series_check(const struct sidestep_series *series, struct sidestep_error *err);
 /* One to ${name} (NULL: any) that has not ended; or NULL. */
 struct sidestep_save *series_in_flight(const struct sidestep_series *series, const char *name);
-/* What became of earlier saves.  Only rank 0's answer is used. */
+/* What became of earlier saves.  Only rank 0's answer is used; any thread. */
 void series_note_outcome(struct sidestep_series *series, struct sidestep_save *save);
 void series_note_outcome_locked(struct sidestep_series *series, struct sidestep_save *save);
+/* The same of all; and with the first commit of this incarnation, the marks may go that a killed
+ * one left in what it had committed. */
 void series_note_outcomes(struct sidestep_series *series);
 
 /* ---- series_choose.c ---- */

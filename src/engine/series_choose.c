@@ -293,6 +293,14 @@ static enum sidestep_status check_readable(struct sidestep_series *series, const
     return SIDESTEP_OK;
 }
 
+static bool has_step(const struct members *m, uint64_t step)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (m->entries[i].state == SIDESTEP_COMMITTED && (uint64_t)m->entries[i].step == step)
+            return true;
+    return false;
+}
+
 enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t step,
                                        struct sidestep_error *err)
 {
@@ -301,6 +309,7 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
     char why[LINES_WHY_BYTES];
 
     TRY(find_members(series, &m, err));
+    bool is_there = has_step(&m, step);
     TRY(check_readable(series, &m, step, err));
     for (size_t i = 0; i < m.count; i++) {
         const struct sidestep_listed *entry = &m.entries[i];
@@ -309,8 +318,15 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
         if ((uint64_t)entry->step == step) {
             series_note_bytes(series, entry->bytes);
             TRY(note_start(series, &m, entry, err));
-        } else if (!lines_passes_over(&rule, &m.marks, entry, why)) {
+        } else if (lines_passes_over(&rule, &m.marks, entry, why)) {
+            continue;
+        } else if (is_there) {
             TRY(note_left(series, entry, err));
+        } else {
+            return FAIL(err, SIDESTEP_ENOTFOUND,
+                        "it was loaded and is gone by now, and '%s' is newer: it is not left "
+                        "behind, and nothing was noted",
+                        entry->path);
         }
     }
     return SIDESTEP_OK;

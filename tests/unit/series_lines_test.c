@@ -294,6 +294,35 @@ static void two_prefixes_are_two_lines(void **state)
     close_series(&series);
 }
 
+/* Checkpoints are copied, without their .sidestep; then one is pinned there, and some are deleted.
+ */
+static void who_deletes_begins_no_run(void **state)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 2};
+    struct sidestep_gc_report report;
+    struct sidestep_series *series = open_with(NULL);
+    char command[512];
+
+    (void)state;
+    for (uint64_t n = 1; n <= 3; n++)
+        save_step(series, n);
+    close_series(&series);
+    snprintf(command, sizeof(command), "rm -r '%s/.sidestep'", scratch.path);
+    assert_int_equal(system(command), 0);
+    ASSERT_OK(sidestep_pin(step_path(3), true, &err));
+    for (size_t removed = 1;; removed = 0) {
+        ASSERT_OK(sidestep_prune(scratch.path, &keep, 0, &report, &err));
+        assert_int_equal(report.removed_count, removed);
+        sidestep_gc_report_release(&report);
+        if (removed == 0)
+            break;
+    }
+    assert_false(step_exists(1));
+    series = open_with(NULL);
+    expect_resume(series, 3);
+    close_series(&series);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +335,7 @@ int main(void)
         CASE(a_copy_is_never_the_newest),
         CASE(a_step_that_is_saved_anew_has_its_own_metric),
         CASE(two_prefixes_are_two_lines),
+        CASE(who_deletes_begins_no_run),
 #undef CASE
     };
 

@@ -15,6 +15,7 @@
 #include "base/owned.h"
 #include "engine/engine.h"
 #include "engine/list.h"
+#include "engine/prune.h"
 #include "support/one_rank.h"
 #include "support/store_sim.h"
 
@@ -22,7 +23,8 @@
 
 static struct sim *sim;
 static struct sidestep_series *series;
-static atomic_int armed; /* 1: at the rename of a save; 2: at the sync after it */
+static atomic_int armed;    /* 1: at the rename of a save; 2: at the sync after it */
+static const char *renamed; /* part of the name that goes */
 static sem_t reached, go_on;
 
 /* The saver waits before the sync of what it has just renamed. */
@@ -31,7 +33,7 @@ static void before_op(void *context, int client, const char *op, const char *nam
     int sync = 2, rename = 1;
 
     (void)context, (void)client;
-    if (strcmp(op, "rename") == 0 && strstr(name, ".saving") != NULL)
+    if (strcmp(op, "rename") == 0 && strstr(name, renamed) != NULL)
         (void)atomic_compare_exchange_strong(&armed, &rename, 2);
     else if (strcmp(op, "dir_sync") == 0 && atomic_compare_exchange_strong(&armed, &sync, 0)) {
         sem_post(&reached);
@@ -53,6 +55,7 @@ static int setup(void **state)
     sem_init(&reached, 0, 0);
     sem_init(&go_on, 0, 0);
     atomic_store(&armed, 0);
+    renamed = ".saving";
     sim = sim_new(0);
     if (sim == NULL || one_rank_begin(&options) != 0)
         return -1;
@@ -144,11 +147,85 @@ static void what_may_not_stay_at_all_is_no_reason(void **state)
     assert_true(is_there(sim, 2));
 }
 
+/* One of the same step that is refused is none: the other's rename is still not durable. */
+static void what_does_not_start_settles_nothing(void **state)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_save *again = NULL;
+
+    (void)state;
+    options.flags = SIDESTEP_SAVE_NOWAIT;
+    save_first();
+    struct sidestep_save *save = begin_and_hold(2);
+    assert_int_equal(sidestep_series_save_async(series, 2, world.state, &options, &again, &err),
+                     SIDESTEP_EBUSY);
+    assert_int_equal(prune(), 0);
+    assert_true(is_there(sim, 1));
+    sem_post(&go_on);
+    ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
+}
+
+/* Is there anything to go on from? */
+static bool has_any(struct sim *disk)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+
+    ASSERT_OK(list_root(sim_store(disk, 1), RUN, &list, &err));
+    for (size_t i = 0; i < list.count; i++)
+        if (list.entries[i].state == SIDESTEP_COMMITTED && !list.entries[i].is_abandoned)
+            return true;
+    return false;
+}
+
+static void prune_by_hand(void)
+{
+    struct retention one = {.wanted = true, .keep_last = 1};
+    struct store *store = sim_store(sim, 1);
+    OWNED_DIR *root = NULL;
+    OWNED_DIR *marks = NULL;
+
+    ASSERT_OK(store_dir_open(store, NULL, RUN, &root, &err));
+    ASSERT_OK(store_dir_open(store, root, NAMES_SERIES_DIR, &marks, &err));
+    struct prune by_hand = {
+        .store = store, .path = RUN, .root = root, .marks = marks, .retention = &one};
+    ASSERT_OK(prune_run(&by_hand, &err));
+}
+
+/* A run is killed just after a save in the place of one that was left behind: whoever deletes then
+ * makes sure first that the newer one stays. */
+static void what_a_killed_save_has_replaced_is_made_durable(void **state)
+{
+    struct world loaded;
+
+    (void)state;
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    ASSERT_OK(sidestep_series_open(engine, RUN, NULL, &series, &err));
+    world_fill(&world, 1);
+    save_first();
+    ASSERT_OK(sidestep_series_save(series, 2, world.state, NULL, NULL, &err));
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    ASSERT_OK(sidestep_series_load_step(series, 1, loaded.state, NULL, NULL, &err));
+    world_free(&loaded);
+    renamed = ".metadata.";
+    struct sidestep_save *save = begin_and_hold(2);
+    prune_by_hand();
+    assert_false(is_there(sim, 1));
+    struct sim *after = sim_crash_bits(sim, 0, 0);
+    assert_non_null(after);
+    assert_true(has_any(after));
+    sim_free(&after);
+    sem_post(&go_on);
+    ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_may_not_stay_yet_is_no_reason, setup, teardown),
         cmocka_unit_test_setup_teardown(what_may_not_stay_at_all_is_no_reason, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_does_not_start_settles_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_killed_save_has_replaced_is_made_durable, setup,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

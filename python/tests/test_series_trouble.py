@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`Checkpointer` when things go wrong between its calls: saves that fail behind its back, callbacks
+that raise, signals at the end, a way back that leads nowhere.  One process.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from saving import held_saves
+
+from sidestep import Checkpointer, Error, Preempted, Status
+from sidestep._abi import SaveState
+from sidestep._handle import SaveHandle, _Waiter
+
+
+def state_of(step: int, **more: Any) -> dict[str, Any]:
+    return {"w": torch.full((1000,), float(step)), "step": step, **more}
+
+
+def open_at(root: Path, **options: Any) -> Checkpointer:
+    return Checkpointer(root, no_dist=True, **{"signals": (), **options})
+
+
+def resumed(root: Path) -> int:
+    with open_at(root) as checkpoints:
+        found = checkpoints.resume(state_of(0))
+        return found.step if found is not None else -1
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every save fails in the background, as far as Python knows."""
+    real = SaveHandle._await
+
+    def wait(handle: SaveHandle, which: Any) -> Any:
+        error = real(handle, which)
+        return Error("lost", status=Status.EIO) if which == SaveState.SAVE_COMMITTED else error
+
+    monkeypatch.setattr(SaveHandle, "_await", wait)
+
+
+@pytest.fixture
+def late_callbacks(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A save has ended, and its callbacks are called when the event is set."""
+    go = threading.Event()
+    real = SaveHandle._invoke_callbacks  # type: ignore[attr-defined]
+
+    def invoke(handle: SaveHandle) -> None:
+        if isinstance(threading.current_thread(), _Waiter):
+            go.wait(60)
+        real(handle)
+
+    monkeypatch.setattr(SaveHandle, "_invoke_callbacks", invoke)
+    yield go
+    go.set()
+
+
+# ---------------------------------------------------------------- saves that fail
+
+
+def test_closing_says_what_nobody_was_told(
+    tmp_path: Path, lost: None, late_callbacks: threading.Event
+) -> None:
+    checkpoints = open_at(tmp_path)
+    checkpoints.save(1, state_of(1))
+    with pytest.raises(Error, match="lost"):
+        checkpoints.close()
+    checkpoints.close()  # said once
+    assert checkpoints.failures == checkpoints.failures_in_a_row == 1
+    with open_at(tmp_path) as checkpoints:  # and the lock is free
+        handle = checkpoints.save(2, state_of(2))
+        with pytest.raises(Error, match="lost"):
+            handle.result()  # whoever was told is not told again
+    with open_at(tmp_path, max_failures=1) as checkpoints:
+        checkpoints.save(3, state_of(3))
+
+
+def test_as_many_may_fail_as_are_allowed(
+    tmp_path: Path, lost: None, late_callbacks: threading.Event
+) -> None:
+    with open_at(tmp_path, max_failures=1) as checkpoints:
+        checkpoints.save(1, state_of(1))
+        checkpoints.save(2, state_of(2))
+        with pytest.raises(Error, match="lost"):
+            checkpoints.save(3, state_of(3))
+        assert checkpoints.failures == 2
+
+
+# ---------------------------------------------------------------- callbacks
+
+
+def test_a_callback_that_raises_does_not_keep_the_lock(tmp_path: Path, caplog: Any) -> None:
+    told = []
+
+    def deleted(path: str) -> None:
+        told.append(path)
+        raise ValueError("no deletions today")
+
+    with open_at(tmp_path, keep_last_n=1, on_deleted=deleted) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(step, state_of(step))
+    assert len(told) == 2 and "no deletions today" in caplog.text
+    assert resumed(tmp_path) == 3
+
+
+# ---------------------------------------------------------------- going back
+
+
+def test_a_way_back_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with open_at(tmp_path) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(step, state_of(step)).wait()
+        with pytest.raises(Error) as told:
+            checkpoints.resume(state_of(0, more=torch.zeros(3)), step=1)
+        assert told.value.status == Status.EMISMATCH
+        shard = next(tmp_path.joinpath("step-2").glob("*.distcp"))
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 4] ^= 1
+        shard.write_bytes(data)
+        for verify in ("read", "before"):
+            with pytest.raises(Error) as told:
+                checkpoints.resume(state_of(0), step=2, verify=verify)
+            assert told.value.status == Status.ECORRUPT
+    assert resumed(tmp_path) == 3
+
+
+# ---------------------------------------------------------------- signals
+
+
+@pytest.fixture
+def came() -> Iterator[list[int]]:
+    """What a handler of the program's own is told."""
+    numbers: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: numbers.append(number))
+    yield numbers
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_while_it_is_closed(
+    tmp_path: Path, came: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is waited for is committed within the grace time, and then the process ends."""
+    handler = signal.getsignal(signal.SIGTERM)
+    checkpoints = open_at(tmp_path, signals="SIGTERM")
+    with held_saves() as go:
+        real = SaveHandle.hurry
+
+        def hurry(handle: SaveHandle) -> None:
+            if not go.is_set():
+                signal.raise_signal(signal.SIGTERM)
+            go.set()
+            real(handle)
+
+        checkpoints.save(1, state_of(1))
+        monkeypatch.setattr(SaveHandle, "hurry", hurry)
+        with pytest.raises(Preempted) as ended:
+            checkpoints.close()
+    assert ended.value.signal == signal.SIGTERM and ended.value.code == 143
+    assert not came and signal.getsignal(signal.SIGTERM) is handler
+    assert resumed(tmp_path) == 1
+
+
+def test_a_signal_that_is_named_twice_is_handled_once(tmp_path: Path, came: list[int]) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    with open_at(tmp_path, signals=("SIGTERM", "TERM", int(signal.SIGTERM))):
+        signal.raise_signal(signal.SIGTERM)
+        assert not came
+        signal.raise_signal(signal.SIGTERM)
+        assert came == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_a_checkpointer_that_another_thread_closes_takes_no_signal(
+    tmp_path: Path, came: list[int]
+) -> None:
+    checkpoints = open_at(tmp_path, signals="SIGTERM")
+    thread = threading.Thread(target=checkpoints.close)
+    thread.start()
+    thread.join()
+    signal.raise_signal(signal.SIGTERM)
+    assert came == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", signal.SIGSTOP, 4711, "SIG_DFL"])
+def test_what_cannot_be_handled_is_refused(tmp_path: Path, name: Any) -> None:
+    with pytest.raises(ValueError):
+        open_at(tmp_path / "run", signals=name if isinstance(name, str) else [name])
+    assert not (tmp_path / "run").exists()
+
+
+# ---------------------------------------------------------------- when
+
+
+def test_the_same_step_is_answered_alike(tmp_path: Path) -> None:
+    with open_at(tmp_path, interval=2, signals="SIGTERM") as checkpoints:
+        assert [checkpoints.should_save(step) for step in (1, 1, 2, 2, 3)] == [0, 0, 1, 1, 0]
+        checkpoints.request_stop()
+        for _ in range(2):
+            assert checkpoints.should_save(5) and checkpoints.stopping

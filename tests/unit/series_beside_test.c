@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_beside_test.c -- what is done while a series deletes, or while a save of it is under way:
+ * pins, going back, another save of the same step.  Each test acts at one operation of storage.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/owned.h"
+#include "engine/engine.h"
+#include "engine/list.h"
+#include "engine/series.h"
+#include "support/one_rank.h"
+#include "support/store_sim.h"
+
+#define RUN "/run"
+
+static struct sim *sim;
+static struct sidestep_series *series;
+static void (*_Atomic at)(const char *op,
+                          const char *name); /* before each operation; NULL: nothing */
+static atomic_int armed;
+
+static void before_op(void *context, int client, const char *op, const char *name)
+{
+    void (*now)(const char *op, const char *name) = at;
+
+    (void)context;
+    if (client == 0 && now != NULL)
+        now(op, name);
+}
+
+static void open_run(uint32_t keep_last)
+{
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = keep_last};
+
+    options.retention = keep_last != 0 ? &keep : NULL;
+    ASSERT_OK(sidestep_series_open(engine, RUN, &options, &series, &err));
+}
+
+static int setup(void **state)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    (void)state;
+    options.io = SIDESTEP_IO_BUFFERED;
+    options.snapshot = SIDESTEP_SNAPSHOT_COPY;
+    at = NULL;
+    atomic_store(&armed, 1);
+    sim = sim_new(0);
+    if (sim == NULL || one_rank_begin(&options) != 0)
+        return -1;
+    sim_set_hook(sim, before_op, NULL);
+    engine->store = sim_store(sim, 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    at = NULL;
+    sidestep_engine_resume(engine);
+    int status = sidestep_series_close(&series, &err) == SIDESTEP_OK ? 0 : -1;
+    status |= one_rank_end();
+    sim_free(&sim);
+    return status;
+}
+
+static void save(uint64_t step)
+{
+    world_fill(&world, step);
+    ASSERT_OK(sidestep_series_save(series, step, world.state, NULL, NULL, &err));
+}
+
+static struct sidestep_save *begin_save(uint64_t step)
+{
+    struct sidestep_save *handle = NULL;
+
+    world_fill(&world, step);
+    ASSERT_OK(sidestep_series_save_async(series, step, world.state, NULL, &handle, &err));
+    return handle;
+}
+
+/* "1 2! 5": the committed steps, and which of them were left behind. */
+static const char *there(void)
+{
+    static char text[256];
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    size_t used = 0;
+
+    text[0] = '\0';
+    ASSERT_OK(list_root(sim_store(sim, 1), RUN, &list, &err));
+    for (size_t i = 0; i < list.count; i++)
+        if (list.entries[i].state == SIDESTEP_COMMITTED)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%lld%s",
+                                     used != 0 ? " " : "", (long long)list.entries[i].step,
+                                     list.entries[i].is_abandoned ? "!" : "");
+    return text;
+}
+
+static enum sidestep_status go_back(uint64_t step)
+{
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    enum sidestep_status status =
+        sidestep_series_load_step(series, step, loaded.state, NULL, NULL, &err);
+    world_free(&loaded);
+    return status;
+}
+
+static size_t prune(void)
+{
+    struct sidestep_gc_report report = {0};
+    struct sidestep_error why = {0};
+
+    if (sidestep_series_prune(series, &report, &why) != SIDESTEP_OK)
+        fail_msg("%s", why.message);
+    size_t count = report.removed_count;
+    sidestep_gc_report_release(&report);
+    return count;
+}
+
+/* ---- pins */
+
+/* As sidestep_pin() does it, of what it still sees. */
+static void pin_the_first(const char *op, const char *name)
+{
+    struct store_stat stat;
+    int once = 1;
+
+    if (strcmp(op, "rename") != 0 || strcmp(name, "step-1") != 0 ||
+        !atomic_compare_exchange_strong(&armed, &once, 0))
+        return;
+    assert_int_equal(marks_set(series->lease.dir, MARKS_PIN, NULL, "step-1", NULL, NULL, NULL),
+                     SIDESTEP_OK);
+    assert_int_equal(store_stat(series->lease.root, "step-1", &stat, NULL), SIDESTEP_OK);
+}
+
+static void who_has_pinned_it_keeps_it(void **state)
+{
+    (void)state;
+    open_run(1);
+    save(1);
+    at = pin_the_first;
+    save(2);
+    (void)prune(); /* or the thread of the series has tried */
+    assert_int_equal(atomic_load(&armed), 0);
+    assert_string_equal(there(), "1 2");
+    assert_int_equal(prune(), 0);
+}
+
+static void nor_is_it_deleted_by_name(void **state)
+{
+    (void)state;
+    open_run(0);
+    save(1);
+    save(2);
+    at = pin_the_first;
+    assert_int_equal(sidestep_series_delete(series, 1, &err), SIDESTEP_ELOCKED);
+    assert_non_null(strstr(err.message, "it is pinned"));
+    assert_string_equal(there(), "1 2");
+}
+
+/* ---- going back */
+
+static void what_is_under_way_is_left_behind_too(void **state)
+{
+    (void)state;
+    open_run(0);
+    save(1);
+    save(2);
+    sidestep_engine_pause(engine);
+    struct sidestep_save *handle = begin_save(3);
+    ASSERT_OK(go_back(1)); /* waits for it */
+    sidestep_engine_resume(engine);
+    ASSERT_OK(sidestep_save_finish(&handle, NULL, &err));
+    assert_string_equal(there(), "1 2! 3!");
+}
+
+static void see_the_lock(const char *op, const char *name)
+{
+    (void)op, (void)name;
+    if (pthread_mutex_trylock(&series->prune_lock) == 0) {
+        pthread_mutex_unlock(&series->prune_lock);
+        atomic_store(&armed, 0);
+    }
+}
+
+/* A plan that was made before could delete what is being gone back to. */
+static void nothing_is_deleted_while_a_run_goes_back(void **state)
+{
+    (void)state;
+    open_run(2);
+    save(1);
+    save(2);
+    at = see_the_lock;
+    ASSERT_OK(go_back(1));
+    at = NULL;
+    assert_int_equal(atomic_load(&armed), 1);
+    assert_string_equal(there(), "1 2!");
+}
+
+static void what_is_gone_is_no_place_to_go_on_from(void **state)
+{
+    (void)state;
+    open_run(0);
+    save(2);
+    save(3);
+    assert_int_equal(series_go_on_from(series, 1, &err), SIDESTEP_ENOTFOUND);
+    assert_string_equal(there(), "2 3");
+}
+
+/* ---- the same step once more, without waiting */
+
+static void what_does_not_start_takes_no_notes(void **state)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_metric loss = {"loss", 0.5};
+    struct sidestep_save *again = NULL;
+
+    (void)state;
+    options.flags = SIDESTEP_SAVE_NOWAIT;
+    open_run(0);
+    sidestep_engine_pause(engine);
+    ASSERT_OK(sidestep_series_note(series, 1, &loss, 1, NULL, 0, &err));
+    struct sidestep_save *handle = begin_save(1);
+    assert_int_equal(sidestep_series_save_async(series, 1, world.state, &options, &again, &err),
+                     SIDESTEP_EBUSY);
+    sidestep_engine_resume(engine);
+    ASSERT_OK(sidestep_save_finish(&handle, NULL, &err));
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    ASSERT_OK(list_root(sim_store(sim, 1), RUN, &list, &err));
+    assert_int_equal(list.count, 1);
+    assert_int_equal(list.entries[0].metric_count, 1);
+}
+
+/* ---- threads */
+
+static void *prune_on_and_on(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&armed) != 0)
+        (void)prune();
+    return NULL;
+}
+
+/* Which says by what it keeps that it has seen each save at its time; the thread sanitizer, that
+ * nothing else is shared. */
+static void deleting_on_another_thread_is_safe(void **state)
+{
+    struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
+    struct sidestep_save *handles[41] = {0};
+    pthread_t thread;
+
+    (void)state;
+    options.queue = 2;
+    open_run(1);
+    save(1);
+    assert_int_equal(pthread_create(&thread, NULL, prune_on_and_on, NULL), 0);
+    for (uint64_t step = 2; step <= 40; step++) {
+        struct sidestep_save *handle = NULL;
+        ASSERT_OK(sidestep_series_save_async(series, step, world.state, &options, &handle, &err));
+        if (step % 4 == 0)
+            ASSERT_OK(sidestep_save_finish(&handle, NULL, &err));
+        else
+            handles[step] = handle;
+    }
+    for (uint64_t step = 2; step <= 40; step++)
+        if (handles[step] != NULL)
+            ASSERT_OK(sidestep_save_finish(&handles[step], NULL, &err));
+    atomic_store(&armed, 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)prune();
+    assert_string_equal(there(), "40");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(who_has_pinned_it_keeps_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(nor_is_it_deleted_by_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_under_way_is_left_behind_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_deleted_while_a_run_goes_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_gone_is_no_place_to_go_on_from, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_does_not_start_takes_no_notes, setup, teardown),
+        cmocka_unit_test_setup_teardown(deleting_on_another_thread_is_safe, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
