@@ -17,7 +17,7 @@ from ._abi import Status
 from ._arguments import Interval, how_saved, not_negative, one_of, places, series_config
 from ._engine import engine_for
 from ._environment import GRACE_S, environment
-from ._errors import Error, make_error
+from ._errors import Error
 from ._exit import end_within
 from ._failures import Failures
 from ._fence import fence_optimizers
@@ -481,22 +481,21 @@ class Checkpointer:
 
     def _finish(self, handle: SaveHandle) -> None:
         """Committed, and in the format that was asked for."""
-        if not handle.wait_until(self._engine.comm.waits_until):
-            self._give_up(f"save '{handle.path}' was not committed within the grace time")
-        if self._final is None:
-            return
-        failure: Optional[BaseException] = None
-        if self._engine.rank == 0:
-            from ._export import export
+        from ._export import export
+        from ._load import agree
 
-            try:
+        failure: Optional[BaseException] = None
+        try:
+            if not handle.wait_until(self._engine.comm.waits_until):
+                self._give_up(f"save '{handle.path}' was not committed within the grace time")
+            if self._final is not None and self._engine.rank == 0:
                 export(handle.path, self._final.path_in(self.root), self._final)
-            except Exception as reason:
-                failure = reason
-        if self._engine.any_rank(failure is not None):
-            raise failure or make_error(
-                f"rank 0 could not export '{handle.path}'", status=Status.EIO, rank=0
-            )
+        except Exception as reason:
+            failure = reason
+        if self._final is not None:
+            agree(self._engine, handle.path, failure)
+        elif failure is not None:
+            raise failure
 
     def _stop(self, handle: Optional[SaveHandle]) -> None:
         """The end of the run: what is under way is committed, or the grace time is over."""

@@ -188,6 +188,36 @@ def test_the_last_save_of_ranks(tmp_path: Path) -> None:
         assert names == [".sidestep", "final.pt", "step-5"]
 
 
+def failing_of_ranks(rank: int, root: str) -> list[str]:
+    """What each of two ranks is told: rank 0 cannot export, then rank 1 cannot wait."""
+    from sidestep._handle import SaveHandle
+
+    def refuse(*_: Any) -> Any:
+        raise sidestep.Error("no more of this", status=Status.EIO, rank=rank)
+
+    told, state = [], {"model": {"w": torch.ones(3)}}
+    with Checkpointer(root, signals=(), final=Final("torch")) as checkpoints:
+        (Path(root) / "final.pt").mkdir(exist_ok=True)
+        with pytest.raises(Error) as caught:
+            checkpoints.save(5, state, final=True)
+        told.append(str(caught.value))
+        if rank == 0:
+            (Path(root) / "final.pt").rmdir()
+        with pytest.MonkeyPatch.context() as patch:
+            if rank == 1:
+                patch.setattr(SaveHandle, "wait_until", refuse)
+            with pytest.raises(Error) as caught:
+                checkpoints.save(6, state, final=True)
+            told.append(str(caught.value))
+    return told
+
+
+def test_a_last_save_that_fails_on_one_rank_is_told_to_all(tmp_path: Path) -> None:
+    first, second = run_ranks(2, failing_of_ranks, str(tmp_path))
+    assert "final.pt" in first[0] and "rank 0" in second[0], (first, second)
+    assert "rank 1" in first[1] and "no more of this" in second[1], (first, second)
+
+
 def test_the_last_step_was_saved_already(tmp_path: Path) -> None:
     """As any other one, because it was due: a final save exports it.  Not after going back."""
     state = {"model": {"w": torch.ones(3)}}
