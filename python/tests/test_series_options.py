@@ -110,7 +110,7 @@ def test_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 FULL = """
 import os, sys, torch, sidestep
-from sidestep import Checkpointer, Final
+from sidestep import Checkpointer
 root, on_full = sys.argv[1], {"none": None}.get(sys.argv[2], sys.argv[2])
 with Checkpointer(f"{root}/r", no_dist=True, signals=(), keep_last_n=2, on_full=on_full) as found:
     for step in (1, 2):

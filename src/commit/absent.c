@@ -3,19 +3,11 @@
 #include "commit/absent.h"
 
 #include "commit/name_list.h"
+#include "commit/named.h"
 #include "format/names.h"
 #include "model/shown.h"
 
 #define LOOKS 1000u /* into what lies in it; what a series keeps is fewer */
-
-static bool is_checkpoint(struct store_dir *root, const char *name)
-{
-    OWNED_DIR *dir = NULL;
-    struct store_stat stat;
-
-    return store_dir_open(root->store, root, name, &dir, NULL) == SIDESTEP_OK &&
-           store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
-}
 
 /* What lies in ${dir} and has a .metadata: the last of them by name; NULL: nothing has. */
 static const char *find_one(struct store_dir *dir, const struct name_list *names)
@@ -23,7 +15,8 @@ static const char *find_one(struct store_dir *dir, const struct name_list *names
     size_t first = names->count > LOOKS ? names->count - LOOKS : 0;
 
     for (size_t i = names->count; i > first; i--)
-        if (names->names[i - 1][0] != '.' && is_checkpoint(dir, names->names[i - 1]))
+        if (names->names[i - 1][0] != '.' &&
+            named_has_metadata(dir->store, dir, names->names[i - 1]))
             return names->names[i - 1];
     return NULL;
 }

@@ -74,6 +74,15 @@ static enum sidestep_status add_stored(struct named *named)
     return SIDESTEP_OK;
 }
 
+bool named_has_metadata(struct store *store, struct store_dir *parent, const char *name)
+{
+    OWNED_DIR *dir = NULL;
+    struct store_stat stat;
+
+    return store_dir_open(store, parent, name, &dir, NULL) == SIDESTEP_OK &&
+           store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
+}
+
 enum sidestep_status named_read(struct store_dir *dir, const char *name, struct named *out)
 {
     OWNED_BUFFER bytes = {0};

@@ -29,6 +29,9 @@ void named_release(struct named *named);
 bool named_find(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES], uint64_t bytes,
                 struct arena *arena, struct manifest *manifest);
 
+/* Is ${name} in ${parent} (NULL: a path) a directory that has a .metadata, whatever that says? */
+bool named_has_metadata(struct store *store, struct store_dir *parent, const char *name);
+
 /* By ${name}, a .metadata in ${dir} or one that was.  On failure ${*out} is to be released, too. */
 enum sidestep_status named_read(struct store_dir *dir, const char *name, struct named *out);
 

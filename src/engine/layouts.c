@@ -12,6 +12,7 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "commit/commit.h"
+#include "commit/named.h"
 #include "engine/list.h"
 #include "engine/whole_file.h"
 
@@ -23,6 +24,11 @@
 static bool starts_with(const char *name, const char *text)
 {
     return strncmp(name, text, strlen(text)) == 0;
+}
+
+static bool is_like(const char *name, const char *begin, const char *end)
+{
+    return starts_with(name, begin) && names_end_with(name, end);
 }
 
 static bool has(const struct layouts_look *look, const char *name)
@@ -37,7 +43,7 @@ static bool has(const struct layouts_look *look, const char *name)
 static const char *find_like(const struct layouts_look *look, const char *begin, const char *end)
 {
     for (size_t i = 0; i < look->names->count; i++)
-        if (starts_with(look->names->names[i], begin) && names_end_with(look->names->names[i], end))
+        if (is_like(look->names->names[i], begin, end))
             return look->names->names[i];
     return NULL;
 }
@@ -64,7 +70,7 @@ static enum sidestep_status check_like(struct layouts_look *look, const char *be
                                        const char *end, struct sidestep_error *err)
 {
     for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
-        if (starts_with(look->names->names[i], begin) && names_end_with(look->names->names[i], end))
+        if (is_like(look->names->names[i], begin, end))
             TRY(check_file(look, look->dir, look->names->names[i], err));
     return SIDESTEP_OK;
 }
@@ -77,8 +83,7 @@ static enum sidestep_status check_ranks(struct layouts_look *look, const char *b
     size_t count = 0;
 
     for (size_t i = 0; i < look->names->count; i++)
-        count +=
-            starts_with(look->names->names[i], begin) && names_end_with(look->names->names[i], end);
+        count += is_like(look->names->names[i], begin, end);
     for (size_t rank = 0; rank < (count != 0 ? count : 1) && look->reason == NULL; rank++) {
         snprintf(name, sizeof(name), "%s%zu%s", begin, rank, end);
         if (!has(look, name))
@@ -188,13 +193,8 @@ static bool has_weights(const struct layouts_look *look)
 static enum sidestep_status check_folder(struct layouts_look *look, const char *name,
                                          struct sidestep_error *err)
 {
-    OWNED_DIR *dir = NULL;
-    struct store_stat stat;
-
-    if (!starts_with(name, "pytorch_model_fsdp") || names_end_with(name, ".bin"))
-        return SIDESTEP_OK;
-    if (store_dir_open(look->root->store, look->dir, name, &dir, NULL) == SIDESTEP_OK &&
-        store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK)
+    if (!starts_with(name, "pytorch_model_fsdp") || names_end_with(name, ".bin") ||
+        named_has_metadata(look->root->store, look->dir, name))
         return SIDESTEP_OK;
     return say(look, err, " has no .metadata", name);
 }
@@ -378,8 +378,7 @@ enum sidestep_status layouts_look(struct layouts_look *look, struct sidestep_err
     look->layout = look->reason = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(layouts); i++) {
         const struct layout *layout = &layouts[i];
-        bool is_named =
-            starts_with(look->name, layout->begin) && names_end_with(look->name, layout->end);
+        bool is_named = is_like(look->name, layout->begin, layout->end);
         if (!is_named || (look->step < 0 && strcmp(look->name, "last.ckpt") != 0) ||
             !layout->is(look))
             continue;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/owned.h"
+#include "commit/named.h"
 #include "engine/list.h"
 #include "engine/verify.h"
 #include "format/names.h"
@@ -130,15 +131,6 @@ enum sidestep_status list_choose(
     return FAIL(err, all, "none of %zu checkpoints is valid: %s", seen, rejected);
 }
 
-static bool is_checkpoint(const char *path)
-{
-    OWNED_DIR *dir = NULL;
-    struct store_stat stat;
-
-    return store_dir_open(store_posix(), NULL, path, &dir, NULL) == SIDESTEP_OK &&
-           store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
-}
-
 /* ${list} without what no resume would take, as a list of its own (of ${*kept}, to be freed).  The
  * newest of those is told where nothing is left. */
 static enum sidestep_status pass_over(const struct sidestep_list *list, struct sidestep_list *out,
@@ -198,7 +190,7 @@ static enum sidestep_status look_for_latest(const char *root, enum sidestep_veri
     enum sidestep_status status = choose_latest(&list, verify, workers, &latest, &kept, gone, err);
     if (*gone)
         return SIDESTEP_ENOTFOUND;
-    if (status == SIDESTEP_ENOTFOUND && is_checkpoint(root))
+    if (status == SIDESTEP_ENOTFOUND && named_has_metadata(store_posix(), NULL, root))
         return FAIL(err, SIDESTEP_EINVAL,
                     "'%s' is a checkpoint itself; the latest is looked for among those in a "
                     "directory",

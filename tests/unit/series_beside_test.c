@@ -13,16 +13,10 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
-#include "engine/engine.h"
 #include "engine/list.h"
 #include "engine/series.h"
-#include "support/one_rank.h"
-#include "support/store_sim.h"
+#include "support/sim_series.h"
 
-#define RUN "/run"
-
-static struct sim *sim;
-static struct sidestep_series *series;
 static void (*_Atomic at)(const char *op,
                           const char *name); /* before each operation; NULL: nothing */
 static atomic_int armed;
@@ -47,19 +41,10 @@ static void open_run(uint32_t keep_last)
 
 static int setup(void **state)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
-
     (void)state;
-    options.io = SIDESTEP_IO_BUFFERED;
-    options.snapshot = SIDESTEP_SNAPSHOT_COPY;
     at = NULL;
     atomic_store(&armed, 1);
-    sim = sim_new(0);
-    if (sim == NULL || one_rank_begin(&options) != 0)
-        return -1;
-    sim_set_hook(sim, before_op, NULL);
-    engine->store = sim_store(sim, 0);
-    return 0;
+    return sim_series_begin(before_op);
 }
 
 static int teardown(void **state)
@@ -67,10 +52,7 @@ static int teardown(void **state)
     (void)state;
     at = NULL;
     sidestep_engine_resume(engine);
-    int status = sidestep_series_close(&series, &err) == SIDESTEP_OK ? 0 : -1;
-    status |= one_rank_end();
-    sim_free(&sim);
-    return status;
+    return sim_series_end();
 }
 
 static void save(uint64_t step)
@@ -114,18 +96,6 @@ static enum sidestep_status go_back(uint64_t step)
         sidestep_series_load_step(series, step, loaded.state, NULL, NULL, &err);
     world_free(&loaded);
     return status;
-}
-
-static size_t prune(void)
-{
-    struct sidestep_gc_report report = {0};
-    struct sidestep_error why = {0};
-
-    if (sidestep_series_prune(series, &report, &why) != SIDESTEP_OK)
-        fail_msg("%s", why.message);
-    size_t count = report.removed_count;
-    sidestep_gc_report_release(&report);
-    return count;
 }
 
 /* ---- pins */

@@ -13,16 +13,10 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
-#include "engine/engine.h"
 #include "engine/list.h"
 #include "engine/prune.h"
-#include "support/one_rank.h"
-#include "support/store_sim.h"
+#include "support/sim_series.h"
 
-#define RUN "/run"
-
-static struct sim *sim;
-static struct sidestep_series *series;
 static atomic_int armed;    /* 1: at the rename of a save; 2: at the sync after it */
 static const char *renamed; /* part of the name that goes */
 static sem_t reached, go_on;
@@ -44,23 +38,17 @@ static void before_op(void *context, int client, const char *op, const char *nam
 
 static int setup(void **state)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_series_options keeping = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_retention one = {.struct_size = sizeof(one), .keep_last = 1};
 
     (void)state;
-    options.io = SIDESTEP_IO_BUFFERED;
-    options.snapshot = SIDESTEP_SNAPSHOT_COPY;
     keeping.retention = &one;
     sem_init(&reached, 0, 0);
     sem_init(&go_on, 0, 0);
     atomic_store(&armed, 0);
     renamed = ".saving";
-    sim = sim_new(0);
-    if (sim == NULL || one_rank_begin(&options) != 0)
+    if (sim_series_begin(before_op) != 0)
         return -1;
-    sim_set_hook(sim, before_op, NULL);
-    engine->store = sim_store(sim, 0);
     return sidestep_series_open(engine, RUN, &keeping, &series, &err) == SIDESTEP_OK ? 0 : -1;
 }
 
@@ -68,9 +56,7 @@ static int teardown(void **state)
 {
     (void)state;
     sem_post(&go_on); /* where a test has failed */
-    int status = sidestep_series_close(&series, &err) == SIDESTEP_OK ? 0 : -1;
-    status |= one_rank_end();
-    sim_free(&sim);
+    int status = sim_series_end();
     sem_destroy(&reached);
     sem_destroy(&go_on);
     return status;
@@ -96,16 +82,6 @@ static struct sidestep_save *begin_and_hold(uint64_t step)
     while (sem_wait(&reached) != 0) {
     }
     return save;
-}
-
-static size_t prune(void)
-{
-    struct sidestep_gc_report report = {0};
-
-    ASSERT_OK(sidestep_series_prune(series, &report, &err));
-    size_t count = report.removed_count;
-    sidestep_gc_report_release(&report);
-    return count;
 }
 
 static void save_first(void)
