@@ -199,6 +199,8 @@ void save_join(struct sidestep_save *save);
 void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict);
 /* The error of a save that has failed and that nobody was told of, once; OK otherwise. */
 enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sidestep_error *err);
+/* Its failure, known here or not yet, is told. */
+void save_set_told(struct sidestep_save *save);
 /* At the end, on all ranks: C tells what became of its last saves, and forgets outcome files. */
 enum sidestep_status save_settle_all(struct sidestep_engine *engine, struct sidestep_error *err);
 

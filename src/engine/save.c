@@ -42,6 +42,7 @@ enum agreement {
     AGREE_IN_PLACE, /* rank 0's */
     AGREE_PREVIOUS, /* rank 0's */
     AGREE_VERDICTS, /* rank 0's word on the saves before */
+    AGREE_TOLD,     /* place of a save before whose failure this call reports; 0: of none */
     AGREE_COUNT,
 };
 
@@ -55,6 +56,7 @@ struct starting {
     bool blocking;
     bool still; /* nobody changes the state before it is STAGED */
     uint64_t verdicts;
+    uint64_t told;
     bool has_begun; /* C: directory and mark are there */
     uint64_t digest;
     uint64_t began_ns;
@@ -88,7 +90,7 @@ static enum sidestep_status enter_queue(struct starting *s, struct sidestep_erro
 
     s->info->wait_ns = since(s, from);
     TRY(status);
-    return save_queue_take_sticky(s->engine, err);
+    return save_queue_take_sticky(s->engine, &s->told, err);
 }
 
 static enum sidestep_status make_save_id(struct starting *s, const char *name,
@@ -256,6 +258,7 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
     words[AGREE_REQUEST_NOT] = ~words[AGREE_REQUEST];
     words[AGREE_PLAN] = engine->plan.global_digest;
     words[AGREE_PLAN_NOT] = ~words[AGREE_PLAN];
+    words[AGREE_TOLD] = s->told;
     if (engine->comm.rank == 0) {
         memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
         words[AGREE_IN_PLACE] = commit->in_place;
@@ -271,6 +274,7 @@ static void take_agreement(struct starting *s, const uint64_t words[AGREE_COUNT]
 
     s->verdicts = words[AGREE_VERDICTS];
     save_queue_settle(s->engine, s->verdicts);
+    save_queue_set_told(s->engine, words[AGREE_TOLD]);
     if (commit->rank == 0)
         return;
     memcpy(id, &words[AGREE_ID_0], SAVE_ID_BYTES);

@@ -375,6 +375,13 @@ enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sideste
     return status;
 }
 
+void save_set_told(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.asked = true;
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
 enum sidestep_status save_settle_all(struct sidestep_engine *engine, struct sidestep_error *err)
 {
     struct save_queue *queue = &engine->queue;
@@ -389,6 +396,6 @@ enum sidestep_status save_settle_all(struct sidestep_engine *engine, struct side
     for (unsigned i = 0; engine->comm.rank == 0 && i < queue->count; i++)
         commit_forget_outcome(&queue->saves[i]->commit);
     enum sidestep_status sticky =
-        save_queue_take_sticky(engine, status == SIDESTEP_OK ? err : NULL);
+        save_queue_take_sticky(engine, NULL, status == SIDESTEP_OK ? err : NULL);
     return status != SIDESTEP_OK ? status : sticky;
 }

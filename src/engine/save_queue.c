@@ -217,12 +217,24 @@ enum sidestep_status save_queue_reserve(struct sidestep_engine *engine, struct s
 
 /* ---- how they end */
 
-enum sidestep_status save_queue_take_sticky(struct sidestep_engine *engine,
+enum sidestep_status save_queue_take_sticky(struct sidestep_engine *engine, uint64_t *place,
                                             struct sidestep_error *err)
 {
-    for (unsigned i = engine->queue.count; i > 0; i--)
-        TRY(save_take_sticky(engine->queue.saves[i - 1], err));
+    for (unsigned i = engine->queue.count; i > 0; i--) {
+        enum sidestep_status status = save_take_sticky(engine->queue.saves[i - 1], err);
+        if (status == SIDESTEP_OK)
+            continue;
+        if (place != NULL)
+            *place = i;
+        return status;
+    }
     return SIDESTEP_OK;
+}
+
+void save_queue_set_told(struct sidestep_engine *engine, uint64_t place)
+{
+    if (place != 0 && place <= engine->queue.count)
+        save_set_told(engine->queue.saves[place - 1]);
 }
 
 uint64_t save_queue_verdicts(const struct sidestep_engine *engine)

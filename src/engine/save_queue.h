@@ -56,9 +56,13 @@ enum sidestep_status save_queue_part(struct sidestep_engine *engine, struct side
 enum sidestep_status save_queue_reserve(struct sidestep_engine *engine, struct sidestep_save *save,
                                         uint64_t bytes, bool at_once, bool pin,
                                         struct sidestep_error *err);
-/* The error of a save that has failed and that nobody was told of, once; OK otherwise. */
-enum sidestep_status save_queue_take_sticky(struct sidestep_engine *engine,
+/* The error of a save that has failed and that nobody was told of, once; OK otherwise.  ${place}
+ * (NULL allowed): 1 + where it is in the list. */
+enum sidestep_status save_queue_take_sticky(struct sidestep_engine *engine, uint64_t *place,
                                             struct sidestep_error *err);
+/* All ranks were told of the failure of the save at ${place} (0: of none), those too that did not
+ * know of it yet: it refuses one call, not one on each rank. */
+void save_queue_set_told(struct sidestep_engine *engine, uint64_t place);
 
 /* Rank 0's word on all of the list; and what the others make of it. */
 uint64_t save_queue_verdicts(const struct sidestep_engine *engine);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,20 @@ static void expect(uint64_t step)
     world_free(&loaded);
 }
 
+/* Of ${n}, behind at most two that are under way; on any thread. */
+static enum sidestep_status async_save(struct sidestep_engine *own, uint64_t n, struct world *part,
+                                       struct sidestep_save **save, struct sidestep_error *why)
+{
+    struct sidestep_save_options wanted = SIDESTEP_SAVE_OPTIONS_INIT;
+    char path[256];
+
+    wanted.queue = 2;
+    wanted.has_step = 1;
+    wanted.step = n;
+    snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)n);
+    return sidestep_save_async(own, path, part->state, &wanted, save, why);
+}
+
 struct ranks {
     bool fails; /* rank 2 cannot write its part of the first save */
 };
@@ -63,23 +78,17 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
 {
     const struct ranks *ranks = context;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
-    struct sidestep_save_options wanted = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
     struct sidestep_save *mine[5] = {NULL};
     struct world part;
-    char path[256];
     int bad = 0;
 
     options.comm = comm;
     options.threads = 1;
     options.on_event = comm->rank == 0 ? on_event : NULL;
-    wanted.queue = 2;
-    wanted.has_step = 1;
     bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
     world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, SCALE, false);
     for (uint64_t n = 1; bad == 0 && n <= 4; n++) {
-        snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)n);
-        wanted.step = n;
         world_fill(&part, n);
         if (n == 1)
             sidestep_engine_pause(own);
@@ -87,8 +96,7 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
             fault_arm("posix.fsync", 1, false, EIO); /* of whoever comes first */
         if (n == 3)
             sidestep_engine_resume(own);
-        enum sidestep_status status =
-            sidestep_save_async(own, path, part.state, &wanted, &mine[n], NULL);
+        enum sidestep_status status = async_save(own, n, &part, &mine[n], NULL);
         /* The failure is known to some rank by now, or is not: all get the same answer. */
         bad |= status != SIDESTEP_OK && !ranks->fails;
     }
@@ -132,12 +140,79 @@ static void a_rank_that_fails_spoils_one_save(void **state)
     assert_true(there >= 2 && there <= 3);
 }
 
+/* Poll ${save} until it has ended on this rank, without being told how: on rank 0, or where it
+ * fails.  The others learn it when they ask. */
+static void await_end(struct sidestep_save *save)
+{
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+
+    do
+        usleep(1000);
+    while (sidestep_save_poll(save, &info) == SIDESTEP_OK && info.state < SIDESTEP_SAVE_COMMITTED);
+}
+
+static atomic_bool has_failed; /* rank 2's part of the first save */
+
+/* The failure of one save is known to rank 2 alone when the second is called, and to all when the
+ * third is: it refuses the second, and not also the third. */
+static int run_told_once(struct sidestep_comm *comm, void *context)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_save *first = NULL, *second = NULL, *third = NULL;
+    struct sidestep_error why = {0};
+    struct world part;
+    int bad = 0;
+
+    (void)context;
+    options.comm = comm;
+    options.threads = 1;
+    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, SCALE, false);
+    world_fill(&part, 3);
+    sidestep_engine_pause(own);
+    bad |= async_save(own, 1, &part, &first, &why) != SIDESTEP_OK;
+    if (comm->rank == 2) {
+        fault_arm("posix.fsync", 1, false, EIO);
+        sidestep_engine_resume(own);
+        await_end(first);
+        atomic_store(&has_failed, true);
+    }
+    while (!atomic_load(&has_failed))
+        usleep(1000);
+    bad |= async_save(own, 2, &part, &second, &why) == SIDESTEP_OK;
+    bad |= strstr(why.message, "the save before this one failed") == NULL;
+    if (comm->rank != 2)
+        sidestep_engine_resume(own);
+    if (comm->rank == 0)
+        await_end(first);
+    bad |= async_save(own, 3, &part, &third, &why) != SIDESTEP_OK;
+    bad |= sidestep_save_finish(&third, NULL, NULL) != SIDESTEP_OK;
+    bad |= sidestep_save_finish(&first, NULL, NULL) == SIDESTEP_OK;
+    world_free(&part);
+    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK;
+    return bad;
+}
+
+static void a_failure_refuses_one_call(void **state)
+{
+    (void)state;
+    atomic_store(&has_failed, false);
+    assert_int_equal(comm_threads_run(4, run_told_once, NULL), 0);
+    assert_string_equal(fault_fired(), "posix.fsync");
+    fault_arm("", 0, false, 0);
+    assert_false(step_exists(1));
+    assert_false(step_exists(2));
+    expect(3);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(ranks_queue_together),
         CASE(a_rank_that_fails_spoils_one_save),
+        CASE(a_failure_refuses_one_call),
 #undef CASE
     };
 
