@@ -333,8 +333,9 @@ class Checkpointer:
                 names; no data), "read" (and what this run reads of it) or "before" (everything,
                 first)
         strict  missing and mismatched names are an error, before anything is touched; but for those
-                that ``state.may_lack()``, as a `TrainState` does what belongs to new ranks.  False:
-                such names are left as they are, and listed
+                that ``state.may_lack()`` (its ``load_state_dict`` does not get them), as a
+                `TrainState` does what belongs to new ranks.  False: such names are left as they
+                are, and listed
         exact   so are names that a rank did not ask for; else they are listed
 
         What was passed over is logged as a warning, with the reason.

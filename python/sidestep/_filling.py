@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from ._abi import Status
 from ._errors import Error, make_error
-from ._flatten import is_stateful
+from ._flatten import Leaf, is_stateful
 from ._series import Series
 
 log = logging.getLogger("sidestep")
@@ -110,11 +110,14 @@ def _nothing() -> Any:
     return StateDict([], for_load=True)
 
 
-def _optional(state: Any) -> Callable[[str], bool]:
-    """What a checkpoint may lack, if any part of the state says so."""
+def _optional(state: Any) -> Callable[[Leaf], bool]:
+    """What a checkpoint may lack: each part of the state says so of its own names."""
 
-    def may(name: str) -> bool:
-        parts = [state] if is_stateful(state) else state.values()
-        return any(part.may_lack(name) for part in parts if hasattr(part, "may_lack"))
+    def may(leaf: Leaf) -> bool:
+        part, name = state, leaf.name
+        if not is_stateful(state):
+            key = leaf.path[0]
+            part, name = state[key], name[len(f"{key}.") :]
+        return hasattr(part, "may_lack") and bool(part.may_lack(name))
 
     return may

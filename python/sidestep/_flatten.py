@@ -225,6 +225,15 @@ def set_leaf(state: MutableMapping[Any, Any], path: tuple[Any, ...], value: Any)
         container = container[key]
 
 
+def drop_leaf(state: MutableMapping[Any, Any], path: tuple[Any, ...]) -> None:
+    """Take out what lies at ``path``, a key of a dict; what it lay in stays, empty perhaps."""
+    container: Any = state
+    for key in path[:-1]:
+        container = container[key]
+    if isinstance(container, MutableMapping):
+        del container[path[-1]]
+
+
 def _grow(items: Any, index: Index, path: tuple[Any, ...]) -> None:
     if not isinstance(items, list):
         raise _not_a_container(items, path, path.index(index))

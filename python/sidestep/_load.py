@@ -19,7 +19,7 @@ from ._abi import Status
 from ._checkpoint import Checkpoint, Saved
 from ._engine import Engine, LoadReport, engine_for
 from ._errors import Error, make_error
-from ._flatten import Leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
+from ._flatten import Leaf, drop_leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
 from ._objects import decode
 from ._plugins import Reader
 from ._shards import Piece, Shards, is_loadable, reach, shards_of
@@ -104,7 +104,7 @@ def fill(
     partial: bool = False,
     nested: bool = True,
     allow_pickle: bool = False,
-    optional: Optional[Callable[[str], bool]] = None,
+    optional: Optional[Callable[[Leaf], bool]] = None,
     whole: bool = False,
     strict: bool = True,
     exact: bool = False,
@@ -113,7 +113,8 @@ def fill(
     """`load`, once it is known that it is ours to do.  What was found, by name.
 
     ``whole``: ``state`` is one ``Stateful``, and its names have nothing in front; else a dict.
-    ``partial``: missing names are reported, and no error; ``optional`` says so for single names.
+    ``partial``: missing names are reported, and no error; ``optional`` says so for single leaves,
+    which ``load_state_dict`` then does not get.
     ``strict``: False: missing and mismatched names are reported, and left as they are.
     ``exact``: names that this rank does not ask for are an error.
     ``verify``: as in `Engine.load`.
@@ -178,7 +179,7 @@ def load_into(
     partial: bool = False,
     flatten: bool = True,
     allow_pickle: bool = False,
-    optional: Optional[Callable[[str], bool]] = None,
+    optional: Optional[Callable[[Leaf], bool]] = None,
     strict: bool = True,
     exact: bool = False,
     verify: str = "read",
@@ -188,7 +189,7 @@ def load_into(
     ``partial``: names that the checkpoint lacks are left as they are.  ``flatten``: nested dicts
     and lists are taken apart; else each top-level value is one tensor or object.
     ``allow_pickle``: load objects that are more than data.  ``optional``, ``strict``, ``exact``,
-    ``verify``: as in `fill`.  Errors: those of `load`.
+    ``verify``: as in `fill`; what is optional and missing is taken out.  Errors: those of `load`.
     """
     try:
         filling = _Filling(state_dict, path, partial or not strict, flatten, optional, strict)
@@ -211,6 +212,8 @@ def load_into(
     agree(engine, path, failed)
     for where, value in objects:
         set_leaf(state_dict, where, value)
+    for where in filling.lacking:
+        drop_leaf(state_dict, where)
     report.missing = sorted(filling.missing)
     report.mismatched = sorted(filling.mismatched.values())
     report.unexpected = [name for name in report.unexpected if name not in filling.mismatched]
@@ -268,7 +271,7 @@ class _Filling:
         path: str,
         partial: bool,
         nested: bool,
-        optional: Optional[Callable[[str], bool]],
+        optional: Optional[Callable[[Leaf], bool]],
         strict: bool,
     ) -> None:
         self.path = path
@@ -282,10 +285,11 @@ class _Filling:
         with Checkpoint(path) as checkpoint:
             if nested:
                 leaves = _by_the_rule_of(checkpoint, state, leaves)
-            missing = [leaf.name for leaf in leaves if not self._take(leaf, checkpoint)]
-        self.missing = missing
-        if not partial and optional is not None:
-            missing = [name for name in missing if not optional(name)]
+            lacks = [leaf for leaf in leaves if not self._take(leaf, checkpoint)]
+        self.missing = [leaf.name for leaf in lacks]
+        allowed = {leaf.name: leaf.path for leaf in lacks if optional and optional(leaf)}
+        self.lacking = list(allowed.values())
+        missing = [name for name in self.missing if name not in allowed]
         if missing and not partial:
             message = f"Missing key in checkpoint state_dict: {missing[0]}."
             if len(missing) > 1:

@@ -9,8 +9,10 @@ import random
 import sys
 from typing import Any
 
-# Names that a checkpoint may lack: of ranks that were not there when it was saved.
-_OF_RANKS = ("rng.rank", "data.rank")
+# What names begin with that a checkpoint may lack: of ranks that were not there when it was saved,
+# and of parameters that no optimizer had stepped yet, while torch makes states for all when it is
+# asked for those of an optimizer that has none.
+_MAY_LACK = ("rng.rank", "data.rank", "optimizer.state.")
 
 
 class TrainState:
@@ -29,7 +31,8 @@ class TrainState:
 
     ``step`` and ``epoch`` are plain attributes: count with them.  In a checkpoint that was saved by
     fewer ranks, the additional ones find no random numbers and no place in the data of their own,
-    and keep those that they have.
+    and keep those that they have.  A parameter that had no gradient yet has no state in its
+    optimizer, nor after a resume.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class TrainState:
         for i, scheduler in enumerate(self.schedulers):
             scheduler.load_state_dict(state["scheduler"][str(i)][0])
         mine = f"rank{self._rank}"
-        if self.data is not None:
+        if self.data is not None and "state" in state["data"][mine]:
             self.data.load_state_dict(state["data"][mine]["state"][0])
         for name, value in self.more.items():
             value.load_state_dict(state["more"][name])
@@ -108,7 +111,7 @@ class TrainState:
 
     def may_lack(self, name: str) -> bool:
         """Whether a checkpoint without ``name`` can be gone on from."""
-        return any(f".{part}" in f".{name}" for part in _OF_RANKS)
+        return name.startswith(_MAY_LACK)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -149,12 +152,14 @@ def random_numbers() -> dict[str, Any]:
 
 
 def set_random_numbers(state: dict[str, Any]) -> None:
-    """Go on where they were."""
+    """Go on where they were.  Generators that ``state`` does not have are left as they are."""
     import torch
 
-    version, gauss = state["python_rest"]
-    random.setstate((version, tuple(state["python"].tolist()), gauss))
-    torch.set_rng_state(state["torch"])
+    if "python" in state:
+        version, gauss = state["python_rest"]
+        random.setstate((version, tuple(state["python"].tolist()), gauss))
+    if "torch" in state:
+        torch.set_rng_state(state["torch"])
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy" in state:
         name, position, has_gauss, cached = state["numpy_rest"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import pytest
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
@@ -158,3 +159,75 @@ def test_a_rank_that_cannot_save_tells_the_others(tmp_path: Path) -> None:
     assert "no state today" in zero and zero.startswith("rank 1")
     assert one == "mine: no state today"
     assert [path.name for path in tmp_path.glob("step-*")] == ["step-2"]
+
+
+class Growing(nn.Module):
+    """Has a part that no loss depends on at first."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.later = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.uses_all = False
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        rows = self.first(rows)
+        return self.later(rows) if self.uses_all else rows
+
+
+def test_parameters_that_had_no_gradient_yet(tmp_path: Path) -> None:
+    """Their optimizers have no state of them, and get none by a resume."""
+
+    def train(model: Growing, optimizer: torch.optim.Optimizer) -> list[float]:
+        losses = []
+        for row in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.full((1, 4), row / 4.0)).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def adam(model: Growing) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def sgd(model: Growing) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9, dampening=0.5)
+
+    for kind in (adam, sgd):
+        model = Growing(1)
+        optimizer = kind(model)
+        state = sidestep.TrainState(model, optimizer)
+        train(model, optimizer)
+        with sidestep.Checkpointer(tmp_path / kind.__name__, signals=()) as checkpoints:
+            checkpoints.save(4, {"run": state}).wait()
+            model.uses_all = True
+            went_on = train(model, optimizer)
+            # Back, with states that the checkpoint does not have; and in a new process, so to say.
+            checkpoints.resume({"run": state}, step=4)
+            assert train(model, optimizer) == went_on
+            fresh = Growing(2)
+            fresh.uses_all = True
+            optimizer = kind(fresh)
+            loaded = checkpoints.load({"run": sidestep.TrainState(fresh, optimizer)}, step=4)
+            assert all(name.startswith("run.optimizer.state.later.") for name in loaded.missing)
+            assert loaded.missing
+            assert not any(optimizer.state.get(p) for p in fresh.later.parameters())
+            assert train(fresh, optimizer) == went_on
+
+
+def test_what_is_missing_elsewhere_is_an_error(tmp_path: Path) -> None:
+    """What one part of a state may lack, another may not; nor may an optimizer be another one."""
+    model = Growing(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with sidestep.Checkpointer(tmp_path / "r", signals=()) as checkpoints:
+        checkpoints.save(1, {"run": sidestep.TrainState(model, optimizer)}).wait()
+        other = {
+            "run": sidestep.TrainState(model, optimizer),
+            "optimizer": {"state": {"x": torch.zeros(2)}},
+        }
+        with pytest.raises(sidestep.Error, match=r"optimizer\.state\.x"):
+            checkpoints.load(other)
+        adam = torch.optim.AdamW(model.parameters())
+        with pytest.raises(sidestep.Error, match=r"Missing key .*optimizer\.param_groups"):
+            checkpoints.load({"run": sidestep.TrainState(model, adam)})
