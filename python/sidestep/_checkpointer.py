@@ -7,7 +7,6 @@ import contextlib
 import datetime
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, Union
@@ -23,7 +22,8 @@ from ._failures import Failures
 from ._fence import fence_optimizers
 from ._filling import Loaded, agree_on_latest, fill_from, go_back, go_on
 from ._flatten import flatten, is_stateful
-from ._handle import SaveHandle, in_background, take_sticky, wait_for_turn, wait_until
+from ._handle import SaveHandle, take_sticky, wait_for_turn, wait_until
+from ._hooks import Hooks
 from ._options import Ways
 from ._series import Series, SeriesStatus
 from ._signals import Preempted, Signals
@@ -93,7 +93,8 @@ class Checkpointer:
                     SIDESTEP_USER_FAULTS says
 
     on_staged, on_committed (each with step and handle), on_failed (with step and error), on_deleted
-    (with path) are called on a thread of the package; none of them holds the training up.
+    (with path) are called on a thread of the package; none of them holds the training up, nor a
+    save, and those about one save are called in its order.
     ``final``: the format of ``save(final=True)``, a `Final`.  ``name``: of a checkpoint, with the
     step in it ("step_{step:08d}", "step-{step}.dcp"), or without, and then it comes last ("step-").
     """
@@ -147,8 +148,7 @@ class Checkpointer:
         self._max_failures = max_failures
         if fence:
             fence_optimizers()
-        self._hooks = (on_staged, on_committed, on_failed, on_deleted)
-        self._telling = threading.RLock()
+        self._hooks = Hooks(on_staged, on_committed, on_failed, on_deleted)
         self._due = 0
         self._queue = places(busy, queue)
         self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
@@ -173,11 +173,12 @@ class Checkpointer:
             any_run=any_run,
             name=name,
         )
-        self._prunes = config.keep_last is not None
         if self._engine.rank == 0:
             _make_parents(self.root)
             self._tell_about_job()
         self._series = Series(self._engine, self.root, config)
+        prunes = config.keep_last is not None and self._engine.rank == 0
+        self._prunes = self._series if prunes else None
         self._signals.install()
 
     @property
@@ -274,7 +275,8 @@ class Checkpointer:
             raise
         self._saves = [save for save in self._saves if save.is_open] + [handle]
         self._last, self._last_step = handle, step
-        self._watch(step, handle)
+        self._failures.add(handle)
+        self._hooks.watch(step, handle, self._prunes)
         if final:
             self._finish(handle)
         if stopping:
@@ -378,7 +380,10 @@ class Checkpointer:
         Raises what a save in the background has failed with, if nobody was told, and
         ``max_failures`` does not allow for it.  A signal that comes meanwhile, the first one, ends
         the wait when the grace time is over, and raises `Preempted` when all is done.
+        In a child of fork() nothing happens: all of it is its parent's.
         """
+        if self._series.is_of_parent:
+            return
         before = self._signals.received
         try:
             self._close()
@@ -393,8 +398,8 @@ class Checkpointer:
             if not wait_until(handle, self._engine.comm.waits_until):
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
         error = take_sticky(self._saves)
-        if self._prunes and self._engine.rank == 0:
-            self._tell_deleted()
+        if self._prunes is not None:
+            self._hooks.tell_deleted(self._prunes)
         self._series.close()
         self._engine.comm.ends_at = float("inf")
         if error is not None and not self._may_go_on():
@@ -406,6 +411,8 @@ class Checkpointer:
     def __exit__(self, kind: Any, value: Optional[BaseException], trace: object) -> None:
         """As `close`.  Where the body raised, other ranks may not come here: nothing is agreed, and
         only a single rank gives the lock back."""
+        if self._series.is_of_parent:
+            return
         if value is None or (isinstance(value, Preempted) and not self._is_late):
             self.close()
             return
@@ -547,38 +554,6 @@ class Checkpointer:
         return Preempted(number, code)
 
     # -- saves in the background
-
-    def _watch(self, step: int, handle: SaveHandle) -> None:
-        on_staged, on_committed, on_failed, _ = self._hooks
-
-        def done(_: Any) -> None:
-            error = handle.peek()
-            if isinstance(error, Error):
-                if on_failed is not None:
-                    on_failed(step, error)
-                return
-            if on_committed is not None:
-                on_committed(step, handle)
-            if self._prunes and self._engine.rank == 0:
-                in_background(self._tell_deleted)
-
-        self._failures.add(handle)
-        if on_staged is not None:
-            callback = on_staged
-            handle.staged.add_done_callback(lambda _: callback(step, handle))
-        handle.add_done_callback(done)
-
-    def _tell_deleted(self) -> None:
-        """What the library's own thread has deleted, or what is left for it to delete."""
-        on_deleted = self._hooks[3]
-        if on_deleted is None:
-            return
-        with self._telling, contextlib.suppress(Error):  # close() waits; the next save comes again
-            for path in self._series.prune().deleted:
-                try:
-                    on_deleted(path)
-                except Exception:
-                    log.exception("on_deleted of '%s'", path)
 
     def _may_go_on(self) -> bool:
         return self.failures_in_a_row <= self._max_failures

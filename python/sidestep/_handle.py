@@ -147,6 +147,10 @@ class SaveHandle(_Stage):
         self._lock = threading.Lock()
         self._waited_s = waited_s
         self._was_told = False
+        self._telling = threading.Lock()  # of the next three
+        self._to_tell: deque[Callable[[], object]] = deque()
+        self._is_telling = False
+        self._has_ended = False
         self._info = _abi.sized(_abi.SaveInfo)
         _in_flight[id(self)] = self
         self._poll()
@@ -287,6 +291,17 @@ class SaveHandle(_Stage):
         self._was_told = True
         return error
 
+    def tell(self, job: Callable[[], object]) -> None:
+        """Run it on a thread that neither the save nor its caller waits for, when those that came
+        before are done.  Exit does wait."""
+        with self._telling:
+            self._to_tell.append(job)
+            if self._is_telling:
+                return
+            self._is_telling = True
+            _in_flight[id(self)] = self
+        in_background(self._tell)
+
     # -- the waiter
 
     def _stages(self) -> list[tuple[SaveState, _Stage]]:
@@ -323,7 +338,27 @@ class SaveHandle(_Stage):
         try:
             self.settle(error)  # and run the callbacks, for which exit waits too
         finally:
+            with self._telling:
+                self._has_ended = True
+                self._leave()
+
+    def _leave(self) -> None:
+        """Locked: exit need not wait for it any more, if nothing is left to be done."""
+        if self._has_ended and not self._is_telling:
             _in_flight.pop(id(self), None)
+
+    def _tell(self) -> None:
+        while True:
+            with self._telling:
+                if not self._to_tell:
+                    self._is_telling = False
+                    self._leave()
+                    return
+                job = self._to_tell.popleft()
+            try:
+                job()
+            except BaseException:
+                log.exception("a callback of save '%s' raised", self.path)
 
     def _await(self, state: SaveState) -> Optional[Error]:
         err = _abi.ErrorInfo()
@@ -370,6 +405,8 @@ class SaveHandle(_Stage):
         self._pointer = ctypes.c_void_p()
         self._lock = threading.Lock()
         self._result_lock = threading.Lock()
+        self._telling = threading.Lock()
+        self._to_tell.clear()
         self._was_told = True
         for stage in (self.staged, self.released, self.written, self):
             stage._condition = threading.Condition()

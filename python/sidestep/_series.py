@@ -97,6 +97,11 @@ class Series:
             raise RuntimeError(f"the checkpoints in '{self.root}' are closed")
         return self._pointer
 
+    @property
+    def is_of_parent(self) -> bool:
+        """This process is a child of fork(), and has no part in it."""
+        return self._pid != os.getpid()
+
     def path_of(self, step: int) -> str:
         """Of the checkpoint of ``step``."""
         name, err = ctypes.create_string_buffer(256), _abi.ErrorInfo()
@@ -202,7 +207,7 @@ class Series:
 
     def request(self, what: int) -> None:
         """Ask for a save (DUE_SAVE) or the end (DUE_STOP).  Any thread, or a signal handler."""
-        if self._pointer and self._pid == os.getpid():
+        if self._pointer and not self.is_of_parent:
             lib().sidestep_series_request(self._pointer, what)
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str]) -> None:
@@ -254,7 +259,7 @@ class Series:
 
     def close(self) -> None:
         """Wait for its saves, delete what is to be deleted, give the lock back."""
-        if not self._pointer or self._pid != os.getpid():
+        if not self._pointer or self.is_of_parent:
             return
         self._quiet_until = 0
         err = _abi.ErrorInfo()

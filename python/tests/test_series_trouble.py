@@ -5,8 +5,11 @@ that raise, signals at the end, a way back that leads nowhere.  One process.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from saving import held_saves
 
 from sidestep import Checkpointer, Error, Preempted, Status
 from sidestep._abi import SaveState
-from sidestep._handle import SaveHandle, _Waiter
+from sidestep._handle import SaveHandle, _Waiter, in_flight
 
 
 def state_of(step: int, **more: Any) -> dict[str, Any]:
@@ -204,3 +207,63 @@ def test_the_same_step_is_answered_alike(tmp_path: Path) -> None:
         checkpoints.request_stop()
         for _ in range(2):
             assert checkpoints.should_save(5) and checkpoints.stopping
+
+
+def test_callbacks_hold_nothing_up(tmp_path: Path) -> None:
+    """They may take as long as they like, and wait for what they are told of."""
+    go = threading.Event()
+    told: list[tuple[str, int]] = []
+
+    def staged(step: int, handle: SaveHandle) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        assert handle.wait(60) and go.wait(60)
+        told.append(("staged", step))
+
+    def committed(step: int, handle: SaveHandle) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        told.append(("committed", step))
+
+    with open_at(tmp_path / "r", on_staged=staged, on_committed=committed) as checkpoints:
+        for step in range(3):
+            checkpoints.save(step, state_of(step))
+        assert checkpoints.wait(60)
+        assert told == []
+    go.set()
+    until = time.monotonic() + 60
+    while in_flight() and time.monotonic() < until:
+        time.sleep(0.01)
+    for step in range(3):
+        assert [what for what, of in told if of == step] == ["staged", "committed"]
+
+
+def test_a_forked_child_has_no_part_in_it(tmp_path: Path) -> None:
+    """It leaves the `with` block whatever its parent's threads were doing."""
+    go, busy = threading.Event(), threading.Event()
+
+    def deleted(_: str) -> None:
+        busy.set()
+        go.wait(60)
+
+    with open_at(tmp_path / "r", keep_last_n=1, on_deleted=deleted) as checkpoints:
+        for step in range(2):
+            checkpoints.save(step, state_of(step)).wait()
+        assert busy.wait(60)
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                checkpoints.close()
+                checkpoints.__exit__(None, None, None)
+                os._exit(0)
+            os._exit(1)
+        until = time.monotonic() + 60
+        ended, status = os.waitpid(child, os.WNOHANG)
+        while not ended and time.monotonic() < until:
+            time.sleep(0.01)
+            ended, status = os.waitpid(child, os.WNOHANG)
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        go.set()
+        assert ended and status == 0
+        checkpoints.save(2, state_of(2)).wait()  # it is still the parent's
+    assert resumed(tmp_path / "r") == 2
