@@ -1325,7 +1325,7 @@ struct sidestep_metric {
  * What is to be known of the checkpoint of ${step}: metrics (for ${keep_best}) and tags (spelled as
  * names of metrics are).  Not collective: rank 0's words count, those of others are ignored.
  * Before the save of that step is started, they become durable with it, in the background; after it
- * was committed, before this returns.  Metrics replace those that were noted before.
+ * was committed, before this returns.  A metric replaces what was noted before under its name.
  * Errors: SIDESTEP_EINVAL for a name.  SIDESTEP_EBUSY: the save of ${step} is under way.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status

@@ -285,9 +285,12 @@ class Checkpointer:
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str] = ()) -> None:
         """What became known of a checkpoint later: a loss of its evaluation, say.  Rank 0's word
-        counts.  Waits for the save of ``step``, if that is under way."""
-        if self._engine.rank == 0 and self._last is not None and self._last_step == step:
-            self._last.wait()
+        counts; a metric replaces the one of its name.  Waits for the save of ``step``, if that is
+        under way."""
+        if self._engine.rank == 0:
+            path = self._series.path_of(step)
+            for save in [save for save in self._saves if save.path == path]:
+                save.wait()
         self._series.note(step, metrics, tags)
 
     def wait(self, timeout: Optional[float] = None) -> bool:

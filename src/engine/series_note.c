@@ -24,13 +24,30 @@ static enum sidestep_status check_words(const struct sidestep_metric *metrics, s
     return SIDESTEP_OK;
 }
 
-/* The text of the mark; NULL for no metrics. */
+static bool is_among(const struct sidestep_metric *metrics, size_t count, const char *name,
+                     size_t length)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(metrics[i].name) == length && memcmp(metrics[i].name, name, length) == 0)
+            return true;
+    return false;
+}
+
+/* The text of the mark: ${metrics}, and of ${before} (NULL: nothing) those of other names.  NULL
+ * for no ${metrics}. */
 static enum sidestep_status format_metrics(const struct sidestep_metric *metrics, size_t count,
-                                           char **text, struct sidestep_error *err)
+                                           const char *before, char **text,
+                                           struct sidestep_error *err)
 {
     OWNED_BUFFER buffer = {0};
 
     *text = NULL;
+    while (before != NULL && *before != '\0') {
+        size_t line = strcspn(before, "\n"), end = line + (before[line] == '\n');
+        if (!is_among(metrics, count, before, strcspn(before, " \n")))
+            buffer_printf(&buffer, "%.*s\n", (int)line, before);
+        before += end;
+    }
     for (size_t i = 0; i < count; i++) {
         uint64_t bits;
         memcpy(&bits, &metrics[i].value, sizeof(bits));
@@ -53,19 +70,22 @@ static void drop(struct series_notes *notes)
 
 /* Until the save of ${name} starts. */
 static enum sidestep_status keep_for_save(struct sidestep_series *series, const char *name,
-                                          char **metrics, const char *const *tags, size_t tag_count,
-                                          struct sidestep_error *err)
+                                          const struct sidestep_metric *metrics,
+                                          size_t metric_count, const char *const *tags,
+                                          size_t tag_count, struct sidestep_error *err)
 {
     struct series_notes *notes = &series->coming;
+    OWNED char *text = NULL;
 
     if (strcmp(notes->name, name) != 0)
         drop(notes);
     snprintf(notes->name, sizeof(notes->name), "%s", name);
     for (size_t i = 0; i < tag_count; i++)
         TRY(name_list_add(&notes->tags, tags[i], err));
-    if (*metrics != NULL) {
+    TRY(format_metrics(metrics, metric_count, notes->metrics, &text, err));
+    if (text != NULL) {
         free(notes->metrics);
-        notes->metrics = TAKE(*metrics);
+        notes->metrics = TAKE(text);
     }
     return SIDESTEP_OK;
 }
@@ -84,20 +104,26 @@ static enum sidestep_status write_marks(struct store_dir *dir, const char *name,
 
 /* Of a checkpoint that exists: find out whose save it is, and write beside it. */
 static enum sidestep_status note_committed(struct sidestep_series *series, const char *name,
-                                           const char *metrics, const char *const *tags,
+                                           const struct sidestep_metric *metrics,
+                                           size_t metric_count, const char *const *tags,
                                            size_t tag_count, struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    OWNED_MARKS before = {0};
+    OWNED char *text = NULL;
 
     if (series_in_flight(series, name) != NULL)
         return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is under way", name);
     TRY(list_root(series->engine->store, series->root, &list, err));
+    TRY(marks_read(series->lease.dir, &before, err));
     for (size_t i = 0; i < list.count; i++) {
         const struct sidestep_listed *entry = &list.entries[i];
         if (strcmp(entry->name, name) != 0)
             continue;
         TRY(list_check_readable(entry, err));
-        return write_marks(series->lease.dir, name, entry->save_id, metrics, tags, tag_count, err);
+        const struct mark *mark = marks_find(&before, MARKS_METRICS, name, entry->save_id);
+        TRY(format_metrics(metrics, metric_count, mark != NULL ? mark->text : NULL, &text, err));
+        return write_marks(series->lease.dir, name, entry->save_id, text, tags, tag_count, err);
     }
     return FAIL(err, SIDESTEP_ENOTFOUND, "there is no '%s'", name);
 }
@@ -107,15 +133,13 @@ static enum sidestep_status note(struct sidestep_series *series, const char *nam
                                  const char *const *tags, size_t tag_count,
                                  struct sidestep_error *err)
 {
-    OWNED char *text = NULL;
     struct store_stat stat;
 
     TRY(check_words(metrics, metric_count, tags, tag_count, err));
-    TRY(format_metrics(metrics, metric_count, &text, err));
     bool is_there = store_stat(series->lease.root, name, &stat, NULL) == SIDESTEP_OK;
     if (series_in_flight(series, name) != NULL || (is_there && !series_may_replace(series, name)))
-        return note_committed(series, name, text, tags, tag_count, err);
-    return keep_for_save(series, name, &text, tags, tag_count, err);
+        return note_committed(series, name, metrics, metric_count, tags, tag_count, err);
+    return keep_for_save(series, name, metrics, metric_count, tags, tag_count, err);
 }
 
 enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64_t step,

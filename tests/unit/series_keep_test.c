@@ -2,6 +2,7 @@
 /*
  * series_keep_test.c -- a series that looks after itself: retention, pins, tags and metrics.
  */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -260,6 +261,14 @@ static void what_replaced_the_doomed_stays(void **state)
     }
 }
 
+static double metric_of(const struct sidestep_listed *entry, const char *name)
+{
+    for (uint32_t i = 0; i < entry->metric_count; i++)
+        if (strcmp(entry->metrics[i].name, name) == 0)
+            return entry->metrics[i].value;
+    return NAN;
+}
+
 static void the_best_and_every_nth_stay(void **state)
 {
     (void)state;
@@ -276,9 +285,13 @@ static void the_best_and_every_nth_stay(void **state)
     options.retention = &keep;
     struct sidestep_series *series = open_with(&options);
     for (uint64_t n = 1; n <= 7; n++) {
-        struct sidestep_metric metric = {"loss", losses[n - 1]};
-        ASSERT_OK(sidestep_series_note(series, n, &metric, 1, &tag, 1, &err));
+        struct sidestep_metric metrics[] = {{"loss", -1}, {"losses", 1}, {"rate", 2}};
+        ASSERT_OK(sidestep_series_note(series, n, metrics, 3, &tag, 1, &err));
+        metrics[0].value = losses[n - 1]; /* it replaces that one, and no other */
+        ASSERT_OK(sidestep_series_note(series, n, metrics, 1, NULL, 0, &err));
         save_step(series, n);
+        metrics[2].value = 3;
+        ASSERT_OK(sidestep_series_note(series, n, &metrics[2], 1, NULL, 0, &err));
     }
     /* No better than step 3: the thread that prunes may look before or after this. */
     struct sidestep_metric later = {"loss", 8};
@@ -290,12 +303,13 @@ static void the_best_and_every_nth_stay(void **state)
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++) {
         if (list.entries[i].step == 7)
-            assert_true(list.entries[i].metrics[0].value == 8);
+            assert_true(metric_of(&list.entries[i], "loss") == 8);
         if (list.entries[i].step != 3)
             continue;
-        assert_int_equal(list.entries[i].metric_count, 1);
-        assert_string_equal(list.entries[i].metrics[0].name, "loss");
-        assert_true(list.entries[i].metrics[0].value == 2.5);
+        assert_int_equal(list.entries[i].metric_count, 3);
+        assert_true(metric_of(&list.entries[i], "loss") == 2.5);
+        assert_true(metric_of(&list.entries[i], "losses") == 1);
+        assert_true(metric_of(&list.entries[i], "rate") == 3);
         assert_string_equal(list.entries[i].tags[0], "evaluated");
     }
     sidestep_list_release(&list);
