@@ -94,7 +94,7 @@ class Checkpointer:
 
     on_staged, on_committed (each with step and handle), on_failed (with step and error), on_deleted
     (with path) are called on a thread of the package; none of them holds the training up, nor a
-    save, and those about one save are called in its order.
+    save.  Those about saves are called one after the other, in the order in which saves end.
     ``final``: the format of ``save(final=True)``, a `Final`.  ``name``: of a checkpoint, with the
     step in it ("step_{step:08d}", "step-{step}.dcp"), or without, and then it comes last ("step-").
     """

@@ -147,10 +147,8 @@ class SaveHandle(_Stage):
         self._lock = threading.Lock()
         self._waited_s = waited_s
         self._was_told = False
-        self._telling = threading.Lock()  # of the next three
-        self._to_tell: deque[Callable[[], object]] = deque()
-        self._is_telling = False
-        self._has_ended = False
+        self._holding = threading.Lock()
+        self._holds = 1  # of its waiter
         self._info = _abi.sized(_abi.SaveInfo)
         _in_flight[id(self)] = self
         self._poll()
@@ -291,16 +289,18 @@ class SaveHandle(_Stage):
         self._was_told = True
         return error
 
-    def tell(self, job: Callable[[], object]) -> None:
-        """Run it on a thread that neither the save nor its caller waits for, when those that came
-        before are done.  Exit does wait."""
-        with self._telling:
-            self._to_tell.append(job)
-            if self._is_telling:
-                return
-            self._is_telling = True
+    def hold(self) -> None:
+        """The end of the interpreter waits for `let_go` too."""
+        with self._holding:
+            self._holds += 1
             _in_flight[id(self)] = self
-        in_background(self._tell)
+
+    def let_go(self) -> None:
+        """Of what was held."""
+        with self._holding:
+            self._holds -= 1
+            if self._holds == 0:
+                _in_flight.pop(id(self), None)
 
     # -- the waiter
 
@@ -338,27 +338,7 @@ class SaveHandle(_Stage):
         try:
             self.settle(error)  # and run the callbacks, for which exit waits too
         finally:
-            with self._telling:
-                self._has_ended = True
-                self._leave()
-
-    def _leave(self) -> None:
-        """Locked: exit need not wait for it any more, if nothing is left to be done."""
-        if self._has_ended and not self._is_telling:
-            _in_flight.pop(id(self), None)
-
-    def _tell(self) -> None:
-        while True:
-            with self._telling:
-                if not self._to_tell:
-                    self._is_telling = False
-                    self._leave()
-                    return
-                job = self._to_tell.popleft()
-            try:
-                job()
-            except BaseException:
-                log.exception("a callback of save '%s' raised", self.path)
+            self.let_go()
 
     def _await(self, state: SaveState) -> Optional[Error]:
         err = _abi.ErrorInfo()
@@ -405,8 +385,7 @@ class SaveHandle(_Stage):
         self._pointer = ctypes.c_void_p()
         self._lock = threading.Lock()
         self._result_lock = threading.Lock()
-        self._telling = threading.Lock()
-        self._to_tell.clear()
+        self._holding = threading.Lock()
         self._was_told = True
         for stage in (self.staged, self.released, self.written, self):
             stage._condition = threading.Condition()
