@@ -77,6 +77,7 @@ class Series:
         self._pointer = ctypes.c_void_p()
         self._pid = os.getpid()
         self._pruning = threading.Lock()  # it is not closed meanwhile
+        self._asking = threading.RLock()  # nor meanwhile; a signal handler may ask too
         self._asked = 0  # the step of the last `should_save`
         self._quiet_until = 0  # up to that step the answer is no
         options, _retention = _options(config)
@@ -207,8 +208,11 @@ class Series:
 
     def request(self, what: int) -> None:
         """Ask for a save (DUE_SAVE) or the end (DUE_STOP).  Any thread, or a signal handler."""
-        if self._pointer and not self.is_of_parent:
-            lib().sidestep_series_request(self._pointer, what)
+        if self.is_of_parent:
+            return
+        with self._asking:
+            if self._pointer:
+                lib().sidestep_series_request(self._pointer, what)
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str]) -> None:
         """Metrics and tags of the checkpoint of ``step``.  Rank 0's count.  A word is one tag."""
@@ -246,9 +250,11 @@ class Series:
             lib().sidestep_gc_report_release(ctypes.byref(report))
 
     def status(self) -> SeriesStatus:
-        """Of `should_save`; times are rank 0's to know."""
+        """Of `should_save`; times are rank 0's to know.  Any thread; all zero when it is closed."""
         status = _abi.sized(_abi.SeriesStatus)
-        lib().sidestep_series_status(self._pointer, ctypes.byref(status))
+        if not self.is_of_parent:
+            with self._asking:
+                lib().sidestep_series_status(self._pointer, ctypes.byref(status))
         return SeriesStatus(
             status.interval_ms / 1e3,
             status.skipped,
@@ -266,7 +272,9 @@ class Series:
         engine = self.engine
         turn = engine.turn(f"close series '{self.root}'", closing=True)
         with turn, self._pruning, engine.comm.calling():
-            status = lib().sidestep_series_close(ctypes.byref(self._pointer), ctypes.byref(err))
+            with self._asking:
+                pointer, self._pointer = self._pointer, ctypes.c_void_p()
+            status = lib().sidestep_series_close(ctypes.byref(pointer), ctypes.byref(err))
         engine.check(status, err)
 
 
