@@ -5,7 +5,7 @@
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
- * Parts: save, hold, forks, load, reshard, small, compress, codec, plan.
+ * Parts: save, hold, forks, load, growth, reshard, small, compress, codec, plan.
  */
 #include "bench.h"
 
@@ -43,6 +43,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_forks(bench, bytes);
     else if (strcmp(part, "load") == 0)
         bench_load(bench, bytes);
+    else if (strcmp(part, "growth") == 0)
+        bench_growth(bench, bytes);
     else if (strcmp(part, "reshard") == 0)
         bench_reshard(bench, bytes);
     else if (strcmp(part, "small") == 0)

@@ -78,9 +78,9 @@ void bench_copy(void *to, const void *from, uint64_t bytes, unsigned threads);
 
 /* Sequential pwrite() of BENCH_REQUEST_BYTES, and fsync(), into a new file. */
 double bench_write_file(const char *path, const void *memory, uint64_t bytes, bool direct);
-/* Sequential read() of BENCH_REQUEST_BYTES; ${whole}: the file goes to ${memory}, else each piece.
- */
-double bench_read_file(const char *path, void *memory, bool whole);
+/* Sequential read() of BENCH_REQUEST_BYTES; ${whole}: the file goes to ${memory}, else each piece;
+ * ${direct}: past the page cache. */
+double bench_read_file(const char *path, void *memory, bool whole, bool direct);
 uint64_t bench_file_bytes(const char *path);
 /* Out of the page cache, all files of a checkpoint; mincore() must agree. */
 void bench_make_cold(const char *dir);
@@ -117,6 +117,7 @@ void bench_save(const struct bench *bench, uint64_t bytes);     /* save.c */
 void bench_hold(const struct bench *bench, uint64_t bytes);     /* hold.c */
 void bench_forks(const struct bench *bench, uint64_t bytes);    /* forks.c */
 void bench_load(const struct bench *bench, uint64_t bytes);     /* load.c */
+void bench_growth(const struct bench *bench, uint64_t bytes);   /* growth.c */
 void bench_reshard(const struct bench *bench, uint64_t bytes);  /* reshard.c */
 void bench_compress(const struct bench *bench, uint64_t bytes); /* compress.c */
 void bench_codec(const struct bench *bench);                    /* codec.c */

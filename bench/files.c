@@ -37,11 +37,11 @@ double bench_write_file(const char *path, const void *memory, uint64_t bytes, bo
     return bench_now() - began;
 }
 
-double bench_read_file(const char *path, void *memory, bool whole)
+double bench_read_file(const char *path, void *memory, bool whole, bool direct)
 {
     unsigned char *to = memory;
     double began = bench_now();
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0));
     ssize_t n;
 
     if (fd < 0)
@@ -96,7 +96,7 @@ static void make_warm(const char *path)
 {
     void *buffer = bench_map(BENCH_REQUEST_BYTES, true);
 
-    (void)bench_read_file(path, buffer, false);
+    (void)bench_read_file(path, buffer, false, false);
     bench_unmap(buffer, BENCH_REQUEST_BYTES);
 }
 

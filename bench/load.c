@@ -51,7 +51,7 @@ static double load(struct loading *l, bool cold)
 static double plain(struct loading *l, bool cold, bool whole)
 {
     prepare(l, cold);
-    return bench_read_file(l->shard, l->target.memory, whole);
+    return bench_read_file(l->shard, l->target.memory, whole, false);
 }
 
 static double verify(struct loading *l, bool cold)

@@ -39,7 +39,7 @@ static double read_shards(const struct resharding *r, void *buffer)
 
     for (int rank = 0; rank < RANKS; rank++) {
         snprintf(path, sizeof(path), "%s/__%d_0.distcp", r->checkpoint, rank);
-        seconds += bench_read_file(path, buffer, false);
+        seconds += bench_read_file(path, buffer, false, false);
     }
     return seconds;
 }
