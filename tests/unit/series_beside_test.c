@@ -13,7 +13,9 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
+#include "commit/sweep.h"
 #include "engine/list.h"
+#include "format/names.h"
 #include "engine/series.h"
 #include "support/sim_series.h"
 
@@ -139,6 +141,40 @@ static void nor_is_it_deleted_by_name(void **state)
     assert_string_equal(there(), "1 2");
 }
 
+static void sweep_kept(void *context, const char *name, const char *reason)
+{
+    (void)context, (void)name;
+    assert_string_equal(reason, "it is being deleted");
+    atomic_store(&armed, -1);
+}
+
+/* Another process, as sidestep_gc() does it, when the pinned one is about to go back. */
+static void sweep_then(const char *op, const char *name)
+{
+    OWNED_DIR *root = NULL;
+    struct sweep sweep = {.store = sim_store(sim, 1), .mode = SWEEP_ALL, .kept = sweep_kept};
+
+    pin_the_first(op, name);
+    if (strcmp(op, "rename") != 0 || names_parse(name).kind != NAMES_TRASH)
+        return;
+    ASSERT_OK(store_dir_open(sweep.store, NULL, RUN, &root, &err));
+    sweep.parent = root;
+    ASSERT_OK(sweep_parent(&sweep, &err));
+}
+
+static void nor_is_it_taken_for_rubbish_on_its_way_back(void **state)
+{
+    (void)state;
+    open_run(0);
+    save(1);
+    save(2);
+    at = sweep_then;
+    assert_int_equal(sidestep_series_delete(series, 1, &err), SIDESTEP_ELOCKED);
+    assert_int_equal(atomic_load(&armed), -1);
+    assert_string_equal(there(), "1 2");
+    ASSERT_OK(go_back(1));
+}
+
 /* ---- going back */
 
 static void what_is_under_way_is_left_behind_too(void **state)
@@ -257,6 +293,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_has_pinned_it_keeps_it, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_is_it_deleted_by_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(nor_is_it_taken_for_rubbish_on_its_way_back, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(what_is_under_way_is_left_behind_too, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_deleted_while_a_run_goes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_gone_is_no_place_to_go_on_from, setup, teardown),
