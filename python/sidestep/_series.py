@@ -90,7 +90,11 @@ class Series:
                 ctypes.byref(self._pointer),
                 ctypes.byref(err),
             )
-        engine.check(status, err)
+        try:
+            engine.check(status, err)
+        except BaseException:  # an interrupt, when it was open already: nobody will close it
+            lib().sidestep_series_close(ctypes.byref(self._pointer), None)
+            raise
 
     def _opened(self) -> ctypes.c_void_p:
         """RuntimeError: it is closed."""

@@ -20,6 +20,7 @@ from saving import held_saves
 
 from sidestep import Checkpointer, Error, Preempted, Status
 from sidestep._abi import SaveState
+from sidestep._engine import Engine
 from sidestep._handle import SaveHandle, _Waiter, in_flight
 
 
@@ -267,3 +268,19 @@ def test_a_forked_child_has_no_part_in_it(tmp_path: Path) -> None:
         assert ended and status == 0
         checkpoints.save(2, state_of(2)).wait()  # it is still the parent's
     assert resumed(tmp_path / "r") == 2
+
+
+def test_an_interrupt_when_it_was_just_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has it then, and it is not left open."""
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    open_at(tmp_path / "elsewhere").close()  # and with it, the engine is there
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "check", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            open_at(tmp_path)
+    assert resumed(tmp_path) == -1

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/owned.h"
 #include "base/random.h"
 
@@ -15,6 +16,9 @@
 #define LEASE_STATE "state"
 #define LEASE_STATE_NEW "state.new"
 #define LEASE_MAX_BYTES 4096u
+#define LEASE_DELETES ", which deletes"
+#define LEASE_PATIENCE_NS UINT64_C(30000000000)
+#define LEASE_LOOKS 4 /* who has just taken it may not have said yet what for */
 
 static enum sidestep_status make_dir(struct store_dir *at, const char *name,
                                      struct sidestep_error *err)
@@ -67,7 +71,31 @@ static enum sidestep_status report_holder(struct lease *lease, const char *root,
                 read_holder(lease->lock, &holder));
 }
 
-static enum sidestep_status take_lock(struct lease *lease, const char *root,
+static bool is_deleting(struct store_file *lock)
+{
+    struct holder holder;
+
+    return strstr(read_holder(lock, &holder), LEASE_DELETES) != NULL;
+}
+
+/* Who only deletes is soon done: a run that begins waits for that. */
+static enum sidestep_status await_lock(struct lease *lease, bool begins, struct sidestep_error *err)
+{
+    struct clock *clock = clock_system();
+    struct backoff backoff = {.max_ms = 100};
+    uint64_t until = clock_now(clock) + LEASE_PATIENCE_NS;
+    enum sidestep_status status = store_file_lock(lease->lock, true, err);
+
+    for (unsigned look = 1; status == SIDESTEP_ELOCKED && begins; look++) {
+        if (clock_now(clock) >= until || (look >= LEASE_LOOKS && !is_deleting(lease->lock)))
+            break;
+        backoff_sleep(&backoff, clock);
+        status = store_file_lock(lease->lock, true, err);
+    }
+    return status;
+}
+
+static enum sidestep_status take_lock(struct lease *lease, const char *root, bool begins,
                                       struct sidestep_error *err)
 {
     char text[160], host[64] = "?";
@@ -76,14 +104,15 @@ static enum sidestep_status take_lock(struct lease *lease, const char *root,
     if (status == SIDESTEP_EEXISTS)
         status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
     TRY(status);
-    status = store_file_lock(lease->lock, true, err);
+    status = await_lock(lease, begins, err);
     if (status == SIDESTEP_ELOCKED)
         return report_holder(lease, root, err);
     if (status != SIDESTEP_EUNSUPPORTED) /* then the incarnation alone protects us */
         TRY(status);
     lease->is_locked = status == SIDESTEP_OK;
     (void)gethostname(host, sizeof(host) - 1);
-    snprintf(text, sizeof(text), "process %ld on %s\n", (long)getpid(), host);
+    snprintf(text, sizeof(text), "process %ld on %s%s\n", (long)getpid(), host,
+             begins ? "" : LEASE_DELETES);
     if (store_file_truncate(lease->lock, 0, NULL) ==
         SIDESTEP_OK) /* for people: it is held without */
         (void)store_file_write_at(lease->lock, text, strlen(text), 0, NULL);
@@ -161,7 +190,7 @@ static enum sidestep_status take(struct lease *lease, const char *root, bool beg
     TRY(open_root(lease, root, err));
     TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
-    TRY(take_lock(lease, root, err));
+    TRY(take_lock(lease, root, begins, err));
     enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
     if (is_lost(status) && !begins)
         return SIDESTEP_OK; /* what lies there is another run's: the next one may go on from it */

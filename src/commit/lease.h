@@ -18,8 +18,8 @@ struct lease {
     uint64_t incarnation;
 };
 
-/* Make ${root} if it is missing, take the lock, start a new incarnation (durable).  ELOCKED names
- * the holder. */
+/* Make ${root} if it is missing, take the lock, start a new incarnation (durable).  Who only
+ * deletes is waited for, for half a minute.  ELOCKED names the holder. */
 enum sidestep_status lease_take(struct lease *lease, struct store *store, const char *root,
                                 struct sidestep_error *err);
 /* What the newest incarnation is, of the run whose series ${dir} (ROOT/.sidestep) is, without the

@@ -176,6 +176,24 @@ static bool never_had_owner(struct store_dir *dir, const char *save_id)
            store_stat(dir, name, &stat, NULL) == SIDESTEP_ENOTFOUND;
 }
 
+/* Who deletes a checkpoint holds the lock on its .metadata, from before it comes to the trash until
+ * it is gone: a pin may make it go back. */
+static const char *find_deleter(struct sweep *sweep, struct store_dir *dir)
+{
+    OWNED_FILE *metadata = NULL;
+    enum sidestep_status status = store_file_open(dir, NAMES_METADATA, 0, &metadata, NULL);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return NULL;
+    if (status != SIDESTEP_OK)
+        return "its .metadata cannot be opened";
+    status = store_file_lock(metadata, false, NULL);
+    if (status == SIDESTEP_ELOCKED)
+        return "it is being deleted";
+    return status == SIDESTEP_OK || sweep->mode == SWEEP_SERIES ? NULL
+                                                                : "this storage has no locks";
+}
+
 /* May it go?  NULL, or why it stays. */
 static const char *judge(struct sweep *sweep, struct store_dir *dir,
                          const struct names_parsed *name, struct store_file **mark)
@@ -187,10 +205,10 @@ static const char *judge(struct sweep *sweep, struct store_dir *dir,
     if (*mark == NULL && sweep->mode != SWEEP_ONE_OFF) {
         /* Killed before it was marked, or after all but the directory was removed. */
         bool empty = name_list_read(dir, &content, NULL) == SIDESTEP_OK && content.count == 0;
-        return empty || name->kind == NAMES_TRASH || sweep->mode == SWEEP_SERIES ||
-                       never_had_owner(dir, name->save_id)
-                   ? NULL
-                   : reason;
+        if (name->kind == NAMES_TRASH)
+            return find_deleter(sweep, dir);
+        return empty || sweep->mode == SWEEP_SERIES || never_had_owner(dir, name->save_id) ? NULL
+                                                                                           : reason;
     }
     if (reason == NULL && sweep->mode == SWEEP_ONE_OFF &&
         (text.run_id[0] != '\0' || strcmp(text.target, sweep->target) != 0))

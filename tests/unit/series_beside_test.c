@@ -13,7 +13,9 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
+#include "commit/sweep.h"
 #include "engine/list.h"
+#include "format/names.h"
 #include "engine/series.h"
 #include "support/sim_series.h"
 
@@ -139,6 +141,40 @@ static void nor_is_it_deleted_by_name(void **state)
     assert_string_equal(there(), "1 2");
 }
 
+static void sweep_kept(void *context, const char *name, const char *reason)
+{
+    (void)context, (void)name;
+    assert_string_equal(reason, "it is being deleted");
+    atomic_store(&armed, -1);
+}
+
+/* Another process, as sidestep_gc() does it, when the pinned one is about to go back. */
+static void sweep_then(const char *op, const char *name)
+{
+    OWNED_DIR *root = NULL;
+    struct sweep sweep = {.store = sim_store(sim, 1), .mode = SWEEP_ALL, .kept = sweep_kept};
+
+    pin_the_first(op, name);
+    if (strcmp(op, "rename") != 0 || names_parse(name).kind != NAMES_TRASH)
+        return;
+    ASSERT_OK(store_dir_open(sweep.store, NULL, RUN, &root, &err));
+    sweep.parent = root;
+    ASSERT_OK(sweep_parent(&sweep, &err));
+}
+
+static void nor_is_it_taken_for_rubbish_on_its_way_back(void **state)
+{
+    (void)state;
+    open_run(0);
+    save(1);
+    save(2);
+    at = sweep_then;
+    assert_int_equal(sidestep_series_delete(series, 1, &err), SIDESTEP_ELOCKED);
+    assert_int_equal(atomic_load(&armed), -1);
+    assert_string_equal(there(), "1 2");
+    ASSERT_OK(go_back(1));
+}
+
 /* ---- going back */
 
 static void what_is_under_way_is_left_behind_too(void **state)
@@ -212,6 +248,54 @@ static void what_does_not_start_takes_no_notes(void **state)
     assert_int_equal(list.entries[0].metric_count, 1);
 }
 
+/* ---- somebody deletes by hand, as a run begins */
+
+static struct store_file *held; /* the lock of the series */
+
+static void hold(const char *who)
+{
+    OWNED_DIR *dir = NULL;
+
+    open_run(0);
+    save(1);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    ASSERT_OK(store_dir_open(sim_store(sim, 1), NULL, RUN "/" NAMES_SERIES_DIR, &dir, &err));
+    ASSERT_OK(store_file_open(dir, "lock", STORE_WRITE, &held, &err));
+    ASSERT_OK(store_file_lock(held, true, &err));
+    ASSERT_OK(store_file_truncate(held, 0, &err));
+    ASSERT_OK(store_file_write_at(held, who, strlen(who), 0, &err));
+}
+
+/* Late enough that who has only looked a few times has given up. */
+static void let_go_at_last(const char *op, const char *name)
+{
+    if (strcmp(op, "file_lock") == 0 && strcmp(name, "lock") == 0 &&
+        atomic_fetch_add(&armed, 1) == 8)
+        store_file_discard(TAKE(held));
+}
+
+static void a_run_waits_for_who_only_deletes(void **state)
+{
+    (void)state;
+    hold("process 1 on a-host, which deletes\n");
+    at = let_go_at_last;
+    open_run(0);
+    assert_null(held);
+    assert_string_equal(there(), "1");
+}
+
+static void but_not_for_another_run(void **state)
+{
+    struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
+
+    (void)state;
+    hold("process 1 on a-host\n");
+    at = let_go_at_last;
+    assert_int_equal(sidestep_series_open(engine, RUN, &options, &series, &err), SIDESTEP_ELOCKED);
+    assert_non_null(strstr(err.message, "process 1 on a-host"));
+    store_file_discard(TAKE(held));
+}
+
 /* ---- threads */
 
 static void *prune_on_and_on(void *unused)
@@ -257,10 +341,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_has_pinned_it_keeps_it, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_is_it_deleted_by_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(nor_is_it_taken_for_rubbish_on_its_way_back, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(what_is_under_way_is_left_behind_too, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_deleted_while_a_run_goes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_gone_is_no_place_to_go_on_from, setup, teardown),
         cmocka_unit_test_setup_teardown(what_does_not_start_takes_no_notes, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_run_waits_for_who_only_deletes, setup, teardown),
+        cmocka_unit_test_setup_teardown(but_not_for_another_run, setup, teardown),
         cmocka_unit_test_setup_teardown(deleting_on_another_thread_is_safe, setup, teardown),
     };
 
