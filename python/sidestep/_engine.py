@@ -8,7 +8,6 @@ other ranks.
 
 from __future__ import annotations
 
-import concurrent.futures
 import ctypes
 import logging
 import os
@@ -265,7 +264,8 @@ class Engine:
             return
         self.comm.close()
         with self.turn("close", closing=True):
-            concurrent.futures.wait(self._saves)
+            for save in self._saves:
+                save.reach()
             if self._pointer:
                 with self.comm.calling():
                     lib().sidestep_engine_close(ctypes.byref(self._pointer), None)
@@ -380,13 +380,13 @@ class Engine:
                     fences.add(handle)
                 if still:  # and so must whatever the caller does when he is interrupted
                     handle.hurry()
-                    concurrent.futures.wait([handle.staged])
+                    handle.staged.reach()
         self.check(status, err, failure)
         assert handle is not None
         if devices and not fences.on:
-            concurrent.futures.wait([handle.staged])  # as callers of DCP expect
+            handle.staged.reach()  # as callers of DCP expect
         if ending.drained:
-            concurrent.futures.wait([handle])
+            handle.reach()
         return handle
 
     def _load(

@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import ctypes
 import logging
+import math
 import os
 import queue
 import threading
@@ -21,6 +22,7 @@ from typing import Any, Optional
 
 from . import _abi
 from ._abi import SaveState
+from ._condition import Condition
 from ._device import streams_of
 from ._errors import Error, error_of
 from ._library import lib
@@ -39,23 +41,31 @@ class _Stage(concurrent.futures.Future[Any]):
     def __init__(self, owner: Optional[SaveHandle] = None) -> None:
         super().__init__()
         self._owner = owner
+        self._renew()
         self.set_running_or_notify_cancel()
+
+    def _renew(self) -> None:
+        """Its locks, free whoever held them."""
+        self._condition = Condition()  # type: ignore[assignment]
+        gate = self._gate = threading.Lock()
+        gate.acquire()
+        super().add_done_callback(lambda _: gate.release())
 
     def cancel(self) -> bool:
         """False: a save that has begun is finished on all ranks, or on none."""
         return False
 
     def result(self, timeout: Optional[float] = None) -> Any:
-        self._hurry()
+        self._ask(timeout)
         try:
-            return super().result(timeout)
+            return super().result()
         finally:
             self._told()
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
-        self._hurry()
+        self._ask(timeout)
         try:
-            return super().exception(timeout)
+            return super().exception()
         finally:
             self._told()
 
@@ -63,6 +73,23 @@ class _Stage(concurrent.futures.Future[Any]):
         """As in `concurrent.futures`.  Runs on the package's thread once the stage is reached, or
         at once.  There, whatever it raises is logged, SystemExit too."""
         super().add_done_callback(_Contained(fn))
+
+    def _ask(self, timeout: Optional[float]) -> None:
+        self._hurry()
+        if not self.reach(timeout):
+            raise concurrent.futures.TimeoutError
+
+    def reach(self, timeout: Optional[float] = None) -> bool:
+        """Wait for it without asking how it went; whether it is done.  Whoever is interrupted here
+        keeps nobody from completing it: a gate that stays shut delays others by a slice."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self.done():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if self._gate.acquire(timeout=min(left, SLICE_S)):
+                self._gate.release()
+        return True
 
     def _hurry(self) -> None:
         """Somebody waits: the library need not give way to training any more."""
@@ -191,7 +218,7 @@ class SaveHandle(_Stage):
         Raises `Error` if it has failed.  Ctrl-C ends the wait, not the save.
         """
         self._hurry()
-        if not concurrent.futures.wait([self], timeout).done:
+        if not self.reach(timeout):
             return False
         super().result()
         return True
@@ -245,7 +272,7 @@ class SaveHandle(_Stage):
                     status = lib().sidestep_fence_until(self._pointer, one, last, ctypes.byref(err))
             if status:
                 log.warning("%s: waiting instead", err.message.decode("utf-8", "replace"))
-                concurrent.futures.wait([self.staged])
+                self.staged.reach()
 
     def progress(self) -> Progress:
         """How far it is, now.  Does not wait for storage."""
@@ -388,11 +415,12 @@ class SaveHandle(_Stage):
         self._holding = threading.Lock()
         self._was_told = True
         for stage in (self.staged, self.released, self.written, self):
-            stage._condition = threading.Condition()
             stage._waiters.clear()
             stage._done_callbacks.clear()  # type: ignore[attr-defined]
+            stage._condition = Condition()  # type: ignore[assignment]
             if stage.pending():
-                stage.set_exception(error)
+                stage._renew()
+                stage.settle(error)
 
 
 def _size(count: float) -> str:
@@ -412,12 +440,12 @@ def wait_for_turn(
     return all(save.wait_for_turn(ends_at) for save in waiting[: max(0, len(waiting) - queue)])
 
 
-def wait_until(future: concurrent.futures.Future[Any], ends_at: Callable[[], float]) -> bool:
+def wait_until(stage: _Stage, ends_at: Callable[[], float]) -> bool:
     """Whether it is done by ``ends_at``, by the clock of time.monotonic(), which a signal may bring
     nearer meanwhile."""
     while True:
         left = ends_at() - time.monotonic()
-        if concurrent.futures.wait([future], max(0.0, min(SLICE_S, left))).done:
+        if stage.reach(min(SLICE_S, left)):
             return True
         if left <= 0:
             return False
