@@ -394,10 +394,11 @@ def test_failures_are_everybodys(tmp_path: Path) -> None:
 
 
 def killed(rank: int, root: str, when: str) -> Any:
-    os.environ["SIDESTEP_TIMEOUT"] = "2"
+    os.environ["SIDESTEP_TIMEOUT"] = "6"
     engine = engine_for()
     save(engine, f"{root}/c", tensors(1)).result(30)
     big = {f"w{rank}": torch.ones(20_000_000), "step": 1}
+    torch.distributed.barrier()  # who lives comes in time
     if when == "before" and rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
@@ -421,7 +422,7 @@ def test_a_killed_rank(tmp_path: Path, when: str) -> None:
     for took, status, message, kept in results[:2]:
         assert status in ("ETIMEDOUT", "EPEER", "EABORTED"), (status, message)
         assert "rank 2" in message or "ranks 2" in message, message
-        assert took < 20
+        assert took < 60  # and not the half hour that is the default
         assert kept == 1.0
 
 
