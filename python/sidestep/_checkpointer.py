@@ -148,7 +148,6 @@ class Checkpointer:
         self._max_failures = max_failures
         if fence:
             fence_optimizers()
-        self._hooks = Hooks(on_staged, on_committed, on_failed, on_deleted)
         self._due = 0
         self._queue = places(busy, queue)
         self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
@@ -178,7 +177,9 @@ class Checkpointer:
             self._tell_about_job()
         self._series = Series(self._engine, self.root, config)
         prunes = config.keep_last is not None and self._engine.rank == 0
-        self._prunes = self._series if prunes else None
+        self._hooks = Hooks(
+            on_staged, on_committed, on_failed, on_deleted, self._series if prunes else None
+        )
         self._signals.install()
 
     @property
@@ -276,7 +277,7 @@ class Checkpointer:
         self._saves = [save for save in self._saves if save.is_open] + [handle]
         self._last, self._last_step = handle, step
         self._failures.add(handle)
-        self._hooks.watch(step, handle, self._prunes)
+        self._hooks.watch(step, handle)
         if final:
             self._finish(handle)
         if stopping:
@@ -401,8 +402,7 @@ class Checkpointer:
             if not wait_until(handle, self._engine.comm.waits_until):
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
         error = take_sticky(self._saves)
-        if self._prunes is not None:
-            self._hooks.tell_deleted(self._prunes)
+        self._hooks.tell_deleted()
         self._series.close()
         self._engine.comm.ends_at = float("inf")
         if error is not None and not self._may_go_on():

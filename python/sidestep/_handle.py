@@ -417,9 +417,8 @@ class SaveHandle(_Stage):
         for stage in (self.staged, self.released, self.written, self):
             stage._waiters.clear()
             stage._done_callbacks.clear()  # type: ignore[attr-defined]
-            stage._condition = Condition()  # type: ignore[assignment]
+            stage._renew()
             if stage.pending():
-                stage._renew()
                 stage.settle(error)
 
 

@@ -20,13 +20,13 @@ log = logging.getLogger("sidestep")
 class _Watched(NamedTuple):
     step: int
     handle: SaveHandle
-    prunes: Optional[Series]
 
 
 class Hooks:
     """None of them is called on a thread of the program: the training and the saves go on
     meanwhile.  Those about saves are called one after the other: each save is staged before it has
-    ended, and they end in the order of the calls.  The end of the interpreter waits for them."""
+    ended, and they end in the order of the calls.  The end of the interpreter waits for them.
+    ``prunes``: the series that deletes on this rank, if any does."""
 
     def __init__(
         self,
@@ -34,28 +34,29 @@ class Hooks:
         committed: Optional[Callable[[int, SaveHandle], object]],
         failed: Optional[Callable[[int, Error], object]],
         deleted: Optional[Callable[[str], object]],
+        prunes: Optional[Series],
     ) -> None:
         self._staged, self._committed, self._failed = staged, committed, failed
-        self._deleted = deleted
+        self._deleted, self._prunes = deleted, prunes
         self._deleting = threading.RLock()
         self._lock = threading.Lock()  # of the next three
         self._open: deque[_Watched] = deque()  # have not ended, as far as was told
         self._jobs: deque[tuple[Callable[[_Watched], None], _Watched]] = deque()
         self._runs = False
 
-    def watch(self, step: int, handle: SaveHandle, prunes: Optional[Series]) -> None:
-        """Tell of this save.  ``prunes``: the series that deletes after it; None: nothing is."""
-        save = _Watched(step, handle, prunes)
+    def watch(self, step: int, handle: SaveHandle) -> None:
+        """Tell of this save, and of what is deleted after it."""
+        save = _Watched(step, handle)
         handle.hold()
         handle.staged.add_done_callback(lambda _: self._stage(save))
         with self._lock:
             self._open.append(save)
         handle.add_done_callback(lambda _: self._end())
 
-    def tell_deleted(self, series: Series) -> None:
+    def tell_deleted(self) -> None:
         """What the library's own thread has deleted, or what is left for it to delete."""
-        deleted = self._deleted
-        if deleted is None:
+        deleted, series = self._deleted, self._prunes
+        if deleted is None or series is None:
             return
         with self._deleting, contextlib.suppress(Error):  # close() waits; the next save comes again
             for path in series.prune().deleted:
@@ -75,8 +76,8 @@ class Hooks:
                 if self._failed is not None:
                     self._failed(save.step, error)
                 return
-            if (series := save.prunes) is not None and self._deleted is not None:
-                in_background(lambda: self.tell_deleted(series))
+            if self._deleted is not None and self._prunes is not None:
+                in_background(self.tell_deleted)
             if self._committed is not None:
                 self._committed(save.step, save.handle)
         finally:

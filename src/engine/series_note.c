@@ -109,20 +109,19 @@ static enum sidestep_status note_committed(struct sidestep_series *series, const
                                            size_t tag_count, struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-    OWNED_MARKS before = {0};
+    OWNED char *before = NULL;
     OWNED char *text = NULL;
 
     if (series_in_flight(series, name) != NULL)
         return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is under way", name);
     TRY(list_root(series->engine->store, series->root, &list, err));
-    TRY(marks_read(series->lease.dir, &before, err));
     for (size_t i = 0; i < list.count; i++) {
         const struct sidestep_listed *entry = &list.entries[i];
         if (strcmp(entry->name, name) != 0)
             continue;
         TRY(list_check_readable(entry, err));
-        const struct mark *mark = marks_find(&before, MARKS_METRICS, name, entry->save_id);
-        TRY(format_metrics(metrics, metric_count, mark != NULL ? mark->text : NULL, &text, err));
+        TRY(format_metrics(entry->metrics, entry->metric_count, NULL, &before, err));
+        TRY(format_metrics(metrics, metric_count, before, &text, err));
         return write_marks(series->lease.dir, name, entry->save_id, text, tags, tag_count, err);
     }
     return FAIL(err, SIDESTEP_ENOTFOUND, "there is no '%s'", name);

@@ -15,8 +15,8 @@
 #include "base/owned.h"
 #include "commit/sweep.h"
 #include "engine/list.h"
-#include "format/names.h"
 #include "engine/series.h"
+#include "format/names.h"
 #include "support/sim_series.h"
 
 static void (*_Atomic at)(const char *op,
