@@ -73,12 +73,18 @@ void fault_slow(const char *prefix, unsigned max_us)
 
 const char *fault_fired(void)
 {
-    return fault.fired;
+    pthread_mutex_lock(&fault.lock);
+    const char *fired = fault.fired;
+    pthread_mutex_unlock(&fault.lock);
+    return fired;
 }
 
 unsigned long fault_hits(void)
 {
-    return fault.hits;
+    pthread_mutex_lock(&fault.lock);
+    unsigned long hits = fault.hits;
+    pthread_mutex_unlock(&fault.lock);
+    return hits;
 }
 #else
 typedef int fault_is_empty; /* ISO C wants a declaration */

@@ -230,6 +230,8 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         TRY(bind_image(s, err));
     TRY(thread_start(&save->runner, "sidestep-save", save_runner_main, save, err));
     save->has_runner = true;
+    if (s->blocking) /* its caller waits from the first byte on */
+        sidestep_save_hurry(save);
     if (save->commit.rank != 0)
         return SIDESTEP_OK;
     TRY(make_save_id(s, save->commit.name, id, err));

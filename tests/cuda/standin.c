@@ -124,10 +124,11 @@ static void do_copy(const struct operation *o)
     }
 }
 
-static void do_kernel(const struct operation *o)
+/* On a device that is lost, kernels have no memory. */
+static void do_kernel(const struct operation *o, bool lost)
 {
     pthread_mutex_lock(&the.lock);
-    uint8_t *device = o->bytes != 0 ? alias_of(o->device_address, o->bytes) : NULL;
+    uint8_t *device = o->bytes != 0 && !lost ? alias_of(o->device_address, o->bytes) : NULL;
     if (device != NULL && !the.lost && is_in_use(o->device_address, o->bytes, true))
         blame("memory was written while a copy of it was pending");
     pthread_mutex_unlock(&the.lock);
@@ -153,7 +154,7 @@ static void do_operation(const struct operation *o)
     if (o->kind == COPY && !lost)
         do_copy(o);
     else if (o->kind == KERNEL)
-        do_kernel(o);
+        do_kernel(o, lost);
 }
 
 static void *stream_main(void *argument)

@@ -113,6 +113,7 @@ static void the_default_stream_is_taken_if_none_is_named(void **state)
     cuda->slow(3000);
     for (int i = 0; i < 3; i++)
         save_and_overwrite(false);
+    cuda->synchronize(0, NULL); /* the last overwriting */
     end();
 }
 
