@@ -12,6 +12,7 @@
 #:   make bench            stall, save and load throughput
 #:   make fuzz             each fuzz target for FUZZ_SECONDS=60; TARGETS="archive pickle": only these
 #:   make long             the tests that take long: all of check, more of each, and ten times fuzz
+#:   make combinations the tests of saving and loading, with each snapshot and each way to storage: an hour or more
 #:   make kills            a training, of one rank and of 4 under torchrun, ended KILLS=200 times; an hour or more
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
@@ -26,7 +27,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-gpu check-source demo demo-mpi bench fuzz long kills install clean help
+.PHONY: all check check-gpu check-source demo demo-mpi bench fuzz long combinations kills install clean help
 
 all:
 	@tools/setup build
@@ -65,6 +66,10 @@ fuzz:
 long:
 	@SIDESTEP_LONG=1 $(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
+
+combinations: all
+	@tools/setup check python
+	@tests/combinations $(SUITES)
 
 kills: all
 	@tools/setup python

@@ -79,8 +79,10 @@ class Rig:
         sources = [f"{self.top}/tests/tools/{tool}.c"]
         libraries = []
         if tool not in ("nth_call", "short_io"):
-            sources += [f"{self.top}/tests/support/{name}.c" for name in ("tensor_memory", "world")]
-            libraries = [f"-L{self.build}", "-lsidestep", f"-Wl,-rpath,{self.build}"]
+            sources += [f"{self.top}/tests/support/{name}.c"
+                        for name in ("tensor_memory", "ways", "world")]
+            libraries = [f"-L{self.build}", "-lsidestep", f"-Wl,-rpath,{self.build}",
+                         "-Wl,--wrap=sidestep_engine_open"]
         result = run([compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra",
                       f"-I{self.top}/include", f"-I{self.top}/tests",
                       f'-DSTANDIN="{self.build}/tests/cuda/libcuda.so.1"', *options, *sources,

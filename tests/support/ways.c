@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ways.c -- see ways.h. */
+#include "support/ways.h"
+
+#include <sidestep/sidestep.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const snapshots[] = {"auto", "copy", "cow"};
+static const char *const ios[] = {"auto", "uring", "threads", "buffered"};
+
+/* The number that the environment's word stands for; 0: it says nothing. */
+static unsigned told(const char *variable, const char *const *words, unsigned count)
+{
+    const char *word = getenv(variable);
+
+    if (word == NULL || word[0] == '\0')
+        return 0;
+    for (unsigned i = 0; i < count; i++)
+        if (strcmp(word, words[i]) == 0)
+            return i;
+    fprintf(stderr, "# %s=%s means nothing\n", variable, word);
+    abort();
+}
+
+static unsigned told_snapshot(void)
+{
+    return told("SIDESTEP_TEST_SNAPSHOT", snapshots, sizeof(snapshots) / sizeof(snapshots[0]));
+}
+
+static unsigned told_io(void)
+{
+    return told("SIDESTEP_TEST_IO", ios, sizeof(ios) / sizeof(ios[0]));
+}
+
+bool ways_are_told(void)
+{
+    return told_snapshot() != 0 || told_io() != 0;
+}
+
+/* The linker puts these in the place of the library's. */
+enum sidestep_status __real_sidestep_engine_open(struct sidestep_engine **engine,
+                                                 const struct sidestep_engine_options *options,
+                                                 struct sidestep_error *err);
+enum sidestep_status __wrap_sidestep_engine_open(struct sidestep_engine **engine,
+                                                 const struct sidestep_engine_options *options,
+                                                 struct sidestep_error *err);
+
+enum sidestep_status __wrap_sidestep_engine_open(struct sidestep_engine **engine,
+                                                 const struct sidestep_engine_options *options,
+                                                 struct sidestep_error *err)
+{
+    struct sidestep_engine_options theirs = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    if (!ways_are_told() || (options != NULL && options->struct_size != sizeof(theirs)))
+        return __real_sidestep_engine_open(engine, options, err);
+    if (options != NULL)
+        theirs = *options;
+    if (theirs.snapshot == SIDESTEP_SNAPSHOT_AUTO)
+        theirs.snapshot = told_snapshot();
+    if (theirs.io == SIDESTEP_IO_AUTO)
+        theirs.io = told_io();
+    return __real_sidestep_engine_open(engine, &theirs, err);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Saves of a process that the system lets have little memory beside its state (RLIMIT_DATA). */
+#include <sys/resource.h>
+
+#include "support/held.h"
+
+#define STATE_BYTES (128 * MIB)
+#define CAP_BYTES (32 * MIB)
+/* What a save may take beyond its cap, threads and their stacks included. */
+#define BESIDE_BYTES (64 * MIB)
+/* Under protection, the limit counts what is reserved of addresses, too: room for 96 threads. */
+#define RESERVED_BYTES (96 * MIB)
+
+static struct rlimit unlimited;
+static unsigned char *memory;
+
+/* Of what RLIMIT_DATA counts. */
+static size_t data_of_process(void)
+{
+    char line[128];
+    unsigned long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        (void)sscanf(line, "VmData: %lu", &kib);
+    fclose(file);
+    assert_true(kib != 0);
+    return kib << 10;
+}
+
+static void let_it_have(size_t more)
+{
+    struct rlimit limit = unlimited;
+
+    limit.rlim_cur = data_of_process() + more;
+    assert_int_equal(setrlimit(RLIMIT_DATA, &limit), 0);
+}
+
+static void let_it_have_all(void)
+{
+    assert_int_equal(setrlimit(RLIMIT_DATA, &unlimited), 0);
+}
+
+static int setup_state(void **state)
+{
+    memory = map(STATE_BYTES);
+    return getrlimit(RLIMIT_DATA, &unlimited) == 0 ? setup(state) : -1;
+}
+
+static int teardown_state(void **state)
+{
+    munmap(memory, STATE_BYTES);
+    return teardown(state);
+}
+
+static int lift(void **state)
+{
+    (void)state;
+    held_pool_bytes = 0;
+    return setrlimit(RLIMIT_DATA, &unlimited);
+}
+
+static void no_sanitizer(void)
+{
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    print_message("a sanitizer's own memory is counted, too\n");
+    skip();
+#endif
+}
+
+static void opened(enum sidestep_snapshot snapshot, size_t cap)
+{
+    held_pool_bytes = cap;
+    begin(snapshot);
+    add(memory, STATE_BYTES, 1, 0);
+    fill(1);
+}
+
+/* The state is rewritten as soon as the call returns: the worst for memory. */
+static void a_cap_is_enough(enum sidestep_snapshot snapshot, size_t reserved)
+{
+    let_it_have(CAP_BYTES + BESIDE_BYTES + reserved);
+    opened(snapshot, CAP_BYTES);
+    for (int i = 0; i < 3; i++) {
+        fill(1);
+        expect_ok(start());
+        fill(2);
+        expect_ok(finish());
+        assert_int_equal(job.info.snapshot, snapshot);
+        let_it_have_all();
+        expect_epoch(1);
+        let_it_have(BESIDE_BYTES);
+    }
+    let_it_have_all();
+    end();
+}
+
+static void a_cap_is_enough_for_copies(void **state)
+{
+    (void)state;
+    no_sanitizer();
+    a_cap_is_enough(SIDESTEP_SNAPSHOT_COPY, 0);
+}
+
+static void a_cap_is_enough_under_protection(void **state)
+{
+    (void)state;
+    no_sanitizer();
+    need_cow();
+    a_cap_is_enough(SIDESTEP_SNAPSHOT_COW, RESERVED_BYTES);
+}
+
+/* Also the control: the limit is felt. */
+static void without_a_cap_it_fails_and_harms_nothing(void **state)
+{
+    (void)state;
+    no_sanitizer();
+    opened(SIDESTEP_SNAPSHOT_COPY, CAP_BYTES);
+    expect_ok(start());
+    expect_ok(finish());
+    end();
+    opened(SIDESTEP_SNAPSHOT_COPY, 0);
+    let_it_have(BESIDE_BYTES);
+    fill(3);
+    assert_int_equal(start(), SIDESTEP_ENOMEM);
+    assert_non_null(strstr(job.err.message, "memory"));
+    let_it_have_all();
+    expect_epoch(1);
+    expect_ok(start());
+    fill(2);
+    expect_ok(finish());
+    expect_epoch(3);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_cap_is_enough_for_copies, lift),
+        cmocka_unit_test_teardown(a_cap_is_enough_under_protection, lift),
+        cmocka_unit_test_teardown(without_a_cap_it_fails_and_harms_nothing, lift),
+    };
+
+    return cmocka_run_group_tests(tests, setup_state, teardown_state);
+}
