@@ -24,7 +24,7 @@ def may_fail_with(call, name):
 
 
 def plan(names, everything):
-    """(number of the call, its name, errno, from then on): all, or each third, but then with each
+    """(number of the call, its name, errno, from then on): all, or each fifth, but then with each
     call at least once in each way."""
     all_of_them = [(number, call, error, sticky)
                    for number, call in enumerate(names, 1)

@@ -251,7 +251,7 @@ static void calm_trainers_need_little_memory(void **state)
     print_message("a sanitizer's own memory is counted, too\n");
     skip();
 #endif
-    size_t bytes = 384 * MIB;
+    size_t bytes = 192 * MIB;
     unsigned char *memory = map(bytes + MIB);
     for (int misaligned = 0; misaligned < 2; misaligned++) {
         held_ahead = SIDESTEP_COPY_AHEAD_AUTO;
@@ -277,7 +277,7 @@ static void calm_trainers_need_little_memory(void **state)
 /* Who rewrites all at once waits for what the cap allows, and the process does not grow beyond. */
 static void a_cap_is_kept_by_the_process(void **state)
 {
-    const size_t bytes = 384 * MIB, cap = 32 * MIB;
+    const size_t bytes = 192 * MIB, cap = 32 * MIB;
 
     (void)state;
     need_cow();
