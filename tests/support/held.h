@@ -187,6 +187,30 @@ static inline void need_cow(void)
     skip();
 }
 
+static inline void need_plain_memory(void)
+{
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    print_message("a sanitizer's own memory is counted, too\n");
+    skip();
+#endif
+}
+
+/* Of this process: "VmHWM", "VmRSS", or "VmData", which RLIMIT_DATA limits. */
+static inline size_t memory_of(const char *field)
+{
+    char line[128];
+    unsigned long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        if (strncmp(line, field, strlen(field)) == 0)
+            (void)sscanf(line + strlen(field), ": %lu", &kib);
+    fclose(file);
+    assert_true(kib != 0);
+    return kib << 10;
+}
+
 static inline int setup(void **state)
 {
     (void)state;

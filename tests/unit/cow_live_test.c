@@ -209,21 +209,6 @@ static void trainers_are_learnt_from(void **state)
     munmap(memory, 64 * MIB);
 }
 
-/* Of "VmHWM" or "VmRSS". */
-static size_t memory_of(const char *field)
-{
-    char line[128];
-    unsigned long kib = 0;
-    FILE *file = fopen("/proc/self/status", "r");
-
-    assert_non_null(file);
-    while (fgets(line, sizeof(line), file) != NULL)
-        if (strncmp(line, field, strlen(field)) == 0)
-            (void)sscanf(line + strlen(field), ": %lu", &kib);
-    fclose(file);
-    return kib << 10;
-}
-
 static bool reset_peak(void)
 {
     int fd = open("/proc/self/clear_refs", O_WRONLY);
@@ -247,11 +232,8 @@ static void calm_trainers_need_little_memory(void **state)
 {
     (void)state;
     need_cow();
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    print_message("a sanitizer's own memory is counted, too\n");
-    skip();
-#endif
-    size_t bytes = 192 * MIB;
+    need_plain_memory();
+    size_t bytes = 384 * MIB;
     unsigned char *memory = map(bytes + MIB);
     for (int misaligned = 0; misaligned < 2; misaligned++) {
         held_ahead = SIDESTEP_COPY_AHEAD_AUTO;
@@ -277,14 +259,11 @@ static void calm_trainers_need_little_memory(void **state)
 /* Who rewrites all at once waits for what the cap allows, and the process does not grow beyond. */
 static void a_cap_is_kept_by_the_process(void **state)
 {
-    const size_t bytes = 192 * MIB, cap = 32 * MIB;
+    const size_t bytes = 384 * MIB, cap = 32 * MIB;
 
     (void)state;
     need_cow();
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    print_message("a sanitizer's own memory is counted, too\n");
-    skip();
-#endif
+    need_plain_memory();
     unsigned char *memory = map(bytes);
     held_pool_bytes = cap;
     begin(SIDESTEP_SNAPSHOT_COW);

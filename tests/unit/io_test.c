@@ -16,8 +16,8 @@
 #include "sidestep/sidestep.h"
 #include "store/store_ring.h"
 #include "support/scratch.h"
-#include "support/world.h"
 #include "support/ways.h"
+#include "support/world.h"
 
 static struct scratch scratch;
 static int64_t scale; /* of the state: 1 is 0.2 MiB, about */

@@ -14,26 +14,11 @@
 static struct rlimit unlimited;
 static unsigned char *memory;
 
-/* Of what RLIMIT_DATA counts. */
-static size_t data_of_process(void)
-{
-    char line[128];
-    unsigned long kib = 0;
-    FILE *file = fopen("/proc/self/status", "r");
-
-    assert_non_null(file);
-    while (fgets(line, sizeof(line), file) != NULL)
-        (void)sscanf(line, "VmData: %lu", &kib);
-    fclose(file);
-    assert_true(kib != 0);
-    return kib << 10;
-}
-
 static void let_it_have(size_t more)
 {
     struct rlimit limit = unlimited;
 
-    limit.rlim_cur = data_of_process() + more;
+    limit.rlim_cur = memory_of("VmData") + more;
     assert_int_equal(setrlimit(RLIMIT_DATA, &limit), 0);
 }
 
@@ -59,14 +44,6 @@ static int lift(void **state)
     (void)state;
     held_pool_bytes = 0;
     return setrlimit(RLIMIT_DATA, &unlimited);
-}
-
-static void no_sanitizer(void)
-{
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    print_message("a sanitizer's own memory is counted, too\n");
-    skip();
-#endif
 }
 
 static void opened(enum sidestep_snapshot snapshot, size_t cap)
@@ -99,14 +76,14 @@ static void a_cap_is_enough(enum sidestep_snapshot snapshot, size_t reserved)
 static void a_cap_is_enough_for_copies(void **state)
 {
     (void)state;
-    no_sanitizer();
+    need_plain_memory();
     a_cap_is_enough(SIDESTEP_SNAPSHOT_COPY, 0);
 }
 
 static void a_cap_is_enough_under_protection(void **state)
 {
     (void)state;
-    no_sanitizer();
+    need_plain_memory();
     need_cow();
     a_cap_is_enough(SIDESTEP_SNAPSHOT_COW, RESERVED_BYTES);
 }
@@ -115,7 +92,7 @@ static void a_cap_is_enough_under_protection(void **state)
 static void without_a_cap_it_fails_and_harms_nothing(void **state)
 {
     (void)state;
-    no_sanitizer();
+    need_plain_memory();
     opened(SIDESTEP_SNAPSHOT_COPY, CAP_BYTES);
     expect_ok(start());
     expect_ok(finish());
