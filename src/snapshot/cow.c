@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow.c -- see cow.h: opening, planning, arming, staging, letting go. */
+/* cow.c -- see cow.h: opening, arming, staging, letting go. */
 #include "snapshot/cow.h"
 
 #include <assert.h>
@@ -16,12 +16,8 @@
 #include "base/thread.h"
 #include "snapshot/cow_inside.h"
 
-#define ARM_BYTES                                                                                  \
-    ((uint64_t)64 << 20) /* a thread's share of protecting: a multiple of granules                 \
-                          */
-
-/* So much is copied aside at most where the pool could be whole. */
-#define MAX_ASIDE_BYTES ((uint64_t)64 << 20)
+/* A thread's share of protecting: a multiple of granules. */
+#define ARM_BYTES ((uint64_t)64 << 20)
 
 void *cow_map(size_t bytes)
 {
@@ -32,9 +28,16 @@ void *cow_map(size_t bytes)
     return map != MAP_FAILED ? map : NULL;
 }
 
-static size_t page_multiple(size_t bytes)
+size_t cow_page_multiple(size_t bytes)
 {
     return round_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+}
+
+void cow_lock_idle(struct cow *cow)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    while (cow->shared.busy != 0)
+        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
 }
 
 /* ---- opening */
@@ -76,7 +79,7 @@ static enum sidestep_status open_parts(struct cow *cow, bool user_mode_only, uns
 enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned handlers,
                               struct sidestep_error *err)
 {
-    struct cow *cow = cow_map(page_multiple(sizeof(*cow)));
+    struct cow *cow = cow_map(cow_page_multiple(sizeof(*cow)));
 
     *out = NULL;
     if (cow == NULL)
@@ -93,7 +96,7 @@ enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned ha
     return status;
 }
 
-static void unregister_all(struct cow *cow)
+void cow_unregister(struct cow *cow)
 {
     for (size_t i = 0; i < cow->plan.range_count; i++)
         (void)uffd_unregister(&cow->uffd, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
@@ -108,7 +111,7 @@ void cow_close(struct cow **out)
         return;
     *out = NULL;
     /* A forked child may still have the descriptor, so closing alone would not do. */
-    unregister_all(cow);
+    cow_unregister(cow);
     if (cow->stop_fd >= 0 && write(cow->stop_fd, &one, sizeof(one)) == sizeof(one))
         for (unsigned i = 0; i < cow->handler_count; i++)
             pthread_join(cow->handlers[i], NULL);
@@ -126,188 +129,7 @@ void cow_close(struct cow **out)
         (void)munmap(cow->shared.pieces, cow->shared.pieces_room);
     pthread_cond_destroy(&cow->shared.changed);
     pthread_mutex_destroy(&cow->shared.lock);
-    (void)munmap(cow, page_multiple(sizeof(*cow)));
-}
-
-/* ---- planning */
-
-static bool is_planned(struct cow *cow)
-{
-    pthread_mutex_lock(&cow->shared.lock);
-    bool planned = cow->shared.planned;
-    pthread_mutex_unlock(&cow->shared.lock);
-    return planned;
-}
-
-static enum sidestep_status check_alive(struct cow *cow, struct sidestep_error *err)
-{
-    enum sidestep_status status = SIDESTEP_OK;
-
-    pthread_mutex_lock(&cow->shared.lock);
-    assert(cow->shared.left == 0);
-    if (cow->shared.dead)
-        status = FAIL(err, SIDESTEP_EUNSUPPORTED, "write protection failed in an earlier save");
-    pthread_mutex_unlock(&cow->shared.lock);
-    return status;
-}
-
-/* Is the plan made for just these places? */
-static enum sidestep_status plan_fits(struct cow *cow, const struct image *image,
-                                      uint64_t pool_bytes, bool *fits, struct sidestep_error *err)
-{
-    *fits = false;
-    if (!is_planned(cow) || cow->plan.item_count != image->count ||
-        cow->planned_pool_bytes != pool_bytes || (cow->plan.shared && image->away) ||
-        !cow_plan_has_cuts(&cow->plan, image))
-        return SIDESTEP_OK;
-    OWNED struct cow_place *places = memory_new(image->count, sizeof(*places));
-    if (places == NULL)
-        return FAIL_NOMEM(err, image->count * sizeof(*places));
-    cow_plan_places(image, places);
-    *fits = true;
-    for (size_t i = 0; i < image->count && *fits; i++) {
-        const struct cow_place *now = &places[i], *then = &cow->plan.places[i];
-        *fits = now->address == then->address && now->bytes == then->bytes &&
-                now->file_offset == then->file_offset && now->flags == then->flags;
-    }
-    return SIDESTEP_OK;
-}
-
-/* What cannot be registered is no part of the plan. */
-static void register_ranges(struct cow *cow, struct cow_plan *plan)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < plan->range_count; i++) {
-        struct cow_range *range = &plan->ranges[i];
-        int failed = uffd_register(&cow->uffd, range->begin, range->end);
-        if (failed == 0)
-            plan->ranges[kept++] = *range;
-        else if (plan->reason[0] == '\0')
-            cow_plan_say(plan, "",
-                         failed == EBUSY ? "its memory has another userfaultfd"
-                                         : "its memory cannot be registered");
-    }
-    plan->range_count = kept;
-}
-
-/* Room for ${count} of ${size} bytes, in a mapping of its own; what was there is lost. */
-static enum sidestep_status make_room(void **at, size_t *room, size_t count, size_t size,
-                                      struct sidestep_error *err)
-{
-    if (count <= *room)
-        return SIDESTEP_OK;
-    size_t bytes = page_multiple(count * size);
-    void *map = cow_map(bytes);
-    if (map == NULL)
-        return FAIL_NOMEM(err, bytes);
-    if (*at != NULL)
-        (void)munmap(*at, *room * size);
-    *at = map;
-    *room = bytes / size;
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status make_cells(struct cow *cow, const struct cow_plan *plan,
-                                       struct sidestep_error *err)
-{
-    void *cells = cow->shared.cells, *pieces = cow->shared.pieces;
-
-    enum sidestep_status status = make_room(&cells, &cow->shared.cells_room, plan->granule_count,
-                                            sizeof(*cow->shared.cells), err);
-    if (status == SIDESTEP_OK)
-        status = make_room(&pieces, &cow->shared.pieces_room, plan->piece_count, 1, err);
-    cow->shared.cells = cells;
-    cow->shared.pieces = pieces;
-    return status;
-}
-
-/* With the lock held, and no handler at work on the plan. */
-static void lock_idle(struct cow *cow)
-{
-    pthread_mutex_lock(&cow->shared.lock);
-    while (cow->shared.busy != 0)
-        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-}
-
-static uint64_t largest_window(const struct image *image)
-{
-    uint64_t largest = 0;
-
-    for (size_t i = 0; i < image->window_count; i++)
-        largest = max_u64(largest, image->windows[i].bytes);
-    return largest;
-}
-
-/* Windows share the pool where little has to be copied aside; else it must be whole, as it must for
- * what comes from devices. */
-static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image *image,
-                                      uint64_t pool_bytes, struct sidestep_error *err)
-{
-    TRY(cow_plan_fill(plan, image, !image->away, err));
-    if (image->away)
-        return SIDESTEP_OK;
-    uint64_t aside = round_up(plan->aside_bytes, IMAGE_ALIGN), two = 2 * largest_window(image);
-    bool whole = pool_bytes >= image->body_bytes;
-    if (pool_bytes >= two && aside <= pool_bytes - two && (!whole || aside <= MAX_ASIDE_BYTES))
-        return SIDESTEP_OK;
-    if (whole)
-        return cow_plan_fill(plan, image, false, err);
-    return FAIL(err, SIDESTEP_ENOMEM,
-                "pool_bytes is too small: %llu MiB of the state cannot be protected",
-                (unsigned long long)(aside >> 20));
-}
-
-static enum sidestep_status plan_anew(struct cow *cow, const struct image *image,
-                                      uint64_t pool_bytes, struct sidestep_error *err)
-{
-    struct cow_plan plan = {0};
-
-    enum sidestep_status status = cow_plan_ranges(&plan, image, err);
-    if (status == SIDESTEP_OK) {
-        /* From here on events of the new ranges count, so the word goes out first. */
-        lock_idle(cow);
-        unregister_all(cow);
-        cow->plan.range_count = 0;
-        cow->shared.planned = true;
-        pthread_mutex_unlock(&cow->shared.lock);
-        register_ranges(cow, &plan);
-        status = fill_plan(&plan, image, pool_bytes, err);
-    }
-    lock_idle(cow);
-    if (status == SIDESTEP_OK)
-        status = make_cells(cow, &plan, err);
-    if (status == SIDESTEP_OK) {
-        for (size_t g = 0; g < plan.granule_count; g++)
-            cow->shared.cells[g] = (struct cow_cell){0};
-        cow_plan_release(&cow->plan);
-        cow->plan = plan;
-        cow->planned_pool_bytes = pool_bytes;
-    } else {
-        cow->shared.planned = false;
-    }
-    pthread_mutex_unlock(&cow->shared.lock);
-    if (status != SIDESTEP_OK)
-        cow_plan_release(&plan);
-    return status;
-}
-
-enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t pool_bytes,
-                                 uint64_t *held_bytes, struct sidestep_error *err)
-{
-    bool fits;
-
-    TRY(check_alive(cow, err));
-    TRY(plan_fits(cow, image, pool_bytes, &fits, err));
-    if (!fits)
-        TRY(plan_anew(cow, image, pool_bytes, err));
-    *held_bytes = cow->plan.held_bytes;
-    return SIDESTEP_OK;
-}
-
-const char *cow_reason(const struct cow *cow)
-{
-    return cow->plan.reason;
+    (void)munmap(cow, cow_page_multiple(sizeof(*cow)));
 }
 
 /* ---- arming */
@@ -431,11 +253,11 @@ bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
 {
     struct arming arming = {.cow = cow, .image = image};
 
-    lock_idle(cow);
+    cow_lock_idle(cow);
     cow->places = places;
     cow->aside = NULL;
     if (cow->plan.shared)
-        share_pool(cow, places, pool, largest_window(image));
+        share_pool(cow, places, pool, image_largest_window(image));
     else
         places_set_whole(places, pool->bytes);
     set_cells(cow);

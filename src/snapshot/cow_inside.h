@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_inside.h -- what cow.c (arming, staging, letting go) and cow_fault.c (taking a granule,
- * handlers, events) share, and nobody else includes. */
+/* cow_inside.h -- what cow.c (arming, staging, letting go), cow_prepare.c (planning), cow_take.c
+ * (taking a granule), cow_fault.c (handlers, events) and cow_live.c share, and nobody else
+ * includes.
+ */
 #ifndef SNAPSHOT_COW_INSIDE_H
 #define SNAPSHOT_COW_INSIDE_H
 
@@ -73,6 +75,11 @@ struct cow {
 
 uint64_t cow_now(void);
 void *cow_map(size_t bytes);
+size_t cow_page_multiple(size_t bytes);
+/* With the lock held, and no handler at work on the plan. */
+void cow_lock_idle(struct cow *cow);
+/* All ranges of the plan: nobody there is told, or held, any more. */
+void cow_unregister(struct cow *cow);
 /* Locked: take what of granule ${g}, which is protected, can be copied because its window has a
  * place, or, with ${open}, gets one.  The bytes of it; 0: it is not taken. */
 uint64_t cow_claim(struct cow *cow, size_t g, bool open);

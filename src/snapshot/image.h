@@ -144,6 +144,8 @@ void image_stage_aside(const struct image *image, size_t i, const struct image_h
 /* The bytes of item ${k}'s data in window ${i}: *begin == *end if there are none. */
 void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
                           uint64_t *end);
+/* Bytes of the largest window. */
+uint64_t image_largest_window(const struct image *image);
 /* Has item ${k}, or a later one, bytes in window ${i}? */
 bool image_reaches(const struct image *image, size_t i, size_t k);
 /* Is all of window ${i} data of one tensor: an inner window?  Of item ${*k}, from byte ${*begin} of

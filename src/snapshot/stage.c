@@ -209,6 +209,15 @@ void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_
     *end = part.end;
 }
 
+uint64_t image_largest_window(const struct image *image)
+{
+    uint64_t largest = 0;
+
+    for (size_t i = 0; i < image->window_count; i++)
+        largest = max_u64(largest, image->windows[i].bytes);
+    return largest;
+}
+
 bool image_reaches(const struct image *image, size_t i, size_t k)
 {
     return reaches(image, &image->windows[i], k);
