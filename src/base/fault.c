@@ -30,13 +30,26 @@ static unsigned delay_us(const char *point)
     return (fault.seed >> 8) % fault.slow_us;
 }
 
+/* Does ${point} start with one of ${prefixes}, "one|two|three"? */
+static bool matches(const char *point, const char *prefixes)
+{
+    for (;;) {
+        size_t length = strcspn(prefixes, "|");
+        if (strncmp(point, prefixes, length) == 0)
+            return true;
+        if (prefixes[length] == '\0')
+            return false;
+        prefixes += length + 1;
+    }
+}
+
 bool fault_hit(const char *point)
 {
     bool fire = false;
 
     pthread_mutex_lock(&fault.lock);
     unsigned us = delay_us(point);
-    if (fault.nth != 0 && strncmp(point, fault.prefix, strlen(fault.prefix)) == 0) {
+    if (fault.nth != 0 && matches(point, fault.prefix)) {
         fault.hits++;
         fire = fault.hits == fault.nth || (fault.sticky && fault.hits > fault.nth);
         if (fire && fault.fired == NULL)

@@ -14,8 +14,9 @@
 #ifdef SIDESTEP_FAULTS
 /* Count a hit; true: fail now (errno is set to the armed one). */
 bool fault_hit(const char *point);
-/* Fail the ${nth} hit (from 1; 0 disarms) of points whose name starts with ${prefix} ("": all)
- * with ${sys_errno}; with ${sticky}, all later ones too.  Resets the counters. */
+/* Fail the ${nth} hit (from 1; 0 disarms) of points whose name starts with ${prefix} ("": all;
+ * "a|b": with either) with ${sys_errno}; with ${sticky}, all later ones too.  Resets the counters.
+ */
 void fault_arm(const char *prefix, unsigned long nth, bool sticky, int sys_errno);
 /* At points whose name starts with ${prefix}, sleep for up to ${max_us} first, at random, to bring
  * threads into orders that never happen otherwise; 0: no more. */

@@ -86,9 +86,7 @@ bool hold_expects(struct hold *hold)
 void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES])
 {
     hold->learnt = true;
-    snprintf(reason, HOLD_REASON_BYTES,
-             "its memory could not be protected, nor copied into what "
-             "pool_bytes allows");
+    snprintf(reason, HOLD_REASON_BYTES, "%s", cow_refusal(hold->cow));
 }
 
 void hold_took(struct hold *hold, uint64_t ns)

@@ -371,7 +371,7 @@ static void hash_live(struct writer *writer, size_t i)
     } else if (!live && (hashed = stage_taken(p, i))) {
         image_hash(p->image, i, places_of(p->places, i));
     } else if (live && fault_hit("pipeline.early")) {
-        cow_end_live(p->cow, p->image, i); /* wrong: tests must see that */
+        (void)cow_end_live(p->cow, p->image, i, NULL); /* wrong: tests must see that */
     }
     pthread_mutex_lock(&p->shared.lock);
     p->shared.live[i] = live;
@@ -448,22 +448,28 @@ void pipeline_window_done(struct pipeline *p, size_t i)
 }
 
 /* Locked: live window ${i} is written: that was all of its staging, too; the lock is released
- * meanwhile. */
-static void end_live(struct pipeline *p, size_t i)
+ * meanwhile.  False: the save has failed. */
+static bool end_live(struct pipeline *p, size_t i)
 {
+    struct sidestep_error why = {0};
+
     pthread_mutex_unlock(&p->shared.lock);
-    cow_end_live(p->cow, p->image, i);
-    if (count_staged(p, i) && p->released != NULL)
+    bool good = cow_end_live(p->cow, p->image, i, &why) == SIDESTEP_OK;
+    if (good && count_staged(p, i) && p->released != NULL)
         p->released(p->context);
     pthread_mutex_lock(&p->shared.lock);
-    p->shared.live_bytes += p->image->windows[i].bytes;
+    if (good)
+        p->shared.live_bytes += p->image->windows[i].bytes;
+    else
+        pipeline_fail_locked(p, &why);
+    return good;
 }
 
 /* Locked: window ${i} is written, or need not be. */
 static void count_written(struct pipeline *p, size_t i)
 {
-    if (p->shared.live[i])
-        end_live(p, i);
+    if (p->shared.live[i] && !end_live(p, i))
+        return;
     p->shared.written_bytes += p->image->windows[i].bytes;
     pipeline_window_done(p, i);
 }

@@ -3,7 +3,9 @@
 #include "snapshot/cow.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -65,6 +67,10 @@ static enum sidestep_status open_parts(struct cow *cow, bool user_mode_only, uns
     cow->poke_fd = fault_hit("cow.eventfd") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cow->poke_fd < 0)
         return FAIL_SYS(err, "make an eventfd");
+    cow->pagemap_fd =
+        fault_hit("cow.pagemap_open") ? -1 : open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (cow->pagemap_fd < 0)
+        return FAIL_SYS(err, "open /proc/self/pagemap, to see whether memory stays protected");
     cow->bounces = cow_map(COW_BOUNCES * COW_BOUNCE_BYTES);
     if (cow->bounces == NULL)
         return FAIL_NOMEM(err, COW_BOUNCES * COW_BOUNCE_BYTES);
@@ -84,7 +90,7 @@ enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned ha
     *out = NULL;
     if (cow == NULL)
         return FAIL_NOMEM(err, sizeof(*cow));
-    cow->uffd.fd = cow->stop_fd = cow->poke_fd = -1;
+    cow->uffd.fd = cow->stop_fd = cow->poke_fd = cow->pagemap_fd = -1;
     memset(cow->shared.free_bounces, 0xff, sizeof(cow->shared.free_bounces));
     pthread_mutex_init(&cow->shared.lock, NULL);
     pthread_cond_init(&cow->shared.changed, NULL);
@@ -120,6 +126,8 @@ void cow_close(struct cow **out)
         (void)close(cow->stop_fd);
     if (cow->poke_fd >= 0)
         (void)close(cow->poke_fd);
+    if (cow->pagemap_fd >= 0)
+        (void)close(cow->pagemap_fd);
     cow_plan_release(&cow->plan);
     if (cow->bounces != NULL)
         (void)munmap(cow->bounces, COW_BOUNCES * COW_BOUNCE_BYTES);
@@ -148,6 +156,8 @@ static uint64_t take_now(struct cow *cow, size_t g)
     uint64_t bytes = 0;
 
     pthread_mutex_lock(&cow->shared.lock);
+    while (cell->state == COW_TAKEN)
+        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
     if (cell->state == COW_PROTECTED)
         bytes = cow_claim(cow, g, true);
     pthread_mutex_unlock(&cow->shared.lock);
@@ -248,6 +258,30 @@ static void set_cells(struct cow *cow)
     atomic_store(&cow->full, false);
 }
 
+/* Is there somebody whom the protection does not hold?  The caller still stands still.  It is known
+ * of what the plan was made for. */
+static bool is_bypassed(struct cow *cow)
+{
+    struct sidestep_error why = {0};
+    struct bypass now;
+
+    if (bypass_look(&now, &why) != SIDESTEP_OK) {
+        snprintf(cow->refusal, sizeof(cow->refusal), "%.*s", (int)sizeof(cow->refusal) - 1,
+                 why.message);
+        return true;
+    }
+    if (cow_plan_bears(&cow->plan, &now))
+        return false;
+    if (now.pinned_bytes != cow->plan.bypass.pinned_bytes)
+        snprintf(cow->refusal, sizeof(cow->refusal),
+                 "%llu MiB were pinned for devices during the call",
+                 (unsigned long long)(now.pinned_bytes >> 20));
+    else
+        snprintf(cow->refusal, sizeof(cow->refusal),
+                 "memory was given to be merged (KSM) during the call");
+    return true;
+}
+
 bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
              const struct pool *pool, struct workers *workers)
 {
@@ -255,6 +289,8 @@ bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
 
     cow_lock_idle(cow);
     cow->places = places;
+    cow->image = image;
+    atomic_store(&cow->armed, false);
     cow->aside = NULL;
     if (cow->plan.shared)
         share_pool(cow, places, pool, image_largest_window(image));
@@ -268,9 +304,14 @@ bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
     };
     pthread_mutex_unlock(&cow->shared.lock);
     workers_run(workers, arm_on_thread, &arming);
+    atomic_store(&cow->armed, true);
     pthread_mutex_lock(&cow->shared.lock);
-    bool armed = !cow->shared.no_room;
+    bool room = !cow->shared.no_room;
     pthread_mutex_unlock(&cow->shared.lock);
+    if (!room)
+        snprintf(cow->refusal, sizeof(cow->refusal),
+                 "its memory could not be protected, nor copied into what pool_bytes allows");
+    bool armed = room && !is_bypassed(cow);
     if (!armed)
         cow_release(cow);
     return armed;
@@ -353,6 +394,11 @@ void cow_release(struct cow *cow)
 }
 
 /* ---- what others ask */
+
+const char *cow_refusal(const struct cow *cow)
+{
+    return cow->refusal;
+}
 
 const atomic_bool *cow_is_full(const struct cow *cow)
 {

@@ -77,9 +77,9 @@ void cow_close(struct cow **cow);
 enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t pool_bytes,
                                  uint64_t *held_bytes, struct sidestep_error *err);
 /* Protect it, and copy the rest into ${pool}, on the caller and ${workers}.  After that the caller
- * may modify the tensors.  ${places} are set for the save, and stay until cow_release().  What
- * cannot be protected after all is copied; false: there was no room for that, and nothing is
- * protected. */
+ * may modify the tensors.  ${places} are set for the save, and stay until cow_release(), as
+ * ${image} must.  What cannot be protected after all is copied.  False: there was no room for that,
+ * or protection does not hold everybody (cow_refusal() says which); nothing is protected. */
 bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
              const struct pool *pool, struct workers *workers);
 /* Complete window ${i} of the image that is armed, which has a place.  Any thread, each window
@@ -93,8 +93,10 @@ enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t 
                                    struct sidestep_error *err);
 /* Where it lies; NULL: it is no inner window, or not all held. */
 uint8_t *cow_live_memory(const struct cow *cow, const struct image *image, size_t i);
-/* It is written: nobody will read it there any more. */
-void cow_end_live(struct cow *cow, const struct image *image, size_t i);
+/* It is written: nobody will read it there any more.  Fails if it was not protected all the time,
+ * or is not what was hashed. */
+enum sidestep_status cow_end_live(struct cow *cow, struct image *image, size_t i,
+                                  struct sidestep_error *err);
 /* Places have become free: whom may they serve? */
 void cow_poke(struct cow *cow);
 /* The calling thread begins, and ends, to do what writers may have to wait for, at a priority that
@@ -120,5 +122,7 @@ uint64_t cow_tensor_bytes(const struct image *image);
 void cow_get_stats(struct cow *cow, struct cow_stats *stats);
 /* Why a tensor that is large enough was copied: "" if none was.  Until the next cow_prepare(). */
 const char *cow_reason(const struct cow *cow);
+/* Why cow_arm() has returned false. */
+const char *cow_refusal(const struct cow *cow);
 
 #endif

@@ -67,10 +67,10 @@ static void lose(struct cow *cow, uint64_t begin, uint64_t end, const char *how)
             continue;
         const struct cow_piece *piece = &plan->pieces[granule->first_piece];
         (void)FAIL(&why, SIDESTEP_EINVAL,
-                   "memory at 0x%llx (bytes %llu of this rank's file) was %s before the save had "
-                   "RELEASED it",
-                   (unsigned long long)max_u64(granule->begin, begin),
-                   (unsigned long long)piece->file_offset, how);
+                   "memory of tensor '%s' at 0x%llx was %s before the save had RELEASED it. Wait "
+                   "for RELEASED before memory of the state is freed, moved or shared, or save by "
+                   "copy",
+                   cow_name(cow, piece), (unsigned long long)max_u64(granule->begin, begin), how);
         cow_fail(cow, &why);
         return;
     }

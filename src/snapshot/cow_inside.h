@@ -41,25 +41,30 @@ struct cow {
     struct uffd uffd;
     int stop_fd; /* readable: the handlers end */
     int poke_fd; /* readable: one of them looks whom it can serve now */
+    int pagemap_fd;
     unsigned handler_count;
     pthread_t handlers[COW_MAX_HANDLERS];
     uint8_t *bounces;
     /* Written by who arms, while no handler is busy. */
     struct cow_plan plan;
     uint64_t planned_pool_bytes;
-    atomic_bool full; /* as cow_is_full() says; written under the lock */
+    const struct image *image; /* that is armed: for the names of its items */
+    char refusal[120];
+    atomic_bool armed; /* all is protected: who still stood still until then need not any more */
+    atomic_bool full;  /* as cow_is_full() says; written under the lock */
     struct places *places;
     uint8_t *aside; /* what is not held; NULL: it is in its place */
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        bool dead;      /* protection was given up for good */
-        bool planned;   /* the plan is what the memory is: its ranges are registered */
-        bool no_room;   /* while arming: for what must be copied at once */
-        bool end_wait;  /* cow_end_wait() was called */
-        unsigned busy;  /* handlers at work on what they have read */
-        size_t left;    /* granules that were not given back yet */
-        size_t waiting; /* cells with somebody who waits */
+        bool dead;       /* protection was given up for good */
+        bool distrusted; /* memory has changed although it was protected */
+        bool planned;    /* the plan is what the memory is: its ranges are registered */
+        bool no_room;    /* while arming: for what must be copied at once */
+        bool end_wait;   /* cow_end_wait() was called */
+        unsigned busy;   /* handlers at work on what they have read */
+        size_t left;     /* granules that were not given back yet */
+        size_t waiting;  /* cells with somebody who waits */
         struct cow_cell *cells;
         size_t cells_room;
         uint8_t *pieces; /* enum cow_piece_state */
@@ -100,6 +105,18 @@ void cow_end_waiting(struct cow *cow, size_t g);
 void cow_lift(struct cow *cow, uint64_t begin, uint64_t end);
 /* The same for protecting; 0 or an errno. */
 int cow_protect(struct cow *cow, uint64_t begin, uint64_t end);
+/* The name of the tensor that has piece ${piece}. */
+const char *cow_name(const struct cow *cow, const struct cow_piece *piece);
+/* Memory of ${piece} could not be read, or written from. */
+enum sidestep_status cow_fail_read(const struct cow *cow, const struct cow_piece *piece,
+                                   uint64_t address, int sys_errno, struct sidestep_error *err);
+/* Every page of granule ${g} with a piece in ${state}, of ${window} (SIZE_MAX: of any), must still
+ * be protected, as it was since the call: then what was read of it before is what was there in the
+ * call.  Else the save fails.  Who calls keeps the granule from being given back.  Not locked. */
+void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state, size_t window);
+/* Memory has changed in a way that protection does not hold: the save fails, and later ones copy.
+ * The first reason counts.  Not locked. */
+void cow_distrust(struct cow *cow, const struct sidestep_error *why);
 /* Locked: the first reason counts. */
 void cow_fail(struct cow *cow, const struct sidestep_error *why);
 /* Locked: all protection is lifted, for good. */

@@ -71,25 +71,43 @@ static bool take_pieces(struct cow *cow, struct span span, size_t i)
     return true;
 }
 
+/* The tensor that an inner window is of. */
+static const struct cow_piece *piece_of(const struct cow *cow, size_t g, size_t i)
+{
+    const struct cow_piece *piece = &cow->plan.pieces[cow->plan.granules[g].first_piece];
+
+    while (piece->window != i)
+        piece++;
+    return piece;
+}
+
+/* What a window's bytes are like, all together. */
+static uint64_t add_print(uint64_t print, uint64_t hash)
+{
+    return (print ^ hash) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* Read what lies in window ${i}, and hash it: for the file, or once more.  ${*print}: of all that
+ * was read. */
 static enum sidestep_status hash_live(struct cow *cow, struct image *image, size_t i,
-                                      struct sidestep_error *err)
+                                      uint64_t (*hash)(struct image *image, size_t i, uint64_t at,
+                                                       const uint8_t *bytes),
+                                      uint64_t *print, struct sidestep_error *err)
 {
     unsigned number = cow_claim_bounce(cow);
     uint8_t *bounce = cow->bounces + number * COW_BOUNCE_BYTES;
     enum sidestep_status status = SIDESTEP_OK;
-    const char *name = image->items[image->windows[i].first_item].footer.name;
     uint64_t memory = (uint64_t)(uintptr_t)cow_live_memory(cow, image, i), bytes;
 
+    *print = 0;
     for (uint64_t at = 0; status == SIDESTEP_OK && (bytes = image_inner_stretch(image, i, at)) != 0;
          at += bytes) {
         int failed = cow_read(bounce, memory + at, bytes);
         if (failed != 0)
-            status = error_set(err, SIDESTEP_EIO, failed, HERE,
-                               "read memory at 0x%llx of '%s', which must stay until the save has "
-                               "RELEASED it",
-                               (unsigned long long)(memory + at), name);
+            status = cow_fail_read(cow, piece_of(cow, granules_of(cow, image, i).first, i),
+                                   memory + at, failed, err);
         else
-            image_hash_inner(image, i, at, bounce);
+            *print = add_print(*print, hash(image, i, at, bounce));
     }
     pthread_mutex_lock(&cow->shared.lock);
     cow_free_bounce(cow, number);
@@ -114,16 +132,39 @@ enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t 
     }
     pthread_mutex_unlock(&cow->shared.lock);
     if (*live)
-        status = hash_live(cow, image, i, err);
+        status = hash_live(cow, image, i, image_hash_inner, &image->windows[i].print, err);
+    (void)fault_hit("cow.hashed");
     return status;
 }
 
-void cow_end_live(struct cow *cow, const struct image *image, size_t i)
+/* Window ${i} is written: is it what was hashed?  A device that writes to it meets no protection.
+ */
+static void check_bytes(struct cow *cow, struct image *image, size_t i,
+                        const struct cow_piece *piece)
 {
-    struct span span = granules_of(cow, image, i);
+    struct sidestep_error why = {0};
+    uint64_t print;
 
-    (void)fault_hit("cow.written");
-    pthread_mutex_lock(&cow->shared.lock);
+    if (fault_hit("trust.bytes")) /* the negative control of the tests of attacks */
+        return;
+    if (hash_live(cow, image, i, image_print_inner, &print, &why) != SIDESTEP_OK) {
+        pthread_mutex_lock(&cow->shared.lock);
+        cow_fail(cow, &why);
+        pthread_mutex_unlock(&cow->shared.lock);
+    } else if (print != image->windows[i].print) {
+        (void)FAIL(&why, SIDESTEP_EINVAL,
+                   "memory of tensor '%s' changed while it was written, although it was "
+                   "write-protected: a device writes to it, or a direct read (O_DIRECT) that began "
+                   "before the call. Mark the tensor SIDESTEP_TENSOR_PINNED, or let such reads end "
+                   "before the call. This engine's next saves copy the state",
+                   cow_name(cow, piece));
+        cow_distrust(cow, &why);
+    }
+}
+
+/* Locked; the lock is released meanwhile. */
+static void give_back_live(struct cow *cow, size_t i, struct span span)
+{
     for (size_t g = span.first; g <= span.last; g++) {
         struct cow_cell *cell = &cow->shared.cells[g];
         while (cell->state == COW_TAKEN)
@@ -135,7 +176,26 @@ void cow_end_live(struct cow *cow, const struct image *image, size_t i)
         cow_give_back(cow, g);
     }
     pthread_cond_broadcast(&cow->shared.changed);
+}
+
+enum sidestep_status cow_end_live(struct cow *cow, struct image *image, size_t i,
+                                  struct sidestep_error *err)
+{
+    struct span span = granules_of(cow, image, i);
+    enum sidestep_status status = SIDESTEP_OK;
+
+    (void)fault_hit("cow.written");
+    for (size_t g = span.first; g <= span.last; g++)
+        cow_check_pages(cow, g, COW_LIVE, i);
+    check_bytes(cow, image, i, piece_of(cow, span.first, i));
+    pthread_mutex_lock(&cow->shared.lock);
+    give_back_live(cow, i, span);
+    if (cow->shared.failed) {
+        status = (enum sidestep_status)cow->shared.err.status;
+        error_copy(err, &cow->shared.err);
+    }
     pthread_mutex_unlock(&cow->shared.lock);
+    return status;
 }
 
 bool cow_get_range(const struct cow *cow, size_t i, uint64_t *begin, uint64_t *end)

@@ -148,23 +148,62 @@ static bool is_pinned(const struct cow_place *place, pinned_ask *ask)
     return (place->flags & SIDESTEP_TENSOR_PINNED) != 0 || pinned_is(ask, place->address);
 }
 
-/* Tensors that cannot be protected, whatever their memory is. */
+/* Something is pinned for a device: this, too? */
+static bool may_be_pinned(const struct cow_plan *plan, const struct cow_place *place)
+{
+    return plan->bypass.pinned_bytes != 0 && (place->flags & SIDESTEP_TENSOR_CPU_WRITES) == 0;
+}
+
+/* Why a tensor cannot be protected, whatever its memory is; NULL: it can. */
+static const char *why_excluded(const struct cow_plan *plan, const struct cow_place *place,
+                                pinned_ask *ask)
+{
+    if (place->address == 0)
+        return "it is not contiguous";
+    if (is_pinned(place, ask))
+        return "its memory is pinned";
+    if (plan->bypass.merges)
+        return "its pages may be merged with others (KSM)";
+    return may_be_pinned(plan, place) ? "its memory may be pinned" : NULL;
+}
+
 static void exclude(struct cow_plan *plan, const struct image *image)
 {
     pinned_ask *ask = pinned_driver();
 
+    plan->pinned_item = SIZE_MAX;
     for (size_t i = 0; i < image->tensor_count; i++) {
         struct cow_place *place = &plan->places[i];
-        bool plain = place->address != 0, pinned = plain && is_pinned(place, ask);
-        place->excluded = !plain || pinned;
-        if (place->excluded && place->bytes >= COW_MIN_RANGE_BYTES)
-            cow_plan_say(plan, image->items[i].footer.name,
-                         pinned ? "its memory is pinned" : "it is not contiguous");
+        const char *why = why_excluded(plan, place, ask);
+        place->excluded = why != NULL;
+        if (why == NULL || place->bytes < COW_MIN_RANGE_BYTES)
+            continue;
+        cow_plan_say(plan, image->items[i].footer.name, why);
+        if (plan->pinned_item == SIZE_MAX && may_be_pinned(plan, place))
+            plan->pinned_item = i;
     }
 }
 
+bool cow_plan_bears(const struct cow_plan *plan, const struct bypass *bypass)
+{
+    return plan->bypass.merges == bypass->merges &&
+           (plan->bypass.pinned_bytes != 0) == (bypass->pinned_bytes != 0);
+}
+
+void cow_plan_say_pinned(struct cow_plan *plan, const struct image *image, uint64_t pinned_bytes)
+{
+    char why[64];
+
+    if (plan->pinned_item == SIZE_MAX)
+        return;
+    snprintf(why, sizeof(why), "this process has %llu MiB pinned for devices",
+             (unsigned long long)(round_up(pinned_bytes, 1u << 20) >> 20));
+    plan->reason[0] = '\0';
+    cow_plan_say(plan, image->items[plan->pinned_item].footer.name, why);
+}
+
 enum sidestep_status cow_plan_ranges(struct cow_plan *plan, const struct image *image,
-                                     struct sidestep_error *err)
+                                     const struct bypass *bypass, struct sidestep_error *err)
 {
     OWNED struct cow_range *wanted = memory_new(image->count, sizeof(*wanted));
     struct planning p = {.plan = plan,
@@ -173,6 +212,7 @@ enum sidestep_status cow_plan_ranges(struct cow_plan *plan, const struct image *
                          .page_bytes = (uint64_t)sysconf(_SC_PAGESIZE)};
 
     plan->item_count = image->count;
+    plan->bypass = *bypass;
     plan->places = arena_new(&plan->arena, image->count, sizeof(*plan->places));
     if (wanted == NULL || plan->places == NULL)
         return plan_memory(image->count, sizeof(*wanted), err);

@@ -23,6 +23,7 @@
 #define SNAPSHOT_COW_PLAN_H
 
 #include "base/memory.h"
+#include "snapshot/bypass.h"
 #include "snapshot/image.h"
 #include "snapshot/memory_map.h"
 
@@ -72,6 +73,8 @@ struct cow_plan {
     uint64_t *cuts; /* where the windows begin that have bytes of tensors */
     size_t cut_count;
     uint64_t held_bytes;
+    struct bypass bypass; /* what the process was like */
+    size_t pinned_item;   /* the first that may be pinned for all we know; SIZE_MAX: none */
     bool shared;          /* windows share the pool: tensors are held by whole pages ... */
     uint64_t aside_bytes; /* ... the rest, of all items one after the other, is copied aside: */
     uint64_t *aside_at;   /* where that of each item lies there */
@@ -84,7 +87,9 @@ size_t cow_plan_merge(struct cow_range *ranges, size_t count);
 void cow_plan_places(const struct image *image, struct cow_place *places);
 /* Make a plan for ${image} from what memory there is.  ${plan} is empty. */
 enum sidestep_status cow_plan_ranges(struct cow_plan *plan, const struct image *image,
-                                     struct sidestep_error *err);
+                                     const struct bypass *bypass, struct sidestep_error *err);
+/* Is that still good, now that the process is like this? */
+bool cow_plan_bears(const struct cow_plan *plan, const struct bypass *bypass);
 /* Items, granules and pieces of the ranges, of which the caller may have taken some away, for a
  * pool that is shared or whole. */
 enum sidestep_status cow_plan_fill(struct cow_plan *plan, const struct image *image, bool shared,
@@ -96,7 +101,9 @@ void cow_plan_release(struct cow_plan *plan);
 size_t cow_plan_find(const struct cow_plan *plan, uint64_t address);
 /* Is there a piece of granule ${g} in [begin, end)? */
 bool cow_plan_touches(const struct cow_plan *plan, size_t g, uint64_t begin, uint64_t end);
-/* The item of a granule, for a message. */
+/* The first reason counts. */
 void cow_plan_say(struct cow_plan *plan, const char *name, const char *why);
+/* Where memory may be pinned, that is the reason, with what is pinned now. */
+void cow_plan_say_pinned(struct cow_plan *plan, const struct image *image, uint64_t pinned_bytes);
 
 #endif

@@ -29,18 +29,22 @@ static enum sidestep_status check_alive(struct cow *cow, struct sidestep_error *
     assert(cow->shared.left == 0);
     if (cow->shared.dead)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED, "write protection failed in an earlier save");
+    else if (cow->shared.distrusted)
+        status = FAIL(err, SIDESTEP_EUNSUPPORTED,
+                      "memory changed in spite of its write protection in an earlier save");
     pthread_mutex_unlock(&cow->shared.lock);
     return status;
 }
 
 /* Is the plan made for just these places? */
 static enum sidestep_status plan_fits(struct cow *cow, const struct image *image,
-                                      uint64_t pool_bytes, bool *fits, struct sidestep_error *err)
+                                      uint64_t pool_bytes, const struct bypass *bypass, bool *fits,
+                                      struct sidestep_error *err)
 {
     *fits = false;
     if (!is_planned(cow) || cow->plan.item_count != image->count ||
         cow->planned_pool_bytes != pool_bytes || (cow->plan.shared && image->away) ||
-        !cow_plan_has_cuts(&cow->plan, image))
+        !cow_plan_has_cuts(&cow->plan, image) || !cow_plan_bears(&cow->plan, bypass))
         return SIDESTEP_OK;
     OWNED struct cow_place *places = memory_new(image->count, sizeof(*places));
     if (places == NULL)
@@ -125,11 +129,12 @@ static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image 
 }
 
 static enum sidestep_status plan_anew(struct cow *cow, const struct image *image,
-                                      uint64_t pool_bytes, struct sidestep_error *err)
+                                      uint64_t pool_bytes, const struct bypass *bypass,
+                                      struct sidestep_error *err)
 {
     struct cow_plan plan = {0};
 
-    enum sidestep_status status = cow_plan_ranges(&plan, image, err);
+    enum sidestep_status status = cow_plan_ranges(&plan, image, bypass, err);
     if (status == SIDESTEP_OK) {
         /* From here on events of the new ranges count, so the word goes out first. */
         cow_lock_idle(cow);
@@ -161,12 +166,15 @@ static enum sidestep_status plan_anew(struct cow *cow, const struct image *image
 enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t pool_bytes,
                                  uint64_t *held_bytes, struct sidestep_error *err)
 {
+    struct bypass bypass;
     bool fits;
 
     TRY(check_alive(cow, err));
-    TRY(plan_fits(cow, image, pool_bytes, &fits, err));
+    TRY(bypass_look(&bypass, err));
+    TRY(plan_fits(cow, image, pool_bytes, &bypass, &fits, err));
     if (!fits)
-        TRY(plan_anew(cow, image, pool_bytes, err));
+        TRY(plan_anew(cow, image, pool_bytes, &bypass, err));
+    cow_plan_say_pinned(&cow->plan, image, bypass.pinned_bytes);
     *held_bytes = cow->plan.held_bytes;
     return SIDESTEP_OK;
 }

@@ -46,6 +46,20 @@ int cow_read(void *to, uint64_t from, size_t bytes)
     return (size_t)n == bytes ? 0 : EFAULT;
 }
 
+const char *cow_name(const struct cow *cow, const struct cow_piece *piece)
+{
+    return cow->image->items[piece->item].footer.name;
+}
+
+enum sidestep_status cow_fail_read(const struct cow *cow, const struct cow_piece *piece,
+                                   uint64_t address, int sys_errno, struct sidestep_error *err)
+{
+    return error_set(err, SIDESTEP_EIO, sys_errno, HERE,
+                     "read memory of tensor '%s' at 0x%llx, which must stay until the save has "
+                     "RELEASED it",
+                     cow_name(cow, piece), (unsigned long long)address);
+}
+
 /* What of granule ${g} is claimed lies in [*begin, *end). */
 static void span_claimed(const struct cow *cow, size_t g, uint64_t *begin, uint64_t *end)
 {
@@ -144,25 +158,36 @@ uint64_t cow_claim(struct cow *cow, size_t g, bool open)
     return bytes;
 }
 
-/* Locked: what was claimed of granule ${g} is copied, or cannot be because of ${failed}; true: it
- * was the last of it. */
-static bool end_copy(struct cow *cow, size_t g, int failed)
+/* Locked: what was claimed of granule ${g} is copied, or the save has failed; true: it was the last
+ * of it. */
+static bool end_copy(struct cow *cow, size_t g)
 {
     const struct cow_plan *plan = &cow->plan;
-    struct sidestep_error why = {0};
 
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++)
         if (cow->shared.pieces[i] == COW_COPYING) {
             cow->shared.pieces[i] = COW_DONE;
             cow->shared.cells[g].missing--;
         }
-    if (failed != 0) {
-        (void)error_set(&why, SIDESTEP_EIO, failed, HERE,
-                        "read memory at 0x%llx, which must stay until the save has RELEASED it",
-                        (unsigned long long)plan->granules[g].begin);
-        cow_fail(cow, &why);
-    }
     return cow->shared.cells[g].missing == 0;
+}
+
+/* Copy what was claimed of granule ${g}, and see that it is what was there in the call. */
+static void copy_checked(struct cow *cow, size_t g, uint8_t *bounce)
+{
+    struct sidestep_error why = {0};
+    int failed = copy_claimed(cow, g, bounce);
+
+    (void)fault_hit("cow.copied");
+    if (failed != 0) {
+        (void)cow_fail_read(cow, &cow->plan.pieces[cow->plan.granules[g].first_piece],
+                            cow->plan.granules[g].begin, failed, &why);
+        pthread_mutex_lock(&cow->shared.lock);
+        cow_fail(cow, &why);
+        pthread_mutex_unlock(&cow->shared.lock);
+    } else {
+        cow_check_pages(cow, g, COW_COPYING, SIZE_MAX);
+    }
 }
 
 static void poke(struct cow *cow)
@@ -192,11 +217,10 @@ void cow_take(struct cow *cow, size_t g)
     struct cow_cell *cell = &cow->shared.cells[g];
     unsigned bounce = cow_claim_bounce(cow);
 
-    int failed = copy_claimed(cow, g, cow->bounces + bounce * COW_BOUNCE_BYTES);
-    (void)fault_hit("cow.copied");
+    copy_checked(cow, g, cow->bounces + bounce * COW_BOUNCE_BYTES);
     pthread_mutex_lock(&cow->shared.lock);
     cow_free_bounce(cow, bounce);
-    if (end_copy(cow, g, failed)) {
+    if (end_copy(cow, g)) {
         cow_give_back(cow, g);
     } else {
         cell->state = COW_PROTECTED;

@@ -71,6 +71,7 @@ struct image_window {
     size_t first_item;         /* the first that has a byte in it */
     struct image_seam *opens;  /* at its beginning, or NULL */
     struct image_seam *closes; /* at its end, or NULL */
+    uint64_t print;            /* of what was hashed where it lies: cow_live.c */
 };
 
 struct image {
@@ -155,8 +156,10 @@ bool image_is_inner(const struct image *image, size_t i, size_t *k, uint64_t *be
 /* The bytes of inner window ${i} from byte ${at} of it on that are, or may be, hashed at once: no
  * more than a block; 0: it ends there. */
 uint64_t image_inner_stretch(const struct image *image, size_t i, uint64_t at);
-/* Hash them; a copy is at ${bytes}. */
-void image_hash_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
+/* Hash them; a copy is at ${bytes}.  Returns hash_block() of them. */
+uint64_t image_hash_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
+/* The same number once more, for comparison. */
+uint64_t image_print_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
 /* Must the window before ${i} be hashed before it?  They are short. */
 bool image_hashes_after(const struct image *image, size_t i);
 /* Hash the blocks of window ${i}.  Any thread, once per window. */

@@ -81,14 +81,22 @@ uint64_t image_inner_stretch(const struct image *image, size_t i, uint64_t at)
     return begin + at < end ? stretch_bytes(begin + at, end) : 0;
 }
 
-void image_hash_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes)
+uint64_t image_hash_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes)
 {
     const struct image_window *w = &image->windows[i];
+    struct image_item *item = &image->items[w->first_item];
     uint64_t begin, end;
 
     image_data_in_window(image, i, w->first_item, &begin, &end);
-    hash_stretch(w, &image->items[w->first_item], begin + at, bytes,
-                 stretch_bytes(begin + at, end));
+    uint64_t length = stretch_bytes(begin + at, end), block = (begin + at) / HASH_BLOCK_BYTES;
+    hash_stretch(w, item, begin + at, bytes, length);
+    return length == block_bytes(&item->footer, block) ? item->blocks[block]
+                                                       : hash_block(bytes, length);
+}
+
+uint64_t image_print_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes)
+{
+    return hash_block(bytes, image_inner_stretch(image, i, at));
 }
 
 bool image_hashes_after(const struct image *image, size_t i)

@@ -407,7 +407,7 @@ static void given_back_early_it_is_seen(void **state)
     need_cow();
     t.ahead = SIDESTEP_COPY_AHEAD_NEVER;
     t.io = SIDESTEP_IO_BUFFERED;
-    fault_arm("pipeline.early", 1, true, 0);
+    fault_arm("pipeline.early|trust.", 1, true, 0);
     fault_slow("posix.pwrite", 20000);
     struct outcome outcome = torture(true, 2, 1);
     /* Where the machine is busy, those who write may come too late to be seen: once is enough. */
@@ -426,7 +426,7 @@ static void without_protection_it_is_seen(void **state)
 {
     (void)state;
     need_cow();
-    fault_arm("uffd.unprotected", 1, true, 0);
+    fault_arm("uffd.unprotected|trust.", 1, true, 0);
     fault_slow("cow.stage", 2000);
     struct outcome outcome = torture(true, 2, 1);
     fault_arm("", 0, false, 0);

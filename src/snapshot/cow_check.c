@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_check.c -- see cow.h: was what has been read of protected memory protected all the time?  The
+ * kernel changes memory in ways of which it tells nobody (the table in cow.h); each of them leaves
+ * pages that are not protected any more. */
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+#include "base/owned.h"
+#include "snapshot/cow_inside.h"
+
+/* Of /proc/self/pagemap: 8 bytes for each page. */
+#define ENTRY_PROTECTED ((uint64_t)1 << 57)
+#define MIN_PAGE_BYTES 4096u
+
+/* The entries of a granule's pages. */
+struct granule_pages {
+    uint64_t page_bytes;
+    uint64_t begin;
+    uint64_t entries[COW_GRANULE_BYTES / MIN_PAGE_BYTES];
+};
+
+/* 0 or an errno. */
+static int read_pages(struct cow *cow, size_t g, struct granule_pages *pages)
+{
+    const struct cow_granule *granule = &cow->plan.granules[g];
+
+    pages->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    pages->begin = granule->begin;
+    size_t bytes = (granule->end - granule->begin) / pages->page_bytes * sizeof(*pages->entries);
+    uint64_t offset = granule->begin / pages->page_bytes * sizeof(*pages->entries);
+    if (fault_hit("cow.pagemap"))
+        return errno;
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = TEMP_FAILURE_RETRY(pread(cow->pagemap_fd, (uint8_t *)pages->entries + done,
+                                             bytes - done, (off_t)(offset + done)));
+        if (n <= 0)
+            return n < 0 ? errno : EIO;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* The first page that ${piece} touches and that is not protected; 0: all are. */
+static uint64_t find_unprotected(const struct granule_pages *pages, const struct cow_piece *piece)
+{
+    uint64_t at = round_down(piece->address, pages->page_bytes);
+
+    for (; at < piece->address + piece->bytes; at += pages->page_bytes)
+        if ((pages->entries[(at - pages->begin) / pages->page_bytes] & ENTRY_PROTECTED) == 0)
+            return at;
+    return 0;
+}
+
+void cow_distrust(struct cow *cow, const struct sidestep_error *why)
+{
+    pthread_mutex_lock(&cow->shared.lock);
+    if (!cow->shared.failed) {
+        cow->shared.distrusted = true;
+        cow_fail(cow, why);
+    }
+    pthread_mutex_unlock(&cow->shared.lock);
+}
+
+/* Page ${at}, of ${piece}, is not protected.  Of memory that was unmapped or moved there is an
+ * event, which comes behind that: lifting, which changes nothing here, waits for it, and then it is
+ * the reason. */
+static void fail_unprotected(struct cow *cow, const struct cow_piece *piece, uint64_t at)
+{
+    struct sidestep_error why = {0};
+
+    cow_lift(cow, at, at + (uint64_t)sysconf(_SC_PAGESIZE));
+    (void)FAIL(&why, SIDESTEP_EINVAL,
+               "memory of tensor '%s' at 0x%llx lost its write protection before the save had "
+               "RELEASED it, so its bytes may not be those of the call. The kernel does that where "
+               "it merges pages (KSM), behind guard pages (MADV_GUARD_INSTALL), and for another "
+               "user of userfaultfd. This engine's next saves copy the state",
+               cow_name(cow, piece), (unsigned long long)at);
+    cow_distrust(cow, &why);
+}
+
+/* The same for memory of which nobody knows. */
+static void fail_unread(struct cow *cow, int sys_errno)
+{
+    struct sidestep_error why = {0};
+
+    (void)error_set(&why, SIDESTEP_EIO, sys_errno, HERE,
+                    "read from /proc/self/pagemap whether memory is still protected");
+    cow_distrust(cow, &why);
+}
+
+void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state, size_t window)
+{
+    const struct cow_plan *plan = &cow->plan;
+    struct granule_pages pages;
+
+    if (!atomic_load(&cow->armed) || fault_hit("trust.pages")) /* see struct cow; a control */
+        return;
+    int failed = read_pages(cow, g, &pages);
+    if (failed != 0)
+        fail_unread(cow, failed);
+    for (size_t i = plan->granules[g].first_piece;
+         failed == 0 && i < plan->granules[g + 1].first_piece; i++) {
+        const struct cow_piece *piece = &plan->pieces[i];
+        if (cow->shared.pieces[i] != state || (window != SIZE_MAX && piece->window != window))
+            continue;
+        uint64_t at = find_unprotected(&pages, piece);
+        if (at != 0) {
+            fail_unprotected(cow, piece, at);
+            return;
+        }
+    }
+}

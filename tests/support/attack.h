@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * attack.h -- what changes memory while a save holds it.  A save of one tensor is stopped when all
+ * of it is protected and nothing is copied; then somebody acts on the memory, the program writes
+ * the next epoch to it, and the save goes on.
+ *
+ * The negative control of each attack that the library has to notice is the same attack with the
+ * checks switched off (the fault points "trust."): then the checkpoint has wrong bytes.
+ */
+#ifndef SUPPORT_ATTACK_H
+#define SUPPORT_ATTACK_H
+
+#include <time.h>
+
+#include "support/held.h"
+
+#define ATTACK_BYTES (8 * MIB) /* four granules, two windows */
+
+static unsigned char *attacked; /* the tensor */
+
+/* A tensor at ${attacked}, of epoch 1. */
+static inline void attack_begin(uint32_t flags)
+{
+    held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    held_io = SIDESTEP_IO_BUFFERED;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(attacked, ATTACK_BYTES, 1, flags);
+    fill(1);
+}
+
+/* The call of a save: nothing of it is written before attack_finish(). */
+static inline void attack_start(void)
+{
+    sidestep_engine_pause(job.engine);
+    expect_ok(start());
+}
+
+static inline enum sidestep_status attack_finish(void)
+{
+    sidestep_engine_resume(job.engine);
+    return finish();
+}
+
+static inline void attack_end(void)
+{
+    end();
+    held_ahead = SIDESTEP_COPY_AHEAD_AUTO;
+    held_io = SIDESTEP_IO_AUTO;
+}
+
+/* Is the checkpoint something else than epoch 1?  Also if it does not load. */
+static inline bool attack_has_won(void)
+{
+    uint64_t *loaded = malloc(ATTACK_BYTES);
+    struct sidestep_state_dict *target = new_state(&loaded);
+    bool wrong = sidestep_load(job.engine, job.path, target, NULL, NULL, &job.err) != SIDESTEP_OK;
+
+    for (size_t n = 0; n < WORDS(ATTACK_BYTES) && !wrong; n++)
+        wrong = loaded[n] != (n << 24 ^ 1);
+    sidestep_state_dict_free(&target);
+    free(loaded);
+    return wrong;
+}
+
+/* Wait for what happens on its own, at most a minute. */
+static inline bool attack_await(bool (*happened)(void))
+{
+    for (unsigned i = 0; i < 60000; i++) {
+        if (happened())
+            return true;
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return false;
+}
+
+#endif

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_device_test.c -- devices write to memory without asking the page tables: a state that is
+ * pinned for one is copied, and one that is pinned later is held.  The device is a disk that fills
+ * a registered buffer of io_uring. */
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "support/attack.h"
+
+static struct io_uring ring;
+static bool has_ring;
+static int source = -1; /* a file of epoch 2, read past the page cache where that is possible */
+
+static void need_device(void)
+{
+    need_cow();
+    if (has_ring)
+        return;
+    print_message("io_uring is not allowed here\n");
+    skip();
+}
+
+static bool pin(void *memory, size_t bytes)
+{
+    struct iovec buffer = {memory, bytes};
+
+    return io_uring_register_buffers(&ring, &buffer, 1) == 0;
+}
+
+static void unpin(void)
+{
+    assert_int_equal(io_uring_unregister_buffers(&ring), 0);
+}
+
+/* The disk writes epoch 2 to the state, which is pinned. */
+static void let_device_write(void)
+{
+    struct io_uring_cqe *cqe;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+
+    io_uring_prep_read_fixed(sqe, source, attacked, ATTACK_BYTES, 0, 0);
+    assert_int_equal(io_uring_submit(&ring), 1);
+    assert_int_equal(io_uring_wait_cqe(&ring, &cqe), 0);
+    assert_int_equal(cqe->res, ATTACK_BYTES);
+    io_uring_cqe_seen(&ring, cqe);
+    assert_int_equal(attacked[ATTACK_BYTES - 8], 2);
+}
+
+static void make_source(void)
+{
+    char path[128];
+    struct scratch disk;
+    uint64_t *words = map(ATTACK_BYTES);
+
+    assert_true(scratch_make(&disk, NULL));
+    snprintf(path, sizeof(path), "%s/source", disk.path);
+    for (size_t n = 0; n < WORDS(ATTACK_BYTES); n++)
+        words[n] = n << 24 ^ 2;
+    source = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(source >= 0 && write(source, words, ATTACK_BYTES) == (ssize_t)ATTACK_BYTES);
+    assert_int_equal(fsync(source), 0);
+    int direct = open(path, O_RDONLY | O_DIRECT);
+    if (direct >= 0) {
+        close(source);
+        source = direct;
+    }
+    scratch_remove(&disk);
+    munmap(words, ATTACK_BYTES);
+}
+
+/* ---- pinned before the call */
+
+static void what_is_pinned_is_copied(void **state)
+{
+    (void)state;
+    need_device();
+    attack_begin(0);
+    expect_ok(start()); /* planned while nothing is pinned */
+    expect_ok(finish());
+    expect_cow(ATTACK_BYTES, "");
+    assert_true(pin(attacked, ATTACK_BYTES));
+    for (int i = 0; i < 2; i++) {
+        fill(1);
+        attack_start();
+        let_device_write();
+        expect_ok(attack_finish());
+        expect_cow(0, "'t0': this process has 8 MiB pinned for devices");
+        expect_epoch(1);
+    }
+    unpin();
+    fill(1);
+    attack_start();
+    fill(2);
+    expect_ok(attack_finish());
+    expect_cow(ATTACK_BYTES, "");
+    expect_epoch(1);
+    attack_end();
+}
+
+/* The negative control: nobody looks for pins, and nothing is compared. */
+static void pins_that_are_not_looked_for_are_seen(void **state)
+{
+    (void)state;
+    need_device();
+    attack_begin(0);
+    assert_true(pin(attacked, ATTACK_BYTES));
+    fault_arm("trust.", 1, true, 0);
+    attack_start();
+    let_device_write();
+    expect_ok(attack_finish());
+    fault_arm("", 0, false, 0);
+    assert_int_equal(job.info.snapshot, SIDESTEP_SNAPSHOT_COW);
+    assert_true(attack_has_won());
+    unpin();
+    attack_end();
+}
+
+static void what_is_pinned_during_the_call_is_copied(void **state)
+{
+    (void)state;
+    need_device();
+    attack_begin(0);
+    assert_true(pin(attacked, ATTACK_BYTES));
+    fault_arm("trust.others", 1, false, 0); /* as if it came behind the first look */
+    attack_start();
+    assert_non_null(fault_fired());
+    fault_arm("", 0, false, 0);
+    let_device_write();
+    expect_ok(attack_finish());
+    expect_cow(0, "8 MiB were pinned for devices during the call");
+    expect_epoch(1);
+    unpin();
+    attack_end();
+}
+
+/* A program that says so knows that no device writes there. */
+static void what_only_the_cpu_writes_is_held(void **state)
+{
+    unsigned char *buffer = map(MIB);
+
+    (void)state;
+    need_device();
+    assert_true(pin(buffer, MIB));
+    attack_begin(SIDESTEP_TENSOR_CPU_WRITES);
+    attack_start();
+    fill(2);
+    expect_ok(attack_finish());
+    expect_cow(ATTACK_BYTES, "");
+    expect_epoch(1);
+    unpin();
+    attack_end();
+    munmap(buffer, MIB);
+}
+
+/* ---- pinned while it is held */
+
+static void touch_nothing(void)
+{
+    assert_int_equal(madvise(attacked, ATTACK_BYTES, MADV_DONTNEED), 0);
+}
+
+static void map_the_zero_page(void)
+{
+    touch_nothing();
+    for (size_t at = 0; at < ATTACK_BYTES; at += 4096)
+        assert_int_equal(*(volatile unsigned char *)(attacked + at), 0);
+}
+
+static void use_huge_pages(void)
+{
+    assert_int_equal(madvise(attacked, ATTACK_BYTES, MADV_HUGEPAGE), 0);
+    touch_nothing();
+    fill(1);
+}
+
+static void use_small_pages(void)
+{
+    assert_int_equal(madvise(attacked, ATTACK_BYTES, MADV_NOHUGEPAGE), 0);
+    touch_nothing();
+    fill(1);
+}
+
+/* Some of it is lifted already when it is pinned. */
+static void lift_some(void)
+{
+    attacked[5 * MIB] = 0;
+}
+
+static const struct pages {
+    const char *name;
+    void (*prepare)(void);
+    void (*meanwhile)(void);
+    bool is_zero;
+} pages[] = {
+    {"small pages", use_small_pages, NULL, false},
+    {"huge pages", use_huge_pages, NULL, false},
+    {"pages that were never touched", touch_nothing, NULL, true},
+    {"the zero page", map_the_zero_page, NULL, true},
+    {"pages of which some are lifted", use_small_pages, lift_some, false},
+};
+
+static void expect_zeros(void)
+{
+    uint64_t *loaded = malloc(ATTACK_BYTES);
+    struct sidestep_state_dict *target = new_state(&loaded);
+
+    expect_ok(sidestep_load(job.engine, job.path, target, NULL, NULL, &job.err));
+    for (size_t n = 0; n < WORDS(ATTACK_BYTES); n++)
+        assert_int_equal(loaded[n], 0);
+    sidestep_state_dict_free(&target);
+    free(loaded);
+}
+
+/* Whoever pins it has to wait until it is copied, in each state that a page may have. */
+static void what_is_pinned_later_is_held(void **state)
+{
+    (void)state;
+    need_device();
+    for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
+        print_message("# %s\n", pages[i].name);
+        attack_begin(0);
+        pages[i].prepare();
+        attack_start();
+        if (pages[i].meanwhile != NULL)
+            pages[i].meanwhile();
+        assert_true(pin(attacked, ATTACK_BYTES));
+        let_device_write();
+        expect_ok(attack_finish());
+        expect_cow(ATTACK_BYTES, "");
+        assert_true(job.info.faults != 0);
+        if (pages[i].is_zero)
+            expect_zeros();
+        else
+            expect_epoch(1);
+        unpin();
+        attack_end();
+    }
+}
+
+/* The negative control: without protection nobody waits. */
+static void what_is_pinned_later_without_protection_is_seen(void **state)
+{
+    (void)state;
+    need_device();
+    attack_begin(0);
+    fault_arm("uffd.unprotected|trust.", 1, true, 0);
+    attack_start();
+    assert_true(pin(attacked, ATTACK_BYTES));
+    let_device_write();
+    expect_ok(attack_finish());
+    fault_arm("", 0, false, 0);
+    assert_true(attack_has_won());
+    unpin();
+    attack_end();
+}
+
+/* ---- pinned by a driver that does not count it */
+
+static bool is_hashed(void)
+{
+    return fault_hits() != 0;
+}
+
+/* Where memory is written from where it lies, it changes between hash and write. */
+static enum sidestep_status change_what_is_hashed(const char *switched_off)
+{
+    attack_begin(0);
+    assert_true(pin(attacked, ATTACK_BYTES));
+    fault_arm("trust.others", 1, true, 0);
+    attack_start();
+    fault_arm("cow.hashed", 1000, false, 0);
+    assert_true(attack_await(is_hashed));
+    fault_arm(switched_off, 1, true, 0);
+    let_device_write();
+    enum sidestep_status status = attack_finish();
+    fault_arm("", 0, false, 0);
+    return status;
+}
+
+static void what_is_written_is_what_was_hashed(void **state)
+{
+    (void)state;
+    need_device();
+    assert_int_equal(change_what_is_hashed("none"), SIDESTEP_EINVAL);
+    assert_non_null(strstr(job.err.message, "memory of tensor 't0' changed while it was written"));
+    assert_non_null(strstr(job.err.message, "SIDESTEP_TENSOR_PINNED"));
+    unpin();
+    fill(1);
+    attack_start();
+    fill(2);
+    expect_ok(attack_finish()); /* and it is not believed again */
+    expect_cow(0, "memory changed in spite of its write protection in an earlier save");
+    expect_epoch(1);
+    attack_end();
+}
+
+/* The negative control. */
+static void what_is_not_compared_is_seen(void **state)
+{
+    (void)state;
+    need_device();
+    expect_ok(change_what_is_hashed("trust."));
+    assert_true(attack_has_won());
+    unpin();
+    attack_end();
+}
+
+/* ---- what the library does itself */
+
+static size_t pinned_by_us(void)
+{
+    char line[128];
+    unsigned long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        (void)sscanf(line, "VmPin: %lu", &kib);
+    fclose(file);
+    return kib;
+}
+
+static void saves_and_loads_pin_nothing(void **state)
+{
+    (void)state;
+    need_device();
+    held_io = SIDESTEP_IO_URING;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(attacked, ATTACK_BYTES, 1, 0);
+    fill(1);
+    attack_start();
+    assert_int_equal(pinned_by_us(), 0);
+    expect_ok(attack_finish());
+    expect_epoch(1);
+    assert_int_equal(pinned_by_us(), 0);
+    attack_end();
+}
+
+static void what_cannot_be_found_out_is_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    attack_begin(0);
+    fault_arm("bypass.status", 1, true, EACCES);
+    attack_start();
+    fill(2);
+    expect_ok(attack_finish());
+    fault_arm("", 0, false, 0);
+    expect_cow(0, "open /proc/self/status");
+    expect_epoch(1);
+    attack_end();
+}
+
+static int setup_device(void **state)
+{
+    if (setup(state) != 0)
+        return -1;
+    attacked = map(ATTACK_BYTES);
+    has_ring = io_uring_queue_init(8, &ring, 0) == 0;
+    make_source();
+    return 0;
+}
+
+static int teardown_device(void **state)
+{
+    if (has_ring)
+        io_uring_queue_exit(&ring);
+    munmap(attacked, ATTACK_BYTES);
+    close(source);
+    return teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_pinned_is_copied),
+        cmocka_unit_test(pins_that_are_not_looked_for_are_seen),
+        cmocka_unit_test(what_is_pinned_during_the_call_is_copied),
+        cmocka_unit_test(what_only_the_cpu_writes_is_held),
+        cmocka_unit_test(what_is_pinned_later_is_held),
+        cmocka_unit_test(what_is_pinned_later_without_protection_is_seen),
+        cmocka_unit_test(what_is_written_is_what_was_hashed),
+        cmocka_unit_test(what_is_not_compared_is_seen),
+        cmocka_unit_test(saves_and_loads_pin_nothing),
+        cmocka_unit_test(what_cannot_be_found_out_is_copied),
+    };
+
+    return cmocka_run_group_tests(tests, setup_device, teardown_device);
+}
