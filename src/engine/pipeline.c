@@ -135,8 +135,8 @@ static bool stage_window(struct pipeline *p, size_t i)
     return false;
 }
 
-/* Count window ${i} as staged; true: it was the last one. */
-static bool count_staged(struct pipeline *p, size_t i)
+/* Window ${i} is staged; the last one releases the state. */
+static void count_staged(struct pipeline *p, size_t i)
 {
     pthread_mutex_lock(&p->shared.lock);
     p->shared.states[i] = WINDOW_STAGED;
@@ -144,7 +144,8 @@ static bool count_staged(struct pipeline *p, size_t i)
     bool last = ++p->shared.staged == p->image->window_count;
     pthread_cond_broadcast(&p->shared.changed);
     pthread_mutex_unlock(&p->shared.lock);
-    return last;
+    if (last && p->released != NULL)
+        p->released(p->context);
 }
 
 /* Stage window ${i}, which was taken. */
@@ -152,8 +153,7 @@ static bool stage_taken(struct pipeline *p, size_t i)
 {
     if (!stage_window(p, i))
         return false;
-    if (count_staged(p, i) && p->released != NULL)
-        p->released(p->context);
+    count_staged(p, i);
     return true;
 }
 
@@ -447,22 +447,19 @@ void pipeline_window_done(struct pipeline *p, size_t i)
     pthread_cond_broadcast(&p->shared.changed);
 }
 
-/* Locked: live window ${i} is written: that was all of its staging, too; the lock is released
- * meanwhile.  False: the save has failed. */
+/* Locked, but not meanwhile: live window ${i} is written, so staged; false: the save has failed. */
 static bool end_live(struct pipeline *p, size_t i)
 {
     struct sidestep_error why = {0};
 
     pthread_mutex_unlock(&p->shared.lock);
-    bool good = cow_end_live(p->cow, p->image, i, &why) == SIDESTEP_OK;
-    if (good && count_staged(p, i) && p->released != NULL)
-        p->released(p->context);
-    pthread_mutex_lock(&p->shared.lock);
-    if (good)
-        p->shared.live_bytes += p->image->windows[i].bytes;
+    if (cow_end_live(p->cow, p->image, i, &why) == SIDESTEP_OK)
+        count_staged(p, i);
     else
-        pipeline_fail_locked(p, &why);
-    return good;
+        pipeline_fail(p, &why);
+    pthread_mutex_lock(&p->shared.lock);
+    p->shared.live_bytes += p->image->windows[i].bytes;
+    return why.status == SIDESTEP_OK;
 }
 
 /* Locked: window ${i} is written, or need not be. */

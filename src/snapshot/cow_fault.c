@@ -143,22 +143,65 @@ int cow_protect(struct cow *cow, uint64_t begin, uint64_t end)
     return failed;
 }
 
-void cow_lift(struct cow *cow, uint64_t begin, uint64_t end)
+/* 0 or an errno. */
+static int lift(struct cow *cow, uint64_t begin, uint64_t end)
 {
     struct kept_faults kept = {.count = 0};
     int failed;
 
     while ((failed = uffd_lift(&cow->uffd, begin, end)) == EAGAIN)
         make_way(cow, &kept);
-    if (failed != 0) {
-        pthread_mutex_lock(&cow->shared.lock);
-        if (failed == ENOENT) /* there is nothing of ours any more */
-            lose(cow, begin, end, "unmapped");
-        else
-            cow_give_up(cow, "lift it", failed);
-        pthread_mutex_unlock(&cow->shared.lock);
-    }
     wake_kept(cow, &kept);
+    return failed;
+}
+
+/* Is it lifted, or not ours to lift? */
+static bool is_lifted(int failed)
+{
+    return failed == 0 || failed == ENOENT;
+}
+
+static int lift_pages(struct cow *cow, uint64_t begin, uint64_t end)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    int failed = 0;
+
+    for (uint64_t at = begin; at < end && is_lifted(failed); at += page)
+        failed = lift(cow, at, at + page);
+    return failed;
+}
+
+/* Some of [begin, end) is nothing of ours any more: all else, by granules, and by pages of those
+ * that are not whole.  Whoever waits at what is gone goes on, too. */
+static int lift_pieces(struct cow *cow, uint64_t begin, uint64_t end)
+{
+    uint64_t next;
+    int failed = 0;
+
+    for (uint64_t at = begin; at < end && is_lifted(failed); at = next) {
+        next = min_u64(round_down(at, COW_GRANULE_BYTES) + COW_GRANULE_BYTES, end);
+        failed = lift(cow, at, next);
+        if (failed == ENOENT)
+            failed = lift_pages(cow, at, next);
+    }
+    uffd_wake(&cow->uffd, begin, end);
+    return is_lifted(failed) ? ENOENT : failed;
+}
+
+void cow_lift(struct cow *cow, uint64_t begin, uint64_t end)
+{
+    int failed = lift(cow, begin, end);
+
+    if (failed == 0)
+        return;
+    if (failed == ENOENT)
+        failed = lift_pieces(cow, begin, end);
+    pthread_mutex_lock(&cow->shared.lock);
+    if (failed == ENOENT)
+        lose(cow, begin, end, "unmapped");
+    else
+        cow_give_up(cow, "lift it", failed);
+    pthread_mutex_unlock(&cow->shared.lock);
 }
 
 /* ---- who helps */
