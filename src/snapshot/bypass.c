@@ -29,33 +29,40 @@ static enum sidestep_status look_at_pins(uint64_t *bytes, struct sidestep_error 
     return SIDESTEP_OK;
 }
 
-/* Does a line of ksm_stat say that pages are merged, or may be? */
-static bool says_merging(const char *line)
+/* What ksm_stat says, which has more lines in newer kernels. */
+struct ksm {
+    bool tells;  /* whether any memory may be merged, and that is ... */
+    bool may;    /* ... so */
+    bool merged; /* some was, or was looked at: all that older ones tell */
+};
+
+static void take_ksm_line(struct ksm *ksm, const char *line)
 {
-    static const char *const flags[] = {"ksm_merge_any: yes", "ksm_mergeable: yes"};
+    static const char may[] = "ksm_mergeable: ";
     static const char *const counts[] = {"ksm_rmap_items %llu", "ksm_merging_pages %llu"};
     unsigned long long count;
 
-    for (size_t i = 0; i < 2; i++)
-        if (strncmp(line, flags[i], strlen(flags[i])) == 0 ||
-            (sscanf(line, counts[i], &count) == 1 && count != 0))
-            return true;
-    return false;
+    if (strncmp(line, may, strlen(may)) == 0) {
+        ksm->tells = true;
+        ksm->may = strncmp(line + strlen(may), "yes", 3) == 0;
+    }
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        ksm->merged = ksm->merged || (sscanf(line, counts[i], &count) == 1 && count != 0);
 }
 
-/* Kernels that do not have the file (before 6.1, or without KSM) show a merge afterwards: the page
- * is not protected any more (cow_check.c). */
+/* Kernels that do not tell (before 6.1, or without KSM) show a merge afterwards: the page is not
+ * protected any more (cow_check.c). */
 static bool may_merge(void)
 {
     char line[LINE_BYTES];
-    bool merges = false;
+    struct ksm ksm = {0};
 
     FILE *file = fopen("/proc/self/ksm_stat", "re");
-    while (file != NULL && !merges && fgets(line, sizeof(line), file) != NULL)
-        merges = says_merging(line);
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        take_ksm_line(&ksm, line);
     if (file != NULL)
         (void)fclose(file);
-    return merges;
+    return ksm.tells ? ksm.may : ksm.merged;
 }
 
 enum sidestep_status bypass_look(struct bypass *bypass, struct sidestep_error *err)

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_others_test.c -- whatever other processes and the kernel can do to memory while a save holds
+ * it: the checkpoint has the bytes of the call, or the save fails and says so.  The rows are those
+ * of the table in snapshot/cow.h. */
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "support/attack_table.h"
+
+#define ADVICE_PAGEOUT 21
+#define CALL_PROCESS_MADVISE 440 /* some distributions' headers do not know these */
+#define CALL_PIDFD_OPEN 434
+#define SET_MEMORY_MERGE 67
+
+/* ---- others who write */
+
+/* In a child, which may do so for its parent; nobody waits for it before the save goes on. */
+static enum outcome write_from_outside(bool (*write_it)(pid_t parent))
+{
+    pid_t parent = getpid();
+
+    other_process = fork();
+    if (other_process == 0)
+        _exit(write_it(parent) ? 0 : 1);
+    return HELD;
+}
+
+static bool write_by_call(pid_t parent)
+{
+    static unsigned char bytes[64 << 10];
+    struct iovec local = {bytes, sizeof(bytes)}, remote = {part(), sizeof(bytes)};
+
+    return process_vm_writev(parent, &local, 1, &remote, 1, 0) == (ssize_t)sizeof(bytes);
+}
+
+static bool write_by_file(pid_t parent)
+{
+    static unsigned char bytes[64 << 10];
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)parent);
+    int fd = open(path, O_WRONLY);
+    return fd >= 0 && pwrite(fd, bytes, sizeof(bytes), (off_t)(uintptr_t)part()) > 0;
+}
+
+static enum outcome write_by_process_vm_writev(void)
+{
+    return write_from_outside(write_by_call);
+}
+
+static enum outcome write_by_proc_mem(void)
+{
+    return write_from_outside(write_by_file);
+}
+
+static enum outcome write_in_a_forked_child(void)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        memset(attacked, 9, ATTACK_BYTES);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    return HELD;
+}
+
+/* A sanitizer knows nothing of its stack. */
+__attribute__((no_sanitize("thread"), no_sanitize("address"))) static int
+write_as_one(void *argument)
+{
+    for (size_t at = 0; at < PART_BYTES; at += 512)
+        ((volatile unsigned char *)argument)[at] = 9;
+    return 0;
+}
+
+/* As between vfork(2) and exec, but for the stack. */
+static enum outcome write_in_a_process_that_shares_memory(void)
+{
+    unsigned char *stack = map(MIB);
+    pid_t child = clone(write_as_one, stack + MIB, CLONE_VM | SIGCHLD, part());
+
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    munmap(stack, MIB);
+    return HELD;
+}
+
+/* ---- what the kernel looks at, or moves */
+
+static enum outcome write_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY);
+    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+    if (fd >= 0)
+        close(fd);
+    return done ? HELD : NOT_HERE;
+}
+
+static enum outcome clear_soft_dirty(void)
+{
+    return write_file("/proc/self/clear_refs", "4");
+}
+
+static enum outcome clear_references(void)
+{
+    return write_file("/proc/self/clear_refs", "1");
+}
+
+/* PAGEMAP_SCAN that protects what it reports. */
+static enum outcome scan_and_protect(void)
+{
+    struct {
+        uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+        uint64_t inverted, mask, any, returned;
+    } scan = {.size = sizeof(scan),
+              .flags = 1, /* PM_SCAN_WP_MATCHING */
+              .start = (uintptr_t)part(),
+              .end = (uintptr_t)part() + PART_BYTES,
+              .any = 0x3e};
+    int fd = open("/proc/self/pagemap", O_RDONLY);
+    int failed = ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, 'f', 16, sizeof(scan)), &scan);
+
+    close(fd);
+    return failed == 0 ? HELD : NOT_HERE;
+}
+
+static enum outcome compact(void)
+{
+    return write_file("/proc/sys/vm/compact_memory", "1");
+}
+
+/* To where they are: they are not moved, but the kernel looks at each. */
+static enum outcome migrate(void)
+{
+    void *address = part();
+    int node = 0, status = -1;
+    long failed = syscall(SYS_move_pages, 0, 1ul, &address, &node, &status, 2);
+
+    return failed == 0 ? HELD : NOT_HERE;
+}
+
+/* ---- pages that are swapped out */
+
+static size_t status_kib(const char *format)
+{
+    char line[128];
+    size_t kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        (void)sscanf(line, format, &kib);
+    fclose(file);
+    return kib;
+}
+
+static enum outcome swap_out(void)
+{
+    if (advise(ADVICE_PAGEOUT, HELD) != HELD)
+        return NOT_HERE;
+    errno = ENODEV; /* no swap, or a full one */
+    return status_kib("VmSwap: %zu") != 0 ? HELD : NOT_HERE;
+}
+
+static bool advise_the_parent(pid_t parent)
+{
+    struct iovec range = {part(), PART_BYTES};
+    int fd = (int)syscall(CALL_PIDFD_OPEN, parent, 0);
+
+    return fd >= 0 && syscall(CALL_PROCESS_MADVISE, fd, &range, 1ul, ADVICE_PAGEOUT, 0u) > 0;
+}
+
+static enum outcome advise_by_another_process(void)
+{
+    return write_from_outside(advise_the_parent);
+}
+
+/* ---- pages that are merged */
+
+#define KSM "/sys/kernel/mm/ksm/"
+
+static unsigned long ksm_number(const char *name)
+{
+    char line[128], format[64];
+    unsigned long number = 0;
+    FILE *file = fopen("/proc/self/ksm_stat", "r");
+
+    snprintf(format, sizeof(format), "%s %%lu", name);
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        (void)sscanf(line, format, &number);
+    if (file != NULL)
+        fclose(file);
+    return number;
+}
+
+static bool are_merged(void)
+{
+    return ksm_number("ksm_merging_pages") != 0;
+}
+
+/* The part is merged with itself, while it is held. */
+static enum outcome merge(void)
+{
+    char was[3][32];
+    static const char *const files[] = {KSM "run", KSM "sleep_millisecs", KSM "pages_to_scan"};
+    static const char *const set[] = {"1", "1", "20000"};
+    bool merged = false;
+
+    if (advise(MADV_MERGEABLE, HELD) != HELD)
+        return NOT_HERE;
+    for (size_t i = 0; i < 3; i++) {
+        FILE *file = fopen(files[i], "r+");
+        if (file == NULL)
+            return NOT_HERE;
+        assert_non_null(fgets(was[i], sizeof(was[i]), file));
+        fclose(file);
+    }
+    for (size_t i = 3; i-- > 0;)
+        assert_int_equal(write_file(files[i], set[i]), HELD);
+    merged = attack_await(are_merged);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(write_file(files[i], was[i]), HELD);
+    assert_true(merged);
+    return REFUSED;
+}
+
+static bool shows_merging(void)
+{
+    char line[128];
+    bool shows = false;
+    FILE *file = fopen("/proc/self/ksm_stat", "r");
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        shows = shows || strstr(line, "ksm_mergeable") != NULL;
+    if (file != NULL)
+        fclose(file);
+    return shows;
+}
+
+static void expect_copied_for_merging(void)
+{
+    fill(1);
+    attack_start();
+    fill(2);
+    expect_ok(attack_finish());
+    expect_cow(0, "'t0': its pages may be merged with others (KSM)");
+    expect_epoch(1);
+}
+
+/* Before the call, and also where a save has planned without that. */
+static void what_may_be_merged_is_copied(void **state)
+{
+    (void)state;
+    need_cow();
+    if (!shows_merging()) {
+        print_message("this kernel does not say what may be merged\n");
+        skip();
+    }
+    attacked = map(ATTACK_BYTES);
+    attack_begin(0);
+    expect_ok(start());
+    expect_ok(finish());
+    expect_cow(ATTACK_BYTES, "");
+    assert_int_equal(madvise(attacked, ATTACK_BYTES, MADV_MERGEABLE), 0);
+    expect_copied_for_merging();
+    assert_int_equal(madvise(attacked, ATTACK_BYTES, MADV_UNMERGEABLE), 0);
+    assert_int_equal(prctl(SET_MEMORY_MERGE, 1, 0, 0, 0), 0);
+    expect_copied_for_merging();
+    assert_int_equal(prctl(SET_MEMORY_MERGE, 0, 0, 0, 0), 0);
+    fill(1);
+    attack_start();
+    fill(2);
+    expect_ok(attack_finish());
+    expect_cow(ATTACK_BYTES, "");
+    expect_epoch(1);
+    attack_end();
+    munmap(attacked, ATTACK_BYTES);
+}
+
+/* ---- all of them */
+
+static const struct attack attacks[] = {
+    {.name = "process_vm_writev", .act = write_by_process_vm_writev},
+    {.name = "/proc/PID/mem", .act = write_by_proc_mem},
+    {.name = "fork", .act = write_in_a_forked_child},
+    {.name = "clone with CLONE_VM", .act = write_in_a_process_that_shares_memory},
+    {.name = "soft-dirty", .act = clear_soft_dirty},
+    {.name = "referenced", .act = clear_references},
+    {.name = "PAGEMAP_SCAN with PM_SCAN_WP_MATCHING", .act = scan_and_protect},
+    {.name = "compaction", .act = compact},
+    {.name = "move_pages", .act = migrate},
+    {.name = "swap", .act = swap_out},
+    {.name = "process_madvise", .act = advise_by_another_process},
+    {.name = "KSM", .act = merge, .said = "protection", .zeros = true, .comes_to_pass = true},
+};
+
+int main(void)
+{
+    const struct CMUnitTest before[] = {
+        cmocka_unit_test(what_may_be_merged_is_copied),
+    };
+
+    return run_attacks("attacks", attacks, sizeof(attacks) / sizeof(attacks[0])) +
+           cmocka_run_group_tests_name("before the call", before, setup, teardown);
+}
