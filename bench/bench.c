@@ -5,7 +5,7 @@
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
- * Parts: save, hold, forks, load, growth, reshard, small, compress, codec, plan.
+ * Parts: save, hold, forks, filling, load, growth, reshard, small, compress, codec, plan.
  */
 #include "bench.h"
 
@@ -41,6 +41,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_hold(bench, bytes);
     else if (strcmp(part, "forks") == 0)
         bench_forks(bench, bytes);
+    else if (strcmp(part, "filling") == 0)
+        bench_filling(bench);
     else if (strcmp(part, "load") == 0)
         bench_load(bench, bytes);
     else if (strcmp(part, "growth") == 0)

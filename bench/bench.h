@@ -26,6 +26,7 @@ enum bench_kind {
     BENCH_MEMORY,   /* ours, in bytes; the goal is an upper bound */
     BENCH_CPU,      /* ours, in processor seconds per GiB; the goal is an upper bound */
     BENCH_SHARE,    /* ours, in percent; the goal is a lower bound */
+    BENCH_COUNT,    /* ours, of events; the goal is an upper bound */
 };
 
 struct bench_row {
@@ -122,6 +123,7 @@ void bench_reshard(const struct bench *bench, uint64_t bytes);  /* reshard.c */
 void bench_compress(const struct bench *bench, uint64_t bytes); /* compress.c */
 void bench_codec(const struct bench *bench);                    /* codec.c */
 void bench_small(const struct bench *bench);                    /* small.c */
+void bench_filling(const struct bench *bench);                  /* filling.c */
 void bench_plan(const struct bench *bench);                     /* plan.c */
 
 #endif

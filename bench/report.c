@@ -76,6 +76,7 @@ void bench_report(const struct bench_row *row)
     static const char *const kinds[] = {
         [BENCH_SPEED] = "speed",   [BENCH_STALL] = "stall", [BENCH_DURATION] = "duration",
         [BENCH_MEMORY] = "memory", [BENCH_CPU] = "cpu",     [BENCH_SHARE] = "share",
+        [BENCH_COUNT] = "count",
     };
 
     printf("{\"what\":\"%s\",\"kind\":\"%s\",\"goal\":%.9g,\"bytes\":%" PRIu64, row->what,

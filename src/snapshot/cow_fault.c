@@ -15,6 +15,9 @@
 #include "snapshot/cow_inside.h"
 
 #define KEPT_FAULTS 64u
+/* A handler lets others go first for so long, or until there are places, once it is told what it
+ * knows. */
+#define AGAIN_MS 1
 
 uint64_t cow_now(void)
 {
@@ -274,27 +277,38 @@ static void raise_helpers(struct cow *cow)
     }
 }
 
-/* A thread waits to write to granule ${g}; read at ${since_ns}. */
-static void serve_fault(struct cow *cow, size_t g, uint64_t since_ns)
+/* Locked: somebody waits to write to page ${at} of granule ${g}, which is not given back. */
+static void note_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_ns)
+{
+    struct cow_cell *cell = &cow->shared.cells[g];
+
+    cow->shared.stats.faults++;
+    cow->shared.stats.faults_waited += cell->state == COW_TAKEN;
+    if (cell->waited_ns == 0) {
+        cell->waited_ns = since_ns;
+        cow->shared.waiting++;
+    }
+    cell->waited_at = at;
+    pthread_cond_broadcast(&cow->shared.changed); /* cow_await_faults() */
+}
+
+/* A thread waits to write to page ${at} of granule ${g}; read at ${since_ns}.  False: that is
+ * known, and nothing can be done about it yet. */
+static bool serve_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_ns)
 {
     struct cow_cell *cell = &cow->shared.cells[g];
 
     pthread_mutex_lock(&cow->shared.lock);
     uint32_t state = cell->state;
-    if (state != COW_GIVEN_BACK) {
-        cow->shared.stats.faults++;
-        cow->shared.stats.faults_waited += state == COW_TAKEN;
-        if (cell->waited_ns == 0) {
-            cell->waited_ns = since_ns;
-            cow->shared.waiting++;
-        }
-        pthread_cond_broadcast(&cow->shared.changed); /* cow_await_faults() */
-    }
+    bool waited = cell->waited_ns != 0, is_new = !waited || cell->waited_at != at;
+    if (state != COW_GIVEN_BACK && is_new)
+        note_fault(cow, g, at, since_ns);
     if (state == COW_PROTECTED) {
         serve_granule(cow, g);
         if (cell->state == COW_PROTECTED && cell->waited_ns != 0) {
-            cow->shared.stats.faults_disk++;
+            cow->shared.stats.faults_disk += is_new;
             atomic_store(&cow->full, true);
+            is_new = !waited;
         }
     }
     if (cell->waited_ns != 0)
@@ -302,20 +316,21 @@ static void serve_fault(struct cow *cow, size_t g, uint64_t since_ns)
     pthread_mutex_unlock(&cow->shared.lock);
     if (state == COW_GIVEN_BACK) /* arming came after the copy, or the fault was told late */
         cow_lift(cow, cow->plan.granules[g].begin, cow->plan.granules[g].end);
+    return is_new || state == COW_GIVEN_BACK;
 }
 
-/* A thread waits to write at ${address}; read at ${since_ns}. */
-static void serve(struct cow *cow, uint64_t address, uint64_t since_ns)
+/* A thread waits to write at ${address}; read at ${since_ns}.  False as above. */
+static bool serve(struct cow *cow, uint64_t address, uint64_t since_ns)
 {
     size_t g = cow_plan_find(&cow->plan, address);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = round_down(address, page);
 
     (void)fault_hit("cow.fault");
     /* Left over from a plan of before; or a stranger (see cow_plan.h). */
-    if (g == SIZE_MAX || !cow_plan_touches(&cow->plan, g, at, at + page))
-        cow_lift(cow, at, at + page);
-    else
-        serve_fault(cow, g, since_ns);
+    if (g != SIZE_MAX && cow_plan_touches(&cow->plan, g, at, at + page))
+        return serve_fault(cow, g, at, since_ns);
+    cow_lift(cow, at, at + page);
+    return true;
 }
 
 /* Locked: there are places again; the lock is released meanwhile. */
@@ -326,42 +341,48 @@ static void serve_waiting(struct cow *cow)
             serve_granule(cow, g);
 }
 
-/* Locked: what there is to read, and to do.  The lock is released meanwhile. */
-static void listen_once(struct cow *cow, bool poked)
+/* Locked: what there is to read, and to do.  The lock is released meanwhile.  False: it was known.
+ */
+static bool listen_once(struct cow *cow, bool poked)
 {
     struct uffd_message m = uffd_read(&cow->uffd);
+    bool is_new = true;
 
     if (m.event != UFFD_FAULT)
         take_event(cow, &m);
     cow->shared.busy++;
     if (m.event == UFFD_FAULT) {
         pthread_mutex_unlock(&cow->shared.lock);
-        serve(cow, m.begin, cow_now());
+        is_new = serve(cow, m.begin, cow_now());
         pthread_mutex_lock(&cow->shared.lock);
     }
     if (poked)
         serve_waiting(cow);
     if (--cow->shared.busy == 0)
         pthread_cond_broadcast(&cow->shared.changed);
+    return is_new;
 }
 
+/* A system call that writes, and is interrupted, does not wait: the kernel lets it fault again and
+ * again until a handler has served it.  Whoever waits for a place is served by a poke, so a handler
+ * that hears the same again has nothing to do before that. */
 void *cow_handler_main(void *argument)
 {
     struct cow *cow = argument;
-    struct pollfd fds[] = {{.fd = cow->uffd.fd, .events = POLLIN},
+    struct pollfd fds[] = {{.fd = cow->stop_fd, .events = POLLIN},
                            {.fd = cow->poke_fd, .events = POLLIN},
-                           {.fd = cow->stop_fd, .events = POLLIN}};
+                           {.fd = cow->uffd.fd, .events = POLLIN}};
+    bool is_new = true;
 
     for (;;) {
         uint64_t pokes;
-        (void)poll(fds, 3, -1);
-        if (fds[2].revents != 0)
+        (void)poll(fds, is_new ? 3 : 2, is_new ? -1 : AGAIN_MS);
+        if (fds[0].revents != 0)
             return NULL;
         /* One of the handlers gets it. */
         bool poked = fds[1].revents != 0 && read(cow->poke_fd, &pokes, sizeof(pokes)) > 0;
         pthread_mutex_lock(&cow->shared.lock);
-        if (!cow->shared.dead)
-            listen_once(cow, poked);
+        is_new = cow->shared.dead || listen_once(cow, poked);
         pthread_mutex_unlock(&cow->shared.lock);
     }
 }

@@ -23,7 +23,8 @@ enum cow_piece_state { COW_UNTOUCHED, COW_COPYING, COW_LIVE, COW_DONE };
 
 /* Of a granule. */
 struct cow_cell {
-    uint64_t waited_ns; /* since then somebody waits to write there; 0: nobody */
+    uint64_t waited_ns; /* since then somebody waits to write there; 0: nobody ... */
+    uint64_t waited_at; /* ... to this page */
     uint32_t state;     /* enum cow_state */
     uint32_t missing;   /* pieces that are not COW_DONE */
 };

@@ -3,6 +3,7 @@
  * the pool, who must not, and where it cannot be done. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -277,6 +278,68 @@ static void strangers_do_not_wait(void **state)
     munmap(memory, 64 * MIB);
 }
 
+static void take_signal(int number)
+{
+    (void)number;
+}
+
+struct reading {
+    int file;
+    void *memory;
+    atomic_bool done;
+};
+
+static void *read_file(void *argument)
+{
+    struct reading *reading = argument;
+    ssize_t n = pread(reading->file, reading->memory, 64 * MIB, 0);
+
+    atomic_store(&reading->done, true);
+    return (void *)(intptr_t)(n == (ssize_t)(64 * MIB));
+}
+
+/* A read(2) that is interrupted while it waits for room does not sleep: the kernel tells of its
+ * fault again and again.  It is counted, and served, once. */
+static void an_interrupted_read_is_one_fault_at_a_time(void **state)
+{
+    struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART}, before;
+    struct reading reading = {.done = false};
+    char path[128];
+    void *all = NULL;
+    pthread_t reader;
+
+    (void)state;
+    need_cow();
+    reading.memory = map(64 * MIB);
+    snprintf(path, sizeof(path), "%s/input", scratch.path);
+    reading.file = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(reading.file >= 0 && ftruncate(reading.file, 64 * MIB) == 0);
+    assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+    held_pool_bytes = CAP;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(reading.memory, 64 * MIB, 1, 0);
+    fill(1);
+    fault_slow("posix.pwrite", 100000);
+    expect_ok(start());
+    assert_int_equal(pthread_create(&reader, NULL, read_file, &reading), 0);
+    while (!atomic_load(&reading.done)) { /* one is always pending */
+        (void)pthread_kill(reader, SIGUSR1);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    pthread_join(reader, &all);
+    fault_slow("", 0);
+    assert_non_null(all);
+    expect_ok(finish());
+    expect_epoch(1);
+    assert_true(job.info.faults_disk != 0);
+    assert_true(job.info.faults <= 4 * 64 * MIB / (2 * MIB));
+    end();
+    held_pool_bytes = 0;
+    (void)sigaction(SIGUSR1, &before, NULL);
+    close(reading.file);
+    munmap(reading.memory, 64 * MIB);
+}
+
 static void what_must_be_copied_at_once_needs_room(void **state)
 {
     (void)state;
@@ -349,6 +412,7 @@ int main(void)
         cmocka_unit_test(saves_need_no_more_than_the_cap),
         cmocka_unit_test(strangers_do_not_wait),
         cmocka_unit_test(a_pause_does_not_hold_who_waits_for_room),
+        cmocka_unit_test(an_interrupted_read_is_one_fault_at_a_time),
         cmocka_unit_test(what_must_be_copied_at_once_needs_room),
         cmocka_unit_test(much_is_copied_at_once_without_a_cap),
         cmocka_unit_test(what_cannot_be_protected_under_a_cap_is_copied),
