@@ -13,6 +13,7 @@
 #include "engine/aliases.h"
 #include "engine/fetch.h"
 #include "engine/place.h"
+#include "engine/targets.h"
 #include "engine/verify.h"
 #include "plan/load_plan.h"
 
@@ -188,6 +189,8 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     if (status == SIDESTEP_OK)
         status = place_begin(&engine->devices, state, options->streams, options->stream_count,
                              &away, err);
+    if (status == SIDESTEP_OK)
+        status = targets_check(&plan, err);
     TRY(comm_vote_all(&engine->comm, status, err));
     /* What is no checkpoint has nothing that could be checked without reading it. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)

@@ -17,6 +17,7 @@
 struct reading {
     void (*take)(struct reading *r, const char *line);
     void (*each)(void *context, uint64_t begin, uint64_t end, enum memory_kind kind);
+    void (*each_access)(void *context, uint64_t begin, uint64_t end, bool writable);
     void (*each_huge)(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes);
     void *context;
     uint64_t stack;                  /* an address in the caller's */
@@ -87,6 +88,15 @@ static void take_mapping(struct reading *r, const char *line)
         r->each(r->context, begin, end, kind_of(text, begin, end, r->stack));
 }
 
+static void take_access(struct reading *r, const char *line)
+{
+    uint64_t begin, end;
+    const char *text = parse_range(line, &begin, &end);
+
+    if (text != NULL && text[0] != '\0')
+        r->each_access(r->context, begin, end, text[1] == 'w');
+}
+
 /* A mapping has its range, then lines "Name: value", of which the last are flags of two letters. */
 static void take_detail(struct reading *r, const char *line)
 {
@@ -145,6 +155,15 @@ enum sidestep_status memory_map_read(void (*each)(void *context, uint64_t begin,
 {
     struct reading r = {
         .take = take_mapping, .each = each, .context = context, .stack = (uint64_t)(uintptr_t)&r};
+
+    return read_lines(&r, "/proc/self/maps", err);
+}
+
+enum sidestep_status memory_map_read_access(void (*each)(void *context, uint64_t begin,
+                                                         uint64_t end, bool writable),
+                                            void *context, struct sidestep_error *err)
+{
+    struct reading r = {.take = take_access, .each_access = each, .context = context};
 
     return read_lines(&r, "/proc/self/maps", err);
 }

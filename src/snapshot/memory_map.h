@@ -8,6 +8,7 @@
 #ifndef SNAPSHOT_MEMORY_MAP_H
 #define SNAPSHOT_MEMORY_MAP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -27,6 +28,11 @@ const char *memory_kind_text(enum memory_kind kind);
 enum sidestep_status memory_map_read(void (*each)(void *context, uint64_t begin, uint64_t end,
                                                   enum memory_kind kind),
                                      void *context, struct sidestep_error *err);
+
+/* The same, with whether it may be written. */
+enum sidestep_status memory_map_read_access(void (*each)(void *context, uint64_t begin,
+                                                         uint64_t end, bool writable),
+                                            void *context, struct sidestep_error *err);
 
 /* The same for mappings for which huge pages were asked (MADV_HUGEPAGE), with how many bytes are on
  * such.  It walks the pages of all mappings. */
