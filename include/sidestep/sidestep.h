@@ -208,12 +208,18 @@ struct sidestep_path_item {
 #define SIDESTEP_TENSOR_REPLICATED 1u
 /** Recorded for readers; the saved data is the same. */
 #define SIDESTEP_TENSOR_REQUIRES_GRAD 2u
-/** A device or a network card may write into its memory by itself: such writes cannot be held, so
- * the tensor is copied before the call returns.  What CUDA has pinned is found without this flag.
+/** A device or a network card may write into its memory by itself.  Write protection does not stop
+ * it, so the tensor is copied before the call returns.  Two kinds of pinned memory are found
+ * without this flag: what CUDA has pinned; and what the kernel counts in VmPin (buffers that were
+ * registered with io_uring, with RDMA, or by MPI, UCX or gloo over RDMA).  The kernel does not say
+ * where that lies, so all tensors are copied while VmPin is not zero.  Set the flag for memory that
+ * only VFIO, AF_XDP, V4L2 or a driver out of the kernel's tree has pinned: they count it elsewhere,
+ * or nowhere.
  */
 #define SIDESTEP_TENSOR_PINNED 4u
-/** Its memory is pinned, but only the CPU writes into it (parameters and moments of optimizers that
- * run on the CPU; devices may read): it may be held by write protection. */
+/** Only the CPU writes into its memory, pinned or not (parameters and moments of optimizers that
+ * run on the CPU; devices may read).  So it may be write-protected, also while this process has
+ * memory pinned. */
 #define SIDESTEP_TENSOR_CPU_WRITES 8u
 /** A promise, for a tensor in device memory: after the call of a save nothing writes to it but what
  * stands behind sidestep_fence() on its stream.  So it may be copied beside the next forward and
@@ -512,16 +518,25 @@ struct sidestep_engine;
  * once, and each stretch of 2 MiB is copied in the background, or when somebody writes to it, who
  * then waits for that copy (0.1-0.3 ms).  STAGED comes at once; RELEASED when all is copied: until
  * then the memory must not be freed, unmapped, moved or discarded, or the save fails (the program
- * goes on).  It may be written, also by system calls, and the process may fork.
+ * goes on).  It may be written, also by system calls, and the process may fork.  It may be
+ * registered with a device from the return of the call on, but not during the call: no thread may
+ * write to the state then, and a registration counts as a write, as does a direct read (O_DIRECT)
+ * that has not ended.
+ *
+ * Where memory changes in spite of its protection, the save fails with SIDESTEP_EINVAL and the name
+ * of the tensor, and later saves of the engine copy: after MADV_GUARD_INSTALL, where pages are
+ * merged (KSM), after another user of userfaultfd, and where a device that nobody counts changes
+ * what is being written from where it lies.
  *
  * Chosen per tensor: private anonymous memory can be protected; files, shared memory, stacks,
  * SIDESTEP_TENSOR_PINNED, tensors that are not contiguous, and stretches of less than 1 MiB are
- * copied.  So is everything in blocking saves, where the machine refuses (userfaultfd needs
- * vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or access to /dev/userfaultfd), and where
- * pool_bytes is too small even for what cannot be protected.  struct sidestep_save_info says how
- * much, and why. Under a pool_bytes that is smaller than the state, who writes to it early may also
- * have to wait for the disk, which makes room; so may who writes to what is just being written from
- * where it lies (${faults_disk}).
+ * copied.  So is everything in blocking saves; where the machine refuses (userfaultfd needs
+ * vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or access to /dev/userfaultfd); where pool_bytes is
+ * too small even for what cannot be protected; while this process has memory pinned for devices,
+ * but for SIDESTEP_TENSOR_CPU_WRITES; and while it lets the kernel merge pages (KSM).  struct
+ * sidestep_save_info says how much, and why. Under a pool_bytes that is smaller than the state, who
+ * writes to it early may also have to wait for the disk, which makes room; so may who writes to
+ * what is just being written from where it lies (${faults_disk}).
  */
 enum sidestep_snapshot {
     SIDESTEP_SNAPSHOT_AUTO, /* COW, and COPY where the last saves showed that COW gains nothing:
@@ -1066,7 +1081,8 @@ SIDESTEP_API void sidestep_load_report_release(struct sidestep_load_report *repo
  * by any number of ranks in any sharding.  Collective: all ranks load the same save, or all
  * fail.  Writes, locks and renames nothing on storage.  Blocks.
  * On failure the contents of the tensors are unspecified (unless the error came before the
- * first byte: missing and mismatched names do).  ${report} may be NULL.
+ * first byte: missing and mismatched names do, and tensors in memory that may not be written, which
+ * are SIDESTEP_EINVAL).  ${report} may be NULL.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_load(struct sidestep_engine *engine, const char *path, struct sidestep_state_dict *state,

@@ -18,6 +18,12 @@
  *
  * MPI is called only by the thread that calls a collective function of sidestep.h, never in the
  * background: MPI_THREAD_FUNNELED suffices if that is the thread that initialized MPI.
+ *
+ * Over RDMA (InfiniBand, RoCE, EFA), MPI registers the memory that it sends from and receives into,
+ * and keeps it registered.  A network card writes there without a page fault, so asynchronous saves
+ * copy the state as long as the process has anything registered (VmPin in /proc/self/status is not
+ * zero; copy_reason of struct sidestep_save_info says so).  Mark tensors that MPI never receives
+ * into with SIDESTEP_TENSOR_CPU_WRITES: they are write-protected all the same.
  */
 #ifndef SIDESTEP_MPI_H
 #define SIDESTEP_MPI_H

@@ -17,6 +17,7 @@
 #include "base/owned.h"
 #include "base/priority.h"
 #include "base/thread.h"
+#include "snapshot/bypass.h"
 #include "snapshot/device.h"
 #include "snapshot/uffd.h"
 #include "store/store_ring.h"
@@ -137,6 +138,32 @@ static void look_at_locked_memory(struct doctor *doctor)
                    "%.1f MiB at most; sidestep locks none", (double)limit.rlim_cur / (1 << 20));
 }
 
+/* What keeps saves from write-protecting the state, whatever the kernel allows. */
+static void look_at_bypasses(struct doctor *doctor)
+{
+    struct sidestep_error why = {0};
+    struct bypass bypass;
+
+    if (bypass_look(&bypass, &why) != SIDESTEP_OK)
+        doctor_add(doctor, "pinned_memory", SIDESTEP_ALLOWED_NO,
+                   "Mount /proc, and let this process read /proc/self/status.",
+                   "unknown, so saves copy the state: %s", why.message);
+    else if (bypass.pinned_bytes != 0)
+        doctor_add(doctor, "pinned_memory", SIDESTEP_ALLOWED_PARTLY,
+                   "Mark tensors to which no device writes with SIDESTEP_TENSOR_CPU_WRITES, or "
+                   "unregister buffers (io_uring, RDMA, MPI) before a save.",
+                   "this process has %.1f MiB pinned for devices: saves copy the state",
+                   (double)bypass.pinned_bytes / (1 << 20));
+    else
+        doctor_add(doctor, "pinned_memory", SIDESTEP_ALLOWED_FACT, NULL,
+                   "none of this process is pinned for devices");
+    if (bypass.merges)
+        doctor_add(doctor, "merged_memory", SIDESTEP_ALLOWED_PARTLY,
+                   "Do not give memory to KSM: no MADV_MERGEABLE, no PR_SET_MEMORY_MERGE (systemd: "
+                   "MemoryKSM=no).",
+                   "pages of this process may be merged (KSM): saves copy the state");
+}
+
 /* ---- input, output and priorities */
 
 static void look_at_io_uring(struct doctor *doctor)
@@ -244,6 +271,7 @@ void doctor_kernel(struct doctor *doctor)
     look_at_userfaultfd(doctor);
     look_at_huge_pages(doctor);
     look_at_locked_memory(doctor);
+    look_at_bypasses(doctor);
     look_at_io_uring(doctor);
     look_at_cachestat(doctor);
     look_at_priorities(doctor);

@@ -71,8 +71,8 @@ static void lose(struct cow *cow, uint64_t begin, uint64_t end, const char *how)
         const struct cow_piece *piece = &plan->pieces[granule->first_piece];
         (void)FAIL(&why, SIDESTEP_EINVAL,
                    "memory of tensor '%s' at 0x%llx was %s before the save had RELEASED it. Wait "
-                   "for RELEASED before memory of the state is freed, moved or shared, or save by "
-                   "copy",
+                   "for RELEASED before memory of the state is freed, resized or moved (in torch "
+                   "also by share_memory_() and by put() of a queue), or save by copy",
                    cow_name(cow, piece), (unsigned long long)max_u64(granule->begin, begin), how);
         cow_fail(cow, &why);
         return;

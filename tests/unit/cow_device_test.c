@@ -308,6 +308,31 @@ static void what_is_not_compared_is_seen(void **state)
     attack_end();
 }
 
+/* ---- what is said of it */
+
+static void doctor_says(const char *name, const char *words)
+{
+    struct sidestep_doctor_report report = {0};
+    bool said = false;
+
+    expect_ok(sidestep_doctor(scratch.path, &report, &job.err));
+    for (size_t i = 0; i < report.count; i++)
+        said = said || (strcmp(report.findings[i].name, name) == 0 &&
+                        strstr(report.findings[i].text, words) != NULL);
+    assert_true(said);
+    sidestep_doctor_report_release(&report);
+}
+
+static void doctor_says_what_is_pinned(void **state)
+{
+    (void)state;
+    need_device();
+    doctor_says("pinned_memory", "none of this process is pinned");
+    assert_true(pin(attacked, ATTACK_BYTES));
+    doctor_says("pinned_memory", "this process has 8.0 MiB pinned for devices: saves copy");
+    unpin();
+}
+
 /* ---- what the library does itself */
 
 static size_t pinned_by_us(void)
@@ -384,6 +409,7 @@ int main(void)
         cmocka_unit_test(what_is_pinned_later_without_protection_is_seen),
         cmocka_unit_test(what_is_written_is_what_was_hashed),
         cmocka_unit_test(what_is_not_compared_is_seen),
+        cmocka_unit_test(doctor_says_what_is_pinned),
         cmocka_unit_test(saves_and_loads_pin_nothing),
         cmocka_unit_test(what_cannot_be_found_out_is_copied),
     };
