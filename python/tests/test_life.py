@@ -321,3 +321,26 @@ def test_importing_needs_no_torch() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (0, "False False\n"), done.stderr
+
+
+MOVED = """
+tensor = torch.full((16_000_000,), 1.0)
+with sidestep.paused():
+    handle = save(engine_alone(), f"{path}/c", {"w": tensor})
+    held = handle.progress().snapshot == "cow"
+    tensor.share_memory_()  # its old memory is freed
+error = handle.exception(30)
+print("held" if held else "copied: " + handle.progress().copy_reason, error)
+handle = save(engine_alone(), f"{path}/d", {"w": torch.full((16_000_000,), 2.0)})
+handle.released.result(30)
+handle.result(30)
+"""
+
+
+def test_memory_that_moves_too_early(run: Any, tmp_path: Path) -> None:
+    """`share_memory_()` while a save holds the tensor: it fails, and says which and what to do."""
+    out, _ = run(MOVED, SIDESTEP_SNAPSHOT="cow")
+    if out.startswith("copied"):
+        pytest.skip(out)
+    assert "tensor 'w'" in out and "share_memory_()" in out and "RELEASED" in out
+    assert not (tmp_path / "c").exists() and (tmp_path / "d" / ".metadata").exists()

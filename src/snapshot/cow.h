@@ -33,6 +33,51 @@
  * is busy.
  *  6. If lifting protection fails, all of it is given up: unregistering and closing the descriptor
  *     lets everybody go on.  The save then fails.
+ *  7. What was read counts only if its pages are still protected afterwards (cow_check.c).  The
+ *     kernel takes protection away without an event, but never gives it back: so a page that is
+ *     protected was so since the call.  What was read before cow_arm() had protected everything
+ *     counts in any case, as the caller stood still.
+ *  8. What is written from where it lies is hashed once more before it is given back: a device that
+ *     writes there leaves the pages as they are.
+ *
+ * What can happen to memory that is held, and what becomes of the save:
+ *      held    it has the bytes of the call: whoever writes waits, or the bytes stay as they are
+ *      event   userfaultfd tells of it, and the save fails
+ *      page    rule 7: the save fails
+ *      bytes   rule 8: the save fails
+ *      copied  such memory is not held at all
+ * Tests: A cow_attack_test, O cow_others_test, D cow_device_test, L cow_life_test, R cow_room_test,
+ * T cow_torture_test; - not tested.
+ *
+ *      stores; read(2) and io_uring, past the page cache, too            held    T L D R
+ *      MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE                    event   A L
+ *      MADV_COLD, _PAGEOUT, _POPULATE_READ, _POPULATE_WRITE, _COLLAPSE   held    A
+ *      MADV_HUGEPAGE, _NOHUGEPAGE, _WIPEONFORK, _DONTFORK; mlock(2)      held    A
+ *      MADV_GUARD_INSTALL, MADV_GUARD_REMOVE                             page    A
+ *      MADV_MERGEABLE and PR_SET_MEMORY_MERGE (KSM): before the call     copied  O
+ *      ... later                                                         page    O
+ *      MADV_HWPOISON, memory that fails: it cannot be read               error   -
+ *      migration: compaction, move_pages(2)                              held    O
+ *      ... MADV_SOFT_OFFLINE, hotplug, NUMA balancing                    held    -
+ *      munmap(2), brk(2), mmap(2) and mremap(2) over it                  event   A L O
+ *      mremap(2) away, with MREMAP_DONTUNMAP, too                        event   A L
+ *      mprotect(2), pkey_mprotect(2), mseal(2)                           held    A
+ *      ... where reading is forbidden when it is read                    error   A
+ *      process_vm_writev(2), /proc/PID/mem, so ptrace(2)                 held    O
+ *      process_madvise(2)                                                held    O
+ *      fork(2) and writes of the child; clone(2) with CLONE_VM           held    L O
+ *      another userfaultfd of the process: WRITEPROTECT, UNREGISTER,
+ *      COPY, ZEROPAGE                                                    page    A
+ *      ... COPY that protects, over pages that were never touched        unseen  -
+ *      /proc/self/clear_refs, PAGEMAP_SCAN with PM_SCAN_WP_MATCHING      held    O
+ *      swap, reclaim by a memory cgroup                                  held    O
+ *      huge pages, mostly zero, that are split (Linux 6.12 to 6.17)      page    -
+ *      memory that a device has pinned: before the call, and in it       copied  D
+ *      ... later                                                         held    D
+ *      ... whose pins nobody counts, where it is written as it lies      bytes   D
+ *      ... the same, where it is copied                                  unseen  -
+ *      devices that use page tables (HMM, SVA, KVM)                      held    -
+ * CRIU cannot dump a process that has a userfaultfd.  bypass.h says more of devices.
  */
 #ifndef SNAPSHOT_COW_H
 #define SNAPSHOT_COW_H

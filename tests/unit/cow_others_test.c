@@ -2,6 +2,7 @@
 /* cow_others_test.c -- whatever other processes and the kernel can do to memory while a save holds
  * it: the checkpoint has the bytes of the call, or the save fails and says so.  The rows are those
  * of the table in snapshot/cow.h. */
+#include <malloc.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -16,6 +17,7 @@
 #define CALL_PROCESS_MADVISE 440 /* some distributions' headers do not know these */
 #define CALL_PIDFD_OPEN 434
 #define SET_MEMORY_MERGE 67
+#define PAGE ((size_t)4096)
 
 /* ---- others who write */
 
@@ -284,6 +286,41 @@ static void what_may_be_merged_is_copied(void **state)
     munmap(attacked, ATTACK_BYTES);
 }
 
+/* ---- the heap */
+
+/* So that malloc() has no reason to ask for more of it meanwhile. */
+static void give_malloc_room(void)
+{
+    void *room;
+
+    assert_int_equal(mallopt(M_MMAP_THRESHOLD, 32 << 20), 1);
+    assert_int_equal(mallopt(M_TRIM_THRESHOLD, 256 << 20), 1);
+    room = malloc(8 * MIB);
+    assert_non_null(room);
+    free(room);
+}
+
+static void what_brk_takes_away_fails_the_save(void **state)
+{
+    (void)state;
+    need_cow();
+    give_malloc_room();
+    unsigned char *heap = sbrk((intptr_t)(ATTACK_BYTES + 2 * PAGE));
+    if (heap == (void *)-1) {
+        print_message("there is no heap that grows here\n");
+        skip();
+    }
+    attacked = (unsigned char *)(((uintptr_t)heap + PAGE) / PAGE * PAGE);
+    attack_begin(0);
+    attack_start();
+    assert_ptr_equal(sbrk(0), heap + ATTACK_BYTES + 2 * PAGE);
+    assert_true(brk(attacked + PART_AT) == 0);
+    assert_int_equal(attack_finish(), SIDESTEP_EINVAL);
+    assert_non_null(strstr(job.err.message, "tensor 't0'"));
+    assert_non_null(strstr(job.err.message, "unmapped"));
+    attack_end();
+}
+
 /* ---- all of them */
 
 static const struct attack attacks[] = {
@@ -303,10 +340,11 @@ static const struct attack attacks[] = {
 
 int main(void)
 {
-    const struct CMUnitTest before[] = {
+    const struct CMUnitTest others[] = {
         cmocka_unit_test(what_may_be_merged_is_copied),
+        cmocka_unit_test(what_brk_takes_away_fails_the_save),
     };
 
     return run_attacks("attacks", attacks, sizeof(attacks) / sizeof(attacks[0])) +
-           cmocka_run_group_tests_name("before the call", before, setup, teardown);
+           cmocka_run_group_tests_name("others", others, setup, teardown);
 }
