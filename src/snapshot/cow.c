@@ -270,16 +270,16 @@ static bool is_bypassed(struct cow *cow)
                  why.message);
         return true;
     }
-    if (cow_plan_bears(&cow->plan, &now))
-        return false;
-    if (now.pinned_bytes != cow->plan.bypass.pinned_bytes)
+    bool pinned = now.pinned_bytes != 0 && cow->plan.bypass.pinned_bytes == 0;
+    bool merges = now.merges && !cow->plan.bypass.merges;
+    if (pinned)
         snprintf(cow->refusal, sizeof(cow->refusal),
                  "%llu MiB were pinned for devices during the call",
                  (unsigned long long)(now.pinned_bytes >> 20));
-    else
+    else if (merges)
         snprintf(cow->refusal, sizeof(cow->refusal),
                  "memory was given to be merged (KSM) during the call");
-    return true;
+    return pinned || merges;
 }
 
 bool cow_arm(struct cow *cow, const struct image *image, struct places *places,

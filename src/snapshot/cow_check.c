@@ -102,7 +102,8 @@ void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state, size
     for (size_t i = plan->granules[g].first_piece;
          failed == 0 && i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
-        if (cow->shared.pieces[i] != state || (window != SIZE_MAX && piece->window != window))
+        /* Those of other windows belong to other threads. */
+        if ((window != SIZE_MAX && piece->window != window) || cow->shared.pieces[i] != state)
             continue;
         uint64_t at = find_unprotected(&pages, piece);
         if (at != 0) {

@@ -5,13 +5,11 @@
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/checked.h"
 #include "base/fault.h"
-#include "base/stream.h"
 #include "snapshot/cow_inside.h"
 
 #define KEPT_FAULTS 64u
@@ -68,7 +66,7 @@ static void lose(struct cow *cow, uint64_t begin, uint64_t end, const char *how)
         if (granule->begin >= end || granule->end <= begin || cow->shared.cells[g].missing == 0 ||
             cow->shared.cells[g].state == COW_GIVEN_BACK)
             continue;
-        const struct cow_piece *piece = &plan->pieces[granule->first_piece];
+        const struct cow_piece *piece = cow_piece_in(cow, g, begin, end);
         (void)FAIL(&why, SIDESTEP_EINVAL,
                    "memory of tensor '%s' at 0x%llx was %s before the save had RELEASED it. Wait "
                    "for RELEASED before memory of the state is freed, resized or moved (in torch "

@@ -106,7 +106,9 @@ void cow_end_waiting(struct cow *cow, size_t g);
 void cow_lift(struct cow *cow, uint64_t begin, uint64_t end);
 /* The same for protecting; 0 or an errno. */
 int cow_protect(struct cow *cow, uint64_t begin, uint64_t end);
-/* The name of the tensor that has piece ${piece}. */
+/* The first piece of granule ${g} in [begin, end), or else of the granule, for a message. */
+const struct cow_piece *cow_piece_in(const struct cow *cow, size_t g, uint64_t begin, uint64_t end);
+/* The name of the tensor that has ${piece}. */
 const char *cow_name(const struct cow *cow, const struct cow_piece *piece);
 /* Memory of ${piece} could not be read, or written from. */
 enum sidestep_status cow_fail_read(const struct cow *cow, const struct cow_piece *piece,

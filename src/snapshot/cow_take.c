@@ -46,6 +46,18 @@ int cow_read(void *to, uint64_t from, size_t bytes)
     return (size_t)n == bytes ? 0 : EFAULT;
 }
 
+const struct cow_piece *cow_piece_in(const struct cow *cow, size_t g, uint64_t begin, uint64_t end)
+{
+    const struct cow_plan *plan = &cow->plan;
+    const struct cow_piece *first = &plan->pieces[plan->granules[g].first_piece];
+
+    for (const struct cow_piece *piece = first;
+         piece < &plan->pieces[plan->granules[g + 1].first_piece]; piece++)
+        if (piece->address < end && begin < piece->address + piece->bytes)
+            return piece;
+    return first;
+}
+
 const char *cow_name(const struct cow *cow, const struct cow_piece *piece)
 {
     return cow->image->items[piece->item].footer.name;
@@ -76,7 +88,8 @@ static void span_claimed(const struct cow *cow, size_t g, uint64_t *begin, uint6
     }
 }
 
-static int copy_claimed(struct cow *cow, size_t g, uint8_t *bounce)
+static enum sidestep_status copy_claimed(struct cow *cow, size_t g, uint8_t *bounce,
+                                         struct sidestep_error *err)
 {
     uint64_t begin, end;
 
@@ -85,10 +98,10 @@ static int copy_claimed(struct cow *cow, size_t g, uint8_t *bounce)
         uint64_t next = min_u64(at + COW_COPY_BYTES, end);
         int failed = cow_read(bounce, at, next - at);
         if (failed != 0)
-            return failed;
+            return cow_fail_read(cow, cow_piece_in(cow, g, at, next), at, failed, err);
         place_bytes(cow, g, bounce, at, next);
     }
-    return 0;
+    return SIDESTEP_OK;
 }
 
 unsigned cow_claim_bounce(struct cow *cow)
@@ -176,12 +189,10 @@ static bool end_copy(struct cow *cow, size_t g)
 static void copy_checked(struct cow *cow, size_t g, uint8_t *bounce)
 {
     struct sidestep_error why = {0};
-    int failed = copy_claimed(cow, g, bounce);
+    enum sidestep_status status = copy_claimed(cow, g, bounce, &why);
 
     (void)fault_hit("cow.copied");
-    if (failed != 0) {
-        (void)cow_fail_read(cow, &cow->plan.pieces[cow->plan.granules[g].first_piece],
-                            cow->plan.granules[g].begin, failed, &why);
+    if (status != SIDESTEP_OK) {
         pthread_mutex_lock(&cow->shared.lock);
         cow_fail(cow, &why);
         pthread_mutex_unlock(&cow->shared.lock);

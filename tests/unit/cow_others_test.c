@@ -321,6 +321,28 @@ static void what_brk_takes_away_fails_the_save(void **state)
     attack_end();
 }
 
+/* ---- two tensors in one granule */
+
+static void the_tensor_that_lost_its_memory_is_named(void **state)
+{
+    unsigned char *memory = map(6 * MIB);
+
+    (void)state;
+    need_cow();
+    attacked = (unsigned char *)(((uintptr_t)memory + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
+    held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(attacked, MIB, 1, 0);
+    add(attacked + MIB, 3 * MIB, 1, 0);
+    fill(1);
+    attack_start();
+    assert_int_equal(madvise(attacked + MIB + 64 * PAGE, PAGE, MADV_DONTNEED), 0);
+    assert_int_equal(attack_finish(), SIDESTEP_EINVAL);
+    assert_non_null(strstr(job.err.message, "tensor 't1'"));
+    attack_end();
+    munmap(memory, 6 * MIB);
+}
+
 /* ---- all of them */
 
 static const struct attack attacks[] = {
@@ -342,6 +364,7 @@ int main(void)
 {
     const struct CMUnitTest others[] = {
         cmocka_unit_test(what_may_be_merged_is_copied),
+        cmocka_unit_test(the_tensor_that_lost_its_memory_is_named),
         cmocka_unit_test(what_brk_takes_away_fails_the_save),
     };
 
