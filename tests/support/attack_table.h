@@ -58,10 +58,10 @@ static inline bool says_one_of(const char *message, const char *words)
 /* The program goes on, wherever it has memory. */
 static inline void write_next_epoch(const struct attack *attack)
 {
-    memset(attacked, 2, PART_AT);
+    attack_write(attacked, 2, PART_AT);
     if (!attack->goes)
-        memset(part(), 2, PART_BYTES);
-    memset(attacked + PART_AT + PART_BYTES, 2, ATTACK_BYTES - PART_AT - PART_BYTES);
+        attack_write(part(), 2, PART_BYTES);
+    attack_write(attacked + PART_AT + PART_BYTES, 2, ATTACK_BYTES - PART_AT - PART_BYTES);
 }
 
 static inline void expect_what_was_there(const struct attack *attack)

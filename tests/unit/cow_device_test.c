@@ -186,7 +186,7 @@ static void use_small_pages(void)
 /* Some of it is lifted already when it is pinned. */
 static void lift_some(void)
 {
-    attacked[5 * MIB] = 0;
+    attack_write(attacked + 5 * MIB, 0, 1);
 }
 
 static const struct pages {
