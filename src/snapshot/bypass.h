@@ -18,9 +18,10 @@
  * before.  A pin for reading permits no writes.  So VmPin may rise while a state is held.
  *
  * For the same reason it is enough to look at VmPin before protection, and once more behind it,
- * while the caller still stands still.  One gap is left: io_uring counts a buffer when all of it is
- * pinned.  A thread that is within io_uring_register(2) during the call of a save, for memory of
- * the state, is not seen.  So a registration counts as a write: none may be under way in the call.
+ * while the caller still stands still.  One gap is left: RDMA counts first and pins then, but
+ * io_uring, iommufd and hfi1 count a buffer when all of it is pinned.  A thread that is registering
+ * memory of the state during the call of a save is not seen if it ends behind the second look.  So
+ * a registration counts as a write: none may be under way in the call.
  *
  * Not counted in VmPin, and left to the caller (SIDESTEP_TENSOR_PINNED):
  *      VFIO                         in VmLck, with all that mlock(2) has locked
