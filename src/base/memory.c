@@ -10,7 +10,7 @@
 #include "base/checked.h"
 #include "base/fault.h"
 
-#define ARENA_BLOCK_BYTES ((size_t)64 << 10)
+#define ARENA_BLOCK_BYTES ((size_t)4 << 10)
 #define ARENA_MAX_BLOCK_BYTES ((size_t)2 << 20) /* of those that are shared by many */
 #define ARENA_HUGE_BYTES ((size_t)2 << 20)
 #define ARENA_ALIGN 16u

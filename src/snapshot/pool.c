@@ -80,7 +80,7 @@ enum sidestep_status pool_reserve_near(struct pool *pool, uint64_t bytes, int no
     (void)madvise(aligned, bytes, MADV_DONTDUMP);
     prefer_node(aligned, bytes, node);
     struct touching t = {.bytes = aligned, .length = bytes};
-    if (workers != NULL)
+    if (workers != NULL && bytes >= POOL_HUGE_BYTES)
         workers_run(workers, touch, &t);
     pool->bytes = aligned;
     pool->length = bytes;

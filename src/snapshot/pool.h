@@ -14,8 +14,8 @@ struct pool {
     uint64_t length;
 };
 
-/* At least ${bytes}; contents are lost when it grows.  ${workers} touch the pages; NULL: they are
- * left to whoever uses them first. */
+/* At least ${bytes}; contents are lost when it grows.  ${workers} touch the pages in advance. NULL,
+ * or a pool smaller than a huge page: whoever uses a page first touches it. */
 enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct workers *workers,
                                   struct sidestep_error *err);
 /* The same, on ${node} of the machine's memory if there is room; -1: wherever. */
