@@ -376,13 +376,24 @@ def test_torch_files_beyond_4_gib(tmp_path: Path) -> None:
 def test_torch_files_of_more_than_65535_members(tmp_path: Path) -> None:
     numbers = torch.arange(65_600)
     names = [f"w{i}" for i in range(len(numbers))]
-    safetensors.save_file(dict(zip(names, numbers.unbind())), tmp_path / "a.safetensors")
+    write_scalars(tmp_path / "a.safetensors", names, numbers)
     convert(tmp_path / "a.safetensors", tmp_path / "b.pt")
     found = torch.load(tmp_path / "b.pt", weights_only=True)
     assert torch.equal(torch.stack([found[name] for name in names]), numbers)
     convert(tmp_path / "b.pt", tmp_path / "c.safetensors")
-    found = safetensors.load_file(tmp_path / "c.safetensors")
-    assert torch.equal(torch.stack([found[name] for name in names]), numbers)
+    with safetensors.safe_open(tmp_path / "c.safetensors", "pt") as file:
+        assert list(file.keys()) == sorted(names)
+        assert all(file.get_tensor(names[i]) == i for i in range(0, len(names), 97))
+
+
+def write_scalars(path: Path, names: list[str], numbers: torch.Tensor) -> None:
+    """A file of safetensors with one scalar for each name; its library needs seconds for many."""
+    header = {
+        name: {"dtype": "I64", "shape": [], "data_offsets": [8 * i, 8 * i + 8]}
+        for i, name in enumerate(names)
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + numbers.numpy().tobytes())
 
 
 class Subclass(torch.Tensor):

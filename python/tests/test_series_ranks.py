@@ -2,8 +2,9 @@
 """A training of several ranks that is killed again and again: the losses are those of a run that
 was never killed, to the last bit, whatever was under way, and what was committed is resumed from.
 
-By default the ranks are forked by the script itself, which is a small torchrun: one that ends ends
-all.  With SIDESTEP_TORCHRUN=1 it is torchrun, and SIDESTEP_KILLS says how often: a long target.
+By default the script itself forks two ranks.  It is a small torchrun: when one rank ends, it ends
+the other.  With SIDESTEP_TORCHRUN=1 torchrun starts four ranks.  SIDESTEP_KILLS says how often they
+are killed.  `make kills` sets both.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import sidestep
 
 TOP = Path(__file__).parents[2]
 EXAMPLE = TOP / "examples" / "train_fsdp.py"
-RANKS = 4
+RANKS = 4 if "SIDESTEP_TORCHRUN" in os.environ else 2
 PATIENCE_S = 3600 if "SIDESTEP_KILLS" in os.environ else 120  # long runs give way to others
 
 # As torchrun starts them: the environment of each, and none outlives the others.

@@ -11,27 +11,32 @@
  *                made to fail, or was the last, has a "*" in front
  *
  * Calls are counted over all threads, between the two marks that saver_tool makes: this is why it
- * is not strace, which counts per thread.  Exit status: the program's, or 128 + its signal.
+ * is not strace, which counts per thread.  A seccomp filter stops the program at these calls only,
+ * so all others run at full speed.  Exit status: the program's, or 128 + its signal.
  */
 #include <elf.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
+#include <linux/filter.h>
 #include <linux/ptrace.h>
+#include <linux/seccomp.h>
 #include <unistd.h>
 
 #define FROM_HERE (-4242)
 #define TO_HERE (-4243)
-#define MAX_THREADS 64
+#define COUNTED (sizeof(counted) / sizeof(counted[0]))
 
 static const struct {
     long number;
@@ -68,9 +73,6 @@ static struct {
     unsigned long calls;
 } plan;
 
-/* Threads whose call of now is to fail. */
-static pid_t failing[MAX_THREADS];
-
 static void die(const char *what)
 {
     perror(what);
@@ -79,54 +81,33 @@ static void die(const char *what)
 
 static const char *name_of(uint64_t number)
 {
-    for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++)
+    for (size_t i = 0; i < COUNTED; i++)
         if ((uint64_t)counted[i].number == number)
             return counted[i].name;
     return NULL;
 }
 
-static void fail_later(pid_t thread, bool fail)
-{
-    for (size_t i = 0; i < MAX_THREADS; i++) {
-        if (failing[i] != (fail ? 0 : thread))
-            continue;
-        failing[i] = fail ? thread : 0;
-        return;
-    }
-}
-
-static bool is_failing(pid_t thread)
-{
-    for (size_t i = 0; i < MAX_THREADS; i++)
-        if (failing[i] == thread)
-            return true;
-    return false;
-}
-
-/* Let the kernel make no call (at its entry), or return ${result} (at its exit). */
-static void change_call(pid_t thread, bool entry, long result)
+/* The kernel makes no call, and the program sees ${result}. */
+static void skip_call(pid_t thread, long result)
 {
 #if defined(__x86_64__)
     struct user_regs_struct regs;
     if (ptrace(PTRACE_GETREGS, thread, NULL, &regs) != 0)
         return; /* it was killed meanwhile */
-    if (entry)
-        regs.orig_rax = (unsigned long long)-1;
-    else
-        regs.rax = (unsigned long long)result;
+    regs.orig_rax = (unsigned long long)-1;
+    regs.rax = (unsigned long long)result;
     (void)ptrace(PTRACE_SETREGS, thread, NULL, &regs);
 #elif defined(__aarch64__)
     struct user_regs_struct regs;
     int none = -1;
     struct iovec call = {&none, sizeof(none)}, all = {&regs, sizeof(regs)};
-    if (entry) {
-        (void)ptrace(PTRACE_SETREGSET, thread, (void *)0x404 /* NT_ARM_SYSTEM_CALL */, &call);
-    } else if (ptrace(PTRACE_GETREGSET, thread, (void *)NT_PRSTATUS, &all) == 0) {
-        regs.regs[0] = (unsigned long long)result;
-        (void)ptrace(PTRACE_SETREGSET, thread, (void *)NT_PRSTATUS, &all);
-    }
+    if (ptrace(PTRACE_GETREGSET, thread, (void *)NT_PRSTATUS, &all) != 0)
+        return;
+    regs.regs[0] = (unsigned long long)result;
+    (void)ptrace(PTRACE_SETREGSET, thread, (void *)NT_PRSTATUS, &all);
+    (void)ptrace(PTRACE_SETREGSET, thread, (void *)0x404 /* NT_ARM_SYSTEM_CALL */, &call);
 #else
-#error "no way to change a system call on this machine is known here"
+#error "no way to skip a system call on this machine is known here"
 #endif
 }
 
@@ -147,10 +128,8 @@ static void at_entry(pid_t program, pid_t thread, uint64_t number, uint64_t argu
             fprintf(plan.list, "%s%s\n", hit ? "*" : "", name);
         if (hit && plan.error == 0)
             kill(program, SIGKILL);
-        else if (hit) {
-            change_call(thread, true, 0);
-            fail_later(thread, true);
-        }
+        else if (hit)
+            skip_call(thread, -plan.error);
     }
 }
 
@@ -158,14 +137,10 @@ static void at_call(pid_t program, pid_t thread)
 {
     struct __ptrace_syscall_info info;
 
-    if (ptrace(PTRACE_GET_SYSCALL_INFO, thread, (void *)sizeof(info), &info) <= 0)
-        return; /* it was killed meanwhile */
-    if (info.op == PTRACE_SYSCALL_INFO_ENTRY) {
-        at_entry(program, thread, info.entry.nr, info.entry.args[0]);
-    } else if (is_failing(thread)) {
-        change_call(thread, false, -plan.error);
-        fail_later(thread, false);
-    }
+    if (ptrace(PTRACE_GET_SYSCALL_INFO, thread, (void *)sizeof(info), &info) > 0 &&
+        info.op == PTRACE_SYSCALL_INFO_SECCOMP)
+        at_entry(program, thread, info.seccomp.nr, info.seccomp.args[0]);
+    /* Otherwise it was killed meanwhile. */
 }
 
 /* Until the program is gone; its exit status. */
@@ -181,12 +156,30 @@ static int follow(pid_t program)
                 continue;
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         }
-        if (WSTOPSIG(status) == (SIGTRAP | 0x80))
+        if (status >> 8 == (SIGTRAP | PTRACE_EVENT_SECCOMP << 8))
             at_call(program, thread);
         else if (WSTOPSIG(status) != SIGTRAP && WSTOPSIG(status) != SIGSTOP)
             signal = WSTOPSIG(status);
-        (void)ptrace(PTRACE_SYSCALL, thread, NULL, (void *)(intptr_t)signal);
+        (void)ptrace(PTRACE_CONT, thread, NULL, (void *)(intptr_t)signal);
     }
+}
+
+/* From now on the calling program stops for its tracer at each counted call. */
+static void stop_at_counted_calls(void)
+{
+    struct sock_filter filter[COUNTED + 3];
+    struct sock_fprog program = {.len = COUNTED + 3, .filter = filter};
+
+    filter[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                             (uint32_t)offsetof(struct seccomp_data, nr));
+    for (size_t i = 0; i < COUNTED; i++)
+        filter[1 + i] = (struct sock_filter)BPF_JUMP(
+            BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)counted[i].number, (uint8_t)(COUNTED - i), 0);
+    filter[COUNTED + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    filter[COUNTED + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        die("nth_call: seccomp");
 }
 
 int main(int argc, char **argv)
@@ -212,16 +205,17 @@ int main(int argc, char **argv)
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
             die("nth_call: ptrace");
         raise(SIGSTOP);
+        stop_at_counted_calls();
         execv(argv[optind], argv + optind);
         die(argv[optind]);
     }
     int status;
     if (waitpid(program, &status, 0) != program || !WIFSTOPPED(status))
         die("nth_call: the program does not start");
-    long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK |
+    long options = PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK |
                    PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
     if (ptrace(PTRACE_SETOPTIONS, program, NULL, (void *)options) != 0 ||
-        ptrace(PTRACE_SYSCALL, program, NULL, NULL) != 0)
+        ptrace(PTRACE_CONT, program, NULL, NULL) != 0)
         die("nth_call: ptrace");
     status = follow(program);
     if (plan.list != NULL && fclose(plan.list) != 0)

@@ -91,7 +91,7 @@ def under_limit(workload, which, limit):
 
 def main():
     rig = rigs.Rig(__doc__)
-    saver = rig.compile("saver_tool")
+    saver = rig.tool("saver_tool")
     probe = rig.folder()
     if mount(probe, 1 << 20):
         subprocess.run(["umount", probe], check=True)

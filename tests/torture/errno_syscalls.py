@@ -57,8 +57,8 @@ def fail_everywhere(rig, killer, workload):
 
 def main():
     rig = rigs.Rig(__doc__)
-    saver = rig.compile("saver_tool")
-    killer = rig.compile("nth_call")
+    saver = rig.tool("saver_tool")
+    killer = rig.tool("nth_call")
     for workload in rigs.workloads(rig, saver):
         complaints, count = fail_everywhere(rig, killer, workload)
         rig.test(f"{workload.name}, with {count} faults", complaints)

@@ -34,8 +34,8 @@ def kill_everywhere(rig, killer, workload, some=None):
 
 def main():
     rig = rigs.Rig(__doc__)
-    saver = rig.compile("saver_tool")
-    killer = rig.compile("nth_call")
+    saver = rig.tool("saver_tool")
+    killer = rig.tool("nth_call")
     devices = rigs.Workload(rig, saver, "tensors on devices", 1, "save-devices")
     for workload in [*rigs.workloads(rig, saver), devices]:
         complaints, calls = kill_everywhere(rig, killer, workload)

@@ -128,8 +128,8 @@ def kill_between_changes(rig, killer, target):
 
 def main():
     rig = rigs.Rig(__doc__, in_memory=True)
-    saver = rig.compile("saver_tool")
-    killer = rig.compile("nth_call")
+    saver = rig.tool("saver_tool")
+    killer = rig.tool("nth_call")
     targets = [Target(rig, saver, "an empty directory", 0, nothing),
                Target(rig, saver, "files of a user", 0, files),
                Target(rig, saver, "a checkpoint of torch's and files of a user", 1,

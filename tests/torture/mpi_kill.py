@@ -28,7 +28,7 @@ class Mpi:
     def __init__(self, rig, name):
         self.name = name
         self.rig = rig
-        self.program = rig.compile("mpi_saver", f"mpicc.{name}")
+        self.program = rig.compile_saver(name)
         # Short, for sockets, and its own: what an mpirun removes when it ends, another one may need.
         self.scratch = tempfile.mkdtemp(prefix="mpi-", dir="/tmp")
         atexit.register(shutil.rmtree, self.scratch, ignore_errors=True)
@@ -164,7 +164,7 @@ def test_phases(rig, mpi):
 
 def test_calls(rig, mpi, killer):
     complaints, count = [], 0
-    for rank, stride in ((0, 13), (RANKS - 2, 11)):
+    for rank, stride in ((0, 29), (RANKS - 2, 23)):
         numbers = range(1, 2000, 3 if rig.long else stride)
         for number in numbers:
             found, killed = kill_at_call(mpi, killer, rank, number)
@@ -177,7 +177,7 @@ def test_calls(rig, mpi, killer):
 
 def main():
     rig = rigs.Rig(__doc__)
-    killer = rig.compile("nth_call")
+    killer = rig.tool("nth_call")
     for name in ("mpich", "openmpi"):
         if shutil.which(f"mpicc.{name}") is None or shutil.which(f"mpirun.{name}") is None:
             rig.skip(f"{name}: kills", f"mpicc.{name} or mpirun.{name} is not installed")

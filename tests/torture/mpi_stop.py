@@ -94,7 +94,7 @@ def can_unshare():
 
 def main():
     rig = rigs.Rig(__doc__)
-    saver = rig.compile("saver_tool")
+    saver = rig.tool("saver_tool")
     if shutil.which("mpicc.mpich") is None or shutil.which("mpirun.mpich") is None:
         rig.skip("ranks that are stopped", "mpicc.mpich or mpirun.mpich is not installed")
         rig.finish()

@@ -67,7 +67,7 @@ def second_owner(rig, saver):
 
 def main():
     rig = rigs.Rig(__doc__)
-    saver = rig.compile("saver_tool")
+    saver = rig.tool("saver_tool")
     for in_place in (False, True):
         complaints, rounds = races(rig, saver, "save", in_place)
         where = "in place of a third" if in_place else "to a new path"

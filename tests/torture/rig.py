@@ -73,22 +73,25 @@ class Rig:
         self.failed = 0
         self.folders = 0
 
-    def compile(self, tool, compiler="cc", *options):
-        """tests/tools/TOOL.c against the library; the program's path."""
-        program = os.path.join(self.scratch, f"{tool}.{compiler}")
-        sources = [f"{self.top}/tests/tools/{tool}.c"]
-        libraries = []
-        if tool not in ("nth_call", "short_io"):
-            sources += [f"{self.top}/tests/support/{name}.c"
-                        for name in ("tensor_memory", "ways", "world")]
-            libraries = [f"-L{self.build}", "-lsidestep", f"-Wl,-rpath,{self.build}",
-                         "-Wl,--wrap=sidestep_engine_open"]
-        result = run([compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra",
-                      f"-I{self.top}/include", f"-I{self.top}/tests",
-                      f'-DSTANDIN="{self.build}/tests/cuda/libcuda.so.1"', *options, *sources,
-                      "-o", program, *libraries], 120)
+    def tool(self, name):
+        """The path of a program of tests/tools that is part of the build."""
+        path = os.path.join(self.build, "tests", name)
+        if not os.path.exists(path):
+            self.bail(f"{path} is not there: ninja -C {self.build} test-programs")
+        return path
+
+    def compile_saver(self, mpi):
+        """tests/tools/mpi_saver.c with an MPI, against the library; the program's path."""
+        program = os.path.join(self.scratch, f"mpi_saver.{mpi}")
+        sources = [f"{self.top}/tests/tools/mpi_saver.c"]
+        sources += [f"{self.top}/tests/support/{name}.c"
+                    for name in ("tensor_memory", "ways", "world")]
+        result = run([f"mpicc.{mpi}", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall",
+                      "-Wextra", f"-I{self.top}/include", f"-I{self.top}/tests", *sources,
+                      "-o", program, f"-L{self.build}", "-lsidestep", f"-Wl,-rpath,{self.build}",
+                      "-Wl,--wrap=sidestep_engine_open"], 120)
         if result.status != 0:
-            self.bail(f"cannot compile {tool}: {result.err}")
+            self.bail(f"cannot compile mpi_saver: {result.err}")
         return program
 
     def folder(self):

@@ -11,8 +11,8 @@ ROUNDS = 60
 
 def main():
     rig = rigs.Rig(__doc__)
-    saver = rig.compile("saver_tool")
-    shim = rig.compile("short_io", "cc", "-shared", "-fPIC", "-ldl")
+    saver = rig.tool("saver_tool")
+    shim = rig.tool("short_io.so")
     short = {"LD_PRELOAD": shim}
     path = os.path.join(rig.folder(), "it")
     complaints = []
