@@ -3,6 +3,7 @@
 #include "engine/pipeline_inside.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/checked.h"
@@ -471,13 +472,23 @@ static void count_written(struct pipeline *p, size_t i)
     pipeline_window_done(p, i);
 }
 
+/* Locked, but not meanwhile: the window of ${request} could not be written.  Where its memory was
+ * taken away, the reason names the tensor instead of the file. */
+static void fail_window(struct pipeline *p, const struct store_request *request)
+{
+    bool no_memory = request->err.sys_errno == EFAULT && p->shared.live[request->tag];
+
+    if (!no_memory || end_live(p, request->tag))
+        pipeline_fail_locked(p, &request->err);
+}
+
 /* Locked: the window of ${request} is written, or the write has failed. */
 static void end_window(struct writer *writer, struct store_request *request)
 {
     struct pipeline *p = writer->p;
 
     if (request->status != SIDESTEP_OK)
-        pipeline_fail_locked(p, &request->err);
+        fail_window(p, request);
     else
         count_written(p, request->tag);
     request->next = writer->free;

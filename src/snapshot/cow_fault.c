@@ -67,11 +67,7 @@ static void lose(struct cow *cow, uint64_t begin, uint64_t end, const char *how)
             cow->shared.cells[g].state == COW_GIVEN_BACK)
             continue;
         const struct cow_piece *piece = cow_piece_in(cow, g, begin, end);
-        (void)FAIL(&why, SIDESTEP_EINVAL,
-                   "memory of tensor '%s' at 0x%llx was %s before the save had RELEASED it. Wait "
-                   "for RELEASED before memory of the state is freed, resized or moved (in torch "
-                   "also by share_memory_() and by put() of a queue), or save by copy",
-                   cow_name(cow, piece), (unsigned long long)max_u64(granule->begin, begin), how);
+        (void)cow_fail_lost(cow, piece, max_u64(granule->begin, begin), 0, how, &why);
         cow_fail(cow, &why);
         return;
     }

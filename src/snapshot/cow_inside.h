@@ -110,7 +110,12 @@ int cow_protect(struct cow *cow, uint64_t begin, uint64_t end);
 const struct cow_piece *cow_piece_in(const struct cow *cow, size_t g, uint64_t begin, uint64_t end);
 /* The name of the tensor that has ${piece}. */
 const char *cow_name(const struct cow *cow, const struct cow_piece *piece);
-/* Memory of ${piece} could not be read, or written from. */
+/* Memory of ${piece} was taken away too early.  ${how} completes "memory ... was". */
+enum sidestep_status cow_fail_lost(const struct cow *cow, const struct cow_piece *piece,
+                                   uint64_t address, int sys_errno, const char *how,
+                                   struct sidestep_error *err);
+/* Memory of ${piece} could not be read, or written from.  EFAULT means that it was taken away: its
+ * event may come later than the read. */
 enum sidestep_status cow_fail_read(const struct cow *cow, const struct cow_piece *piece,
                                    uint64_t address, int sys_errno, struct sidestep_error *err);
 /* Every page of granule ${g} with a piece in ${state}, of ${window} (SIZE_MAX: of any), must still

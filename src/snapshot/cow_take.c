@@ -63,13 +63,25 @@ const char *cow_name(const struct cow *cow, const struct cow_piece *piece)
     return cow->image->items[piece->item].footer.name;
 }
 
+enum sidestep_status cow_fail_lost(const struct cow *cow, const struct cow_piece *piece,
+                                   uint64_t address, int sys_errno, const char *how,
+                                   struct sidestep_error *err)
+{
+    return error_set(err, SIDESTEP_EINVAL, sys_errno, HERE,
+                     "memory of tensor '%s' at 0x%llx was %s before the save had RELEASED it. Wait "
+                     "for RELEASED before memory of the state is freed, resized or moved (in torch "
+                     "also by share_memory_() and by put() of a queue), or save by copy",
+                     cow_name(cow, piece), (unsigned long long)address, how);
+}
+
 enum sidestep_status cow_fail_read(const struct cow *cow, const struct cow_piece *piece,
                                    uint64_t address, int sys_errno, struct sidestep_error *err)
 {
+    if (sys_errno == EFAULT)
+        return cow_fail_lost(cow, piece, address, sys_errno, "unmapped, or made unreadable,", err);
     return error_set(err, SIDESTEP_EIO, sys_errno, HERE,
-                     "read memory of tensor '%s' at 0x%llx, which must stay until the save has "
-                     "RELEASED it",
-                     cow_name(cow, piece), (unsigned long long)address);
+                     "read memory of tensor '%s' at 0x%llx", cow_name(cow, piece),
+                     (unsigned long long)address);
 }
 
 /* What of granule ${g} is claimed lies in [*begin, *end). */

@@ -85,7 +85,8 @@ static void failed_writes_give_all_back(void **state)
                     {SIDESTEP_IO_BUFFERED, "posix.pwrite", EIO, SIDESTEP_EIO},
                     {SIDESTEP_IO_AUTO, "ring.result", EIO, SIDESTEP_EIO},
                     {SIDESTEP_IO_AUTO, "ring.result", ENOSPC, SIDESTEP_ENOSPC},
-                    {SIDESTEP_IO_AUTO, "cow.read", EFAULT, SIDESTEP_EIO}};
+                    {SIDESTEP_IO_AUTO, "cow.read", EIO, SIDESTEP_EIO},
+                    {SIDESTEP_IO_AUTO, "cow.read", EFAULT, SIDESTEP_EINVAL}};
 
     (void)state;
     need_cow();
