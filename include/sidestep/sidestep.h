@@ -122,6 +122,25 @@ SIDESTEP_API const char *sidestep_status_text(enum sidestep_status status);
 /** sidestep_status_exit(status): exit status of the command line for ${status}. */
 SIDESTEP_API int sidestep_status_exit(enum sidestep_status status);
 
+/*
+ * Paths.  Every path that a function takes is one of a file system: absolute, or relative to the
+ * working directory of the process.  What begins with SCHEME:// (a letter, then letters, digits,
+ * '+', '-' and '.') is a URL and is refused with SIDESTEP_EUNSUPPORTED, and an empty path with
+ * SIDESTEP_EINVAL; nothing is made or changed then.  A local path of that shape is given as
+ * "./s3://x".
+ */
+
+/**
+ * sidestep_check_path(path, err):
+ * Say whether ${path} is one that the functions of the library take.  They all ask by themselves;
+ * a program asks before it changes a path that it was given (makes it absolute, joins it to
+ * another), because what comes of a URL then does not look like one.  Reads nothing, does not
+ * block; any thread.
+ * Errors: SIDESTEP_EINVAL: ${path} is NULL or empty.  SIDESTEP_EUNSUPPORTED: it is a URL.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_check_path(const char *path,
+                                                                        struct sidestep_error *err);
+
 /* ---------------------------------------------------------------- what a state is */
 
 /*
