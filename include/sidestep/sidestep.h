@@ -794,6 +794,10 @@ enum sidestep_save_state {
  * through 48 MiB of the pool whatever the size, and STAGED comes when the disk is nearly done.  Of
  * this rank; tensors on devices are staged as ever. */
 #define SIDESTEP_SAVE_STILL 4u
+/** Its failure is told by its handle alone; no later call is refused because of it.  For a program
+ * that always asks, in a thread of its own, say: the next call may come before that thread has. Of
+ * this rank. */
+#define SIDESTEP_SAVE_NOT_STICKY 8u
 
 /*
  * Compression, of each tensor and object by itself, in the background: the call takes no longer.
@@ -950,7 +954,8 @@ struct sidestep_save_info {
  * ${queue}.  On success ${*save} is owned by the caller and must be given to
  * sidestep_save_finish().  On failure
  * ${*save} is NULL, nothing was made, and earlier checkpoints are untouched. An error of an earlier
- * save whose outcome nobody asked for is returned here, before anything is done, once.
+ * save whose outcome nobody asked for is returned here, before anything is done, once; but for one
+ * that was started with SIDESTEP_SAVE_NOT_STICKY.
  *
  * With a ${queue} of n it does not wait while no more than n earlier saves are under way.  They are
  * written one after the other, so checkpoints come to exist in the order of the calls; one that

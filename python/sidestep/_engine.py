@@ -180,6 +180,7 @@ class Engine:
             if step is not None:
                 options.has_step, options.step = 1, step
             options.queue = queue
+            options.flags = _abi.SAVE_NOT_STICKY  # the handle's thread asks, and `_sticky` tells
             if no_replace:
                 options.flags |= _abi.SAVE_NO_REPLACE
             if still:

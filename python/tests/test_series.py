@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from saving import held_saves
 from scripts import Scripts
 
 import sidestep
@@ -559,6 +560,17 @@ def test_saves_are_queued_and_committed_in_order(tmp_path: Path) -> None:
             open_at(tmp_path, busy="queue", queue=wrong)
 
 
+def take_away_what_is_being_saved(root: Path) -> None:
+    """The directory of a save that is paused, so that it fails when it goes on.  Its file is there
+    by then: else it would fail at once."""
+    until = time.monotonic() + 60
+    while not list(root.glob(".sidestep.*.saving/*.part")):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    for saving in root.glob(".sidestep.*.saving"):
+        shutil.rmtree(saving)
+
+
 @pytest.mark.parametrize("max_failures", [0, 3])
 def test_a_queued_save_that_fails_is_told_once(tmp_path: Path, max_failures: int) -> None:
     failed: list[int] = []
@@ -573,10 +585,7 @@ def test_a_queued_save_that_fails_is_told_once(tmp_path: Path, max_failures: int
     engine.pause(True)
     try:
         first = checkpoints.save(1, state_of(1))
-        for saving in tmp_path.iterdir():
-            if saving.name != ".sidestep":
-                while saving.exists():  # the save may be making files in it
-                    shutil.rmtree(saving, ignore_errors=True)
+        take_away_what_is_being_saved(tmp_path)
         second = checkpoints.save(2, state_of(2))
     finally:
         engine.pause(False)
@@ -590,3 +599,31 @@ def test_a_queued_save_that_fails_is_told_once(tmp_path: Path, max_failures: int
     wait_for_callbacks()
     assert failed == [1] and checkpoints.failures == 1
     assert 2 in steps(tmp_path) and 4 in steps(tmp_path) and 1 not in steps(tmp_path)
+
+
+@pytest.mark.parametrize("max_failures", [0, 3])
+def test_a_failure_is_told_by_who_has_learned_of_it(tmp_path: Path, max_failures: int) -> None:
+    """The library knows of it before the handle's thread has asked: no call is refused for it then,
+    else it would be told twice, and those that may fail would be raised."""
+    engine = engine_alone()
+    checkpoints = open_at(tmp_path, busy="queue", queue=2, max_failures=max_failures)
+    with held_saves() as go:
+        engine.pause(True)
+        try:
+            first = checkpoints.save(1, state_of(1))
+            take_away_what_is_being_saved(tmp_path)
+        finally:
+            engine.pause(False)
+        until = time.monotonic() + 60
+        while first.progress().state != "aborted" and time.monotonic() < until:
+            time.sleep(0.001)
+        second = checkpoints.save(2, state_of(2))
+        assert not first.done()
+        go.set()
+        assert second.wait(60) and first.reach(60)
+        if max_failures == 0:
+            with pytest.raises(Error, match="the save before this one failed"):
+                checkpoints.save(3, state_of(3))
+        checkpoints.save(4, state_of(4))
+    checkpoints.close()
+    assert checkpoints.failures == 1 and steps(tmp_path) == [2, 4]

@@ -23,7 +23,9 @@
 
 _Static_assert(sizeof(struct sidestep_save_options) == 80, "a field was added: apply it below");
 
-#define SAVE_FLAGS (SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE | SIDESTEP_SAVE_STILL)
+#define SAVE_FLAGS                                                                                 \
+    (SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE | SIDESTEP_SAVE_STILL |                       \
+     SIDESTEP_SAVE_NOT_STICKY)
 /* Of the pool, for a state that nobody changes meanwhile: enough to keep the disk busy, and little
  * enough for most of it to be in the processor's caches when it is hashed and written. */
 #define SAVE_BEHIND_BYTES ((uint64_t)48 << 20)
@@ -217,6 +219,7 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
                     (unsigned long long)save->options.step);
     s->still = s->blocking || (save->options.flags & SIDESTEP_SAVE_STILL) != 0;
+    save->shared.asked = (save->options.flags & SIDESTEP_SAVE_NOT_STICKY) != 0;
     if (save->options.queue > SIDESTEP_MAX_QUEUE)
         return FAIL(err, SIDESTEP_EINVAL, "save options: a queue of %u is more than %u",
                     save->options.queue, SIDESTEP_MAX_QUEUE);
