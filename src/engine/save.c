@@ -19,6 +19,7 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "base/trace.h"
+#include "base/utf8.h"
 #include "engine/engine.h"
 
 _Static_assert(sizeof(struct sidestep_save_options) == 80, "a field was added: apply it below");
@@ -227,6 +228,8 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
     TRY(save_choose_codec(save, err));
     set_commit(s, &save->options);
     TRY(commit_open(&save->commit, path, err));
+    if (!utf8_is_valid(save->commit.path, strlen(save->commit.path)))
+        return FAIL(err, SIDESTEP_EINVAL, "the path is not UTF-8, and .metadata has to record it");
     TRY(save_queue_part(s->engine, save, (save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0, err));
     s->digest = save_plan_digest(s->state);
     if (s->digest == s->engine->layout_digest)
