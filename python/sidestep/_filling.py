@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ._abi import Status
+from ._checked import a_state
 from ._errors import Error, make_error
 from ._flatten import Leaf, is_stateful
 from ._series import Series
@@ -34,6 +35,13 @@ class Loaded:
     unexpected: list[str] = field(default_factory=list)
     mismatched: list[str] = field(default_factory=list)
     rejected: str = ""
+
+
+def check_target(state: Any) -> None:
+    """TypeError: no checkpoint can fill it.  Also where there is none yet: else the next start of
+    the job would be the first to say it."""
+    if not is_stateful(state):
+        a_state(state, "state")
 
 
 def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **how: Any) -> Loaded:

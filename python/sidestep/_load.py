@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ._abi import Status
+from ._checked import a_state
 from ._checkpoint import Checkpoint, Saved
 from ._engine import Engine, LoadReport, engine_for
 from ._errors import Error, make_error
@@ -121,7 +122,7 @@ def fill(
     """
     values: dict[Any, Any] = {}
     try:
-        values = dict(state.state_dict()) if whole else _asked(state)
+        values = _asked_whole(state) if whole else _asked(state)
     except BaseException as failure:
         _tell(engine, path, failure)
         raise
@@ -151,13 +152,21 @@ def fill(
 
 def _asked(state: MutableMapping[Any, Any]) -> dict[Any, Any]:
     """What is to be filled.  Every rank asks in the same order: state_dict() may be collective."""
-    if not hasattr(state, "keys"):
-        raise TypeError(f"state_dict: a {type(state).__name__}, not names and what they fill")
+    a_state(state)
+    if not hasattr(state, "__setitem__"):
+        raise TypeError(f"state_dict: a {type(state).__qualname__} cannot be filled in place")
     values = {}
     for key in sorted(state.keys(), key=str):
         value = state[key]
         values[key] = value.state_dict() if is_stateful(value) else value
     return values
+
+
+def _asked_whole(state: Any) -> dict[Any, Any]:
+    """The same, of one ``Stateful``."""
+    values = state.state_dict()
+    a_state(values, f"what {type(state).__qualname__}.state_dict() returns")
+    return dict(values)
 
 
 def _give_back(state: MutableMapping[Any, Any], values: dict[Any, Any]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from . import _abi
+from ._checked import a_step, metrics_of, some_texts
 from ._engine import Engine, LoadReport
 from ._errors import check
 from ._handle import SaveHandle
@@ -110,7 +111,7 @@ class Series:
     def path_of(self, step: int) -> str:
         """Of the checkpoint of ``step``."""
         name, err = ctypes.create_string_buffer(256), _abi.ErrorInfo()
-        check(lib().sidestep_name_of_step(self._template, step, name, err), err)
+        check(lib().sidestep_name_of_step(self._template, a_step(step), name, err), err)
         return os.path.join(self.root, os.fsdecode(name.value))
 
     def step_of(self, path: str) -> Optional[int]:
@@ -194,10 +195,12 @@ class Series:
 
     def should_save(self, step: int) -> int:
         """DUE_* bits, the same on every rank."""
-        if self._asked < step < self._quiet_until:  # nothing follows from the step, nobody talks
+        # Nothing follows from the step, and nobody talks.
+        if type(step) is int and self._asked < step < self._quiet_until:
             self._asked = step
             return 0
         self._opened()
+        step = a_step(step)
         due, err = ctypes.c_uint32(), _abi.ErrorInfo()
         engine = self.engine
         if engine.size == 1:
@@ -220,17 +223,18 @@ class Series:
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str]) -> None:
         """Metrics and tags of the checkpoint of ``step``.  Rank 0's count.  A word is one tag."""
-        tags = [tags] if isinstance(tags, str) else tags
-        if not metrics and not tags:
+        pairs = metrics_of(metrics or {})
+        texts = some_texts([tags] if isinstance(tags, str) else tags or (), "tags")
+        if not pairs and not texts:
             return
         self._opened()
-        numbers = (_abi.Metric * max(1, len(metrics)))()
-        for place, (name, value) in zip(numbers, metrics.items()):
-            place.name, place.value = name.encode(), float(value)
-        words = (ctypes.c_char_p * max(1, len(tags)))(*(tag.encode() for tag in tags))
+        numbers = (_abi.Metric * max(1, len(pairs)))()
+        for place, (name, value) in zip(numbers, pairs):
+            place.name, place.value = name, value
+        words = (ctypes.c_char_p * max(1, len(texts)))(*texts)
         err = _abi.ErrorInfo()
         status = lib().sidestep_series_note(
-            self._pointer, step, numbers, len(metrics), words, len(tags), ctypes.byref(err)
+            self._pointer, a_step(step), numbers, len(pairs), words, len(texts), ctypes.byref(err)
         )
         check(status, err, rank=self.engine.rank)
 

@@ -35,7 +35,9 @@ class Signals:
     """
 
     def __init__(self, names: Iterable[Union[str, int]], request: Callable[[], None]) -> None:
-        names = [names] if isinstance(names, str) else names
+        names = [names] if isinstance(names, (str, int)) else names
+        if not isinstance(names, Iterable):
+            raise TypeError(f"signals: names or numbers of signals are wanted, not {names!r}")
         self.numbers = list(dict.fromkeys(_number(name) for name in names))
         self.received: Optional[int] = None
         self._request = request
@@ -75,6 +77,8 @@ class Signals:
 
 
 def _number(name: Union[str, int]) -> int:
+    if not isinstance(name, (str, int)):
+        raise TypeError(f"signals: {name!r} is neither the name nor the number of one")
     found: Any = name
     if not isinstance(name, int):
         found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
