@@ -21,6 +21,7 @@ from ._checkpoint import Checkpoint, Saved
 from ._engine import Engine, LoadReport, engine_for
 from ._errors import Error, make_error
 from ._flatten import Leaf, drop_leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
+from ._missing import missing_error
 from ._objects import decode
 from ._plugins import Reader
 from ._shards import Piece, Shards, is_loadable, reach, shards_of
@@ -295,15 +296,12 @@ class _Filling:
             if nested:
                 leaves = _by_the_rule_of(checkpoint, state, leaves)
             lacks = [leaf for leaf in leaves if not self._take(leaf, checkpoint)]
-        self.missing = [leaf.name for leaf in lacks]
-        allowed = {leaf.name: leaf.path for leaf in lacks if optional and optional(leaf)}
-        self.lacking = list(allowed.values())
-        missing = [name for name in self.missing if name not in allowed]
-        if missing and not partial:
-            message = f"Missing key in checkpoint state_dict: {missing[0]}."
-            if len(missing) > 1:
-                message += f" {len(missing) - 1} more are missing."
-            raise _mismatch(missing[0], message)
+            self.missing = [leaf.name for leaf in lacks]
+            allowed = {leaf.name: leaf.path for leaf in lacks if optional and optional(leaf)}
+            self.lacking = list(allowed.values())
+            missing = [name for name in self.missing if name not in allowed]
+            if missing and not partial:
+                raise missing_error(path, missing, checkpoint.names())
         if missing:
             names = ", ".join(missing[:8])
             logger.debug("load '%s': %d names are missing: %s", path, len(missing), names)
