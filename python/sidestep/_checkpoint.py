@@ -14,6 +14,7 @@ from . import _abi
 from ._checked import a_path, a_text
 from ._errors import check
 from ._flatten import Index
+from ._gone import when_gone
 from ._library import lib
 
 
@@ -114,6 +115,11 @@ def _chunk_of(chunk: Any, ndim: int) -> ChunkMetadata:
     )
 
 
+def _close(handle: ctypes.c_void_p) -> None:
+    """No-op if it was closed already."""
+    lib().sidestep_checkpoint_close(ctypes.byref(handle))
+
+
 class Checkpoint:
     """The checkpoint ``path``, ours or torch's, as a context manager.
 
@@ -129,10 +135,11 @@ class Checkpoint:
             ),
             err,
         )
+        when_gone(self, _close, self._handle)
 
     def close(self) -> None:
         """Close its files."""
-        lib().sidestep_checkpoint_close(ctypes.byref(self._handle))
+        _close(self._handle)
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -144,10 +151,6 @@ class Checkpoint:
         where: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
 
     def _entries(self) -> Iterator[Any]:
         library = lib()

@@ -19,6 +19,7 @@ from ._abi import ErrorInfo, Status
 from ._errors import check, make_error
 from ._fence import fences
 from ._flatten import Index, Leaf
+from ._gone import when_gone
 from ._library import lib
 from ._objects import SCALARS, encode, value_of
 from ._shards import Piece, Shards, dtype_number, is_loadable, reach, refuse, shards_of
@@ -243,16 +244,11 @@ class StateDict:
         self._entries: list[_Entry] = []
         self._handle = ctypes.c_void_p()
         self._usable = False
-        self._pid = os.getpid()
         err = ErrorInfo()
         check(lib().sidestep_state_dict_new(ctypes.byref(self._handle), err), err)
+        when_gone(self, _free, self._handle, os.getpid())
         _Builder(self._handle, for_load).build(leaves, self, late)
         self._usable = True
-
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle and self._pid == os.getpid():
-            lib().sidestep_state_dict_free(ctypes.byref(handle))
 
     @property
     def pointer(self) -> ctypes.c_void_p:
@@ -374,6 +370,11 @@ class StateDict:
             entry.value = value if type(value) in SCALARS else entry
         self.storages = memory.storages
         self.devices, self.late = memory.devices, memory.late
+
+
+def _free(handle: ctypes.c_void_p, pid: int) -> None:
+    if os.getpid() == pid:  # else it is the parent's
+        lib().sidestep_state_dict_free(ctypes.byref(handle))
 
 
 class _Builder:
