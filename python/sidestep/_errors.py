@@ -271,7 +271,7 @@ _TENSOR = re.compile(r"\b(?:tensor|object) '([^']+)'")
 # So the library begins where it is about one tensor.
 _ALONE = re.compile(r"(?:^|: )'([^'/]+)'(?: in file '[^']+')?: ")
 _FILE = re.compile(
-    r"\b(?:write|read|open|create|sync|rename|remove|link|stat|truncate|file)"
+    r"\b(?:write|read|open|create|reserve|sync|rename|remove|link|stat|truncate|file)"
     r"(?: [^':]*)? '([^']+)'"
 )
 
