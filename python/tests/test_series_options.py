@@ -141,20 +141,20 @@ with Checkpointer(f"{root}/r", **options) as found:
         (
             "none",
             ["ENOSPC later ['step-1', 'step-2']"] * 2,
-            r"__0_0\.distcp\.part: save '/.*/r/step-3': reserve \d+ bytes for '__0_0\.distcp\.part': "
-            r"No space left on device \[ENOSPC, ",
+            r"__0_0\.distcp\.part: save '/.*/r/step-3': reserve \d+ bytes for "
+            r"'__0_0\.distcp\.part': No space left on device \[ENOSPC, ",
         ),
         (
             "fail",
             ["ENOSPC at once ['step-1', 'step-2']"] * 2,
-            r"None: save '/.*/r/step-3': the newest checkpoint takes \d+ bytes, and '/.*/r' has \d+ "
-            r"left \[ENOSPC, ",
+            r"None: save '/.*/r/step-3': the newest checkpoint takes \d+ bytes, and '/.*/r' has "
+            r"\d+ left \[ENOSPC, ",
         ),
         (
             "make_room",
             ["saved ['step-2', 'step-3']", "ENOSPC at once ['step-2', 'step-3']"],
-            r"None: save '/.*/r/step-4': the newest checkpoint takes \d+ bytes, and '/.*/r' has \d+ "
-            r"left; nothing could be deleted: this run has committed nothing yet since it was opened",
+            r"None: save '/.*/r/step-4': the newest checkpoint takes \d+ bytes, and '/.*/r' has "
+            r"\d+ left; nothing could be deleted: this run has committed nothing yet since it was",
         ),
     ],
     ids=["none", "fail", "make_room"],
