@@ -15,6 +15,7 @@ from . import _abi
 from ._abi import Status
 from ._arguments import Interval, functions, how_saved, places, series_config
 from ._checked import a_path, a_state, a_step, one_of
+from ._dropped import close_when_dropped
 from ._engine import engine_for
 from ._environment import GRACE_S, environment, tell_about_job
 from ._errors import Error
@@ -183,6 +184,7 @@ class Checkpointer:
             _make_parents(self.root)
             tell_about_job(self.environment, self._engine.size)
         self._series = Series(self._engine, self.root, config)
+        close_when_dropped(self, self._series, self._signals)
         prunes = config.keep_last is not None and self._engine.rank == 0
         self._hooks = Hooks(
             on_staged, on_committed, on_failed, on_deleted, self._series if prunes else None

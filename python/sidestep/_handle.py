@@ -497,6 +497,16 @@ def in_background(job: Callable[[], None]) -> None:
     waiter.jobs.put(job)
 
 
+def hand_over(job: Callable[[], None]) -> None:
+    """Run it on a thread that waits already, if there is one.  Starts none and takes no lock, so
+    this may be called in the middle of anything."""
+    try:
+        waiter = _idle.pop()
+    except IndexError:
+        return
+    waiter.jobs.put(job)
+
+
 def in_flight() -> list[SaveHandle]:
     """The saves of this process that have not ended."""
     return list(_in_flight.values())

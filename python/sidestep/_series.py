@@ -9,14 +9,16 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from . import _abi
 from ._checked import a_step, metrics_of, some_texts
+from ._dropped import close_left
 from ._engine import Engine, LoadReport
-from ._errors import check
+from ._errors import Error, check, make_error
 from ._handle import SaveHandle
 from ._library import lib
 
@@ -83,6 +85,7 @@ class Series:
         self._quiet_until = 0  # up to that step the answer is no
         options, _retention = _options(config)
         err = _abi.ErrorInfo()
+        close_left()
         with engine.turn(f"open series '{root}'"), engine.comm.calling():
             status = lib().sidestep_series_open(
                 engine.pointer,
@@ -93,9 +96,18 @@ class Series:
             )
         try:
             engine.check(status, err)
-        except BaseException:  # an interrupt, when it was open already: nobody will close it
+        except BaseException as problem:
+            # An interrupt, when it was open already: nobody will close it.
             lib().sidestep_series_close(ctypes.byref(self._pointer), None)
+            if isinstance(problem, Error) and problem.status == _abi.Status.ELOCKED:
+                raise _in_use(root, problem) from None
             raise
+        _all.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        """In this process, and not closed."""
+        return bool(self._pointer) and not self.is_of_parent
 
     def _opened(self) -> ctypes.c_void_p:
         """RuntimeError: it is closed."""
@@ -284,6 +296,24 @@ class Series:
                 pointer, self._pointer = self._pointer, ctypes.c_void_p()
             status = lib().sidestep_series_close(ctypes.byref(pointer), ctypes.byref(err))
         engine.check(status, err)
+
+
+_all: weakref.WeakSet[Series] = weakref.WeakSet()
+
+
+def _in_use(root: str, error: Error) -> Error:
+    """``error``, with what to do if it is this process that has the root."""
+    mine = any(one.is_open and os.path.realpath(one.root) == os.path.realpath(root) for one in _all)
+    if not mine:
+        return error
+    return make_error(
+        f"{error.message}, which is this process: close the Checkpointer that has it open before "
+        "you make another one (leaving its with block, or del, does that, too)",
+        status=error.status,
+        errno=error.errno,
+        rank=error.rank,
+        where=error.where,
+    )
 
 
 def _options(config: SeriesConfig) -> tuple[_abi.SeriesOptions, _abi.Retention]:
