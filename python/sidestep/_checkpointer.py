@@ -22,7 +22,15 @@ from ._errors import Error
 from ._exit import end_within
 from ._failures import Failures
 from ._fence import fence_optimizers
-from ._filling import Loaded, agree_on_latest, check_target, fill_from, go_back, go_on
+from ._filling import (
+    Loaded,
+    agree_on_latest,
+    check_target,
+    fill_from,
+    go_back,
+    go_on,
+    is_over_already,
+)
 from ._flatten import flatten, is_stateful
 from ._handle import SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Hooks
@@ -161,6 +169,7 @@ class Checkpointer:
         self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
         self._last: Optional[SaveHandle] = None
         self._last_step = -1
+        self._resumed_step = -1
         ways = Ways(snapshot, io, user_faults).check()
         self._engine = engine_for(process_group, no_dist=no_dist, ways=ways)
         self._engine.comm.ends_at = float("inf")
@@ -251,6 +260,7 @@ class Checkpointer:
         An earlier save that failed in the background is raised here, before anything is done,
         unless ``max_failures`` allows for it.
         ``step`` was saved: `Error` (EEXISTS); by the last call, and now ``final``: it is exported.
+        So a run that is over when it resumes has to leave its last save out.
         """
         step = a_step(step)
         stopping = self.stopping
@@ -282,9 +292,11 @@ class Checkpointer:
             is_over = error.status in (Status.ETIMEDOUT, Status.EPEER)
             if self._is_ending and failure is None and is_over:
                 self._give_up(str(error))
+            if final and failure is None and step == self._resumed_step:
+                raise is_over_already(error, self._series.path_of(step)) from None
             raise
         self._saves = [save for save in self._saves if save.is_open] + [handle]
-        self._last, self._last_step = handle, step
+        self._last, self._last_step, self._resumed_step = handle, step, -1
         self._failures.add(handle)
         self._hooks.watch(step, handle)
         if final:
@@ -364,9 +376,13 @@ class Checkpointer:
         step = None if step is None else a_step(step)
         self._last_step = -1  # of another line, perhaps
         wait_for_turn(self._saves, 0, self._engine.comm.waits_until)  # they are of this line
+        how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact}
         if step is None:
-            return go_on(self._series, state, verify=verify, strict=strict, exact=exact)
-        return go_back(self._series, step, state, verify=verify, strict=strict, exact=exact)
+            loaded = go_on(self._series, state, **how)
+        else:
+            loaded = go_back(self._series, step, state, **how)
+        self._resumed_step = -1 if loaded is None else loaded.step
+        return loaded
 
     def load(
         self,

@@ -91,6 +91,19 @@ def go_on(series: Series, state: Any, *, verify: str, **how: Any) -> Optional[Lo
             verify = "before"
 
 
+def is_over_already(error: Error, path: str) -> Error:
+    """``error``, why a last save is refused, of a run that has done nothing since it resumed."""
+    return make_error(
+        f"{error.message}; the run was over when it resumed, and '{path}' has all of it: save with "
+        "final=True only if the step is another one than resume() has returned, and export what is "
+        f"there by sidestep.export('{path}', ...)",
+        status=error.status,
+        errno=error.errno,
+        rank=error.rank,
+        where=error.where,
+    )
+
+
 def agree_on_latest(series: Series, latest: Callable[[], Optional[str]]) -> int:
     """The step of rank 0's choice, on all ranks."""
     from ._load import agree

@@ -22,7 +22,7 @@ import torch
 from ranks import run_ranks
 from saving import held_saves
 
-from sidestep import Checkpointer, Error, Preempted, Status, _dropped
+from sidestep import Checkpointer, Error, Final, Preempted, Status, _dropped, export
 from sidestep._abi import SaveState
 from sidestep._engine import Engine
 from sidestep._handle import SaveHandle, _Waiter, in_flight
@@ -213,6 +213,37 @@ def test_a_way_back_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
                 checkpoints.resume(state_of(0), step=2, verify=verify)
             assert told.value.status == Status.ECORRUPT
     assert resumed(tmp_path) == 3
+
+
+# ---------------------------------------------------------------- the end, once more
+
+
+def test_a_run_that_is_over_when_it_resumes(tmp_path: Path) -> None:
+    """Its last save, which stands behind the loop, is refused: and it is said what to do."""
+
+    def run(careful: bool = False) -> None:
+        with open_at(tmp_path / "r") as checkpoints:
+            state = state_of(0)
+            found = checkpoints.resume(state)
+            while state["step"] < 3:
+                state["step"] += 1
+            if not careful or found is None or found.step < state["step"]:
+                checkpoints.save(state["step"], state, final=True)
+
+    run()
+    with pytest.raises(Error, match="the run was over when it resumed") as told:
+        run()
+    path = str(tmp_path / "r" / "step-3")
+    assert told.value.status == Status.EEXISTS
+    assert f"sidestep.export('{path}', ...)" in told.value.message
+    run(careful=True)
+    export(path, tmp_path / "final", Final(only=None))
+    assert (tmp_path / "final" / "model.safetensors").exists()
+    with open_at(tmp_path / "r") as checkpoints:
+        checkpoints.save(4, state_of(4))
+        with pytest.raises(Error) as told:  # of one that has not resumed, something else is said
+            checkpoints.save(3, state_of(3), final=True)
+        assert told.value.status == Status.EEXISTS and "over when it" not in told.value.message
 
 
 # ---------------------------------------------------------------- signals
