@@ -195,7 +195,8 @@ int cli_bench_run(const struct cli *cli)
 
     if (status != 0)
         return status;
-    if (cli_bench_measure(&bench, &err) != SIDESTEP_OK)
+    if (sidestep_check_path(bench.directory, &err) != SIDESTEP_OK ||
+        cli_bench_measure(&bench, &err) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
     for (int what = 0; what < CLI_BENCH_COUNT; what++)
         qsort(bench.seconds[what], bench.runs, sizeof(double), compare_numbers);

@@ -122,6 +122,25 @@ SIDESTEP_API const char *sidestep_status_text(enum sidestep_status status);
 /** sidestep_status_exit(status): exit status of the command line for ${status}. */
 SIDESTEP_API int sidestep_status_exit(enum sidestep_status status);
 
+/*
+ * Paths.  Every path that a function takes is one of a file system: absolute, or relative to the
+ * working directory of the process.  What begins with SCHEME:// (a letter, then letters, digits,
+ * '+', '-' and '.') is a URL and is refused with SIDESTEP_EUNSUPPORTED, and an empty path with
+ * SIDESTEP_EINVAL; nothing is made or changed then.  A local path of that shape is given as
+ * "./s3://x".
+ */
+
+/**
+ * sidestep_check_path(path, err):
+ * Say whether ${path} is one that the functions of the library take.  They all ask by themselves;
+ * a program asks before it changes a path that it was given (makes it absolute, joins it to
+ * another), because what comes of a URL then does not look like one.  Reads nothing, does not
+ * block; any thread.
+ * Errors: SIDESTEP_EINVAL: ${path} is NULL or empty.  SIDESTEP_EUNSUPPORTED: it is a URL.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_check_path(const char *path,
+                                                                        struct sidestep_error *err);
+
 /* ---------------------------------------------------------------- what a state is */
 
 /*
@@ -790,6 +809,10 @@ enum sidestep_save_state {
  * through 48 MiB of the pool whatever the size, and STAGED comes when the disk is nearly done.  Of
  * this rank; tensors on devices are staged as ever. */
 #define SIDESTEP_SAVE_STILL 4u
+/** Its failure is told by its handle alone; no later call is refused because of it.  For a program
+ * that always asks, in a thread of its own, say: the next call may come before that thread has. Of
+ * this rank. */
+#define SIDESTEP_SAVE_NOT_STICKY 8u
 
 /*
  * Compression, of each tensor and object by itself, in the background: the call takes no longer.
@@ -946,7 +969,8 @@ struct sidestep_save_info {
  * ${queue}.  On success ${*save} is owned by the caller and must be given to
  * sidestep_save_finish().  On failure
  * ${*save} is NULL, nothing was made, and earlier checkpoints are untouched. An error of an earlier
- * save whose outcome nobody asked for is returned here, before anything is done, once.
+ * save whose outcome nobody asked for is returned here, before anything is done, once; but for one
+ * that was started with SIDESTEP_SAVE_NOT_STICKY.
  *
  * With a ${queue} of n it does not wait while no more than n earlier saves are under way.  They are
  * written one after the other, so checkpoints come to exist in the order of the calls; one that

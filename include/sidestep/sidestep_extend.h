@@ -135,8 +135,8 @@ enum sidestep_store_rename {
 /*
  * Directories and files behind handles of the store's own, which it makes and frees.  A handle of a
  * directory names a directory, not a path: it may be renamed meanwhile.  A ${name} is one
- * component, but in file_open() and under no directory (${at} NULL) a path.  All ranks that save
- * together must see the same names and bytes.
+ * component, but in file_open() and under no directory (${at} NULL) a path, never a URL.  All ranks
+ * that save together must see the same names and bytes.
  *
  * A checkpoint is as safe as these promises are kept: rename is atomic; nothing else removes or
  * changes a name; what file_sync() (contents) and dir_sync() (names) have returned OK for survives.

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
-from typing import Any, Optional, TypeVar, Union
+from typing import Any, Optional, Union
 
 from . import _abi
+from ._checked import MAX_STEP, a_count, a_function, a_number, a_text, one_of
 from ._options import COMPRESSIONS, is_spread, parse_compression
 from ._series import SeriesConfig
 
 Interval = Union[int, datetime.timedelta, tuple[int, datetime.timedelta], None]
-_Word = TypeVar("_Word", bound=Optional[str])
 
 
 def series_config(
@@ -34,25 +33,26 @@ def series_config(
     """Of these arguments.  ValueError, TypeError: of the first that makes no sense."""
     if mtbf is not None and not isinstance(mtbf, datetime.timedelta):
         raise TypeError("mtbf: a datetime.timedelta")
-    not_negative(keep_last_n=keep_last_n, keep_every=keep_every, max_restarts=max_restarts)
     steps, seconds = _steps_and_seconds(interval)
+    a_text(name, "name")
     config = SeriesConfig(
-        keep_last=keep_last_n,
-        keep_every=keep_every,
+        keep_last=None if keep_last_n is None else a_count(keep_last_n, "keep_last_n"),
+        keep_every=a_count(keep_every, "keep_every", most=MAX_STEP),
         interval_steps=steps,
         interval_s=seconds,
         check_s=check_s,
-        mtbf_s=mtbf.total_seconds() if mtbf is not None else 0.0,
-        max_lost=max_lost,
-        max_restarts=max_restarts,
+        mtbf_s=a_number(mtbf.total_seconds(), "mtbf") if mtbf is not None else 0.0,
+        max_lost=a_number(max_lost, "max_lost"),
+        max_restarts=a_count(max_restarts, "max_restarts"),
         name=name if "{" in name else name + "{step}",
         flags=_flags(busy, on_full, any_run, incremental),
     )
     if keep_best is not None:
         if not isinstance(keep_best, tuple) or len(keep_best) != 3:
             raise ValueError(f"keep_best={keep_best!r} is no (metric, number, 'min' or 'max')")
-        config.metric, config.keep_best, best = keep_best
-        not_negative(keep_best=config.keep_best)
+        metric, number, best = keep_best
+        config.metric = a_text(metric, "keep_best: the metric").decode()
+        config.keep_best = a_count(number, "keep_best")
         config.best_is_max = one_of("keep_best", best, ("min", "max")) == "max"
         if keep_last_n is None:
             raise ValueError("keep_best without keep_last_n keeps all")
@@ -60,7 +60,12 @@ def series_config(
 
 
 def how_saved(
-    final: Any, compress: Optional[str], spread_s: Optional[float], max_failures: int
+    final: Any,
+    compress: Optional[str],
+    spread_s: Optional[float],
+    max_failures: int,
+    grace_s: Optional[float],
+    exit_code: Optional[int],
 ) -> None:
     """ValueError, TypeError: what would fail only when something is saved, perhaps at the end."""
     from ._export import Final
@@ -71,28 +76,23 @@ def how_saved(
         raise ValueError(f"compress={compress!r} is none of: {COMPRESSIONS}")
     if spread_s is not None and not is_spread(spread_s):
         raise ValueError(f"spread_s={spread_s!r} is no number of seconds to spread a save over")
-    not_negative(max_failures=max_failures)
+    a_count(max_failures, "max_failures")
+    if grace_s is not None:
+        a_number(grace_s, "grace_s")
+    if exit_code is not None:
+        a_count(exit_code, "exit_code", most=255)
 
 
-def not_negative(**numbers: Optional[float]) -> None:
-    """ValueError: one of these arguments is."""
-    for name, number in numbers.items():
-        if number is not None and number < 0:
-            raise ValueError(f"{name}={number!r} is negative")
+def functions(**arguments: Any) -> None:
+    """TypeError: one of these arguments cannot be called."""
+    for name, function in arguments.items():
+        a_function(function, name)
 
 
 def places(busy: str, queue: int) -> int:
     """How many saves may be queued."""
-    if not 1 <= queue <= _abi.MAX_QUEUE:
-        raise ValueError(f"queue: 1 to {_abi.MAX_QUEUE}, not {queue}")
+    queue = a_count(queue, "queue", least=1, most=_abi.MAX_QUEUE)
     return queue if busy == "queue" else 0
-
-
-def one_of(name: str, word: _Word, words: Iterable[Optional[str]]) -> _Word:
-    """``word``, which argument ``name`` is.  ValueError: it is none of ``words``."""
-    if word not in words:
-        raise ValueError(f"{name}={word!r} is none of: {', '.join(map(str, words))}")
-    return word
 
 
 def _steps_and_seconds(interval: Interval) -> tuple[int, float]:
@@ -100,13 +100,11 @@ def _steps_and_seconds(interval: Interval) -> tuple[int, float]:
     steps, seconds = 0, 0.0
     for one in interval if isinstance(interval, tuple) else (interval,):
         if isinstance(one, datetime.timedelta):
-            seconds = one.total_seconds()
+            seconds = a_number(one.total_seconds(), "interval")
         elif isinstance(one, int):
-            steps = one
+            steps = a_count(one, "interval", most=MAX_STEP)
         elif one is not None:
             raise TypeError("interval: steps as an int, a datetime.timedelta, or a tuple of both")
-    if steps < 0 or seconds < 0:
-        raise ValueError(f"interval={interval!r} is negative")
     return steps, seconds
 
 

@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from . import _abi
+from ._checked import a_path, a_text
 from ._errors import check
 from ._flatten import Index
+from ._gone import when_gone
 from ._library import lib
 
 
@@ -80,12 +82,9 @@ class Saved:
     shape: tuple[int, ...]
 
 
-def _text(value: bytes | None) -> str:
+def text_of(value: bytes | None) -> str:
+    """A name as Python has it."""
     return (value or b"").decode("utf-8", "surrogateescape")
-
-
-def _bytes(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
 
 
 def _shape(entry: Any) -> tuple[int, ...]:
@@ -97,23 +96,28 @@ def _path_of(entry: Any) -> tuple[str | int, ...]:
     for i in range(entry.path_length):
         item = entry.path[i]
         if item.key is not None:
-            items.append(_text(item.key))
+            items.append(text_of(item.key))
         elif item.flags & _abi.PATH_INT_KEY:
             items.append(int(item.index))
         else:
             items.append(Index(item.index))
-    return tuple(items) or (_text(entry.name),)
+    return tuple(items) or (text_of(entry.name),)
 
 
 def _chunk_of(chunk: Any, ndim: int) -> ChunkMetadata:
     return ChunkMetadata(
         tuple(chunk.offsets[:ndim]) if ndim else (),
         tuple(chunk.lengths[:ndim]) if ndim else (),
-        _text(chunk.file),
+        text_of(chunk.file),
         chunk.file_offset,
         chunk.file_bytes,
-        _text(chunk.transform) if chunk.transform else None,
+        text_of(chunk.transform) if chunk.transform else None,
     )
+
+
+def _close(handle: ctypes.c_void_p) -> None:
+    """No-op if it was closed already."""
+    lib().sidestep_checkpoint_close(ctypes.byref(handle))
 
 
 class Checkpoint:
@@ -127,14 +131,15 @@ class Checkpoint:
         err = _abi.ErrorInfo()
         check(
             lib().sidestep_checkpoint_open(
-                os.fsencode(path), ctypes.byref(self._handle), ctypes.byref(err)
+                os.fsencode(a_path(path, "path")), ctypes.byref(self._handle), ctypes.byref(err)
             ),
             err,
         )
+        when_gone(self, _close, self._handle)
 
     def close(self) -> None:
         """Close its files."""
-        lib().sidestep_checkpoint_close(ctypes.byref(self._handle))
+        _close(self._handle)
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -147,10 +152,6 @@ class Checkpoint:
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
-
     def _entries(self) -> Iterator[Any]:
         library = lib()
         for i in range(library.sidestep_checkpoint_count(self._handle)):
@@ -158,7 +159,7 @@ class Checkpoint:
 
     def names(self) -> list[str]:
         """Of all tensors and objects, sorted."""
-        return [_text(entry.name) for entry in self._entries()]
+        return [text_of(entry.name) for entry in self._entries()]
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -172,11 +173,15 @@ class Checkpoint:
 
     def find(self, name: str) -> Saved | None:
         """What is stored under ``name``."""
-        found = lib().sidestep_checkpoint_find(self._handle, _bytes(name))
+        try:
+            data = a_text(name, "name")
+        except ValueError:  # no checkpoint has such a name
+            return None
+        found = lib().sidestep_checkpoint_find(self._handle, data)
         if not found:
             return None
         entry = found.contents
-        dtype = None if entry.dtype_name is None else _text(entry.dtype_name)
+        dtype = None if entry.dtype_name is None else text_of(entry.dtype_name)
         return Saved(bool(entry.is_object), dtype, _shape(entry))
 
     def describe(self) -> CheckpointMetadata:
@@ -187,18 +192,18 @@ class Checkpoint:
         tensors: dict[str, TensorMetadata] = {}
         objects: dict[str, ObjectMetadata] = {}
         for entry in self._entries():
-            name, path = _text(entry.name), _path_of(entry)
+            name, path = text_of(entry.name), _path_of(entry)
             if entry.is_object:
-                file = _text(entry.chunks[0].file) if entry.chunk_count else ""
+                file = text_of(entry.chunks[0].file) if entry.chunk_count else ""
                 objects[name] = ObjectMetadata(name, path, entry.bytes, file)
                 continue
             chunks = tuple(_chunk_of(entry.chunks[i], entry.ndim) for i in range(entry.chunk_count))
-            dtype = _text(entry.dtype_name)
+            dtype = text_of(entry.dtype_name)
             tensors[name] = TensorMetadata(name, path, dtype, _shape(entry), entry.bytes, chunks)
         return CheckpointMetadata(
-            _text(info.path),
-            _text(info.format),
-            _text(info.save_id) or None,
+            text_of(info.path),
+            text_of(info.format),
+            text_of(info.save_id) or None,
             info.step if info.step >= 0 else None,
             info.world_size or None,
             info.bytes,
@@ -223,7 +228,7 @@ class Checkpoint:
         check(
             lib().sidestep_checkpoint_read_tensor(
                 self._handle,
-                _bytes(name),
+                a_text(name, "name"),
                 array(offsets),
                 array(lengths),
                 address,
@@ -241,7 +246,7 @@ class Checkpoint:
         check(
             lib().sidestep_checkpoint_read_bytes(
                 self._handle,
-                _bytes(name),
+                a_text(name, "name"),
                 ctypes.byref(data),
                 ctypes.byref(length),
                 ctypes.byref(err),

@@ -13,14 +13,24 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, Union
 
 from . import _abi
 from ._abi import Status
-from ._arguments import Interval, how_saved, not_negative, one_of, places, series_config
+from ._arguments import Interval, functions, how_saved, places, series_config
+from ._checked import a_path, a_state, a_step, one_of
+from ._dropped import close_when_dropped
 from ._engine import engine_for
-from ._environment import GRACE_S, environment
+from ._environment import GRACE_S, environment, tell_about_job
 from ._errors import Error
 from ._exit import end_within
 from ._failures import Failures
 from ._fence import fence_optimizers
-from ._filling import Loaded, agree_on_latest, fill_from, go_back, go_on
+from ._filling import (
+    Loaded,
+    agree_on_latest,
+    check_target,
+    fill_from,
+    go_back,
+    go_on,
+    is_over_already,
+)
 from ._flatten import flatten, is_stateful
 from ._handle import SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Hooks
@@ -135,9 +145,15 @@ class Checkpointer:
         on_failed: Optional[Callable[[int, Error], object]] = None,
         on_deleted: Optional[Callable[[str], object]] = None,
     ) -> None:
-        self.root = os.path.abspath(os.fspath(root))
+        self.root = os.path.abspath(a_path(root, "root"))
         self._failures = Failures()
-        how_saved(final, compress, spread_s, max_failures)
+        how_saved(final, compress, spread_s, max_failures, grace_s, exit_code)
+        functions(
+            on_staged=on_staged,
+            on_committed=on_committed,
+            on_failed=on_failed,
+            on_deleted=on_deleted,
+        )
         self._final, self._compress, self._spread_s = final, compress, spread_s
         self._grace_s = GRACE_S if grace_s is None else grace_s
         self._is_ending = False  # a signal came, or another rank told
@@ -153,6 +169,7 @@ class Checkpointer:
         self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
         self._last: Optional[SaveHandle] = None
         self._last_step = -1
+        self._resumed_step = -1
         ways = Ways(snapshot, io, user_faults).check()
         self._engine = engine_for(process_group, no_dist=no_dist, ways=ways)
         self._engine.comm.ends_at = float("inf")
@@ -174,8 +191,9 @@ class Checkpointer:
         )
         if self._engine.rank == 0:
             _make_parents(self.root)
-            self._tell_about_job()
+            tell_about_job(self.environment, self._engine.size)
         self._series = Series(self._engine, self.root, config)
+        close_when_dropped(self, self._series, self._signals)
         prunes = config.keep_last is not None and self._engine.rank == 0
         self._hooks = Hooks(
             on_staged, on_committed, on_failed, on_deleted, self._series if prunes else None
@@ -242,8 +260,9 @@ class Checkpointer:
         An earlier save that failed in the background is raised here, before anything is done,
         unless ``max_failures`` allows for it.
         ``step`` was saved: `Error` (EEXISTS); by the last call, and now ``final``: it is exported.
+        So a run that is over when it resumes has to leave its last save out.
         """
-        not_negative(step=step)
+        step = a_step(step)
         stopping = self.stopping
         if stopping and self._at_signal == "finish" and not final:
             self._stop(self._last)
@@ -273,9 +292,11 @@ class Checkpointer:
             is_over = error.status in (Status.ETIMEDOUT, Status.EPEER)
             if self._is_ending and failure is None and is_over:
                 self._give_up(str(error))
+            if final and failure is None and step == self._resumed_step:
+                raise is_over_already(error, self._series.path_of(step)) from None
             raise
         self._saves = [save for save in self._saves if save.is_open] + [handle]
-        self._last, self._last_step = handle, step
+        self._last, self._last_step, self._resumed_step = handle, step, -1
         self._failures.add(handle)
         self._hooks.watch(step, handle)
         if final:
@@ -351,11 +372,17 @@ class Checkpointer:
         cannot be read now, which does not mean that it is damaged (make it readable, or give an
         older ``step``); those of `load`.
         """
+        check_target(state)
+        step = None if step is None else a_step(step)
         self._last_step = -1  # of another line, perhaps
         wait_for_turn(self._saves, 0, self._engine.comm.waits_until)  # they are of this line
+        how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact}
         if step is None:
-            return go_on(self._series, state, verify=verify, strict=strict, exact=exact)
-        return go_back(self._series, step, state, verify=verify, strict=strict, exact=exact)
+            loaded = go_on(self._series, state, **how)
+        else:
+            loaded = go_back(self._series, step, state, **how)
+        self._resumed_step = -1 if loaded is None else loaded.step
+        return loaded
 
     def load(
         self,
@@ -372,6 +399,8 @@ class Checkpointer:
         Errors: `Error`: ENOTFOUND; EMISMATCH for names that ``strict`` and ``exact`` do not allow;
         those of `sidestep.load`.
         """
+        check_target(into)
+        step = a_step(step, least=-1)
         if step < 0:
             step = agree_on_latest(self._series, self.latest)
         return fill_from(self._series, step, into, verify=verify, strict=strict, exact=exact)
@@ -431,19 +460,6 @@ class Checkpointer:
 
     # -- inside
 
-    def _tell_about_job(self) -> None:
-        """What looks wrong about how the job was launched, and what restarts there were."""
-        env = self.environment
-        if env.restarts:
-            log.info("this job was restarted %d times", env.restarts)
-        if self._engine.size == 1 and (env.world_size or 1) > 1 and env.launcher != "slurm":
-            log.warning(
-                "%s started %d processes, but torch.distributed is not initialized: each of them "
-                "takes itself for the only one",
-                env.launcher,
-                env.world_size,
-            )
-
     def _asked_to_stop(self) -> None:
         """In the handler of a signal."""
         self._end_in(self._grace_s)
@@ -467,7 +483,11 @@ class Checkpointer:
     def _prepared(self, state: Any) -> Any:
         from ._save import call_stateful
 
-        values = state.state_dict() if is_stateful(state) else call_stateful(state)
+        if is_stateful(state):
+            values = state.state_dict()
+            a_state(values, f"what {type(state).__qualname__}.state_dict() returns")
+        else:
+            values = call_stateful(state)
         return self._engine.states.get(flatten(values))
 
     def _finish_last(self, handle: SaveHandle, metrics: Any, tags: Any) -> SaveHandle:
@@ -574,5 +594,5 @@ class Checkpointer:
 def _make_parents(root: str) -> None:
     from ._plugins import make_parents
 
-    with contextlib.suppress(OSError):  # opening will say so, to all ranks
+    with contextlib.suppress(Error):  # opening will say so, to all ranks
         make_parents(root)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from . import _abi
 from ._cancel import run_cancellable
+from ._checked import MAX_STEP, a_count, a_function, a_path, a_text, one_of, some_texts
 from ._library import lib
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ logger = logging.getLogger("sidestep")
 
 PathLike = Union[str, "os.PathLike[str]"]
 
+_FORMATS = {kind.name[len("FORMAT_") :].lower(): kind for kind in _abi.Format}
+_OBJECTS = {kind.name[len("OBJECTS_") :].lower(): kind for kind in _abi.Objects}
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20}
 _UNITS["GIB"] = 1 << 30
 
@@ -52,9 +55,9 @@ class Converted:
 
 
 def size_of(text: Union[int, str]) -> int:
-    """``5_000_000_000`` or ``"5GB"`` as a number of bytes.  ValueError if it is none."""
-    if isinstance(text, int):
-        return text
+    """``5_000_000_000`` or ``"5GB"`` as a number of bytes.  ValueError, TypeError if it is none."""
+    if not isinstance(text, str):
+        return a_count(text, "max_shard_size", most=MAX_STEP)
     word = text.strip().upper().replace(" ", "")
     digits = word.rstrip("KMGTIB")
     unit = word[len(digits) :]
@@ -118,19 +121,21 @@ def convert(
     selected, EINVAL, ENOSPC, EIO, and those of `sidestep.read`.  An interrupt (KeyboardInterrupt)
     stops it, and nothing is left.
     """
+    a_function(progress, "progress")
     options, kept = _options(to, objects, dtype, include, exclude, rename, progress)
     options.flags = (
-        _abi.CONVERT_REPLACE * replace
-        | _abi.CONVERT_MODEL_ONLY * model_only
-        | _abi.CONVERT_DRY_RUN * dry_run
-        | _abi.CONVERT_PARTIAL * partial
+        _abi.CONVERT_REPLACE * bool(replace)
+        | _abi.CONVERT_MODEL_ONLY * bool(model_only)
+        | _abi.CONVERT_DRY_RUN * bool(dry_run)
+        | _abi.CONVERT_PARTIAL * bool(partial)
     )
-    options.mapping = None if mapping is None else os.fsencode(mapping)
-    options.compress = None if compress is None else compress.encode()
+    options.mapping = None if mapping is None else os.fsencode(a_path(mapping, "mapping"))
+    options.compress = None if compress is None else a_text(compress, "compress")
     options.max_shard_bytes = size_of(max_shard_size)
-    options.ranks, options.threads = ranks, threads
+    options.ranks, options.threads = a_count(ranks, "ranks"), a_count(threads, "threads")
     report = _abi.ConvertReport()
-    _run(os.fsencode(source), os.fsencode(destination), options, report)
+    places = a_path(source, "source"), a_path(destination, "destination")
+    _run(os.fsencode(places[0]), os.fsencode(places[1]), options, report)
     del kept
     try:
         return _converted(report)
@@ -150,17 +155,16 @@ def _options(
     """The options, and what must live as long."""
     options = _abi.sized(_abi.ConvertOptions)
     kept: list[Any] = []
-    try:
-        options.to = _abi.Format[f"FORMAT_{(to or 'auto').upper()}"]
-        options.objects = _abi.Objects[f"OBJECTS_{objects.upper()}"]
-        if dtype is not None:
-            options.dtype = _abi.Dtype[str(dtype).rpartition(".")[2].upper()]
-    except KeyError as unknown:
-        raise ValueError(f"{unknown.args[0].lower()}: there is none such") from None
+    one_of("to", to, (None, *_FORMATS))
+    options.to = _FORMATS[to or "auto"]
+    options.objects = _OBJECTS[one_of("objects", objects, _OBJECTS)]
+    if dtype is not None:
+        name = str(dtype).rpartition(".")[2].upper()
+        if name not in _abi.Dtype.__members__:
+            raise ValueError(f"dtype={dtype!r} is no dtype of torch's")
+        options.dtype = _abi.Dtype[name]
     for field, texts in (("include", include), ("exclude", exclude), ("rename", rename)):
-        if isinstance(texts, str):
-            raise TypeError(f"{field}: a list of strings is wanted, not one string")
-        array = [text.encode("utf-8", "surrogateescape") for text in texts]
+        array = some_texts(texts, field)
         setattr(options, field, (ctypes.c_char_p * max(len(array), 1))(*array))
         setattr(options, f"{field}_count", len(array))
     if progress is not None:

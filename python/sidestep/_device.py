@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _abi
+from ._gone import when_gone
 from ._library import lib
 
 ALIGNMENT = 256  # bytes, of each tensor in a buffer
@@ -23,16 +24,10 @@ DEFAULT_CAP = 64 << 30
 
 
 class _Lease:
-    """A buffer in use: lies among the storages of a save, and goes back with the last of them."""
+    """Of a buffer in use: lies among the storages of a save, and the buffer goes back with the last
+    of them."""
 
-    __slots__ = ("buffer", "owner")
-
-    def __init__(self, owner: HostBuffers, buffer: Any) -> None:
-        self.owner = owner
-        self.buffer = buffer
-
-    def __del__(self) -> None:
-        self.owner._take_back(self.buffer)
+    __slots__ = ("__weakref__",)
 
 
 class HostBuffers:
@@ -53,7 +48,8 @@ class HostBuffers:
             size = tensor.numel() * tensor.element_size()
             total += -(-size // ALIGNMENT) * ALIGNMENT
         buffer = self._buffer(total, tensors)
-        lease = _Lease(self, buffer)
+        lease = _Lease()
+        when_gone(lease, self._take_back, buffer)
         copies = [
             buffer[place : place + tensor.numel() * tensor.element_size()]
             .view(tensor.dtype)

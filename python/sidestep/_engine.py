@@ -180,6 +180,7 @@ class Engine:
             if step is not None:
                 options.has_step, options.step = 1, step
             options.queue = queue
+            options.flags = _abi.SAVE_NOT_STICKY  # the handle's thread asks, and `_sticky` tells
             if no_replace:
                 options.flags |= _abi.SAVE_NO_REPLACE
             if still:
@@ -443,18 +444,20 @@ class _Slot:
     """The place in the registry of a group, or of processes that are alone (group None), with one
     choice of ways."""
 
-    def __init__(self, group: Any, ways: Ways) -> None:
+    def __init__(self, group: Any, ways: Ways, orphans: deque[Engine]) -> None:
         self.ways = ways
         self.lock = threading.Lock()  # while the engine is being opened, which is collective
+        self.orphans = orphans
         self.group = None if group is None else weakref.ref(group, self._group_is_gone)
         self.engine: Optional[Engine] = None
         self.generation = 0
 
     def _group_is_gone(self, _: Any) -> None:
-        # In the middle of anything, maybe: close it when somebody comes along.
+        # In the middle of anything, maybe: close it when somebody comes along.  Or at the end of
+        # the interpreter, when the globals of this module are None.
         if self.engine is not None:
             self.engine.comm.close()
-            _registry.orphans.append(self.engine)
+            self.orphans.append(self.engine)
             self.engine = None
 
     def is_stale(self) -> bool:
@@ -463,7 +466,7 @@ class _Slot:
     def get(self, group: Any) -> Engine:
         with self.lock:
             if self.engine is not None and not self.engine.usable:
-                _registry.orphans.append(self.engine)
+                self.orphans.append(self.engine)
                 self.engine = None
                 self.generation += 1
             if self.engine is None:
@@ -491,7 +494,7 @@ class _Registry:
             for key in [key for key, slot in self.slots.items() if slot.is_stale()]:
                 del self.slots[key]
             key = 0 if group is None else id(group), ways
-            slot = self.slots.setdefault(key, _Slot(group, ways))
+            slot = self.slots.setdefault(key, _Slot(group, ways, self.orphans))
         while self.orphans:
             in_background(self.orphans.popleft().close)
         return slot

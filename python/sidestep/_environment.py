@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
+
+log = logging.getLogger("sidestep")
 
 GRACE_S = 30.0  # torchrun's, Slurm's KillWait and Kubernetes' default alike
 
@@ -60,6 +63,8 @@ _LAUNCHERS = (
 def environment(variables: Optional[Mapping[str, str]] = None) -> Environment:
     """What launched this process; ``variables``: instead of its own."""
     env = os.environ if variables is None else variables
+    if not isinstance(env, Mapping):
+        raise TypeError(f"variables: names and values are wanted, not a {type(env).__name__}")
     launcher, rank, size, local = None, None, None, None
     for name, sign, *places in _LAUNCHERS:
         numbers = [_number(env, place) for place in places]
@@ -80,6 +85,20 @@ def environment(variables: Optional[Mapping[str, str]] = None) -> Environment:
         restarts=sum(number or 0 for number in restarts),
         ends_at=float(end) if end is not None else None,
     )
+
+
+def tell_about_job(env: Environment, size: int) -> None:
+    """What looks wrong about how the job was launched, as a run of ``size`` processes, and what
+    restarts there were."""
+    if env.restarts:
+        log.info("this job was restarted %d times", env.restarts)
+    if size == 1 and (env.world_size or 1) > 1 and env.launcher != "slurm":
+        log.warning(
+            "%s started %d processes, but torch.distributed is not initialized: each of them "
+            "takes itself for the only one",
+            env.launcher,
+            env.world_size,
+        )
 
 
 def _number(env: Mapping[str, str], name: str) -> Optional[int]:

@@ -158,6 +158,17 @@ def make_error(message: str, *, own_rank: Optional[int] = None, **details: Any) 
     return _error_class()(message, **details)
 
 
+def error_of_os(doing: str, error: OSError) -> Error:
+    """What the system refused, while ``doing``, as the library would say it."""
+    file = error.filename if isinstance(error.filename, str) else None
+    return make_error(
+        f"{doing}: {error.strerror or error}",
+        status=status_of(error),
+        errno=error.errno or 0,
+        file=file,
+    )
+
+
 def error_info(exception: BaseException) -> ErrorInfo:
     """``exception`` as a struct, for ``options.failure``: every rank is then told of it."""
     info = ErrorInfo(rank=-1)
@@ -197,6 +208,12 @@ _STATUS_OF_ERRNO = {
     errnos.EROFS: Status.EPERM,
     errnos.EBUSY: Status.EBUSY,
     errnos.ENOMEM: Status.ENOMEM,
+    # As the library says it (src/base/error.c).
+    errnos.ENOTDIR: Status.ENOTFOUND,
+    errnos.ENOTEMPTY: Status.EEXISTS,
+    errnos.ENAMETOOLONG: Status.EINVAL,
+    errnos.ELOOP: Status.EUNSAFE,
+    errnos.EXDEV: Status.EUNSAFE,
 }
 # The first that fits.
 _STATUS_OF_CLASS: list[tuple[tuple[type[BaseException], ...], Status]] = [
@@ -254,7 +271,7 @@ _TENSOR = re.compile(r"\b(?:tensor|object) '([^']+)'")
 # So the library begins where it is about one tensor.
 _ALONE = re.compile(r"(?:^|: )'([^'/]+)'(?: in file '[^']+')?: ")
 _FILE = re.compile(
-    r"\b(?:write|read|open|create|sync|rename|remove|link|stat|truncate|file)"
+    r"\b(?:write|read|open|create|reserve|sync|rename|remove|link|stat|truncate|file)"
     r"(?: [^':]*)? '([^']+)'"
 )
 

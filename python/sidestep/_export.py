@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional, Union
 
 from ._abi import Dtype
+from ._checked import a_path, a_text
 from ._convert import convert, size_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Final:
         if self.format not in ("safetensors", "torch", "dcp"):
             raise ValueError(f"format={self.format!r} is none of: safetensors, torch, dcp")
         size_of(self.max_shard_size)
+        if self.path is not None:
+            a_path(self.path, "path")
+        if self.only is not None:
+            a_text(self.only, "only")
         if (
             self.dtype is not None
             and str(self.dtype).rpartition(".")[2].upper() not in Dtype.__members__
@@ -64,6 +69,8 @@ def export(
 
     Errors: those of `convert`.
     """
+    if not isinstance(final, (Final, type(None))):
+        raise TypeError(f"final={final!r} is no sidestep.Final")
     final = final or Final(only=None)
     include: list[str] = []
     rename: list[str] = []

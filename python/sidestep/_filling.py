@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ._abi import Status
+from ._checked import a_state
 from ._errors import Error, make_error
 from ._flatten import Leaf, is_stateful
 from ._series import Series
@@ -34,6 +35,13 @@ class Loaded:
     unexpected: list[str] = field(default_factory=list)
     mismatched: list[str] = field(default_factory=list)
     rejected: str = ""
+
+
+def check_target(state: Any) -> None:
+    """TypeError: no checkpoint can fill it.  Also where there is none yet: else the next start of
+    the job would be the first to say it."""
+    if not is_stateful(state):
+        a_state(state, "state")
 
 
 def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **how: Any) -> Loaded:
@@ -81,6 +89,19 @@ def go_on(series: Series, state: Any, *, verify: str, **how: Any) -> Optional[Lo
                 raise
             log.warning("%s; looking for an older one", error)
             verify = "before"
+
+
+def is_over_already(error: Error, path: str) -> Error:
+    """``error``, why a last save is refused, of a run that has done nothing since it resumed."""
+    return make_error(
+        f"{error.message}; the run was over when it resumed, and '{path}' has all of it: save with "
+        "final=True only if the step is another one than resume() has returned, and export what is "
+        f"there by sidestep.export('{path}', ...)",
+        status=error.status,
+        errno=error.errno,
+        rank=error.rank,
+        where=error.where,
+    )
 
 
 def agree_on_latest(series: Series, latest: Callable[[], Optional[str]]) -> int:

@@ -25,6 +25,7 @@ from ._abi import SaveState
 from ._condition import Condition
 from ._device import streams_of
 from ._errors import Error, error_of
+from ._kept import Kept, with_cause
 from ._library import lib
 from ._progress import Progress as Progress
 from ._progress import progress_of, state_name
@@ -153,7 +154,7 @@ class SaveHandle(_Stage):
         pointer: ctypes.c_void_p,
         path: str,
         *,
-        keep: Any = None,
+        keep: Optional[Kept] = None,
         result: Optional[Callable[[], Any]] = None,
         waited_s: float = 0.0,
         devices: frozenset[int] = frozenset(),
@@ -370,7 +371,9 @@ class SaveHandle(_Stage):
     def _await(self, state: SaveState) -> Optional[Error]:
         err = _abi.ErrorInfo()
         status = lib().sidestep_save_watch(self._pointer, int(state), -1, ctypes.byref(err))
-        return error_of(status, err, rank=self._engine.rank) if status else None
+        if not status:
+            return None
+        return with_cause(error_of(status, err, rank=self._engine.rank), self._keep)
 
     def _finish(self) -> None:
         self._poll()
@@ -491,6 +494,16 @@ def in_background(job: Callable[[], None]) -> None:
         except RuntimeError:
             job()
             return
+    waiter.jobs.put(job)
+
+
+def hand_over(job: Callable[[], None]) -> None:
+    """Run it on a thread that waits already, if there is one.  Starts none and takes no lock, so
+    this may be called in the middle of anything."""
+    try:
+        waiter = _idle.pop()
+    except IndexError:
+        return
     waiter.jobs.put(job)
 
 

@@ -8,6 +8,7 @@ import os
 from typing import Optional, Union
 
 from ._abi import ErrorInfo, Status, VerifyMode
+from ._checked import a_path
 from ._errors import check
 from ._library import lib
 
@@ -29,11 +30,11 @@ def latest(
     does not mean that it is damaged.  ValueError for another ``verify``.
     """
     modes = {"structure": VerifyMode.VERIFY_STRUCTURE, "read": VerifyMode.VERIFY_READ}
-    if verify not in modes:
+    if not isinstance(verify, str) or verify not in modes:
         raise ValueError(f"verify={verify!r} is neither 'structure' nor 'read'")
     path, err = ctypes.c_char_p(), ErrorInfo()
     status = lib().sidestep_latest(
-        os.fsencode(root), int(modes[verify]), ctypes.byref(path), ctypes.byref(err)
+        os.fsencode(a_path(root, "root")), int(modes[verify]), ctypes.byref(path), ctypes.byref(err)
     )
     if status == Status.ENOTFOUND:
         return None

@@ -16,10 +16,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ._abi import Status
+from ._checked import a_state
 from ._checkpoint import Checkpoint, Saved
 from ._engine import Engine, LoadReport, engine_for
 from ._errors import Error, make_error
 from ._flatten import Leaf, drop_leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
+from ._missing import missing_error
 from ._objects import decode
 from ._plugins import Reader
 from ._shards import Piece, Shards, is_loadable, reach, shards_of
@@ -121,7 +123,7 @@ def fill(
     """
     values: dict[Any, Any] = {}
     try:
-        values = dict(state.state_dict()) if whole else _asked(state)
+        values = _asked_whole(state) if whole else _asked(state)
     except BaseException as failure:
         _tell(engine, path, failure)
         raise
@@ -151,13 +153,21 @@ def fill(
 
 def _asked(state: MutableMapping[Any, Any]) -> dict[Any, Any]:
     """What is to be filled.  Every rank asks in the same order: state_dict() may be collective."""
-    if not hasattr(state, "keys"):
-        raise TypeError(f"state_dict: a {type(state).__name__}, not names and what they fill")
+    a_state(state)
+    if not hasattr(state, "__setitem__"):
+        raise TypeError(f"state_dict: a {type(state).__qualname__} cannot be filled in place")
     values = {}
     for key in sorted(state.keys(), key=str):
         value = state[key]
         values[key] = value.state_dict() if is_stateful(value) else value
     return values
+
+
+def _asked_whole(state: Any) -> dict[Any, Any]:
+    """The same, of one ``Stateful``."""
+    values = state.state_dict()
+    a_state(values, f"what {type(state).__qualname__}.state_dict() returns")
+    return dict(values)
 
 
 def _give_back(state: MutableMapping[Any, Any], values: dict[Any, Any]) -> None:
@@ -286,15 +296,12 @@ class _Filling:
             if nested:
                 leaves = _by_the_rule_of(checkpoint, state, leaves)
             lacks = [leaf for leaf in leaves if not self._take(leaf, checkpoint)]
-        self.missing = [leaf.name for leaf in lacks]
-        allowed = {leaf.name: leaf.path for leaf in lacks if optional and optional(leaf)}
-        self.lacking = list(allowed.values())
-        missing = [name for name in self.missing if name not in allowed]
-        if missing and not partial:
-            message = f"Missing key in checkpoint state_dict: {missing[0]}."
-            if len(missing) > 1:
-                message += f" {len(missing) - 1} more are missing."
-            raise _mismatch(missing[0], message)
+            self.missing = [leaf.name for leaf in lacks]
+            allowed = {leaf.name: leaf.path for leaf in lacks if optional and optional(leaf)}
+            self.lacking = list(allowed.values())
+            missing = [name for name in self.missing if name not in allowed]
+            if missing and not partial:
+                raise missing_error(path, missing, checkpoint.names())
         if missing:
             names = ", ".join(missing[:8])
             logger.debug("load '%s': %d names are missing: %s", path, len(missing), names)

@@ -7,6 +7,7 @@ import os
 from typing import Union
 
 from ._abi import ErrorInfo
+from ._checked import a_path, a_text
 from ._errors import check
 from ._library import lib
 
@@ -20,10 +21,11 @@ def pin(path: Path, on: bool = True) -> None:
     Errors: `Error`: ENOTFOUND if it is not there, or was deleted meanwhile.
     """
     err = ErrorInfo()
-    check(lib().sidestep_pin(os.fsencode(path), on, err), err)
+    check(lib().sidestep_pin(os.fsencode(a_path(path, "path")), bool(on), err), err)
 
 
 def tag(path: Path, tag: str, on: bool = True) -> None:
     """Put a tag (letters, digits, '_' and '-') on the checkpoint ``path``, or take it away."""
     err = ErrorInfo()
-    check(lib().sidestep_tag(os.fsencode(path), tag.encode(), on, err), err)
+    where, word = os.fsencode(a_path(path, "path")), a_text(tag, "tag")
+    check(lib().sidestep_tag(where, word, bool(on), err), err)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._abi import Status
-from ._errors import Error
+from ._errors import Error, error_of_os
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
@@ -196,12 +196,15 @@ def read_metadata(path: str | os.PathLike[str], *, file_name: str = _FILE) -> Me
     """The ``Metadata`` in ``path``/.metadata, as ``FileSystemReader(path).read_metadata()`` has it
     (without the id that each reader gives itself).  Nothing in the file is executed or imported.
 
-    Errors: FileNotFoundError; ``Error`` (ECORRUPT) if the file is damaged.
+    Errors: ``Error``: ENOTFOUND, EPERM, EIO; ECORRUPT if the file is damaged.
     """
     from torch.distributed.checkpoint.metadata import StorageMeta
 
     file = pathlib.Path(path) / file_name
-    data = file.read_bytes()
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise error_of_os(f"read '{file}'", error) from error
     try:
         metadata = unpickle(data)
     except Exception as error:

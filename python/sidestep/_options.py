@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Optional
+from numbers import Real
+from typing import Any, Optional
 
 from . import _abi
 from ._errors import make_error
@@ -48,9 +49,9 @@ def number(variable: str) -> int:
     return int(text)
 
 
-def is_spread(seconds: float) -> bool:
+def is_spread(seconds: Any) -> bool:
     """Is this a time to spread a save over?"""
-    return 0 <= seconds < 1e9
+    return isinstance(seconds, Real) and 0 <= float(seconds) < 1e9
 
 
 def milliseconds(variable: str, seconds: Optional[float]) -> int:
@@ -66,11 +67,13 @@ ZSTD_LEVELS = 19
 COMPRESSIONS = f"none, zstd, zstd:1 to zstd:{ZSTD_LEVELS}, planes, auto"
 
 
-def parse_compression(text: str) -> Optional[tuple[int, int]]:
+def parse_compression(text: Any) -> Optional[tuple[int, int]]:
     """The library's number of ``"planes"`` or ``"zstd:3"``, and the level (0: none).
 
-    None: it is neither.
+    None: it is neither, or no text.
     """
+    if not isinstance(text, str):
+        return None
     name, colon, level = text.partition(":")
     if not colon:
         return (COMPRESS[text], 0) if text in COMPRESS else None
@@ -119,7 +122,7 @@ class Ways:
 
     def check(self) -> Ways:
         """ValueError: a word of the caller's means nothing."""
-        if self.snapshot is not None and self.snapshot not in SNAPSHOT:
+        if self.snapshot is not None and self.snapshot not in list(SNAPSHOT):
             raise ValueError(f"snapshot={self.snapshot!r} is none of: {', '.join(SNAPSHOT)}")
         if self.io is not None and _parse_io(self.io) is None:
             raise ValueError(f"io={self.io!r} is none of: {IOS}")
@@ -137,8 +140,11 @@ def choice(variable: str, choices: Mapping[str, int]) -> int:
 IOS = f"{', '.join(IO)}, nor one with ':' and a number"
 
 
-def _parse_io(text: str) -> Optional[tuple[int, Optional[int]]]:
-    """The library's number of "uring" or "uring:16", and how many requests; None: it is neither."""
+def _parse_io(text: Any) -> Optional[tuple[int, Optional[int]]]:
+    """The library's number of "uring" or "uring:16", and how many requests; None: it is neither, or
+    no text."""
+    if not isinstance(text, str):
+        return None
     name, colon, depth = text.partition(":")
     good = depth.isascii() and depth.isdigit() and len(depth) < 4 and int(depth) > 0
     if name not in IO or (colon and not good):

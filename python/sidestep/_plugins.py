@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, Optional, TypeVar, Union, cast
 
 import torch
@@ -35,10 +34,11 @@ from torch.futures import Future
 
 from . import _objects
 from ._abi import Status
+from ._checked import a_number, a_path, a_step
 from ._checkpoint import Checkpoint
 from ._comm import Comm, StoreComm
 from ._engine import Engine, engine_alone, engine_of
-from ._errors import Error
+from ._errors import Error, error_of_os
 from ._extension import compress_of
 from ._flatten import Index, Leaf
 from ._handle import SaveHandle
@@ -55,7 +55,11 @@ POOL_BYTES = 128 << 20
 
 
 def _is_path(checkpoint_id: PathLike) -> bool:
-    return isinstance(checkpoint_id, Path) or "://" not in str(checkpoint_id)
+    try:
+        a_path(checkpoint_id, "checkpoint_id")
+    except (Error, TypeError, ValueError):
+        return False
+    return True
 
 
 def _done(value: T) -> Future[T]:
@@ -142,12 +146,12 @@ class Writer(StorageWriter):
         self.ways = Ways(snapshot, io, user_faults).check()
         if compress is not None and parse_compression(compress) is None:
             raise ValueError(f"compress={compress!r} is none of: {COMPRESSIONS}")
-        self.path = os.fsdecode(path)
+        self.path = a_path(path, "path")
         self.compress = compress if not _extensions else compress_of(_extensions)
         self.extensions = list(_extensions)
         self.overwrite = overwrite
-        self.step = step
-        self.timeout = timeout
+        self.step = None if step is None else a_step(step)
+        self.timeout = a_number(timeout, "timeout")
         self.save_id = uuid.uuid4().hex
 
     @property
@@ -158,7 +162,7 @@ class Writer(StorageWriter):
     def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
         """A new save begins, to another path if one is given."""
         if checkpoint_id:
-            self.path = os.fsdecode(checkpoint_id)
+            self.path = a_path(checkpoint_id, "checkpoint_id")
         self.save_id = uuid.uuid4().hex
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -287,10 +291,24 @@ def _tell_of_extras(path: str, metadata: Metadata) -> None:
 
 
 def make_parents(path: str) -> None:
-    """Make the directories above ``path``, so that they survive power loss like the checkpoint."""
-    parent = os.path.dirname(os.path.abspath(path))
+    """Make the directories above ``path``, so that they survive power loss like the checkpoint.
+
+    Errors: `Error`: what is in the way, or may not be written to.
+    """
+    try:
+        _make_parents(os.path.dirname(os.path.abspath(path)))
+    except OSError as error:
+        doing = f"make the directories above '{path}'"
+        if error.filename:
+            doing += f": directory '{error.filename}'"
+        raise error_of_os(doing, error) from error
+
+
+def _make_parents(parent: str) -> None:
     missing = []
     while not os.path.isdir(parent):
+        if os.path.lexists(parent):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), parent)
         missing.append(parent)
         parent = os.path.dirname(parent)
     for made in reversed(missing):
@@ -381,7 +399,7 @@ class Reader(StorageReader):
 
     def __init__(self, path: PathLike, *, allow_pickle: bool = False) -> None:
         super().__init__()
-        self.path = os.fsdecode(path)
+        self.path = a_path(path, "path")
         self.allow_pickle = allow_pickle
         self.load_id = uuid.uuid4().hex
         self._metadata: Optional[Metadata] = None
@@ -398,7 +416,7 @@ class Reader(StorageReader):
     def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
         """A new load begins, of another path if one is given."""
         if checkpoint_id:
-            self.path = os.fsdecode(checkpoint_id)
+            self.path = a_path(checkpoint_id, "checkpoint_id")
         self.load_id = uuid.uuid4().hex
         self._metadata = None
         self._file = None

@@ -58,6 +58,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "sidestep_version": (String, []),
     "sidestep_status_text": (String, [Int]),
     "sidestep_status_exit": (Int, [Int]),
+    "sidestep_check_path": (Int, [String, _Err]),
     "sidestep_dtype_name": (String, [Int]),
     "sidestep_dtype_size": (Size, [Int]),
     "sidestep_dtype_from_name": (Int, [String]),

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import operator
 import os
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any, Optional, Union
 
 from ._abi import Status
+from ._checked import a_path, a_text
 from ._checkpoint import Checkpoint, CheckpointMetadata, ObjectMetadata, TensorMetadata
 from ._errors import make_error
 from ._flatten import Leaf, set_leaf
@@ -60,6 +62,9 @@ def read(
     Errors: `Error`: ENOTFOUND for another name; those of `load_metadata`; ECORRUPT.  ValueError for
     a part that is not inside of the tensor.
     """
+    path = a_path(path, "path")
+    if name is not None:
+        a_text(name, "name")
     with Checkpoint(path) as checkpoint:
         if name is None:
             if offsets is not None or lengths is not None:
@@ -68,7 +73,7 @@ def read(
         saved = checkpoint.find(name)
         if saved is None:
             raise make_error(
-                f"'{os.fspath(path)}' has no tensor or object '{name}'",
+                f"'{path}' has no tensor or object '{name}'",
                 status=Status.ENOTFOUND,
                 tensor=name,
             )
@@ -78,7 +83,7 @@ def read(
             return decode(name, checkpoint.stored(name), allow_pickle=allow_pickle)
         shape = saved.shape
         if offsets is not None or lengths is not None:
-            shape = _check_box(name, saved.shape, offsets, lengths)
+            offsets, shape = _check_box(name, saved.shape, offsets, lengths)
         return _read_tensor(checkpoint, name, saved.dtype or "", offsets, shape)
 
 
@@ -87,10 +92,11 @@ def _check_box(
     shape: tuple[int, ...],
     offsets: Optional[Sequence[int]],
     lengths: Optional[Sequence[int]],
-) -> tuple[int, ...]:
-    """The lengths, or ValueError."""
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Offsets and lengths as integers.  TypeError, ValueError."""
     if offsets is None or lengths is None:
         raise ValueError(f"'{name}': a part has offsets and lengths")
+    offsets, lengths = _integers(name, offsets), _integers(name, lengths)
     if not len(offsets) == len(lengths) == len(shape) or any(
         offset < 0 or length < 0 or offset + length > size
         for offset, length, size in zip(offsets, lengths, shape)
@@ -98,7 +104,16 @@ def _check_box(
         raise ValueError(
             f"'{name}': {list(lengths)} at {list(offsets)} is not inside of {list(shape)}"
         )
-    return tuple(lengths)
+    return offsets, lengths
+
+
+def _integers(name: str, values: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(value) for value in values)
+    except TypeError:
+        raise TypeError(
+            f"'{name}': offsets and lengths are lists of integers, which {values!r} is not"
+        ) from None
 
 
 def _read_all(checkpoint: Checkpoint, allow_pickle: bool) -> dict[Any, Any]:

@@ -13,6 +13,7 @@ import torch
 from torch.distributed.checkpoint import state_dict_saver as stock
 from torch.distributed.checkpoint.stateful import Stateful
 
+from ._checked import a_state
 from ._engine import Engine, engine_for
 from ._errors import Error
 from ._flatten import flatten
@@ -134,6 +135,8 @@ def async_save(
                 use_collectives=use_collectives,
             ),
         )
+    if not keeps_still(async_stager) and not hasattr(async_stager, "stage"):
+        raise TypeError(f"async_stager: a {type(async_stager).__qualname__} has no stage()")
     if keeps_still(async_stager):
         handle = _start(state_dict, route, process_group, no_dist)
         return SaveResponse(handle) if stages_later(async_stager) else handle
@@ -254,8 +257,7 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter, dict, list, tuple, int, float, str, 
 
 def call_stateful(state_dict: Any) -> dict[Any, Any]:
     """A shallow copy with ``.state_dict()`` in the place of each ``Stateful`` at the top level."""
-    if not hasattr(state_dict, "items"):
-        raise TypeError(f"state_dict: a {type(state_dict).__name__}, not names and their values")
+    a_state(state_dict)
     return {
         key: value.state_dict()
         if type(value) not in _PLAIN and isinstance(value, Stateful)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from . import _abi
+from ._checked import a_step, metrics_of, some_texts
+from ._dropped import close_left
 from ._engine import Engine, LoadReport
-from ._errors import check
+from ._errors import Error, check, make_error
 from ._handle import SaveHandle
 from ._library import lib
 
@@ -82,6 +85,7 @@ class Series:
         self._quiet_until = 0  # up to that step the answer is no
         options, _retention = _options(config)
         err = _abi.ErrorInfo()
+        close_left()
         with engine.turn(f"open series '{root}'"), engine.comm.calling():
             status = lib().sidestep_series_open(
                 engine.pointer,
@@ -92,9 +96,18 @@ class Series:
             )
         try:
             engine.check(status, err)
-        except BaseException:  # an interrupt, when it was open already: nobody will close it
+        except BaseException as problem:
+            # An interrupt, when it was open already: nobody will close it.
             lib().sidestep_series_close(ctypes.byref(self._pointer), None)
+            if isinstance(problem, Error) and problem.status == _abi.Status.ELOCKED:
+                raise _in_use(root, problem) from None
             raise
+        _all.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        """In this process, and not closed."""
+        return bool(self._pointer) and not self.is_of_parent
 
     def _opened(self) -> ctypes.c_void_p:
         """RuntimeError: it is closed."""
@@ -110,7 +123,7 @@ class Series:
     def path_of(self, step: int) -> str:
         """Of the checkpoint of ``step``."""
         name, err = ctypes.create_string_buffer(256), _abi.ErrorInfo()
-        check(lib().sidestep_name_of_step(self._template, step, name, err), err)
+        check(lib().sidestep_name_of_step(self._template, a_step(step), name, err), err)
         return os.path.join(self.root, os.fsdecode(name.value))
 
     def step_of(self, path: str) -> Optional[int]:
@@ -194,10 +207,12 @@ class Series:
 
     def should_save(self, step: int) -> int:
         """DUE_* bits, the same on every rank."""
-        if self._asked < step < self._quiet_until:  # nothing follows from the step, nobody talks
+        # Nothing follows from the step, and nobody talks.
+        if type(step) is int and self._asked < step < self._quiet_until:
             self._asked = step
             return 0
         self._opened()
+        step = a_step(step)
         due, err = ctypes.c_uint32(), _abi.ErrorInfo()
         engine = self.engine
         if engine.size == 1:
@@ -220,17 +235,18 @@ class Series:
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str]) -> None:
         """Metrics and tags of the checkpoint of ``step``.  Rank 0's count.  A word is one tag."""
-        tags = [tags] if isinstance(tags, str) else tags
-        if not metrics and not tags:
+        pairs = metrics_of(metrics or {})
+        texts = some_texts([tags] if isinstance(tags, str) else tags or (), "tags")
+        if not pairs and not texts:
             return
         self._opened()
-        numbers = (_abi.Metric * max(1, len(metrics)))()
-        for place, (name, value) in zip(numbers, metrics.items()):
-            place.name, place.value = name.encode(), float(value)
-        words = (ctypes.c_char_p * max(1, len(tags)))(*(tag.encode() for tag in tags))
+        numbers = (_abi.Metric * max(1, len(pairs)))()
+        for place, (name, value) in zip(numbers, pairs):
+            place.name, place.value = name, value
+        words = (ctypes.c_char_p * max(1, len(texts)))(*texts)
         err = _abi.ErrorInfo()
         status = lib().sidestep_series_note(
-            self._pointer, step, numbers, len(metrics), words, len(tags), ctypes.byref(err)
+            self._pointer, a_step(step), numbers, len(pairs), words, len(texts), ctypes.byref(err)
         )
         check(status, err, rank=self.engine.rank)
 
@@ -280,6 +296,24 @@ class Series:
                 pointer, self._pointer = self._pointer, ctypes.c_void_p()
             status = lib().sidestep_series_close(ctypes.byref(pointer), ctypes.byref(err))
         engine.check(status, err)
+
+
+_all: weakref.WeakSet[Series] = weakref.WeakSet()
+
+
+def _in_use(root: str, error: Error) -> Error:
+    """``error``, with what to do if it is this process that has the root."""
+    mine = any(one.is_open and os.path.realpath(one.root) == os.path.realpath(root) for one in _all)
+    if not mine:
+        return error
+    return make_error(
+        f"{error.message}, which is this process: close the Checkpointer that has it open before "
+        "you make another one (leaving its with block, or del, does that, too)",
+        status=error.status,
+        errno=error.errno,
+        rank=error.rank,
+        where=error.where,
+    )
 
 
 def _options(config: SeriesConfig) -> tuple[_abi.SeriesOptions, _abi.Retention]:

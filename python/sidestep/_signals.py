@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Optional, Union
 
@@ -35,10 +36,14 @@ class Signals:
     """
 
     def __init__(self, names: Iterable[Union[str, int]], request: Callable[[], None]) -> None:
-        names = [names] if isinstance(names, str) else names
+        """``request``: a bound method, whose object is not kept alive."""
+        names = [names] if isinstance(names, (str, int)) else names
+        if not isinstance(names, Iterable):
+            raise TypeError(f"signals: names or numbers of signals are wanted, not {names!r}")
         self.numbers = list(dict.fromkeys(_number(name) for name in names))
         self.received: Optional[int] = None
-        self._request = request
+        # The handlers stay where they are when nobody removes them: they keep nobody alive.
+        self._request = weakref.WeakMethod(request)
         self._before: dict[int, Any] = {}
         self._removed = False  # though, elsewhere than on the main thread, still installed
         self._pid = os.getpid()
@@ -63,7 +68,9 @@ class Signals:
 
     def _handle(self, number: int, frame: Any) -> None:
         before = self._before.get(number)
-        if self._pid != os.getpid() or self._removed or self.received is not None:
+        request = self._request()
+        is_mine = request is not None and self._pid == os.getpid() and not self._removed
+        if request is None or not is_mine or self.received is not None:
             if callable(before):
                 before(number, frame)
             elif before != signal.SIG_IGN:
@@ -71,10 +78,12 @@ class Signals:
                 os.kill(os.getpid(), number)
             return
         self.received = number
-        self._request()
+        request()
 
 
 def _number(name: Union[str, int]) -> int:
+    if not isinstance(name, (str, int)):
+        raise TypeError(f"signals: {name!r} is neither the name nor the number of one")
     found: Any = name
     if not isinstance(name, int):
         found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Optional
 
@@ -19,6 +19,8 @@ from ._abi import ErrorInfo, Status
 from ._errors import check, make_error
 from ._fence import fences
 from ._flatten import Index, Leaf
+from ._gone import when_gone
+from ._kept import Kept
 from ._library import lib
 from ._objects import SCALARS, encode, value_of
 from ._shards import Piece, Shards, dtype_number, is_loadable, reach, refuse, shards_of
@@ -173,7 +175,8 @@ def _strides(tensor: Any, address: int) -> Any:
 
 
 class _Memory:
-    """Addresses of shards in order of adding, and what must live as long as they are read."""
+    """Addresses of shards in order of adding, their storages, and behind these what else must live
+    as long as they are read."""
 
     __slots__ = ("_away", "_late", "addresses", "devices", "late", "storages")
 
@@ -191,6 +194,7 @@ class _Memory:
         if _is_away(tensor) and not _device.is_direct(tensor):
             self._away.append((len(self.addresses), tensor))
             self.addresses.append(0)
+            self.storages.append(None)  # its own is not read
             return None
         if _is_lazy(tensor):
             tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -217,8 +221,9 @@ class StateDict:
     """A ``sidestep_state_dict`` and the Python side of it.
 
     pointer   the handle, as a c_void_p
-    storages  what must live until the save is RELEASED, or the load has returned.  update() puts
-              another list in its place and never changes the old one.
+    storages  what must live until the save is RELEASED, or the load has returned, and
+    addresses of the shards.  update() puts other lists in their place and never changes the old
+              ones.
     names     of the leaves
     devices   CUDA devices that tensors lie on, which the library copies from and to
     late      some of them may be copied late: `_fence`
@@ -235,6 +240,7 @@ class StateDict:
         late: Mapping[int, int] = _NOTHING,
     ) -> None:
         self.storages: list[Any] = []
+        self.addresses: list[int] = []
         self.devices: set[int] = set()
         self.late = False
         self.for_load = for_load
@@ -243,16 +249,11 @@ class StateDict:
         self._entries: list[_Entry] = []
         self._handle = ctypes.c_void_p()
         self._usable = False
-        self._pid = os.getpid()
         err = ErrorInfo()
         check(lib().sidestep_state_dict_new(ctypes.byref(self._handle), err), err)
+        when_gone(self, _free, self._handle, os.getpid())
         _Builder(self._handle, for_load).build(leaves, self, late)
         self._usable = True
-
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle and self._pid == os.getpid():
-            lib().sidestep_state_dict_free(ctypes.byref(handle))
 
     @property
     def pointer(self) -> ctypes.c_void_p:
@@ -260,11 +261,18 @@ class StateDict:
             raise RuntimeError("the addresses of this state dict are not valid any more")
         return self._handle
 
-    def take_storages(self) -> list[Any]:
+    def take_storages(self) -> Kept:
         """Hand over what must live until RELEASED.  The state is good again after update()."""
-        storages, self.storages = self.storages, []
+        kept = Kept(self._shard_names, self.addresses, self.storages)
+        self.storages = []
         self._usable = False
-        return storages
+        return kept
+
+    def _shard_names(self) -> Iterator[str]:
+        """The name of each shard's tensor, in order of adding."""
+        for name, entry in zip(self.names, self._entries):
+            if entry.kind != _OBJECT:
+                yield from [name] * (len(entry.pieces) if entry.kind == _OTHER else 1)
 
     def stored(self, name: str) -> Optional[bytes]:
         """After a load: the stored bytes of an object, for `_objects.decode`."""
@@ -372,8 +380,13 @@ class StateDict:
         for entry, value, kind, data in changed:
             entry.object_kind, entry.data = kind, data
             entry.value = value if type(value) in SCALARS else entry
-        self.storages = memory.storages
+        self.storages, self.addresses = memory.storages, memory.addresses
         self.devices, self.late = memory.devices, memory.late
+
+
+def _free(handle: ctypes.c_void_p, pid: int) -> None:
+    if os.getpid() == pid:  # else it is the parent's
+        lib().sidestep_state_dict_free(ctypes.byref(handle))
 
 
 class _Builder:
@@ -428,7 +441,7 @@ class _Builder:
                 at = end
                 entry.remember_tensor(leaf.value, shards)
             state._entries.append(entry)
-        state.storages = memory.storages
+        state.storages, state.addresses = memory.storages, memory.addresses
         state.devices, state.late = memory.devices, memory.late
 
     def set_path(self, leaf: Leaf) -> tuple[bytes, int]:

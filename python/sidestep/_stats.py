@@ -11,7 +11,8 @@ from typing import Any, Optional, Union
 
 from . import _abi
 from ._cancel import run_cancellable
-from ._checkpoint import Checkpoint
+from ._checked import a_count, some_texts
+from ._checkpoint import Checkpoint, text_of
 from ._library import lib
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -45,14 +46,13 @@ def stats(
     """
     with Checkpoint(path) as checkpoint:
         if names is None:
-            wanted = [name for name in checkpoint.names() if not checkpoint.is_object(name)]
-        else:
-            wanted = list(names)
+            names = [name for name in checkpoint.names() if not checkpoint.is_object(name)]
+        wanted = some_texts(names, "names")
         found = (_abi.TensorStats * max(len(wanted), 1))()
         for one, name in zip(found, wanted):
-            one.name = name.encode("utf-8", "surrogateescape")
+            one.name = name
         options = _abi.sized(_abi.VerifyOptions)
-        options.threads = threads
+        options.threads = a_count(threads, "threads")
         run_cancellable(
             "sidestep-stats",
             options,
@@ -60,7 +60,7 @@ def stats(
                 checkpoint.handle, found, len(wanted), ctypes.byref(options), err
             ),
         )
-        return {name: _stats_of(one) for name, one in zip(wanted, found)}
+        return {text_of(name): _stats_of(one) for name, one in zip(wanted, found)}
 
 
 def _stats_of(found: Any) -> TensorStats:

@@ -15,12 +15,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Optional, TypeVar, Union, cast
 
 from torch.distributed.checkpoint import default_planner, filesystem, staging
 from torch.distributed.checkpoint.api import CheckpointException
 
+from ._checked import a_path
 from ._errors import Error, make_error, status_of
 from ._extension import compress_of, is_known
 from ._options import Ways
@@ -84,6 +84,7 @@ def save_route(
     elif type(storage_writer) is filesystem.FileSystemWriter:
         route = _route_of_stock_writer(storage_writer, checkpoint_id)
     else:
+        _check_storage("storage_writer", storage_writer)
         route = Stock(f"storage_writer is a {_name_of(storage_writer)}")
     if planner is None or isinstance(route, Stock):
         return route
@@ -161,6 +162,7 @@ def load_route(checkpoint_id: CheckpointId, storage_reader: Any, planner: Any) -
     elif type(storage_reader) is filesystem.FileSystemReader:
         route = _route_of_stock_reader(storage_reader, checkpoint_id)
     else:
+        _check_storage("storage_reader", storage_reader)
         route = Stock(f"storage_reader is a {_name_of(storage_reader)}")
     if isinstance(route, Stock):
         return route
@@ -222,9 +224,35 @@ def _route_of_id(checkpoint_id: CheckpointId) -> Route:
         raise RuntimeError(
             "`checkpoint_id` must be specified if storage_reader/storage_writer is None."
         )
-    if not isinstance(checkpoint_id, Path) and "://" in str(checkpoint_id):
-        return Stock(f"'{checkpoint_id}' is not a path of a file system")
-    return Ours(os.fsdecode(checkpoint_id))
+    try:
+        return Ours(a_path(checkpoint_id, "checkpoint_id"))
+    except Error as refusal:  # a URL: torch's own storage may reach it
+        url = os.fsdecode(checkpoint_id)
+        problem = _problem_of_url(url)
+        if problem is not None:
+            raise make_error(
+                f"{refusal.message}; nor can torch's own storage: {problem}", status=refusal.status
+            ) from None
+        scheme = url.partition("://")[0]
+        return Stock(f"checkpoint_id is a URL ({scheme}://), and sidestep has file systems only")
+
+
+def _problem_of_url(url: str) -> Optional[str]:
+    """Why torch does not take it for a place of fsspec's; None: it does."""
+    try:
+        from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
+
+        if FsspecWriter.validate_checkpoint_id(url):
+            return None
+    except Exception as problem:  # fsspec is missing, or what it needs for this scheme
+        return f"{type(problem).__name__}: {problem}"
+    return "fsspec does not know the scheme"
+
+
+def _check_storage(argument: str, storage: Any) -> None:
+    """TypeError: it is no storage of anybody's."""
+    if not hasattr(storage, "reset"):
+        raise TypeError(f"{argument}: a {_name_of(storage)} is no storage; a path is checkpoint_id")
 
 
 def _reset(storage: Any, checkpoint_id: CheckpointId) -> None:

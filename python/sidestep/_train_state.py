@@ -9,6 +9,8 @@ import random
 import sys
 from typing import Any
 
+from ._flatten import is_stateful
+
 # What names begin with that a checkpoint may lack: of ranks that were not there when it was saved,
 # and of parameters that no optimizer had stepped yet, while torch makes states for all when it is
 # asked for those of an optimizer that has none.
@@ -18,7 +20,7 @@ _MAY_LACK = ("rng.rank", "data.rank", "optimizer.state.")
 class TrainState:
     """Model, optimizer, learning rate, data, random numbers of every rank, and counters.
 
-    model      a module, plain or wrapped (DDP, FSDP2, tensor parallel), or a list of them
+    model      a module, plain or wrapped (DDP, FSDP2, tensor parallel)
     optimizer  one, or a list of them; its state is saved by the names of the parameters, so that it
                can be loaded by any number of ranks
     scheduler  of the learning rate, or several
@@ -57,8 +59,17 @@ class TrainState:
         self._rank = _rank_in(process_group)
         if self.optimizers and model is None:
             raise ValueError("an optimizer is saved by the names of its model's parameters")
-        for name, value in more.items():
-            if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+        if model is not None and not hasattr(model, "named_parameters"):
+            raise TypeError(
+                f"model: a {type(model).__qualname__} is no torch.nn.Module (put several into a "
+                "torch.nn.ModuleList)"
+            )
+        for one in self.optimizers:
+            if not hasattr(one, "param_groups"):
+                raise TypeError(f"optimizer: a {type(one).__qualname__} has no param_groups")
+        parts = [("scheduler", one) for one in self.schedulers] + [*more.items()]
+        for name, value in parts + [("data", data)] * (data is not None):
+            if not is_stateful(value):
                 raise TypeError(f"{name}: a {type(value).__qualname__} has no state_dict()")
 
     def state_dict(self) -> dict[str, Any]:

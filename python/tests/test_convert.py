@@ -526,7 +526,7 @@ def test_kills_leave_nothing_or_all(tmp_path: Path) -> None:
 
 
 def test_arguments(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="none such"):
+    with pytest.raises(ValueError, match="none of"):
         convert(tmp_path, tmp_path / "x", to="zip")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         convert(tmp_path, tmp_path / "x", include="w*")

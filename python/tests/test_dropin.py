@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import importlib.util
 import logging
 import os
 import pathlib
@@ -492,10 +493,38 @@ def test_what_goes_to_stock(
         assert got["step"] == 2 and torch.equal(got["model"]["weight"], torch.full((3, 4), 2.0))
 
 
-def test_url_goes_to_stock(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises((RuntimeError, CheckpointException, ValueError, ImportError)):
-        dcp.save(a_state(), checkpoint_id="no-such-scheme://bucket/step-1")
-    assert "is not a path of a file system" in caplog.text
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
+def test_a_url_that_torch_reaches_goes_to_stock(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a warning for each scheme, not for each checkpoint."""
+    pytest.importorskip("fsspec")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sidestep._stock._told", set())
+    for step in (1, 2):
+        dcp.save(a_state(step), checkpoint_id=f"memory://bucket/step-{step}")
+    for step in (1, 2):
+        assert loaded(dcp.load, f"memory://bucket/step-{step}")["step"] == step
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [
+        "torch's own save() is used: checkpoint_id is a URL (memory://), and sidestep has file "
+        "systems only"
+    ]
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("url", ["no-such-scheme://bucket/x", "s3://bucket/x"])
+def test_a_url_that_nobody_reaches_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    if url.startswith("s3") and importlib.util.find_spec("s3fs"):
+        pytest.skip("s3fs is installed: torch would reach it")
+    monkeypatch.chdir(tmp_path)
+    for use in (dcp.save, dcp.async_save, dcp.load):
+        with pytest.raises(dcp.Error, match="is a URL, .*nor can torch's own storage: ") as told:
+            use(a_state(), checkpoint_id=url)
+        assert told.value.status == dcp.Status.EUNSUPPORTED
+    assert not any(tmp_path.iterdir())
 
 
 # ---------------------------------------------------------------- in the place of torch's

@@ -21,7 +21,8 @@ import torch
 from saving import held_saves, load, save
 
 import sidestep
-from sidestep._engine import engine_alone
+from sidestep._comm import Comm
+from sidestep._engine import engine_alone, engine_of
 from sidestep._handle import Progress, SaveHandle, in_flight
 
 
@@ -127,6 +128,53 @@ def test_progress(tmp_path: Path) -> None:
     again = save(engine_alone(), tmp_path / "c", values(250_000))
     again.result(30)
     assert again.progress().plan_reused and not end.plan_reused
+
+
+def put_into_a_queue(tensor: torch.Tensor) -> None:
+    queue = torch.multiprocessing.get_context("spawn").Queue()
+    queue.put(tensor)
+    until = time.monotonic() + 60
+    while not tensor.is_shared() and time.monotonic() < until:  # by the thread of the queue
+        time.sleep(0.001)
+    queue.cancel_join_thread()
+
+
+MOVES = {
+    "share_memory_": (lambda tensor: tensor.share_memory_(), "moved to shared memory"),
+    "queue": (put_into_a_queue, "moved to shared memory"),
+    "resize_": (lambda tensor: tensor.untyped_storage().resize_(0), "resized or freed"),
+}
+
+
+@pytest.mark.parametrize("how", MOVES)
+def test_memory_that_is_moved_before_released_is_named(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the storage that was moved is, and swapped tensors are none of them."""
+    move, said = MOVES[how]
+    state = {"first": torch.ones(1 << 20), "step": 1, "moved": torch.ones(16 << 20)}
+    state["last"] = torch.ones(1 << 20)
+    monkeypatch.setenv("SIDESTEP_COPY_AHEAD", "never")
+    with engine_of(Comm()) as engine:
+        engine.pause(True)
+        try:
+            handle = save(engine, tmp_path / "c", state)
+            held = handle.progress().snapshot == "cow" and not handle.released.done()
+            if held:
+                state["first"].data = torch.zeros(3)
+                move(state["moved"])
+        finally:
+            engine.pause(False)
+        error = handle.exception(60)
+        if not held:
+            pytest.skip(f"memory is not held here: {handle.progress().copy_reason}")
+        assert isinstance(error, sidestep.Error) and error.tensor == "moved"
+        assert f"the memory of tensor 'moved' has been {said}" in error.message
+        assert "when handle.released is done" in error.message
+        handle = save(engine, tmp_path / "c", {"last": state["last"]})
+        handle.released.result(60)
+        move(state["last"])
+        assert handle.wait(60)
 
 
 def test_storages_are_let_go(tmp_path: Path) -> None:

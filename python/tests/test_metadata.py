@@ -117,8 +117,9 @@ def test_what_is_not_there(saved):
     with pytest.raises(AttributeError, match="no attribute 'mcore_data'"):
         lazy.mcore_data  # noqa: B018
     shutil.rmtree(saved)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(Error, match="No such file") as caught:
         lazy_metadata(saved).planner_data  # noqa: B018
+    assert caught.value.status == Status.ENOTFOUND
 
 
 def test_another_save_in_its_place(saved):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -112,30 +113,55 @@ FULL = """
 import os, sys, torch, sidestep
 from sidestep import Checkpointer
 root, on_full = sys.argv[1], {"none": None}.get(sys.argv[2], sys.argv[2])
-with Checkpointer(f"{root}/r", no_dist=True, signals=(), keep_last_n=2, on_full=on_full) as found:
-    for step in (1, 2):
-        found.save(step, {"w": torch.full((3 << 18,), float(step))}).wait()
+options = {"no_dist": True, "signals": (), "keep_last_n": 2, "on_full": on_full}
+
+def attempt(step):
     handle = None
     try:
-        handle = found.save(3, {"w": torch.zeros(3 << 18)})
+        handle = found.save(step, {"w": torch.full((3 << 18,), float(step))})
         handle.wait()
         told = "saved"
     except sidestep.Error as error:
         told = f"{error.status.name} {'later' if handle else 'at once'}"
-print(told, sorted(name for name in os.listdir(f"{root}/r") if name[0] != "."))
+        print(f"{error.file}: {error}", file=sys.stderr)
+    print(told, sorted(name for name in os.listdir(f"{root}/r") if name[0] != "."))
+
+with Checkpointer(f"{root}/r", **options) as found:
+    for step in (1, 2):
+        found.save(step, {"w": torch.full((3 << 18,), float(step))}).wait()
+    attempt(3)
+with Checkpointer(f"{root}/r", **options) as found:
+    attempt(4)
 """
 
 
 @pytest.mark.parametrize(
-    "on_full, expected",
+    "on_full, expected, said",
     [
-        ("none", "ENOSPC later ['step-1', 'step-2']"),
-        ("fail", "ENOSPC at once ['step-1', 'step-2']"),
-        ("make_room", "saved ['step-2', 'step-3']"),
+        (
+            "none",
+            ["ENOSPC later ['step-1', 'step-2']"] * 2,
+            r"__0_0\.distcp\.part: save '/.*/r/step-3': reserve \d+ bytes for "
+            r"'__0_0\.distcp\.part': No space left on device \[ENOSPC, ",
+        ),
+        (
+            "fail",
+            ["ENOSPC at once ['step-1', 'step-2']"] * 2,
+            r"None: save '/.*/r/step-3': the newest checkpoint takes \d+ bytes, and '/.*/r' has "
+            r"\d+ left \[ENOSPC, ",
+        ),
+        (
+            "make_room",
+            ["saved ['step-2', 'step-3']", "ENOSPC at once ['step-2', 'step-3']"],
+            r"None: save '/.*/r/step-4': the newest checkpoint takes \d+ bytes, and '/.*/r' has "
+            r"\d+ left; nothing could be deleted: this run has committed nothing yet since it was",
+        ),
     ],
+    ids=["none", "fail", "make_room"],
 )
-def test_on_full(tmp_path: Path, on_full: str, expected: str) -> None:
-    """On a file system with room for two checkpoints, and retention that would keep two."""
+def test_on_full(tmp_path: Path, on_full: str, expected: list[str], said: str) -> None:
+    """On a file system with room for two checkpoints, and retention that would keep two; then once
+    more by a run that has just been opened."""
     alone = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=8m tmpfs "$0" && exec "$@"']
     if shutil.which("unshare") is None or subprocess.run([*alone, tmp_path, "true"]).returncode:
         pytest.skip("this user may not mount a small file system")
@@ -145,7 +171,8 @@ def test_on_full(tmp_path: Path, on_full: str, expected: str) -> None:
         text=True,
         timeout=120,
     )
-    assert done.stdout.strip() == expected, done.stdout + done.stderr
+    assert done.stdout.splitlines() == expected, done.stdout + done.stderr
+    assert re.search(said, done.stderr), done.stderr
 
 
 @pytest.mark.parametrize(

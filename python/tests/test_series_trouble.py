@@ -6,19 +6,23 @@ that raise, signals at the end, a way back that leads nowhere.  One process.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import shutil
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from ranks import run_ranks
 from saving import held_saves
 
-from sidestep import Checkpointer, Error, Preempted, Status
+from sidestep import Checkpointer, Error, Final, Preempted, Status, _dropped, export
 from sidestep._abi import SaveState
 from sidestep._engine import Engine
 from sidestep._handle import SaveHandle, _Waiter, in_flight
@@ -114,6 +118,82 @@ def test_a_callback_that_raises_does_not_keep_the_lock(tmp_path: Path, caplog: A
     assert resumed(tmp_path) == 3
 
 
+# ---------------------------------------------------------------- nobody closes it
+
+
+def dropped(root: Path, **options: Any) -> None:
+    """A run is made, saves, and is let go of."""
+    checkpoints = open_at(root, **options)
+    checkpoints.save(1, state_of(1))
+    with pytest.warns(ResourceWarning, match=f"Checkpointer of '{root}' was dropped without close"):
+        del checkpoints
+        gc.collect()
+
+
+def test_one_that_is_dropped_gives_its_root_back(tmp_path: Path) -> None:
+    """Its save is finished, and signals are what they were."""
+    before = signal.getsignal(signal.SIGTERM)
+    for _ in range(2):
+        dropped(tmp_path / "r", signals="SIGTERM")
+        assert signal.getsignal(signal.SIGTERM) is before
+        assert resumed(tmp_path / "r") == 1
+        shutil.rmtree(tmp_path / "r")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        open_at(tmp_path / "r").close()  # which is no reason for a warning
+        gc.collect()
+
+
+def test_others_need_not_wait_for_the_next_opening(tmp_path: Path) -> None:
+    """A thread that is idle gives the root back; here one is, from the save before."""
+    open_at(tmp_path / "other").save(1, state_of(1)).wait()
+    dropped(tmp_path / "r")
+    until = time.monotonic() + 60
+    while _dropped._left or _dropped._closing.locked():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    assert run_ranks(1, resumed_there, tmp_path / "r", init=None) == [1]
+
+
+def resumed_there(rank: int, root: Path) -> int:
+    return resumed(root)
+
+
+def test_one_that_is_dropped_elsewhere(tmp_path: Path, came: list[int]) -> None:
+    """Only the main thread can remove handlers of signals: those that stay do what was done before
+    them."""
+    held: list[Any] = [open_at(tmp_path, signals="SIGTERM")]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        thread = threading.Thread(target=lambda: (held.clear(), gc.collect()))
+        thread.start()
+        thread.join()
+    assert [warning.category for warning in told] == [ResourceWarning]
+    signal.raise_signal(signal.SIGTERM)
+    assert came == [signal.SIGTERM]
+    open_at(tmp_path).close()
+
+
+def test_who_has_the_root_is_said(tmp_path: Path) -> None:
+    """Where it is this process, also what to do."""
+    with open_at(tmp_path / "r"):
+        (tmp_path / "link").symlink_to(tmp_path / "r")
+        for name in ("r", "link"):
+            with pytest.raises(Error, match="which is this process: close the Checkpoint") as told:
+                open_at(tmp_path / name)
+            assert told.value.status == Status.ELOCKED
+        (said,) = run_ranks(1, refused_there, tmp_path / "r", init=None)
+        assert f"in use by process {os.getpid()} on" in said
+        assert "this process: close" not in said
+    open_at(tmp_path / "r").close()
+
+
+def refused_there(rank: int, root: Path) -> str:
+    with pytest.raises(Error) as told:
+        open_at(root)
+    return told.value.message
+
+
 # ---------------------------------------------------------------- going back
 
 
@@ -133,6 +213,37 @@ def test_a_way_back_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
                 checkpoints.resume(state_of(0), step=2, verify=verify)
             assert told.value.status == Status.ECORRUPT
     assert resumed(tmp_path) == 3
+
+
+# ---------------------------------------------------------------- the end, once more
+
+
+def test_a_run_that_is_over_when_it_resumes(tmp_path: Path) -> None:
+    """Its last save, which stands behind the loop, is refused: and it is said what to do."""
+
+    def run(careful: bool = False) -> None:
+        with open_at(tmp_path / "r") as checkpoints:
+            state = state_of(0)
+            found = checkpoints.resume(state)
+            while state["step"] < 3:
+                state["step"] += 1
+            if not careful or found is None or found.step < state["step"]:
+                checkpoints.save(state["step"], state, final=True)
+
+    run()
+    with pytest.raises(Error, match="the run was over when it resumed") as told:
+        run()
+    path = str(tmp_path / "r" / "step-3")
+    assert told.value.status == Status.EEXISTS
+    assert f"sidestep.export('{path}', ...)" in told.value.message
+    run(careful=True)
+    export(path, tmp_path / "final", Final(only=None))
+    assert (tmp_path / "final" / "model.safetensors").exists()
+    with open_at(tmp_path / "r") as checkpoints:
+        checkpoints.save(4, state_of(4))
+        with pytest.raises(Error) as told:  # of one that has not resumed, something else is said
+            checkpoints.save(3, state_of(3), final=True)
+        assert told.value.status == Status.EEXISTS and "over when it" not in told.value.message
 
 
 # ---------------------------------------------------------------- signals

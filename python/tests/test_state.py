@@ -323,7 +323,7 @@ def test_storages_live_as_long_as_they_are_kept() -> None:
     assert alive() is None
 
     kept = state.take_storages()
-    assert len(kept) == 2 and state.storages == []
+    assert len(kept.storages) == 2 and state.storages == []
     with pytest.raises(RuntimeError, match="not valid any more"):
         _ = state.pointer
     assert state.update(flatten(again))

@@ -105,6 +105,7 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
     OWNED_DIR *name = NULL;
     struct store_traits traits;
 
+    TRY(location_check(path, err));
     TRY(split_path(commit, path, &parent, err));
     if (names_parse(commit->name).kind != NAMES_NONE || strcmp(commit->name, NAMES_SERIES_DIR) == 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is a name that sidestep keeps for itself",

@@ -163,6 +163,7 @@ static enum sidestep_status convert_with(struct convert *c, struct sidestep_erro
     uint32_t flags =
         STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT | READER_SALVAGE : 0);
 
+    TRY(location_check(c->destination, err)); /* before anything is read */
     TRY(reader_open(store_posix(), c->source, flags, &c->reader, err));
     TRY(choose_format(c, err));
     if (partial)

@@ -140,10 +140,12 @@ static enum sidestep_status parse_mapping(struct convert_renames *r, char *text,
 static enum sidestep_status read_mapping(struct convert_renames *r, const char *path,
                                          struct sidestep_error *err)
 {
-    OWNED char *real = realpath(path, NULL);
+    OWNED char *real = NULL;
     OWNED_BUFFER bytes = {0};
     OWNED_DIR *dir = NULL;
 
+    TRY(location_check(path, err));
+    real = realpath(path, NULL);
     if (real == NULL)
         return FAIL_SYS(err, "open");
     char *name = strrchr(real, '/');

@@ -19,11 +19,14 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "base/trace.h"
+#include "base/utf8.h"
 #include "engine/engine.h"
 
 _Static_assert(sizeof(struct sidestep_save_options) == 80, "a field was added: apply it below");
 
-#define SAVE_FLAGS (SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE | SIDESTEP_SAVE_STILL)
+#define SAVE_FLAGS                                                                                 \
+    (SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE | SIDESTEP_SAVE_STILL |                       \
+     SIDESTEP_SAVE_NOT_STICKY)
 /* Of the pool, for a state that nobody changes meanwhile: enough to keep the disk busy, and little
  * enough for most of it to be in the processor's caches when it is hashed and written. */
 #define SAVE_BEHIND_BYTES ((uint64_t)48 << 20)
@@ -217,6 +220,7 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
                     (unsigned long long)save->options.step);
     s->still = s->blocking || (save->options.flags & SIDESTEP_SAVE_STILL) != 0;
+    save->shared.asked = (save->options.flags & SIDESTEP_SAVE_NOT_STICKY) != 0;
     if (save->options.queue > SIDESTEP_MAX_QUEUE)
         return FAIL(err, SIDESTEP_EINVAL, "save options: a queue of %u is more than %u",
                     save->options.queue, SIDESTEP_MAX_QUEUE);
@@ -224,6 +228,8 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
     TRY(save_choose_codec(save, err));
     set_commit(s, &save->options);
     TRY(commit_open(&save->commit, path, err));
+    if (!utf8_is_valid(save->commit.path, strlen(save->commit.path)))
+        return FAIL(err, SIDESTEP_EINVAL, "the path is not UTF-8, and .metadata has to record it");
     TRY(save_queue_part(s->engine, save, (save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0, err));
     s->digest = save_plan_digest(s->state);
     if (s->digest == s->engine->layout_digest)

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/owned.h"
 #include "engine/engine.h"
 
 /* A rank that asks gives C, which counts its own deadline from the last progress, this much longer.
@@ -174,6 +175,22 @@ void save_join(struct sidestep_save *save)
         neighbour_wait_end(&save->engine->neighbour);
 }
 
+/* Another rank than C, whose runner has ended: once it knows of the commit it asks storage no more,
+ * which may be unmounted then.  Who is asking at this moment calls this when it has its answer. */
+static void let_go_of_storage(struct sidestep_save *save)
+{
+    struct commit held = {0};
+
+    pthread_mutex_lock(&save->shared.lock);
+    if (save->shared.state == SIDESTEP_SAVE_COMMITTED && !save->shared.learning) {
+        held.dir = TAKE(save->commit.dir);
+        held.spare = TAKE(save->commit.spare);
+        held.parent = TAKE(save->commit.parent);
+    }
+    pthread_mutex_unlock(&save->shared.lock);
+    commit_close(&held);
+}
+
 void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict)
 {
     struct sidestep_error err = {0};
@@ -185,6 +202,8 @@ void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict)
                    save->commit.path);
     if (save_has_ended(verdict) && save_state(save) == SIDESTEP_SAVE_WRITTEN)
         save_advance(save, verdict, err.status != SIDESTEP_OK ? &err : NULL);
+    if (save->commit.rank != 0)
+        let_go_of_storage(save);
 }
 
 /* Ask storage once what became of a save that C decides; ${waited_ns} since it was WRITTEN here. */
@@ -241,6 +260,9 @@ static void wait_turn(struct sidestep_save *save, uint64_t since, uint64_t *slic
         pthread_mutex_lock(&save->shared.lock);
         save->shared.learning = false;
         pthread_cond_broadcast(&save->shared.changed);
+        pthread_mutex_unlock(&save->shared.lock);
+        let_go_of_storage(save);
+        pthread_mutex_lock(&save->shared.lock);
         if (save_has_ended(save->shared.state))
             return;
     }

@@ -168,9 +168,10 @@ static void run(struct sidestep_save *save)
     set_time(save, &save->shared.info.commit_ns, began);
     if (status != SIDESTEP_OK && outcome == COMMIT_ABORTED)
         learn_reason(save, &why);
-    if (status == SIDESTEP_OK)
+    if (status == SIDESTEP_OK) {
+        commit_close(&save->commit); /* nobody asks storage any more: it may be unmounted */
         save_advance(save, SIDESTEP_SAVE_COMMITTED, NULL);
-    else
+    } else
         fail(save, outcome == COMMIT_UNKNOWN ? SIDESTEP_SAVE_UNKNOWN : SIDESTEP_SAVE_ABORTED, &why);
 }
 

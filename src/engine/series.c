@@ -11,6 +11,7 @@
 
 #include "base/options.h"
 #include "base/owned.h"
+#include "base/utf8.h"
 #include "commit/sweep.h"
 #include "engine/list.h"
 #include "engine/load.h"
@@ -161,6 +162,9 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
     series->max_restarts = options.max_restarts;
     if (root == NULL || strlen(root) + NAMING_MAX_NAME + sizeof("/") > sizeof(series->root))
         return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
+    if (!utf8_is_valid(root, strlen(root))) /* else each save would be refused */
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "the root is not UTF-8, and .metadata has to record the path of a checkpoint");
     TRY(take_naming(series, &options, err));
     snprintf(series->root, sizeof(series->root), "%s", root);
     return SIDESTEP_OK;

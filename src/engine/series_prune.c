@@ -22,7 +22,9 @@ enum sidestep_status series_may_delete(struct sidestep_series *series, struct si
     if (has_unknown)
         return FAIL(err, SIDESTEP_ELOCKED, "the outcome of a save is unknown");
     if (!has_committed)
-        return FAIL(err, SIDESTEP_ELOCKED, "this incarnation has committed nothing yet");
+        return FAIL(err, SIDESTEP_ELOCKED,
+                    "this run has committed nothing yet since it was opened, and until it has, all "
+                    "that lies there stays");
     return lease_check(&series->lease, err);
 }
 

@@ -79,9 +79,8 @@ enum sidestep_status cow_fail_read(const struct cow *cow, const struct cow_piece
 {
     if (sys_errno == EFAULT)
         return cow_fail_lost(cow, piece, address, sys_errno, "unmapped, or made unreadable,", err);
-    return error_set(err, SIDESTEP_EIO, sys_errno, HERE,
-                     "read memory of tensor '%s' at 0x%llx", cow_name(cow, piece),
-                     (unsigned long long)address);
+    return error_set(err, SIDESTEP_EIO, sys_errno, HERE, "read memory of tensor '%s' at 0x%llx",
+                     cow_name(cow, piece), (unsigned long long)address);
 }
 
 /* What of granule ${g} is claimed lies in [*begin, *end). */

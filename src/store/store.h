@@ -20,7 +20,7 @@
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
-#include "base/error.h"
+#include "store/location.h"
 
 struct store {
     const struct store_ops *ops;
@@ -72,7 +72,8 @@ struct store_traits {
 struct store_ops {
     const char *name; /* "posix", "fault", "sim" */
 
-    /* ${at} NULL: ${name} is a path, resolved as usual, symbolic links in it are followed. */
+    /* ${at} NULL: ${name} is a path, resolved as usual, symbolic links in it are followed.  It is
+     * never a URL: store_dir_open() refuses those. */
     enum sidestep_status (*dir_open)(struct store *store, struct store_dir *at, const char *name,
                                      struct store_dir **out, struct sidestep_error *err);
     void (*dir_close)(struct store_dir *dir);
@@ -150,6 +151,8 @@ static inline enum sidestep_status store_dir_open(struct store *s, struct store_
                                                   const char *name, struct store_dir **out,
                                                   struct sidestep_error *err)
 {
+    if (at == NULL)
+        TRY(location_check(name, err));
     return s->ops->dir_open(s, at, name, out, err);
 }
 static inline void store_dir_close(struct store_dir *dir)

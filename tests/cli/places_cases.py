@@ -46,6 +46,23 @@ def test_root_for_checkpoint(sidestep):
 
 
 
+def test_urls_are_refused(sidestep):
+    """a URL is refused by each command, and no directory 's3:' appears"""
+    url = "s3://bucket/run"
+    local = sidestep.copy("torch-2.14.1/nested")
+    for arguments in (["ls", url], ["show", url], ["latest", url], ["verify", url], ["cat", url, "w"],
+                      ["diff", url, local], ["diff", local, url], ["convert", url, "out"],
+                      ["convert", local, url], ["convert", "--mapping", url, local, "out"],
+                      ["gc", url], ["prune", "--yes", "--keep-last=1", url], ["watch", "--once", url],
+                      ["pin", url], ["unpin", url], ["tag", url, "best"], ["rebuild", url],
+                      ["doctor", url], ["bench", url]):
+        sidestep.expect(*arguments, status=5, cwd=sidestep.folder,
+                        stderr=re.compile(rf"sidestep: .*'{url}' is a URL, and .*\n"))
+    assert not os.path.exists(sidestep.path("s3:"))
+    os.makedirs(sidestep.path("s3:/bucket/run"))  # the control: as a path it is taken
+    sidestep.expect("ls", f"./{url}", cwd=sidestep.folder, stderr=re.compile("sidestep: .*no checkpoints.*\n"))
+
+
 def test_help_of_nonsense(sidestep):
     """help of what is no command says what there is"""
     sidestep.expect("help", "nonsense", status=2, stderr=re.compile(

@@ -269,6 +269,28 @@ static void one_that_fails_keeps_none_behind_it(void **state)
     }
 }
 
+/* Nobody was told yet, as where the thread that asks has not run: the next call is made all the
+ * same. */
+static void who_always_asks_is_not_refused(void **state)
+{
+    (void)state;
+    sidestep_engine_pause(engine);
+    ASSERT_OK(start_to(step_path(1), 1, 2, SIDESTEP_SAVE_NOT_STICKY));
+    ASSERT_OK(start(2, 2));
+    fault_arm("posix.fsync", 1, false, EIO);
+    sidestep_engine_resume(engine);
+    ASSERT_OK(sidestep_save_wait(saves[2], SIDESTEP_SAVE_COMMITTED, -1, &err));
+    fault_arm("", 0, false, 0);
+    assert_int_equal(poll(1).state, SIDESTEP_SAVE_ABORTED);
+    ASSERT_OK(start(3, 2));
+    assert_int_equal(finish(1), SIDESTEP_EIO);
+    ASSERT_OK(finish(2));
+    ASSERT_OK(finish(3));
+    assert_false(step_exists(1));
+    expect(2);
+    expect(3);
+}
+
 static void the_cap_holds_for_all_together(void **state)
 {
     uint64_t bytes;
@@ -532,6 +554,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(behind_one_that_is_held, setup_held, teardown),
         CASE(without_a_queue_the_call_waits),
         CASE(one_that_fails_keeps_none_behind_it),
+        CASE(who_always_asks_is_not_refused),
         cmocka_unit_test_setup_teardown(the_cap_holds_for_all_together, setup_large, teardown),
         CASE(what_a_slow_moment_took_goes_back),
         CASE(where_memory_is_short_it_waits),

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* location.c -- see location.h. */
+#include "store/location.h"
+
+#include <string.h>
+
+#define AFTER_SCHEME "://"
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+static bool is_of_scheme(char c)
+{
+    return is_letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
+}
+
+size_t location_scheme(const char *path)
+{
+    size_t length = 0;
+
+    if (!is_letter(path[0]))
+        return 0;
+    while (is_of_scheme(path[length]))
+        length++;
+    return strncmp(path + length, AFTER_SCHEME, strlen(AFTER_SCHEME)) == 0 ? length : 0;
+}
+
+enum sidestep_status location_check(const char *path, struct sidestep_error *err)
+{
+    size_t scheme = location_scheme(path);
+
+    if (path[0] == '\0')
+        return FAIL(err, SIDESTEP_EINVAL, "the path is empty");
+    if (scheme == 0)
+        return SIDESTEP_OK;
+    if (scheme == 4 && strncmp(path, "file", scheme) == 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "'%s' is a URL: give the path alone, without 'file://'", path);
+    return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                "'%s' is a URL, and sidestep reads and writes file systems only: mount that "
+                "storage, and give its path there (a local path of this name is './%s')",
+                path, path);
+}
+
+enum sidestep_status sidestep_check_path(const char *path, struct sidestep_error *err)
+{
+    return path != NULL ? location_check(path, err)
+                        : FAIL(err, SIDESTEP_EINVAL, "the path is NULL");
+}
