@@ -29,6 +29,9 @@
  *       is dead (its lock is free) or is the deleter; or it was named by the .metadata that our own
  *       exchange took out.
  *   I7  A rename that reports an error may have happened: look whose directory is there.
+ *   I8  A lock protects a file only while the name that others look at leads to that file.  So who
+ *       takes a lock compares the two afterwards (lock_file.h), and begins again if they differ;
+ *       and only the holder of such a lock removes or renames what it protects.
  *
  * A shard may be one that an earlier checkpoint has, under a second name (a hard link).  It counts
  * as written and synced only if C has seen it, file and footer, in a checkpoint that it committed.
@@ -109,6 +112,7 @@ struct commit {
     char save_id[SAVE_ID_HEX];
     uint8_t save_id_bytes[SAVE_ID_BYTES];
     bool in_place;
+    int64_t began_at;  /* C: seconds since 1970, for people */
     uint64_t previous; /* commit_identity() of NAME's .metadata at the start; 0: none */
 
     uint64_t layout_digest; /* set before commit_seal() and commit_count() */
@@ -208,8 +212,9 @@ struct commit_mark {
     char owner[64]; /* process id */
     char host[64];
 };
-enum sidestep_status commit_mark_write(struct store_file *file, const struct commit *commit,
-                                       struct sidestep_error *err);
+/* Make it in ${commit->dir}, and hold it locked as ${commit->mark}.  See lock_file_make(); where
+ * storage has no locks, leftovers are reported instead of swept. */
+enum sidestep_status commit_mark_make(struct commit *commit, struct sidestep_error *err);
 /* Read a mark; a damaged one gives empty fields. */
 enum sidestep_status commit_mark_read(struct store_file *file, struct commit_mark *mark,
                                       struct sidestep_error *err);
@@ -241,6 +246,9 @@ enum sidestep_status commit_link_mark(struct commit *commit, struct store_dir *d
 /* Why a rank, or C, gave up: the text of such a file; "" if it has none. */
 enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
                                         struct sidestep_error *reason, struct sidestep_error *err);
+/* Does ${name} in the parent lead to the directory that ${commit} holds?  false also if storage
+ * does not answer. */
+bool commit_name_is_ours(const struct commit *commit, const char *name);
 /* A source over an open file. */
 struct source commit_file_source(struct store_file *file, uint64_t length);
 

@@ -111,8 +111,9 @@ static void take_back(struct export *e)
     char saving[NAMES_MAX];
 
     format(e, NAMES_SAVING, saving);
-    (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
-                       e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
+    if (commit_name_is_ours(&e->commit, e->commit.name))
+        (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
+                           e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
 }
 
 /* The hidden directory becomes the destination; what was there takes its name, to be removed: if
@@ -201,23 +202,14 @@ enum sidestep_status export_publish(struct export *e, struct sidestep_error *err
     return status;
 }
 
-/* Not what was replaced, where that could not be put back. */
-static bool is_ours(const struct export *e, const char *name)
-{
-    struct store_stat stat;
-
-    return store_stat(e->commit.parent, name, &stat, NULL) == SIDESTEP_OK &&
-           stat.inode == e->commit.dir_identity.inode &&
-           stat.device == e->commit.dir_identity.device;
-}
-
 void export_end(struct export *e)
 {
     char saving[NAMES_MAX];
 
     if (e->commit.dir != NULL) {
         format(e, NAMES_SAVING, saving);
-        if (is_ours(e, saving))
+        /* Not what was replaced, where that could not be put back. */
+        if (commit_name_is_ours(&e->commit, saving))
             (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
     }
     commit_close(&e->commit);

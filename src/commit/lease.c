@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/owned.h"
 #include "base/random.h"
+#include "commit/lock_file.h"
 
 #define LEASE_LOCK "lock"
 #define LEASE_STATE "state"
@@ -78,19 +79,43 @@ static bool is_deleting(struct store_file *lock)
     return strstr(read_holder(lock, &holder), LEASE_DELETES) != NULL;
 }
 
+static enum sidestep_status open_lock(struct lease *lease, struct sidestep_error *err)
+{
+    enum sidestep_status status = store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
+
+    if (status == SIDESTEP_EEXISTS)
+        status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
+    return status;
+}
+
+/* Opens the file again as long as somebody removes it before it is locked. */
+static enum sidestep_status try_lock(struct lease *lease, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_ENOTFOUND;
+
+    for (unsigned look = 0; status == SIDESTEP_ENOTFOUND && look < LEASE_LOOKS; look++) {
+        if (lease->lock == NULL)
+            TRY(open_lock(lease, err));
+        status = lock_file_take(lease->dir, LEASE_LOCK, lease->lock, err);
+        if (status == SIDESTEP_ENOTFOUND)
+            store_file_discard(TAKE(lease->lock));
+    }
+    return status;
+}
+
 /* Who only deletes is soon done: a run that begins waits for that. */
 static enum sidestep_status await_lock(struct lease *lease, bool begins, struct sidestep_error *err)
 {
     struct clock *clock = clock_system();
     struct backoff backoff = {.max_ms = 100};
     uint64_t until = clock_now(clock) + LEASE_PATIENCE_NS;
-    enum sidestep_status status = store_file_lock(lease->lock, true, err);
+    enum sidestep_status status = try_lock(lease, err);
 
     for (unsigned look = 1; status == SIDESTEP_ELOCKED && begins; look++) {
         if (clock_now(clock) >= until || (look >= LEASE_LOOKS && !is_deleting(lease->lock)))
             break;
         backoff_sleep(&backoff, clock);
-        status = store_file_lock(lease->lock, true, err);
+        status = try_lock(lease, err);
     }
     return status;
 }
@@ -99,12 +124,8 @@ static enum sidestep_status take_lock(struct lease *lease, const char *root, boo
                                       struct sidestep_error *err)
 {
     char text[160], host[64] = "?";
-    enum sidestep_status status = store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
+    enum sidestep_status status = await_lock(lease, begins, err);
 
-    if (status == SIDESTEP_EEXISTS)
-        status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
-    TRY(status);
-    status = await_lock(lease, begins, err);
     if (status == SIDESTEP_ELOCKED)
         return report_holder(lease, root, err);
     if (status != SIDESTEP_EUNSUPPORTED) /* then the incarnation alone protects us */

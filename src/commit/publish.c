@@ -59,14 +59,6 @@ static void take_mark_away(struct commit *commit)
     store_file_discard(TAKE(commit->mark));
 }
 
-static bool name_is(struct commit *commit, const char *name)
-{
-    struct store_stat stat;
-
-    return store_stat(commit->parent, name, &stat, NULL) == SIDESTEP_OK &&
-           stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
-}
-
 static enum sidestep_status guard(struct commit *commit, struct sidestep_error *err)
 {
     const struct commit_guard *guard = commit->guard;
@@ -113,13 +105,13 @@ static enum sidestep_status swap_commit(struct commit *commit, struct commit_cou
     TRY(guard(commit, err));
     names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
     enum sidestep_status status = rename_to_name(commit, saving, err);
-    if (status != SIDESTEP_OK && !name_is(commit, commit->name)) { /* I7 */
+    if (status != SIDESTEP_OK && !commit_name_is_ours(commit, commit->name)) { /* I7 */
         if (status == SIDESTEP_EEXISTS)
             return finish_in_name(commit, count, outcome, err);
         if (status == SIDESTEP_ENOTFOUND)
             return FAIL(err, SIDESTEP_EABORTED,
                         "'%s' was taken away by a later incarnation of this run", saving);
-        if (!name_is(commit, saving))
+        if (!commit_name_is_ours(commit, saving))
             *outcome = COMMIT_UNKNOWN;
         return status;
     }
@@ -252,19 +244,6 @@ static enum sidestep_status rename_in_metadata(struct commit *commit, struct com
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status mark_name(struct commit *commit, struct store_dir *dir,
-                                      struct store_file **mark, struct sidestep_error *err)
-{
-    char name[NAMES_MAX];
-
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
-    TRY(store_file_create(dir, name, 0, mark, err));
-    enum sidestep_status status = store_file_lock(*mark, true, err);
-    if (status != SIDESTEP_OK && status != SIDESTEP_EUNSUPPORTED)
-        return status;
-    return commit_mark_write(*mark, commit, err);
-}
-
 static enum sidestep_status discard_saving(struct commit *commit)
 {
     char saving[NAMES_MAX], trash[NAMES_MAX];
@@ -298,7 +277,7 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
             status = FAIL(err, SIDESTEP_EEXISTS, "'%s' holds a checkpoint already", commit->path);
     }
     if (status == SIDESTEP_OK)
-        status = mark_name(&in_name, in_name.dir, &in_name.mark, err);
+        status = commit_mark_make(&in_name, err);
     if (status == SIDESTEP_OK)
         status = move_shards(commit, in_name.dir, count, err);
     if (status == SIDESTEP_OK)

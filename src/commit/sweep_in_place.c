@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "commit/commit.h"
+#include "commit/lock_file.h"
 #include "commit/name_list.h"
 #include "commit/named.h"
 #include "commit/sweep.h"
@@ -195,7 +196,7 @@ static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct s
            commit_mark_read(*mark, &text, NULL) == SIDESTEP_OK &&
            store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK &&
            (!traits.is_network || strcmp(host, text.host) == 0) &&
-           store_file_lock(*mark, true, NULL) == SIDESTEP_OK;
+           lock_file_take(dir, mark_name, *mark, NULL) == SIDESTEP_OK;
 }
 
 /*

@@ -124,6 +124,10 @@ struct actor {
     unsigned parent_syncs, dir_syncs; /* in this phase */
     uint32_t rank;
     bool is_dead;
+    /* The mark that it handled last: did it make it, and which inode has it just locked (0: none)?
+     */
+    bool made_mark;
+    uint64_t locked_inode;
 };
 void model_enter(enum phase phase);
 
@@ -148,6 +152,7 @@ enum mutant_kind {
     MUTANT_NO_GUARD,
     MUTANT_METADATA_LAST,
     MUTANT_NO_LOCK,
+    MUTANT_ANY_FILE, /* nth 1: a mark that the actor made; 2: one that it found */
     MUTANT_EARLY_YES,
     MUTANT_RETRY_SYNC,
 };

@@ -68,6 +68,11 @@ const struct mutant model_mutants[] = {
     /* ---- sweeping what the dead left */
     {"the locks of marks", MUTANT_NO_LOCK, PHASE_BEGIN, 0, NAMES_NONE, ALL_RANKS, "race-over",
      NULL},
+    {"looking whether a mark that was made has its name", MUTANT_ANY_FILE, PHASE_BEGIN, 1,
+     NAMES_NONE, ALL_RANKS, "race-three", NULL},
+    {"looking whether a mark of others has its name", MUTANT_ANY_FILE, PHASE_BEGIN, 2, NAMES_NONE,
+     ALL_RANKS, "race-three",
+     "it takes four processes, each stopped at one place: tests/unit/lock_file_test.c"},
     {"fsync of NAME before it is swept", MUTANT_DIR_SYNC, PHASE_BEGIN, 1, NAMES_NONE, ALL_RANKS,
      "over-swap", NULL},
     {"fsync of the parent before NAME is swept", MUTANT_PARENT_SYNC, PHASE_BEGIN, 0, NAMES_NONE,

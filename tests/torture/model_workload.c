@@ -151,6 +151,12 @@ static void start_race(struct world *world)
     (void)world_add(world, rank_main, world_add_saving(world, MODEL_TARGET, 1), 0);
 }
 
+static void start_three(struct world *world)
+{
+    start_race(world);
+    (void)world_add(world, rank_main, world_add_saving(world, MODEL_TARGET, 1), 0);
+}
+
 /* Once a rank has died, or all have ended, another process saves under the same name. */
 static void successor_main(struct task *task)
 {
@@ -368,6 +374,7 @@ const struct workload model_workloads[] = {
     {"twice", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_twice},
     {"race-fresh", 0, 0, MODEL_TARGET, 1, NULL, start_race},
     {"race-over", 0, 0, MODEL_TARGET, 1, old_made_by_swap, start_race},
+    {"race-three", 0, 0, MODEL_TARGET, 1, old_made_by_swap, start_three},
     {"successor", 0, 0, MODEL_TARGET, 2, NULL, start_successor},
     {"successor-over", 0, 0, MODEL_TARGET, 2, old_made_in_place, start_successor},
     {"learns-late", 0, 0, MODEL_TARGET, 2, NULL, start_late_learner},

@@ -248,7 +248,8 @@ static void bury(struct world *world)
 
 static bool is_critical(const char *op)
 {
-    static const char *const ops[] = {"dir_make", "dir_sync", "rename", "unlink", "file_create"};
+    static const char *const ops[] = {"dir_make", "dir_sync",    "rename",
+                                      "unlink",   "file_create", "file_lock"};
 
     for (size_t i = 0; i < ARRAY_LENGTH(ops); i++)
         if (strcmp(op, ops[i]) == 0)

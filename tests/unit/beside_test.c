@@ -8,7 +8,6 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,35 +18,13 @@
 #include "engine/engine.h"
 #include "support/one_rank.h"
 #include "support/store_sim_disk.h"
+#include "support/trap.h"
 
 #define PARENT "/p"
 #define OLD 1u
 #define NEW 2u
 
 static struct sim *sim;
-
-/* Something happens before the next of our operations that is ${op} on a name that begins with
- * ${name}; then the next trap is set. */
-struct trap {
-    const char *op;
-    const char *name;
-    void (*spring)(void);
-    const struct trap *next;
-};
-static const struct trap *_Atomic armed;
-
-static void before_op(void *context, int client, const char *op, const char *name)
-{
-    const struct trap *trap = atomic_load(&armed);
-
-    (void)context;
-    if (client != 0 || trap == NULL || strcmp(op, trap->op) != 0 ||
-        strncmp(name, trap->name, strlen(trap->name)) != 0)
-        return;
-    atomic_store(&armed, trap->next);
-    if (trap->spring != NULL)
-        trap->spring();
-}
 
 /* A disk in memory, on which somebody else is client 1. */
 static int setup(void **state)
@@ -58,7 +35,7 @@ static int setup(void **state)
     sim = sim_new(0);
     if (one_rank_begin(NULL) != 0 || sim == NULL)
         return -1;
-    sim_set_hook(sim, before_op, NULL);
+    sim_set_hook(sim, trap_before_op, NULL);
     engine->store = sim_store(sim, 0);
     return store_dir_open(sim_store(sim, 1), NULL, "/", &disk, NULL) == SIDESTEP_OK &&
                    store_dir_make(disk, PARENT + 1, NULL) == SIDESTEP_OK
@@ -102,10 +79,10 @@ static void rename_target(void)
 /* Nobody may be told that what is not there under its name is committed. */
 static void a_target_that_is_renamed_is_not_committed(void **state)
 {
-    static const struct trap before_the_check = {"dir_open", PARENT "/t", rename_target, NULL};
+    static const struct trap before_the_check = {"dir_open", PARENT "/t", rename_target, NULL, 0};
     static const struct trap traps[] = {
-        {"rename", ".metadata.", rename_target, NULL},
-        {"rename", ".metadata.", NULL, &before_the_check},
+        {"rename", ".metadata.", rename_target, NULL, 0},
+        {"rename", ".metadata.", NULL, &before_the_check, 0},
     };
 
     for (size_t i = 0; i < sizeof(traps) / sizeof(traps[0]); i++) {
@@ -219,8 +196,8 @@ static void expect_frozen(struct sidestep_series *series, const char *words)
 /* What it replaces may be needed again: nothing is deleted, nor after a restart, until a commit. */
 static void an_unknown_outcome_freezes_deletion(void **state)
 {
-    static const struct trap after_the_rename = {"dir_sync", PARENT, fail_sync, NULL};
-    static const struct trap at_the_rename = {"rename", ".sidestep.", NULL, &after_the_rename};
+    static const struct trap after_the_rename = {"dir_sync", PARENT, fail_sync, NULL, 0};
+    static const struct trap at_the_rename = {"rename", ".sidestep.", NULL, &after_the_rename, 0};
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 2};
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = NULL;
