@@ -768,7 +768,8 @@ enum sidestep_save_state {
 
 /** Refuse with SIDESTEP_EBUSY where the call would wait for an earlier save. */
 #define SIDESTEP_SAVE_NOWAIT 1u
-/** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint already.  The same on every rank. */
+/** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint, now or when this save is about to
+ * commit.  The same on every rank. */
 #define SIDESTEP_SAVE_NO_REPLACE 2u
 /** Nobody changes the state before the save is STAGED: the caller waits for it, say, but not in the
  * library.  Then nothing is write-protected or copied in the call; it is copied as it is written,
@@ -924,6 +925,15 @@ struct sidestep_save_info {
  *
  * ${path} may be new, an empty directory, an older checkpoint (it is replaced, atomically),
  * or a directory with other files (they are kept).  Its parent must exist.
+ *
+ * A save replaces only the checkpoint that was there when this was called.  If another save to
+ * ${path}, of this or of another process, has committed since, this one ends with SIDESTEP_EEXISTS:
+ * the message names both saves, and what is there stays.  So a process that was stopped, or waited
+ * for its storage, cannot replace a newer checkpoint when it goes on.  To replace it after all,
+ * save again.  SIDESTEP_ELOCKED: another process held a lock on ${path} for longer than the
+ * timeout.  On storage without locks two saves may still replace each other in the same moment;
+ * then the later one ends with SIDESTEP_EUNKNOWN, and until the next save to ${path} nothing of
+ * either is deleted.
  *
  * Returns once the tensors may be modified, i.e. when they have been copied or write-protected
  * (enum sidestep_snapshot), not when they are durable.  Their memory must stay until RELEASED;

@@ -12,7 +12,8 @@
  *   3 seal     R   fsync(file), close, rename .part -> final, fsync(directory), then the yes
  *   4 count    C   every yes, then every shard: size, ids, footer, digest, tiling of all tensors
  *   5 publish  C   manifest, .metadata, fsync(directory), fsync(PARENT)
- *   6 commit   C   rename to NAME (swap), or exchange of .metadata (in place); fsync(PARENT);
+ *   6 commit   C   rename to NAME (swap), or, in turn with other saves, comparison of .metadata
+ *                  with what it was at the beginning, and its exchange (in place); fsync(PARENT);
  *                  then the mark goes
  *   7 learn    R   what became of it, from names and ids
  *     abort    C   to the trash, with an outcome that says why
@@ -32,6 +33,10 @@
  *   I8  A lock protects a file only while the name that others look at leads to that file.  So who
  *       takes a lock compares the two afterwards (lock_file.h), and begins again if they differ;
  *       and only the holder of such a lock removes or renames what it protects.
+ *   I9  A save replaces only the checkpoint that NAME held when it began, or none.  In place, saves
+ *       take turns for the comparison and the rename, by a lock in NAME.  Where that cannot be had
+ *       (storage without locks, other programs), what the rename took out is compared instead: if
+ *       it is another one, nobody is told COMMITTED, and nothing is deleted.
  *
  * A shard may be one that an earlier checkpoint has, under a second name (a hard link).  It counts
  * as written and synced only if C has seen it, file and footer, in a checkpoint that it committed.
@@ -131,6 +136,10 @@ uint64_t commit_identity(const char *save_id);
  * has an identity too (of its bytes). */
 enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
                                      struct sidestep_error *err);
+
+/* Is what NAME holds nothing, or what was there when the save began, and may it be replaced?
+ * EEXISTS: no; names both saves. */
+enum sidestep_status commit_check_replaceable(struct commit *commit, struct sidestep_error *err);
 
 /* Resolve ${path} and open its parent directory.  On every rank, on the caller's thread. */
 enum sidestep_status commit_open(struct commit *commit, const char *path,
@@ -249,6 +258,13 @@ enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
 /* Does ${name} in the parent lead to the directory that ${commit} holds?  false also if storage
  * does not answer. */
 bool commit_name_is_ours(const struct commit *commit, const char *name);
+/* Right before the rename that commits: has the program given the save up, and what says
+ * ${commit->guard}? */
+enum sidestep_status commit_ask_guard(struct commit *commit, struct sidestep_error *err);
+/* In place: make .metadata.<id> the .metadata of NAME.  EEXISTS as above, and nothing has changed.
+ * EUNKNOWN: it was done, but replaced another checkpoint than the one that was looked at.  Others:
+ * it may have been done (I7). */
+enum sidestep_status commit_exchange(struct commit *commit, struct sidestep_error *err);
 /* A source over an open file. */
 struct source commit_file_source(struct store_file *file, uint64_t length);
 

@@ -59,7 +59,7 @@ static void take_mark_away(struct commit *commit)
     store_file_discard(TAKE(commit->mark));
 }
 
-static enum sidestep_status guard(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status commit_ask_guard(struct commit *commit, struct sidestep_error *err)
 {
     const struct commit_guard *guard = commit->guard;
 
@@ -102,7 +102,7 @@ static enum sidestep_status swap_commit(struct commit *commit, struct commit_cou
 {
     char saving[NAMES_MAX];
 
-    TRY(guard(commit, err));
+    TRY(commit_ask_guard(commit, err));
     names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
     enum sidestep_status status = rename_to_name(commit, saving, err);
     if (status != SIDESTEP_OK && !commit_name_is_ours(commit, commit->name)) { /* I7 */
@@ -138,28 +138,6 @@ static bool path_is_our_dir(struct commit *commit)
            stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
 }
 
-/* The one rename that commits.  ${*old}: a .metadata came out under the temporary name. */
-static enum sidestep_status exchange_metadata(struct commit *commit, struct sidestep_error *err)
-{
-    char tmp[NAMES_MAX];
-    struct store_stat stat;
-
-    names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
-    enum sidestep_status status =
-        store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_NOREPLACE, err);
-    if (status == SIDESTEP_EUNSUPPORTED && commit->no_replace &&
-        store_stat(commit->dir, NAMES_METADATA, &stat, NULL) != SIDESTEP_ENOTFOUND)
-        status = SIDESTEP_EEXISTS;
-    /* Whoever may not replace a checkpoint may not replace one that came since it began either. */
-    if (status == SIDESTEP_EEXISTS && commit->no_replace)
-        return FAIL(err, status, "'%s' holds a checkpoint by now", commit->path);
-    if (status == SIDESTEP_EEXISTS)
-        status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_EXCHANGE, err);
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_REPLACE, err);
-    return status;
-}
-
 static enum sidestep_status is_named(struct commit *commit, bool *named, struct sidestep_error *err)
 {
     uint64_t identity;
@@ -177,8 +155,7 @@ static enum sidestep_status in_place_commit(struct commit *commit, struct commit
 
     TRY(write_records(commit, count, err));
     TRY(store_dir_sync(commit->dir, err));
-    TRY(guard(commit, err));
-    enum sidestep_status status = exchange_metadata(commit, err);
+    enum sidestep_status status = commit_exchange(commit, err);
     if (status != SIDESTEP_OK) { /* I7: it may have happened all the same */
         if (is_named(commit, &named, NULL) != SIDESTEP_OK || named)
             *outcome = COMMIT_UNKNOWN;
@@ -271,11 +248,8 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
         store_dir_open(commit->store, NULL, commit->path, &in_name.dir, err);
     if (status == SIDESTEP_OK)
         status = store_dir_stat(in_name.dir, &in_name.dir_identity, err);
-    if (status == SIDESTEP_OK && commit->no_replace) {
-        status = commit_identify(in_name.dir, &in_name.previous, err);
-        if (status == SIDESTEP_OK && in_name.previous != 0)
-            status = FAIL(err, SIDESTEP_EEXISTS, "'%s' holds a checkpoint already", commit->path);
-    }
+    if (status == SIDESTEP_OK)
+        status = commit_check_replaceable(&in_name, err);
     if (status == SIDESTEP_OK)
         status = commit_mark_make(&in_name, err);
     if (status == SIDESTEP_OK)

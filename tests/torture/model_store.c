@@ -119,6 +119,8 @@ static enum sidestep_status name_stat(struct store_dir *at, const char *name,
     }
     if (is_mutant(MUTANT_HIDE_MARK) && names_parse(name).kind == NAMES_PENDING)
         return sim_fail(err, ENOENT, "stat", name);
+    if (is_mutant(MUTANT_HIDE_OLD) && names_parse(name).kind == NAMES_META_TMP)
+        return sim_fail(err, ENOENT, "stat", name);
     if (world_take_fault(sim_of(at->store), "stat") != FAULT_NONE)
         return failed(err, "stat");
     return sim_ops.stat(at, name, out, err);
