@@ -754,7 +754,10 @@ sidestep_fence_until(struct sidestep_save *save, const struct sidestep_stream *s
  * STAGED: the tensors may be modified.  RELEASED: their memory may be freed, unmapped or
  * resized (by copy at the same time as STAGED, see enum sidestep_snapshot).  WRITTEN: this rank's
  * bytes are durable.  COMMITTED: the checkpoint exists, on every rank's word, and survives power
- * loss.  ABORTED: it does not exist and never will. UNKNOWN: nobody can tell yet; the storage will.
+ * loss.  ABORTED: it does not exist and never will.  UNKNOWN: nobody can tell yet; the message says
+ * what is known, where to look and what to do.  So ends also a save whose path, or a directory
+ * above it, was renamed or replaced meanwhile: the checkpoint is whole then, and the message says
+ * where it is, if that can be found.
  */
 enum sidestep_save_state {
     SIDESTEP_SAVE_STAGING,

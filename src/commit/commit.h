@@ -14,7 +14,7 @@
  *   5 publish  C   manifest, .metadata, fsync(directory), fsync(PARENT)
  *   6 commit   C   rename to NAME (swap), or, in turn with other saves, comparison of .metadata
  *                  with what it was at the beginning, and its exchange (in place); fsync(PARENT);
- *                  then the mark goes
+ *                  a look whether the path leads there; then the mark goes
  *   7 learn    R   what became of it, from names and ids
  *     abort    C   to the trash, with an outcome that says why
  *              R   in place: takes back what came too late for C to sweep it
@@ -23,8 +23,8 @@
  *   I1  NAME/.metadata names only files that are whole, durable and of one save.
  *   I2  The writer of a byte syncs that file, the maker of a name syncs that directory, before yes.
  *   I3  Only C makes and renames directories.
- *   I4  Nobody is told COMMITTED on the sight of a name whose fsync is not known: C's mark stays
- *       until then.
+ *   I4  Nobody is told COMMITTED on the sight of a name whose fsync is not known, or of a
+ *       checkpoint that is not at its path: C's mark stays until both are known.
  *   I5  After its yes a rank never says no; without all yeses C never publishes.
  *   I6  What is deleted carries a save id of ours that no reachable .metadata names, and its owner
  *       is dead (its lock is free) or is the deleter; or it was named by the .metadata that our own
@@ -252,6 +252,8 @@ enum sidestep_status commit_write_file(struct store_dir *dir, const char *name, 
  * It takes no descriptor, inode, block or memory. */
 enum sidestep_status commit_link_mark(struct commit *commit, struct store_dir *dir,
                                       const char *name);
+/* Does C's mark lie in ${dir}?  Also if storage does not answer. */
+bool commit_has_mark(const struct commit *commit, struct store_dir *dir);
 /* Why a rank, or C, gave up: the text of such a file; "" if it has none. */
 enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
                                         struct sidestep_error *reason, struct sidestep_error *err);
@@ -261,6 +263,18 @@ bool commit_name_is_ours(const struct commit *commit, const char *name);
 /* Right before the rename that commits: has the program given the save up, and what says
  * ${commit->guard}? */
 enum sidestep_status commit_ask_guard(struct commit *commit, struct sidestep_error *err);
+/* After the commit: does ${path} still lead to ${dir}, in which ${holds} is?  EUNKNOWN: no; says
+ * where that directory is, if it can be found.  Gives ${commit->spare} up. */
+enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *dir,
+                                       const char *path, const char *holds,
+                                       struct sidestep_error *err);
+/* EABORTED: somebody has taken away what was being written. */
+enum sidestep_status commit_report_gone(const struct commit *commit, struct sidestep_error *err);
+/* EUNKNOWN, with what ${err} says as the reason: the commit is not durable; it may have happened.
+ */
+enum sidestep_status commit_report_unsynced(const struct commit *commit,
+                                            struct sidestep_error *err);
+enum sidestep_status commit_report_unsure(const struct commit *commit, struct sidestep_error *err);
 /* In place: make .metadata.<id> the .metadata of NAME.  EEXISTS as above, and nothing has changed.
  * EUNKNOWN: it was done, but replaced another checkpoint than the one that was looked at.  Others:
  * it may have been done (I7). */

@@ -184,11 +184,8 @@ static enum sidestep_status publish_files(struct export *e, struct sidestep_erro
     return status; /* export_end() removes the rest */
 }
 
-enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
+static enum sidestep_status publish_directory(struct export *e, struct sidestep_error *err)
 {
-    TRY(store_dir_sync(e->commit.dir, err));
-    if (e->is_file)
-        return publish_files(e, err);
     TRY(put_directory(e, err));
     enum sidestep_status status = store_dir_sync(e->commit.parent, err);
     if (status != SIDESTEP_OK) {
@@ -200,6 +197,24 @@ enum sidestep_status export_publish(struct export *e, struct sidestep_error *err
         remove_old(e);
     store_dir_close(TAKE(e->commit.dir)); /* it is the user's now */
     return status;
+}
+
+/* Is it where it was asked for? */
+static enum sidestep_status check_path(struct export *e, struct sidestep_error *err)
+{
+    char parent[COMMIT_PATH_BYTES];
+    size_t length = strlen(e->commit.path) - strlen(e->commit.name);
+
+    memcpy(parent, e->commit.path, length);
+    parent[length > 1 ? length - 1 : length] = '\0';
+    return commit_check_path(&e->commit, e->commit.parent, parent, e->commit.name, err);
+}
+
+enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
+{
+    TRY(store_dir_sync(e->commit.dir, err));
+    TRY(e->is_file ? publish_files(e, err) : publish_directory(e, err));
+    return check_path(e, err);
 }
 
 void export_end(struct export *e)

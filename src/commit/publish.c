@@ -97,6 +97,39 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
                                            enum commit_outcome *outcome,
                                            struct sidestep_error *err);
 
+/* The rename has failed, and NAME is not what we have written. */
+static enum sidestep_status explain_rename(struct commit *commit, const char *saving,
+                                           enum sidestep_status status,
+                                           enum commit_outcome *outcome, struct sidestep_error *err)
+{
+    if (status == SIDESTEP_ENOTFOUND)
+        return commit_report_gone(commit, err);
+    if (commit_name_is_ours(commit, saving))
+        return status;
+    *outcome = COMMIT_UNKNOWN;
+    return commit_report_unsure(commit, err);
+}
+
+/* The checkpoint has its name: make that durable, look at the path, and only then say so (I4). */
+static enum sidestep_status confirm(struct commit *commit, enum commit_outcome *outcome,
+                                    struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    char manifest[NAMES_MAX];
+
+    *outcome = COMMIT_UNKNOWN;
+    if (commit->in_place)
+        status = store_dir_sync(commit->dir, err);
+    if (status == SIDESTEP_OK)
+        status = store_dir_sync(commit->parent, err);
+    if (status != SIDESTEP_OK)
+        return commit_report_unsynced(commit, err);
+    names_format(NAMES_MANIFEST, commit->save_id, 0, 0, manifest);
+    TRY(commit_check_path(commit, commit->dir, commit->path, manifest, err));
+    *outcome = COMMIT_COMMITTED;
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status swap_commit(struct commit *commit, struct commit_count *count,
                                         enum commit_outcome *outcome, struct sidestep_error *err)
 {
@@ -108,66 +141,37 @@ static enum sidestep_status swap_commit(struct commit *commit, struct commit_cou
     if (status != SIDESTEP_OK && !commit_name_is_ours(commit, commit->name)) { /* I7 */
         if (status == SIDESTEP_EEXISTS)
             return finish_in_name(commit, count, outcome, err);
-        if (status == SIDESTEP_ENOTFOUND)
-            return FAIL(err, SIDESTEP_EABORTED,
-                        "'%s' was taken away by a later incarnation of this run", saving);
-        if (!commit_name_is_ours(commit, saving))
-            *outcome = COMMIT_UNKNOWN;
-        return status;
+        return explain_rename(commit, saving, status, outcome, err);
     }
-    status = store_dir_sync(commit->parent, err);
-    if (status != SIDESTEP_OK) {
-        *outcome = COMMIT_UNKNOWN;
-        error_wrap(err, "'%s' is there, but may not survive a power loss", commit->path);
-        return SIDESTEP_EUNKNOWN;
-    }
-    *outcome = COMMIT_COMMITTED;
+    TRY(confirm(commit, outcome, err));
     take_mark_away(commit);
     return SIDESTEP_OK;
 }
 
 /* ---- in place ---- */
 
-static bool path_is_our_dir(struct commit *commit)
-{
-    OWNED_DIR *dir = NULL;
-    struct store_stat stat;
-
-    return store_dir_open(commit->store, NULL, commit->path, &dir, NULL) == SIDESTEP_OK &&
-           store_dir_stat(dir, &stat, NULL) == SIDESTEP_OK &&
-           stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
-}
-
-static enum sidestep_status is_named(struct commit *commit, bool *named, struct sidestep_error *err)
+/* May .metadata be ours, although its exchange has failed?  Also if storage does not answer. */
+static bool may_be_named(struct commit *commit)
 {
     uint64_t identity;
 
-    TRY(commit_identify(commit->dir, &identity, err));
-    *named = identity == commit_identity(commit->save_id);
-    return SIDESTEP_OK;
+    return commit_identify(commit->dir, &identity, NULL) != SIDESTEP_OK ||
+           identity == commit_identity(commit->save_id);
 }
 
 static enum sidestep_status in_place_commit(struct commit *commit, struct commit_count *count,
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err)
 {
-    bool named = false;
-
     TRY(write_records(commit, count, err));
     TRY(store_dir_sync(commit->dir, err));
     enum sidestep_status status = commit_exchange(commit, err);
-    if (status != SIDESTEP_OK) { /* I7: it may have happened all the same */
-        if (is_named(commit, &named, NULL) != SIDESTEP_OK || named)
-            *outcome = COMMIT_UNKNOWN;
-        return status;
+    if (status != SIDESTEP_OK && may_be_named(commit)) { /* I7 */
+        *outcome = COMMIT_UNKNOWN;
+        return status == SIDESTEP_EUNKNOWN ? status : commit_report_unsure(commit, err);
     }
-    *outcome = COMMIT_UNKNOWN;
-    TRY(store_dir_sync(commit->dir, err));
-    TRY(store_dir_sync(commit->parent, err));
-    if (!path_is_our_dir(commit))
-        return FAIL(err, SIDESTEP_EUNKNOWN, "'%s' was renamed or removed during the save",
-                    commit->path);
-    *outcome = COMMIT_COMMITTED;
+    TRY(status);
+    TRY(confirm(commit, outcome, err));
     unlink_votes(commit);
     take_mark_away(commit);
     sweep_replaced(commit->dir, commit->save_id);
@@ -244,6 +248,7 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
     in_name.in_place = true;
     in_name.dir = NULL;
     in_name.mark = NULL;
+    commit->spare = NULL; /* that of ${in_name} now */
     enum sidestep_status status =
         store_dir_open(commit->store, NULL, commit->path, &in_name.dir, err);
     if (status == SIDESTEP_OK)
@@ -262,6 +267,7 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
         sweep_save_files(in_name.dir, commit->save_id);
     store_file_discard(in_name.mark);
     store_dir_close(in_name.dir);
+    store_dir_close(in_name.spare);
     if (status == SIDESTEP_OK)
         (void)discard_saving(commit); /* else swept later */
     return status;
@@ -282,8 +288,6 @@ enum sidestep_status commit_publish(struct commit *commit, struct commit_count *
             status = swap_commit(commit, count, outcome, err);
     }
     TRACE(commit, "save %s: outcome %d", commit->save_id, (int)*outcome);
-    if (*outcome == COMMIT_UNKNOWN)
-        status = SIDESTEP_EUNKNOWN;
     if (status != SIDESTEP_OK) {
         if (err != NULL)
             err->status = (int32_t)status;

@@ -181,8 +181,11 @@ void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict)
     if (verdict == SIDESTEP_SAVE_ABORTED)
         (void)FAIL(&err, SIDESTEP_EABORTED, "save '%s': rank 0 gave it up", save->commit.path);
     else if (verdict == SIDESTEP_SAVE_UNKNOWN)
-        (void)FAIL(&err, SIDESTEP_EUNKNOWN, "save '%s': rank 0 cannot tell what became of it",
-                   save->commit.path);
+        (void)FAIL(&err, SIDESTEP_EUNKNOWN,
+                   "save '%s': rank 0 does not know what became of it, and says there why; verify "
+                   "that path "
+                   "to see whether it holds save %s, or save again",
+                   save->commit.path, save->commit.save_id);
     if (save_has_ended(verdict) && save_state(save) == SIDESTEP_SAVE_WRITTEN)
         save_advance(save, verdict, err.status != SIDESTEP_OK ? &err : NULL);
 }
@@ -206,8 +209,9 @@ static void learn(struct sidestep_save *save, uint64_t waited_ns)
         if (waited_ns <= save->commit.timeout_ns * LEARN_PATIENCE)
             break;
         (void)FAIL(&err, SIDESTEP_EUNKNOWN,
-                   "save '%s': no word from rank 0 for %.0f s; storage will tell whether it exists",
-                   save->commit.path, (double)waited_ns / 1e9);
+                   "save '%s': no word from rank 0 for %.0f s; verify that path to see whether it "
+                   "holds save %s, or save again",
+                   save->commit.path, (double)waited_ns / 1e9, save->commit.save_id);
         save_advance(save, SIDESTEP_SAVE_UNKNOWN, &err);
         break;
     }

@@ -135,9 +135,9 @@ static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
     else if (guard != NULL &&
              guard->holds(guard->context, &save->commit, &reason) == SIDESTEP_EABORTED)
         *why = reason;
-    else if (save->commit.rank != 0 && why->status == SIDESTEP_ENOTFOUND)
-        error_wrap(why, "what was being written has been taken away, by another run that has taken "
-                        "the series over, or by hand; checkpoints that were committed are safe");
+    else if (why->status == SIDESTEP_ENOTFOUND && save->commit.dir != NULL &&
+             !commit_has_mark(&save->commit, save->commit.dir))
+        (void)commit_report_gone(&save->commit, why);
 }
 
 /* In place, where nobody else would take away what came after C had given up and swept. */

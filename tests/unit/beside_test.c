@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
+#include "commit/export.h"
 #include "engine/engine.h"
 #include "support/one_rank.h"
 #include "support/store_sim_disk.h"
@@ -94,10 +95,51 @@ static void a_target_that_is_renamed_is_not_committed(void **state)
         atomic_store(&armed, &traps[i]);
         assert_int_equal(try_save(PARENT "/t", NEW), SIDESTEP_EUNKNOWN);
         assert_null(atomic_load(&armed));
-        assert_non_null(strstr(err.message, "was renamed or removed during the save"));
+        assert_non_null(strstr(err.message, "was renamed or replaced meanwhile"));
+        assert_non_null(strstr(err.message, "but in '" PARENT "/mine'"));
         assert_int_not_equal(sidestep_load(engine, PARENT "/t", world.state, NULL, NULL, &err),
                              SIDESTEP_OK);
         expect(PARENT "/mine", NEW); /* all of it, where they have put it */
+    }
+}
+
+/* ---- files of a conversion, whose parent is renamed */
+
+static void rename_parent(void)
+{
+    OWNED_DIR *root = NULL;
+
+    assert_int_equal(store_dir_open(sim_store(sim, 1), NULL, "/", &root, NULL), SIDESTEP_OK);
+    assert_int_equal(store_rename(root, "p", root, "q", STORE_NOREPLACE, NULL), SIDESTEP_OK);
+}
+
+static bool is_known(const char *name)
+{
+    return strcmp(name, "f") == 0;
+}
+
+static void files_that_are_moved_are_not_said_to_be_there(void **state)
+{
+    static const struct trap before_the_rename[] = {
+        {"rename", ".sidestep.", rename_parent, NULL, 0},
+        {"rename", "f", rename_parent, NULL, 0},
+    };
+
+    for (int is_file = 0; is_file <= 1; is_file++) {
+        struct export e;
+        OWNED_FILE *file = NULL;
+        if (is_file != 0) {
+            (void)teardown(state);
+            assert_int_equal(setup(state), 0);
+        }
+        ASSERT_OK(export_begin(&e, sim_store(sim, 0), clock_system(), PARENT "/f", is_file != 0,
+                               false, is_known, &err));
+        ASSERT_OK(export_create(&e, "f", 0, &file, &err));
+        atomic_store(&armed, &before_the_rename[is_file]);
+        assert_int_equal(export_publish(&e, &err), SIDESTEP_EUNKNOWN);
+        assert_null(atomic_load(&armed));
+        assert_non_null(strstr(err.message, "but in '/q': '" PARENT "'"));
+        export_end(&e);
     }
 }
 
@@ -282,6 +324,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_target_that_is_renamed_is_not_committed),
+        CASE(files_that_are_moved_are_not_said_to_be_there),
         CASE(a_torn_commit_is_not_emptied_as_garbage),
         CASE(a_torn_deletion_is_not_ended_under_a_name),
         CASE(what_is_copied_over_a_checkpoint_stays),
