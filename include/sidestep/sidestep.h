@@ -927,7 +927,8 @@ struct sidestep_save_info {
  * every rank gives the same ${path} on shared storage.
  *
  * ${path} may be new, an empty directory, an older checkpoint (it is replaced, atomically),
- * or a directory with other files (they are kept).  Its parent must exist.
+ * or a directory with other files (they are kept).  Its parent must exist.  SIDESTEP_ENOTFOUND
+ * names the first component that is missing, or is no directory (then ${sys_errno} is ENOTDIR).
  *
  * A save replaces only the checkpoint that was there when this was called.  If another save to
  * ${path}, of this or of another process, has committed since, this one ends with SIDESTEP_EEXISTS:

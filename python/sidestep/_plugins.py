@@ -38,7 +38,7 @@ from ._abi import Status
 from ._checkpoint import Checkpoint
 from ._comm import Comm, StoreComm
 from ._engine import Engine, engine_alone, engine_of
-from ._errors import Error
+from ._errors import Error, make_error, status_of
 from ._extension import compress_of
 from ._flatten import Index, Leaf
 from ._handle import SaveHandle
@@ -294,15 +294,37 @@ def make_parents(path: str) -> None:
         missing.append(parent)
         parent = os.path.dirname(parent)
     for made in reversed(missing):
-        os.makedirs(made, exist_ok=True)
-        descriptor = os.open(os.path.dirname(made), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # a file system that has nothing to sync there
-                raise
-        finally:
-            os.close(descriptor)
+            os.makedirs(made, exist_ok=True)
+            _sync_directory(os.path.dirname(made))
+        except OSError as reason:
+            raise _cannot_make(path, made, reason) from reason
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that has nothing to sync there
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_make(path: str, directory: str, reason: OSError) -> Error:
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        return make_error(
+            f"save '{path}': '{directory}' is not a directory, so nothing can lie below it; choose "
+            "another path",
+            status=Status.ENOTFOUND,
+            errno=errno.ENOTDIR,
+        )
+    return make_error(
+        f"save '{path}': make the directory '{directory}': {os.strerror(reason.errno or 0)}",
+        status=status_of(reason),
+        errno=reason.errno or 0,
+    )
 
 
 def save_plan(engine: Engine, writer: Writer, plan: SavePlan, planner: SavePlanner) -> SaveHandle:

@@ -109,6 +109,49 @@ static enum sidestep_status split_path(struct commit *commit, const char *path, 
     return *parent != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, length);
 }
 
+/* The first directory on the way to ${parent}, an absolute path, that cannot be opened. */
+static enum sidestep_status report_missing(struct commit *commit, const char *parent,
+                                           struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    struct sidestep_error why = {0};
+    char path[COMMIT_PATH_BYTES];
+    size_t length = 0;
+
+    while (status == SIDESTEP_OK && parent[length] != '\0') {
+        OWNED_DIR *dir = NULL;
+        length += 1 + strcspn(parent + length + 1, "/");
+        snprintf(path, sizeof(path), "%.*s", (int)length, parent);
+        status = store_dir_open(commit->store, NULL, path, &dir, &why);
+    }
+    if (why.sys_errno == ENOTDIR)
+        status =
+            FAIL(err, SIDESTEP_ENOTFOUND,
+                 "'%s' is not a directory, so nothing can lie below it; choose another path", path);
+    else
+        status =
+            FAIL(err, SIDESTEP_ENOTFOUND, "the directory '%s' does not exist; make it first", path);
+    if (err != NULL)
+        err->sys_errno = why.sys_errno;
+    return status;
+}
+
+static enum sidestep_status open_parent(struct commit *commit, const char *parent,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status =
+        store_dir_open(commit->store, NULL, parent, &commit->parent, &why);
+
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (status == SIDESTEP_ENOTFOUND)
+        return report_missing(commit, parent, err);
+    error_wrap(&why, "open the parent directory");
+    error_copy(err, &why);
+    return status;
+}
+
 enum sidestep_status commit_open(struct commit *commit, const char *path,
                                  struct sidestep_error *err)
 {
@@ -120,11 +163,7 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
     if (names_parse(commit->name).kind != NAMES_NONE || strcmp(commit->name, NAMES_SERIES_DIR) == 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is a name that sidestep keeps for itself",
                     commit->name);
-    enum sidestep_status status = store_dir_open(commit->store, NULL, parent, &commit->parent, err);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "open the parent directory of '%s'", commit->path);
-        return status;
-    }
+    TRY(open_parent(commit, parent, err));
     TRY(store_dir_traits(commit->parent, &traits, err));
     commit->is_volatile = traits.is_volatile;
     TRY(store_dir_open(commit->store, NULL, parent, &commit->spare, err));
@@ -222,7 +261,7 @@ static enum sidestep_status begin_chosen(struct commit *commit, struct sidestep_
         commit->in_place ? begin_in_place(commit, err) : begin_swap(commit, err);
     if (status != SIDESTEP_OK) {
         undo_begin(commit);
-        error_wrap(err, "begin in '%s'", commit->path);
+        error_wrap(err, "begin");
     }
     return status;
 }

@@ -63,13 +63,11 @@ static const char *read_holder(struct store_file *lock, struct holder *holder)
     return holder->text[0] != '\0' ? holder->text : "another process";
 }
 
-static enum sidestep_status report_holder(struct lease *lease, const char *root,
-                                          struct sidestep_error *err)
+static enum sidestep_status report_holder(struct lease *lease, struct sidestep_error *err)
 {
     struct holder holder;
 
-    return FAIL(err, SIDESTEP_ELOCKED, "series '%s' is in use by %s", root,
-                read_holder(lease->lock, &holder));
+    return FAIL(err, SIDESTEP_ELOCKED, "it is in use by %s", read_holder(lease->lock, &holder));
 }
 
 static bool is_deleting(struct store_file *lock)
@@ -120,14 +118,13 @@ static enum sidestep_status await_lock(struct lease *lease, bool begins, struct 
     return status;
 }
 
-static enum sidestep_status take_lock(struct lease *lease, const char *root, bool begins,
-                                      struct sidestep_error *err)
+static enum sidestep_status take_lock(struct lease *lease, bool begins, struct sidestep_error *err)
 {
     char text[160], host[64] = "?";
     enum sidestep_status status = await_lock(lease, begins, err);
 
     if (status == SIDESTEP_ELOCKED)
-        return report_holder(lease, root, err);
+        return report_holder(lease, err);
     if (status != SIDESTEP_EUNSUPPORTED) /* then the incarnation alone protects us */
         TRY(status);
     lease->is_locked = status == SIDESTEP_OK;
@@ -211,7 +208,7 @@ static enum sidestep_status take(struct lease *lease, const char *root, bool beg
     TRY(open_root(lease, root, err));
     TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
-    TRY(take_lock(lease, root, begins, err));
+    TRY(take_lock(lease, begins, err));
     enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
     if (is_lost(status) && !begins)
         return SIDESTEP_OK; /* what lies there is another run's: the next one may go on from it */

@@ -291,7 +291,7 @@ enum sidestep_status commit_publish(struct commit *commit, struct commit_count *
     if (status != SIDESTEP_OK) {
         if (err != NULL)
             err->status = (int32_t)status;
-        error_wrap(err, "commit '%s'", commit->path);
+        error_wrap(err, "commit");
     }
     return status;
 }

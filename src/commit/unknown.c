@@ -8,23 +8,37 @@
 #include "base/owned.h"
 #include "commit/commit.h"
 
-static bool is_same_dir(struct store_dir *a, struct store_dir *b)
+/* Is ${path} the directory ${dir}?  Fails if that cannot be seen. */
+static enum sidestep_status compare(struct store_dir *dir, const char *path, bool *is_same,
+                                    struct sidestep_error *err)
 {
-    struct store_stat of_a, of_b;
+    struct sidestep_error why = {.rank = -1};
+    struct store_stat held, found;
+    OWNED_DIR *now = NULL;
+    enum sidestep_status status = store_dir_open(dir->store, NULL, path, &now, &why);
 
-    return store_dir_stat(a, &of_a, NULL) == SIDESTEP_OK &&
-           store_dir_stat(b, &of_b, NULL) == SIDESTEP_OK && of_a.inode == of_b.inode &&
-           of_a.device == of_b.device;
+    *is_same = false;
+    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNSAFE)
+        return SIDESTEP_OK;
+    if (status == SIDESTEP_OK)
+        status = store_dir_stat(dir, &held, &why);
+    if (status == SIDESTEP_OK)
+        status = store_dir_stat(now, &found, &why);
+    if (status != SIDESTEP_OK) {
+        error_copy(err, &why);
+        return status;
+    }
+    *is_same = held.inode == found.inode && held.device == found.device;
+    return SIDESTEP_OK;
 }
 
 /* Where ${dir} is now; false: nobody knows. */
 static bool find_dir(struct store_dir *dir, char path[COMMIT_PATH_BYTES])
 {
-    OWNED_DIR *found = NULL;
+    bool is_same = false;
 
     return store_dir_path(dir, path, COMMIT_PATH_BYTES, NULL) == SIDESTEP_OK &&
-           store_dir_open(dir->store, NULL, path, &found, NULL) == SIDESTEP_OK &&
-           is_same_dir(dir, found);
+           compare(dir, path, &is_same, NULL) == SIDESTEP_OK && is_same;
 }
 
 static enum sidestep_status report_moved(struct store_dir *dir, const char *path, const char *holds,
@@ -47,20 +61,15 @@ enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *
                                        const char *path, const char *holds,
                                        struct sidestep_error *err)
 {
-    struct sidestep_error why = {.rank = -1};
-    OWNED_DIR *now = NULL;
+    bool is_same;
 
     store_dir_close(TAKE(commit->spare)); /* so that there is a descriptor */
-    enum sidestep_status status = store_dir_open(commit->store, NULL, path, &now, &why);
-    if (status == SIDESTEP_OK && is_same_dir(dir, now))
-        return SIDESTEP_OK;
-    if (status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNSAFE)
-        return report_moved(dir, path, holds, err);
-    error_wrap(&why,
+    if (compare(dir, path, &is_same, err) == SIDESTEP_OK)
+        return is_same ? SIDESTEP_OK : report_moved(dir, path, holds, err);
+    error_wrap(err,
                "all was written and is durable, but it cannot be seen whether '%s' leads to it; "
                "look there, or repeat the call",
                path);
-    error_copy(err, &why);
     return SIDESTEP_EUNKNOWN;
 }
 

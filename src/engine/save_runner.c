@@ -53,8 +53,7 @@ static enum sidestep_status write_and_vote(struct sidestep_save *save, struct si
 static void fail(struct sidestep_save *save, enum sidestep_save_state state,
                  struct sidestep_error *why)
 {
-    error_wrap(why, "save '%s'", save->commit.path);
-    TRACE(save, "rank %u: %s", save->commit.rank, why->message);
+    TRACE(save, "rank %u: save '%s': %s", save->commit.rank, save->commit.path, why->message);
     pipeline_fail(&save->pipeline, why); /* staging may still be under way */
     pipeline_settle(&save->pipeline);
     save_give_turn(save);
