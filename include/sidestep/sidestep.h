@@ -939,6 +939,10 @@ struct sidestep_save_info {
  * then the later one ends with SIDESTEP_EUNKNOWN, and until the next save to ${path} nothing of
  * either is deleted.
  *
+ * SIDESTEP_ENOSPC: the storage is full, and what was there stays.  The message says how many bytes
+ * this rank's files take and how many were free.  On rank 0 it also says how many bytes it would
+ * free to delete all checkpoints beside ${path} but the newest.
+ *
  * Returns once the tensors may be modified, i.e. when they have been copied or write-protected
  * (enum sidestep_snapshot), not when they are durable.  Their memory must stay until RELEASED;
  * ${state} itself is no longer needed.  Waits for an earlier save unless SIDESTEP_SAVE_NOWAIT or

@@ -167,6 +167,8 @@ enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, co
 /* Take either back, so that it can be made anew. */
 enum sidestep_status commit_shard_drop(struct commit *commit, uint32_t shard,
                                        struct sidestep_error *err);
+/* What this rank's shards take on the medium now. */
+uint64_t commit_shards_stored(const struct commit *commit);
 /* The final name of it. */
 void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NAMES_MAX]);
 /* Make ${file} (taken, also on failure) durable under its final name. */

@@ -60,6 +60,22 @@ enum sidestep_status commit_shard_drop(struct commit *commit, uint32_t shard,
     return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
 }
 
+uint64_t commit_shards_stored(const struct commit *commit)
+{
+    uint64_t stored = 0;
+
+    for (uint32_t shard = 0; shard < commit->shards; shard++) {
+        char names[2][NAMES_MAX];
+        shard_names(commit, shard, names[0], names[1]);
+        for (int i = 0; i < 2; i++) {
+            struct store_stat stat;
+            if (store_stat(commit->dir, names[i], &stat, NULL) == SIDESTEP_OK)
+                stored += stat.stored;
+        }
+    }
+    return stored;
+}
+
 void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NAMES_MAX])
 {
     char part[NAMES_MAX];

@@ -11,6 +11,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 #include "engine/huge_again.h"
+#include "engine/room.h"
 #include "engine/save_shard.h"
 #include "snapshot/known.h"
 
@@ -53,6 +54,7 @@ static enum sidestep_status write_and_vote(struct sidestep_save *save, struct si
 static void fail(struct sidestep_save *save, enum sidestep_save_state state,
                  struct sidestep_error *why)
 {
+    room_explain(save, why);
     TRACE(save, "rank %u: save '%s': %s", save->commit.rank, save->commit.path, why->message);
     pipeline_fail(&save->pipeline, why); /* staging may still be under way */
     pipeline_settle(&save->pipeline);
