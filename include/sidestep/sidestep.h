@@ -788,7 +788,10 @@ sidestep_fence_until(struct sidestep_save *save, const struct sidestep_stream *s
  * STAGED: the tensors may be modified.  RELEASED: their memory may be freed, unmapped or
  * resized (by copy at the same time as STAGED, see enum sidestep_snapshot).  WRITTEN: this rank's
  * bytes are durable.  COMMITTED: the checkpoint exists, on every rank's word, and survives power
- * loss.  ABORTED: it does not exist and never will. UNKNOWN: nobody can tell yet; the storage will.
+ * loss.  ABORTED: it does not exist and never will.  UNKNOWN: nobody can tell yet; the message says
+ * what is known, where to look and what to do.  So ends also a save whose path, or a directory
+ * above it, was renamed or replaced meanwhile: the checkpoint is whole then, and the message says
+ * where it is, if that can be found.
  */
 enum sidestep_save_state {
     SIDESTEP_SAVE_STAGING,
@@ -802,7 +805,8 @@ enum sidestep_save_state {
 
 /** Refuse with SIDESTEP_EBUSY where the call would wait for an earlier save. */
 #define SIDESTEP_SAVE_NOWAIT 1u
-/** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint already.  The same on every rank. */
+/** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint, now or when this save is about to
+ * commit.  The same on every rank. */
 #define SIDESTEP_SAVE_NO_REPLACE 2u
 /** Nobody changes the state before the save is STAGED: the caller waits for it, say, but not in the
  * library.  Then nothing is write-protected or copied in the call; it is copied as it is written,
@@ -961,7 +965,21 @@ struct sidestep_save_info {
  * every rank gives the same ${path} on shared storage.
  *
  * ${path} may be new, an empty directory, an older checkpoint (it is replaced, atomically),
- * or a directory with other files (they are kept).  Its parent must exist.
+ * or a directory with other files (they are kept).  Its parent must exist.  SIDESTEP_ENOTFOUND
+ * names the first component that is missing, or is no directory (then ${sys_errno} is ENOTDIR).
+ *
+ * A save replaces only the checkpoint that was there when this was called.  If another save to
+ * ${path}, of this or of another process, has committed since, this one ends with SIDESTEP_EEXISTS:
+ * the message names both saves, and what is there stays.  So a process that was stopped, or waited
+ * for its storage, cannot replace a newer checkpoint when it goes on.  To replace it after all,
+ * save again.  SIDESTEP_ELOCKED: another process held a lock on ${path} for longer than the
+ * timeout.  On storage without locks two saves may still replace each other in the same moment;
+ * then the later one ends with SIDESTEP_EUNKNOWN, and until the next save to ${path} nothing of
+ * either is deleted.
+ *
+ * SIDESTEP_ENOSPC: the storage is full, and what was there stays.  The message says how many bytes
+ * this rank's files take and how many were free.  On rank 0 it also says how many bytes it would
+ * free to delete all checkpoints beside ${path} but the newest.
  *
  * Returns once the tensors may be modified, i.e. when they have been copied or write-protected
  * (enum sidestep_snapshot), not when they are durable.  Their memory must stay until RELEASED;

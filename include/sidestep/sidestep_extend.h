@@ -195,8 +195,9 @@ struct sidestep_store {
     enum sidestep_status (*file_sync)(void *context, void *file, struct sidestep_error *err);
     enum sidestep_status (*file_stat)(void *context, void *file, struct sidestep_store_stat *out,
                                       struct sidestep_error *err);
-    /** A lock that dies with its holder, without waiting; ELOCKED: others have it.  NULL: none, and
-        who deletes and who saves are not kept apart. */
+    /** A lock that dies with its holder, without waiting; ELOCKED: others have it.  NULL: none;
+       then who deletes and who saves are not kept apart, and a save may replace one that commits in
+        the same moment (see sidestep_save_async()). */
     enum sidestep_status (*file_lock)(void *context, void *file, bool exclusive,
                                       struct sidestep_error *err);
     /** Frees the handle in any case; a failure means that what was written may be lost. */

@@ -189,10 +189,16 @@ class Checkpointer:
             any_run=any_run,
             name=name,
         )
+        failure: Optional[Error] = None
         if self._engine.rank == 0:
-            _make_parents(self.root)
+            failure = _make_parents(self.root)
             tell_about_job(self.environment, self._engine.size)
-        self._series = Series(self._engine, self.root, config)
+        try:
+            self._series = Series(self._engine, self.root, config)
+        except Error as refusal:
+            if failure is not None:
+                raise refusal from failure
+            raise
         close_when_dropped(self, self._series, self._signals)
         prunes = config.keep_last is not None and self._engine.rank == 0
         self._hooks = Hooks(
@@ -591,8 +597,12 @@ class Checkpointer:
                 pass
 
 
-def _make_parents(root: str) -> None:
+def _make_parents(root: str) -> Optional[Error]:
+    """Why they cannot be made: opening will fail for that, on all ranks."""
     from ._plugins import make_parents
 
-    with contextlib.suppress(Error):  # opening will say so, to all ranks
+    try:
         make_parents(root)
+    except Error as failure:
+        return failure
+    return None

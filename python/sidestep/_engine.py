@@ -169,7 +169,8 @@ class Engine:
         An earlier save that failed, and that nobody asked about, is raised now, before anything is
         done, unless an exception is being handled already.
         """
-        with self.turn(f"save '{os.fspath(path)}'"):
+        doing = f"save '{os.fspath(path)}'"
+        with self.turn(doing):
             began = time.monotonic()
             interrupted = self._wait_for_turn(queue)
             waited_s = time.monotonic() - began
@@ -193,7 +194,7 @@ class Engine:
                     raise
                 failure = failure or wrong
             if failure is not None:
-                options.failure = ctypes.pointer(error_info(failure))
+                options.failure = ctypes.pointer(error_info(failure, doing))
             if interrupted is not None:
                 options.flags = _abi.SAVE_NOWAIT
             return self._start(path, state, options, failure, result, waited_s, series, still)
@@ -217,7 +218,8 @@ class Engine:
         verify   "read": what is read is checked; "before": everything, before the first tensor is
                  touched; "structure": no data hashes
         """
-        with self.turn(f"load '{os.fspath(path)}'"):
+        doing = f"load '{os.fspath(path)}'"
+        with self.turn(doing):
             failure = failure or self._sticky()
             if failure is None and verify not in _VERIFY:
                 failure = ValueError(f"verify={verify!r} is none of {', '.join(_VERIFY)}")
@@ -228,7 +230,7 @@ class Engine:
                 _abi.LOAD_STRICT if strict else 0
             )
             if failure is not None:
-                options.failure = ctypes.pointer(error_info(failure))
+                options.failure = ctypes.pointer(error_info(failure, doing))
             else:
                 options.verify = int(_VERIFY[verify])
             return self._load(path, state, options, failure, call)

@@ -169,8 +169,11 @@ def error_of_os(doing: str, error: OSError) -> Error:
     )
 
 
-def error_info(exception: BaseException) -> ErrorInfo:
-    """``exception`` as a struct, for ``options.failure``: every rank is then told of it."""
+def error_info(exception: BaseException, doing: str = "") -> ErrorInfo:
+    """``exception`` as a struct, for ``options.failure``: every rank is then told of it.
+
+    ``doing``: what the library says in front of it by itself, "save 'x'"; not to be said twice.
+    """
     info = ErrorInfo(rank=-1)
     if isinstance(exception, Error):
         info.status = int(exception.status) or int(Status.EINVAL)
@@ -178,7 +181,7 @@ def error_info(exception: BaseException) -> ErrorInfo:
         if exception.rank is not None:
             info.rank = exception.rank
         info.where = _cut(exception.where, _WHERE_BYTES)
-        text = exception.message
+        text = exception.message.removeprefix(f"{doing}: ")
     else:
         info.status = int(status_of(exception))
         info.sys_errno = getattr(exception, "errno", None) or 0 if _is_os(exception) else 0

@@ -53,8 +53,7 @@ def with_cause(error: Error, kept: Optional[Kept]) -> Error:
         return error
     name, what = moved
     return make_error(
-        f"{error.message}; the memory of tensor '{name}' {what}: do that before the save, or when "
-        "handle.released is done",
+        f"{error.message}; the storage of tensor '{name}' {what}",
         status=error.status,
         errno=error.errno,
         rank=error.rank,

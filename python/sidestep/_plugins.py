@@ -38,7 +38,7 @@ from ._checked import a_number, a_path, a_step
 from ._checkpoint import Checkpoint
 from ._comm import Comm, StoreComm
 from ._engine import Engine, engine_alone, engine_of
-from ._errors import Error, error_of_os
+from ._errors import Error, error_of_os, make_error
 from ._extension import compress_of
 from ._flatten import Index, Leaf
 from ._handle import SaveHandle
@@ -295,32 +295,39 @@ def make_parents(path: str) -> None:
 
     Errors: `Error`: what is in the way, or may not be written to.
     """
-    try:
-        _make_parents(os.path.dirname(os.path.abspath(path)))
-    except OSError as error:
-        doing = f"make the directories above '{path}'"
-        if error.filename:
-            doing += f": directory '{error.filename}'"
-        raise error_of_os(doing, error) from error
-
-
-def _make_parents(parent: str) -> None:
+    parent = os.path.dirname(os.path.abspath(path))
     missing = []
     while not os.path.isdir(parent):
-        if os.path.lexists(parent):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), parent)
         missing.append(parent)
         parent = os.path.dirname(parent)
     for made in reversed(missing):
-        os.makedirs(made, exist_ok=True)
-        descriptor = os.open(os.path.dirname(made), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # a file system that has nothing to sync there
-                raise
-        finally:
-            os.close(descriptor)
+            os.makedirs(made, exist_ok=True)
+            _sync_directory(os.path.dirname(made))
+        except OSError as reason:
+            raise _cannot_make(path, made, reason) from reason
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that has nothing to sync there
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_make(path: str, directory: str, reason: OSError) -> Error:
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        return make_error(
+            f"save '{path}': '{directory}' is not a directory, so nothing can lie below it; choose "
+            "another path",
+            status=Status.ENOTFOUND,
+            errno=errno.ENOTDIR,
+        )
+    return error_of_os(f"save '{path}': make the directory '{directory}'", reason)
 
 
 def save_plan(engine: Engine, writer: Writer, plan: SavePlan, planner: SavePlanner) -> SaveHandle:

@@ -305,7 +305,7 @@ def failures_as_errors(doing: str) -> Iterator[None]:
         if isinstance(reason, Error):
             details.update(errno=reason.errno, tensor=reason.tensor, file=reason.file)
         words = getattr(reason, "message", None) or f"{type(reason).__name__}: {reason}"
-        message = f"{doing}: rank {rank}: {words}"
+        message = f"{doing}: rank {rank}: {words.removeprefix(f'{doing}: ')}"
         raise make_error(message, rank=rank, failures=told.failures, **details) from told
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import errno
 import importlib.util
 import logging
 import os
@@ -117,6 +118,43 @@ def test_checkpoint_id(tmp_path: pathlib.Path, kind: Any) -> None:
     assert is_ours(path)
     check(path)
     assert loaded(dcp.load, kind(str(path)))["step"] == 1
+
+
+def save_by_stock(state: dict[str, Any], checkpoint_id: str) -> None:
+    try:
+        stock.save(state, storage_writer=dcp.Writer(checkpoint_id))
+    except CheckpointException as told:  # torch's own, around ours
+        raise told.failures[0][0] from None
+
+
+def save_by_another_planner(state: dict[str, Any], checkpoint_id: str) -> None:
+    class Other(stock.DefaultSavePlanner):
+        pass
+
+    dcp.save(state, checkpoint_id=checkpoint_id, planner=Other())
+
+
+def save_in_a_series(state: dict[str, Any], checkpoint_id: str) -> None:
+    dcp.Checkpointer(checkpoint_id, signals=()).save(1, state)
+
+
+@pytest.mark.parametrize(
+    "save", [dcp.save, dcp.async_save, save_by_stock, save_by_another_planner, save_in_a_series]
+)
+@pytest.mark.parametrize("below", ["x", "x/y"])
+def test_a_path_below_a_file(tmp_path: pathlib.Path, save: Any, below: str) -> None:
+    """A component of the path is no directory: the error says which, once."""
+    file = tmp_path / "file"
+    file.write_text("words")
+    path = file / below
+    with pytest.raises(dcp.Error) as caught:
+        save(a_state(), checkpoint_id=str(path))
+    assert caught.value.status == dcp.Status.ENOTFOUND, caught.value
+    assert caught.value.errno == errno.ENOTDIR
+    words = f"'{file}' is not a directory, so nothing can lie below it; choose another path"
+    assert caught.value.message.endswith(words)
+    assert caught.value.message.count(str(path)) == 1
+    assert file.read_text() == "words"
 
 
 @pytest.mark.parametrize("storage", [filesystem.FileSystemWriter, dcp.Writer])

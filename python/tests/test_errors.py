@@ -231,6 +231,9 @@ class Unprintable(Exception):
         (FileExistsError(17, "there"), Status.EEXISTS),
         (PermissionError(13, "no"), Status.EPERM),
         (OSError(errno.EROFS, "no"), Status.EPERM),
+        (NotADirectoryError(errno.ENOTDIR, "no"), Status.ENOTFOUND),
+        (OSError(errno.ENAMETOOLONG, "no"), Status.EINVAL),
+        (OSError(errno.ELOOP, "no"), Status.EUNSAFE),
         (OSError(errno.ENOSPC, "full"), Status.ENOSPC),
         (OSError(errno.EDQUOT, "full"), Status.ENOSPC),
         (OSError(errno.EREMOTEIO, "broken"), Status.EIO),
@@ -261,6 +264,12 @@ def test_words_and_errno_go_along() -> None:
     assert error_info(ValueError("tensor 'a' is sparse")).message == (
         b"ValueError: tensor 'a' is sparse"
     )
+
+
+def test_what_the_library_says_itself_is_not_carried() -> None:
+    """It puts "save 'x'" in front of the words on every rank."""
+    assert error_info(Error("save 'x': words"), "save 'x'").message == b"words"
+    assert error_info(Error("save 'y': words"), "save 'x'").message == b"save 'y': words"
 
 
 def test_there_and_back() -> None:

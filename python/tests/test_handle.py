@@ -169,8 +169,8 @@ def test_memory_that_is_moved_before_released_is_named(
         if not held:
             pytest.skip(f"memory is not held here: {handle.progress().copy_reason}")
         assert isinstance(error, sidestep.Error) and error.tensor == "moved"
-        assert f"the memory of tensor 'moved' has been {said}" in error.message
-        assert "when handle.released is done" in error.message
+        assert f"the storage of tensor 'moved' has been {said}" in error.message
+        assert "Wait for RELEASED" in error.message
         handle = save(engine, tmp_path / "c", {"last": state["last"]})
         handle.released.result(60)
         move(state["last"])

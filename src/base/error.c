@@ -2,6 +2,7 @@
 /* error.c -- status texts, and the sentences of struct sidestep_error. */
 #include "base/error.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,6 +59,18 @@ enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status 
     return status;
 }
 
+#ifdef SIDESTEP_FAULTS
+/* For tests alone: does ${message} already say ${what}?  Only if that names something, in quotes.
+ */
+static bool is_said(const char *message, const char *what)
+{
+    const char *found = strstr(message, what);
+
+    return found != NULL && strchr(what, '\'') != NULL &&
+           strncmp(found + strlen(what), ": ", 2) == 0;
+}
+#endif
+
 void error_wrap(struct sidestep_error *err, const char *fmt, ...)
 {
     int saved = errno;
@@ -69,6 +82,9 @@ void error_wrap(struct sidestep_error *err, const char *fmt, ...)
     va_start(args, fmt);
     int used = vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+#ifdef SIDESTEP_FAULTS
+    assert(!is_said(err->message, text));
+#endif
     if (used >= 0 && (size_t)used < sizeof(text))
         snprintf(text + used, sizeof(text) - (size_t)used, ": %s", err->message);
     memcpy(err->message, text, sizeof(text));

@@ -10,7 +10,8 @@
 /*
  * error_set() starts the sentence where the failure is seen; error_wrap() puts "what we were
  * doing" in front of it on the way up, at most once per layer: "what: rest"; error_copy() hands
- * on what was said in an error of one's own.  All accept err == NULL, and keep errno.
+ * on what was said in an error of one's own.  All accept err == NULL, and keep errno.  In tests
+ * error_wrap() asserts that the sentence does not name the same thing twice.
  */
 enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status status,
                                int sys_errno, const char *where, const char *fmt, ...)

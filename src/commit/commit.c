@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -13,6 +14,8 @@
 #include "commit/named.h"
 #include "commit/sweep.h"
 #include "format/dcp_metadata.h"
+
+#define BEGIN_TRIES 16u /* each is lost only if somebody sweeps just then */
 
 uint64_t commit_identity(const char *save_id)
 {
@@ -62,6 +65,14 @@ void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYT
     hash_to_hex(save_id, SAVE_ID_BYTES, commit->save_id);
 }
 
+bool commit_name_is_ours(const struct commit *commit, const char *name)
+{
+    struct store_stat stat;
+
+    return store_stat(commit->parent, name, &stat, NULL) == SIDESTEP_OK &&
+           stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
+}
+
 /* ${path} without trailing slashes, absolute, into commit->path; its last component into ->name. */
 static enum sidestep_status split_path(struct commit *commit, const char *path, char **parent,
                                        struct sidestep_error *err)
@@ -98,6 +109,49 @@ static enum sidestep_status split_path(struct commit *commit, const char *path, 
     return *parent != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, length);
 }
 
+/* The first directory on the way to ${parent}, an absolute path, that cannot be opened. */
+static enum sidestep_status report_missing(struct commit *commit, const char *parent,
+                                           struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    struct sidestep_error why = {0};
+    char path[COMMIT_PATH_BYTES];
+    size_t length = 0;
+
+    while (status == SIDESTEP_OK && parent[length] != '\0') {
+        OWNED_DIR *dir = NULL;
+        length += 1 + strcspn(parent + length + 1, "/");
+        snprintf(path, sizeof(path), "%.*s", (int)length, parent);
+        status = store_dir_open(commit->store, NULL, path, &dir, &why);
+    }
+    if (why.sys_errno == ENOTDIR)
+        status =
+            FAIL(err, SIDESTEP_ENOTFOUND,
+                 "'%s' is not a directory, so nothing can lie below it; choose another path", path);
+    else
+        status =
+            FAIL(err, SIDESTEP_ENOTFOUND, "the directory '%s' does not exist; make it first", path);
+    if (err != NULL)
+        err->sys_errno = why.sys_errno;
+    return status;
+}
+
+static enum sidestep_status open_parent(struct commit *commit, const char *parent,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status =
+        store_dir_open(commit->store, NULL, parent, &commit->parent, &why);
+
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (status == SIDESTEP_ENOTFOUND)
+        return report_missing(commit, parent, err);
+    error_wrap(&why, "open the parent directory");
+    error_copy(err, &why);
+    return status;
+}
+
 enum sidestep_status commit_open(struct commit *commit, const char *path,
                                  struct sidestep_error *err)
 {
@@ -110,11 +164,7 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
     if (names_parse(commit->name).kind != NAMES_NONE || strcmp(commit->name, NAMES_SERIES_DIR) == 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is a name that sidestep keeps for itself",
                     commit->name);
-    enum sidestep_status status = store_dir_open(commit->store, NULL, parent, &commit->parent, err);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "open the parent directory of '%s'", commit->path);
-        return status;
-    }
+    TRY(open_parent(commit, parent, err));
     TRY(store_dir_traits(commit->parent, &traits, err));
     commit->is_volatile = traits.is_volatile;
     TRY(store_dir_open(commit->store, NULL, parent, &commit->spare, err));
@@ -149,26 +199,39 @@ static enum sidestep_status choose_form(struct commit *commit, struct sidestep_e
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status make_mark(struct commit *commit, struct sidestep_error *err)
+/* The saving directory, with a locked mark in it.  ENOTFOUND: somebody swept it before the lock was
+ * taken. */
+static enum sidestep_status make_saving(struct commit *commit, const char *name,
+                                        struct sidestep_error *err)
 {
-    char name[NAMES_MAX];
-
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
-    TRY(store_file_create(commit->dir, name, 0, &commit->mark, err));
-    enum sidestep_status status = store_file_lock(commit->mark, true, err);
-    if (status == SIDESTEP_EUNSUPPORTED) /* leftovers will be reported, not swept */
-        status = SIDESTEP_OK;
-    TRY(status);
-    return commit_mark_write(commit->mark, commit, err);
+    TRY(store_dir_open(commit->store, commit->parent, name, &commit->dir, err));
+    TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
+    TRY(commit_mark_make(commit, err));
+    if (commit_name_is_ours(commit, name))
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was removed by another process", name);
 }
 
-static enum sidestep_status make_saving(struct commit *commit, struct sidestep_error *err)
+/* Whoever sweeps may take a directory without a locked mark for that of a dead process. */
+static enum sidestep_status begin_swap(struct commit *commit, struct sidestep_error *err)
 {
+    enum sidestep_status status = SIDESTEP_ENOTFOUND;
     char name[NAMES_MAX];
 
     names_format(NAMES_SAVING, commit->save_id, 0, 0, name);
-    TRY(store_dir_make(commit->parent, name, err));
-    return store_dir_open(commit->store, commit->parent, name, &commit->dir, err);
+    for (unsigned i = 0; status == SIDESTEP_ENOTFOUND && i < BEGIN_TRIES; i++) {
+        store_file_discard(TAKE(commit->mark));
+        store_dir_close(TAKE(commit->dir));
+        TRY(store_dir_make(commit->parent, name, err));
+        status = make_saving(commit, name, err);
+    }
+    return status;
+}
+
+static enum sidestep_status begin_in_place(struct commit *commit, struct sidestep_error *err)
+{
+    TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
+    return commit_mark_make(commit, err);
 }
 
 /* Take back what a failed begin made; nobody else knows of it yet. */
@@ -189,19 +252,17 @@ static void undo_begin(struct commit *commit)
 /* The form is chosen. */
 static enum sidestep_status begin_chosen(struct commit *commit, struct sidestep_error *err)
 {
+    commit->began_at = (int64_t)time(NULL);
     /* Before our mark is there, so that it is not taken for a leftover. */
     if (commit->in_place)
         sweep_in_place(commit->parent, commit->dir);
     if (commit->run_id[0] == '\0')
         sweep_one_off(commit->store, commit->parent, commit->name);
-    enum sidestep_status status = commit->in_place ? SIDESTEP_OK : make_saving(commit, err);
-    if (status == SIDESTEP_OK)
-        status = store_dir_stat(commit->dir, &commit->dir_identity, err);
-    if (status == SIDESTEP_OK)
-        status = make_mark(commit, err);
+    enum sidestep_status status =
+        commit->in_place ? begin_in_place(commit, err) : begin_swap(commit, err);
     if (status != SIDESTEP_OK) {
         undo_begin(commit);
-        error_wrap(err, "begin in '%s'", commit->path);
+        error_wrap(err, "begin");
     }
     return status;
 }

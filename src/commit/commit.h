@@ -12,8 +12,9 @@
  *   3 seal     R   fsync(file), close, rename .part -> final, fsync(directory), then the yes
  *   4 count    C   every yes, then every shard: size, ids, footer, digest, tiling of all tensors
  *   5 publish  C   manifest, .metadata, fsync(directory), fsync(PARENT)
- *   6 commit   C   rename to NAME (swap), or exchange of .metadata (in place); fsync(PARENT);
- *                  then the mark goes
+ *   6 commit   C   rename to NAME (swap), or, in turn with other saves, comparison of .metadata
+ *                  with what it was at the beginning, and its exchange (in place); fsync(PARENT);
+ *                  a look whether the path leads there; then the mark goes
  *   7 learn    R   what became of it, from names and ids
  *     abort    C   to the trash, with an outcome that says why
  *              R   in place: takes back what came too late for C to sweep it
@@ -22,13 +23,20 @@
  *   I1  NAME/.metadata names only files that are whole, durable and of one save.
  *   I2  The writer of a byte syncs that file, the maker of a name syncs that directory, before yes.
  *   I3  Only C makes and renames directories.
- *   I4  Nobody is told COMMITTED on the sight of a name whose fsync is not known: C's mark stays
- *       until then.
+ *   I4  Nobody is told COMMITTED on the sight of a name whose fsync is not known, or of a
+ *       checkpoint that is not at its path: C's mark stays until both are known.
  *   I5  After its yes a rank never says no; without all yeses C never publishes.
  *   I6  What is deleted carries a save id of ours that no reachable .metadata names, and its owner
  *       is dead (its lock is free) or is the deleter; or it was named by the .metadata that our own
  *       exchange took out.
  *   I7  A rename that reports an error may have happened: look whose directory is there.
+ *   I8  A lock protects a file only while the name that others look at leads to that file.  So who
+ *       takes a lock compares the two afterwards (lock_file.h), and begins again if they differ;
+ *       and only the holder of such a lock removes or renames what it protects.
+ *   I9  A save replaces only the checkpoint that NAME held when it began, or none.  In place, saves
+ *       take turns for the comparison and the rename, by a lock in NAME.  Where that cannot be had
+ *       (storage without locks, other programs), what the rename took out is compared instead: if
+ *       it is another one, nobody is told COMMITTED, and nothing is deleted.
  *
  * A shard may be one that an earlier checkpoint has, under a second name (a hard link).  It counts
  * as written and synced only if C has seen it, file and footer, in a checkpoint that it committed.
@@ -109,6 +117,7 @@ struct commit {
     char save_id[SAVE_ID_HEX];
     uint8_t save_id_bytes[SAVE_ID_BYTES];
     bool in_place;
+    int64_t began_at;  /* C: seconds since 1970, for people */
     uint64_t previous; /* commit_identity() of NAME's .metadata at the start; 0: none */
 
     uint64_t layout_digest; /* set before commit_seal() and commit_count() */
@@ -127,6 +136,10 @@ uint64_t commit_identity(const char *save_id);
  * has an identity too (of its bytes). */
 enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
                                      struct sidestep_error *err);
+
+/* Is what NAME holds nothing, or what was there when the save began, and may it be replaced?
+ * EEXISTS: no; names both saves. */
+enum sidestep_status commit_check_replaceable(struct commit *commit, struct sidestep_error *err);
 
 /* Resolve ${path} and open its parent directory.  On every rank, on the caller's thread. */
 enum sidestep_status commit_open(struct commit *commit, const char *path,
@@ -154,6 +167,8 @@ enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, co
 /* Take either back, so that it can be made anew. */
 enum sidestep_status commit_shard_drop(struct commit *commit, uint32_t shard,
                                        struct sidestep_error *err);
+/* What this rank's shards take on the medium now. */
+uint64_t commit_shards_stored(const struct commit *commit);
 /* The final name of it. */
 void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NAMES_MAX]);
 /* Make ${file} (taken, also on failure) durable under its final name. */
@@ -208,8 +223,9 @@ struct commit_mark {
     char owner[64]; /* process id */
     char host[64];
 };
-enum sidestep_status commit_mark_write(struct store_file *file, const struct commit *commit,
-                                       struct sidestep_error *err);
+/* Make it in ${commit->dir}, and hold it locked as ${commit->mark}.  See lock_file_make(); where
+ * storage has no locks, leftovers are reported instead of swept. */
+enum sidestep_status commit_mark_make(struct commit *commit, struct sidestep_error *err);
 /* Read a mark; a damaged one gives empty fields. */
 enum sidestep_status commit_mark_read(struct store_file *file, struct commit_mark *mark,
                                       struct sidestep_error *err);
@@ -238,9 +254,33 @@ enum sidestep_status commit_write_file(struct store_dir *dir, const char *name, 
  * It takes no descriptor, inode, block or memory. */
 enum sidestep_status commit_link_mark(struct commit *commit, struct store_dir *dir,
                                       const char *name);
+/* Does C's mark lie in ${dir}?  Also if storage does not answer. */
+bool commit_has_mark(const struct commit *commit, struct store_dir *dir);
 /* Why a rank, or C, gave up: the text of such a file; "" if it has none. */
 enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
                                         struct sidestep_error *reason, struct sidestep_error *err);
+/* Does ${name} in the parent lead to the directory that ${commit} holds?  false also if storage
+ * does not answer. */
+bool commit_name_is_ours(const struct commit *commit, const char *name);
+/* Right before the rename that commits: has the program given the save up, and what says
+ * ${commit->guard}? */
+enum sidestep_status commit_ask_guard(struct commit *commit, struct sidestep_error *err);
+/* After the commit: does ${path} still lead to ${dir}, in which ${holds} is?  EUNKNOWN: no; says
+ * where that directory is, if it can be found.  Gives ${commit->spare} up. */
+enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *dir,
+                                       const char *path, const char *holds,
+                                       struct sidestep_error *err);
+/* EABORTED: somebody has taken away what was being written. */
+enum sidestep_status commit_report_gone(const struct commit *commit, struct sidestep_error *err);
+/* EUNKNOWN, with what ${err} says as the reason: the commit is not durable; it may have happened.
+ */
+enum sidestep_status commit_report_unsynced(const struct commit *commit,
+                                            struct sidestep_error *err);
+enum sidestep_status commit_report_unsure(const struct commit *commit, struct sidestep_error *err);
+/* In place: make .metadata.<id> the .metadata of NAME.  EEXISTS as above, and nothing has changed.
+ * EUNKNOWN: it was done, but replaced another checkpoint than the one that was looked at.  Others:
+ * it may have been done (I7). */
+enum sidestep_status commit_exchange(struct commit *commit, struct sidestep_error *err);
 /* A source over an open file. */
 struct source commit_file_source(struct store_file *file, uint64_t length);
 

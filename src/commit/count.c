@@ -118,6 +118,8 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
             return report_failed(commit, (uint32_t)tally.failed_rank, err);
         if (tally.yes_count == commit->world_size)
             return SIDESTEP_OK;
+        if (!commit_has_mark(commit, commit->dir)) /* then the votes are gone, too */
+            return commit_report_gone(commit, err);
         if (tally.progress != last_progress) {
             last_progress = tally.progress;
             since = clock_now(commit->clock);

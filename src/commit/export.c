@@ -111,8 +111,9 @@ static void take_back(struct export *e)
     char saving[NAMES_MAX];
 
     format(e, NAMES_SAVING, saving);
-    (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
-                       e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
+    if (commit_name_is_ours(&e->commit, e->commit.name))
+        (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
+                           e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
 }
 
 /* The hidden directory becomes the destination; what was there takes its name, to be removed: if
@@ -183,11 +184,8 @@ static enum sidestep_status publish_files(struct export *e, struct sidestep_erro
     return status; /* export_end() removes the rest */
 }
 
-enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
+static enum sidestep_status publish_directory(struct export *e, struct sidestep_error *err)
 {
-    TRY(store_dir_sync(e->commit.dir, err));
-    if (e->is_file)
-        return publish_files(e, err);
     TRY(put_directory(e, err));
     enum sidestep_status status = store_dir_sync(e->commit.parent, err);
     if (status != SIDESTEP_OK) {
@@ -201,14 +199,22 @@ enum sidestep_status export_publish(struct export *e, struct sidestep_error *err
     return status;
 }
 
-/* Not what was replaced, where that could not be put back. */
-static bool is_ours(const struct export *e, const char *name)
+/* Is it where it was asked for? */
+static enum sidestep_status check_path(struct export *e, struct sidestep_error *err)
 {
-    struct store_stat stat;
+    char parent[COMMIT_PATH_BYTES];
+    size_t length = strlen(e->commit.path) - strlen(e->commit.name);
 
-    return store_stat(e->commit.parent, name, &stat, NULL) == SIDESTEP_OK &&
-           stat.inode == e->commit.dir_identity.inode &&
-           stat.device == e->commit.dir_identity.device;
+    memcpy(parent, e->commit.path, length);
+    parent[length > 1 ? length - 1 : length] = '\0';
+    return commit_check_path(&e->commit, e->commit.parent, parent, e->commit.name, err);
+}
+
+enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
+{
+    TRY(store_dir_sync(e->commit.dir, err));
+    TRY(e->is_file ? publish_files(e, err) : publish_directory(e, err));
+    return check_path(e, err);
 }
 
 void export_end(struct export *e)
@@ -217,7 +223,8 @@ void export_end(struct export *e)
 
     if (e->commit.dir != NULL) {
         format(e, NAMES_SAVING, saving);
-        if (is_ours(e, saving))
+        /* Not what was replaced, where that could not be put back. */
+        if (commit_name_is_ours(&e->commit, saving))
             (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
     }
     commit_close(&e->commit);

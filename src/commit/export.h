@@ -32,7 +32,8 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
 enum sidestep_status export_create(struct export *e, const char *name, uint32_t flags,
                                    struct store_file **file, struct sidestep_error *err);
 /* Put all in its place.  The files have been synced and closed.  On failure the destination is as
- * it was; a file that was to be replaced may be the new one, whose name may not be durable. */
+ * it was; a file that was to be replaced may be the new one, whose name may not be durable.
+ * EUNKNOWN: all was put in its place, but the path does not lead there any more. */
 enum sidestep_status export_publish(struct export *e, struct sidestep_error *err);
 /* Remove what was not published; close all handles. */
 void export_end(struct export *e);

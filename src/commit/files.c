@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "base/source.h"
+#include "commit/lock_file.h"
 
 #define MARK_MAX_BYTES 4096u
 #define MARK_START "target "
@@ -73,7 +74,7 @@ struct source commit_file_source(struct store_file *file, uint64_t length)
     return (struct source){.length = length, .read_at = source_file_read_at, .context = file};
 }
 
-enum sidestep_status commit_mark_write(struct store_file *file, const struct commit *commit,
+static enum sidestep_status write_mark(struct store_file *file, const struct commit *commit,
                                        struct sidestep_error *err)
 {
     OWNED_BUFFER text = {0};
@@ -84,6 +85,18 @@ enum sidestep_status commit_mark_write(struct store_file *file, const struct com
                   (long)getpid(), host, commit->run_id, (long long)commit->step);
     TRY(buffer_check(&text, err));
     return store_file_write_at(file, text.bytes, text.length, 0, err);
+}
+
+enum sidestep_status commit_mark_make(struct commit *commit, struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+
+    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    enum sidestep_status status =
+        lock_file_make(commit, commit->dir, name, LOCK_FILE_NEW, &commit->mark, err);
+    if (status != SIDESTEP_EUNSUPPORTED)
+        TRY(status);
+    return write_mark(commit->mark, commit, err);
 }
 
 enum sidestep_status commit_link_mark(struct commit *commit, struct store_dir *dir,

@@ -397,7 +397,7 @@ static enum sidestep_status open_regular(struct reader *r, uint32_t flags,
     OWNED_FILE *file = NULL;
 
     if (real == NULL)
-        return FAIL_SYS(err, "'%s'", r->path);
+        return FAIL_SYS(err, "look for the file");
     char *name = strrchr(real, '/');
     *name++ = '\0';
     TRY(store_dir_open(r->store, NULL, real[0] != '\0' ? real : "/", &dir, err));

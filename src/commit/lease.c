@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/owned.h"
 #include "base/random.h"
+#include "commit/lock_file.h"
 
 #define LEASE_LOCK "lock"
 #define LEASE_STATE "state"
@@ -62,13 +63,11 @@ static const char *read_holder(struct store_file *lock, struct holder *holder)
     return holder->text[0] != '\0' ? holder->text : "another process";
 }
 
-static enum sidestep_status report_holder(struct lease *lease, const char *root,
-                                          struct sidestep_error *err)
+static enum sidestep_status report_holder(struct lease *lease, struct sidestep_error *err)
 {
     struct holder holder;
 
-    return FAIL(err, SIDESTEP_ELOCKED, "series '%s' is in use by %s", root,
-                read_holder(lease->lock, &holder));
+    return FAIL(err, SIDESTEP_ELOCKED, "it is in use by %s", read_holder(lease->lock, &holder));
 }
 
 static bool is_deleting(struct store_file *lock)
@@ -78,35 +77,54 @@ static bool is_deleting(struct store_file *lock)
     return strstr(read_holder(lock, &holder), LEASE_DELETES) != NULL;
 }
 
+static enum sidestep_status open_lock(struct lease *lease, struct sidestep_error *err)
+{
+    enum sidestep_status status = store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
+
+    if (status == SIDESTEP_EEXISTS)
+        status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
+    return status;
+}
+
+/* Opens the file again as long as somebody removes it before it is locked. */
+static enum sidestep_status try_lock(struct lease *lease, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_ENOTFOUND;
+
+    for (unsigned look = 0; status == SIDESTEP_ENOTFOUND && look < LEASE_LOOKS; look++) {
+        if (lease->lock == NULL)
+            TRY(open_lock(lease, err));
+        status = lock_file_take(lease->dir, LEASE_LOCK, lease->lock, err);
+        if (status == SIDESTEP_ENOTFOUND)
+            store_file_discard(TAKE(lease->lock));
+    }
+    return status;
+}
+
 /* Who only deletes is soon done: a run that begins waits for that. */
 static enum sidestep_status await_lock(struct lease *lease, bool begins, struct sidestep_error *err)
 {
     struct clock *clock = clock_system();
     struct backoff backoff = {.max_ms = 100};
     uint64_t until = clock_now(clock) + LEASE_PATIENCE_NS;
-    enum sidestep_status status = store_file_lock(lease->lock, true, err);
+    enum sidestep_status status = try_lock(lease, err);
 
     for (unsigned look = 1; status == SIDESTEP_ELOCKED && begins; look++) {
         if (clock_now(clock) >= until || (look >= LEASE_LOOKS && !is_deleting(lease->lock)))
             break;
         backoff_sleep(&backoff, clock);
-        status = store_file_lock(lease->lock, true, err);
+        status = try_lock(lease, err);
     }
     return status;
 }
 
-static enum sidestep_status take_lock(struct lease *lease, const char *root, bool begins,
-                                      struct sidestep_error *err)
+static enum sidestep_status take_lock(struct lease *lease, bool begins, struct sidestep_error *err)
 {
     char text[160], host[64] = "?";
-    enum sidestep_status status = store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
+    enum sidestep_status status = await_lock(lease, begins, err);
 
-    if (status == SIDESTEP_EEXISTS)
-        status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
-    TRY(status);
-    status = await_lock(lease, begins, err);
     if (status == SIDESTEP_ELOCKED)
-        return report_holder(lease, root, err);
+        return report_holder(lease, err);
     if (status != SIDESTEP_EUNSUPPORTED) /* then the incarnation alone protects us */
         TRY(status);
     lease->is_locked = status == SIDESTEP_OK;
@@ -190,7 +208,7 @@ static enum sidestep_status take(struct lease *lease, const char *root, bool beg
     TRY(open_root(lease, root, err));
     TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
-    TRY(take_lock(lease, root, begins, err));
+    TRY(take_lock(lease, begins, err));
     enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
     if (is_lost(status) && !begins)
         return SIDESTEP_OK; /* what lies there is another run's: the next one may go on from it */

@@ -59,15 +59,7 @@ static void take_mark_away(struct commit *commit)
     store_file_discard(TAKE(commit->mark));
 }
 
-static bool name_is(struct commit *commit, const char *name)
-{
-    struct store_stat stat;
-
-    return store_stat(commit->parent, name, &stat, NULL) == SIDESTEP_OK &&
-           stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
-}
-
-static enum sidestep_status guard(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status commit_ask_guard(struct commit *commit, struct sidestep_error *err)
 {
     const struct commit_guard *guard = commit->guard;
 
@@ -105,100 +97,81 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
                                            enum commit_outcome *outcome,
                                            struct sidestep_error *err);
 
+/* The rename has failed, and NAME is not what we have written. */
+static enum sidestep_status explain_rename(struct commit *commit, const char *saving,
+                                           enum sidestep_status status,
+                                           enum commit_outcome *outcome, struct sidestep_error *err)
+{
+    if (status == SIDESTEP_ENOTFOUND)
+        return commit_report_gone(commit, err);
+    if (commit_name_is_ours(commit, saving))
+        return status;
+    *outcome = COMMIT_UNKNOWN;
+    return commit_report_unsure(commit, err);
+}
+
+/* The checkpoint has its name: make that durable, look at the path, and only then say so (I4). */
+static enum sidestep_status confirm(struct commit *commit, enum commit_outcome *outcome,
+                                    struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    char manifest[NAMES_MAX];
+
+    *outcome = COMMIT_UNKNOWN;
+    if (commit->in_place)
+        status = store_dir_sync(commit->dir, err);
+    if (status == SIDESTEP_OK)
+        status = store_dir_sync(commit->parent, err);
+    if (status != SIDESTEP_OK)
+        return commit_report_unsynced(commit, err);
+    names_format(NAMES_MANIFEST, commit->save_id, 0, 0, manifest);
+    TRY(commit_check_path(commit, commit->dir, commit->path, manifest, err));
+    *outcome = COMMIT_COMMITTED;
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status swap_commit(struct commit *commit, struct commit_count *count,
                                         enum commit_outcome *outcome, struct sidestep_error *err)
 {
     char saving[NAMES_MAX];
 
-    TRY(guard(commit, err));
+    TRY(commit_ask_guard(commit, err));
     names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
     enum sidestep_status status = rename_to_name(commit, saving, err);
-    if (status != SIDESTEP_OK && !name_is(commit, commit->name)) { /* I7 */
+    if (status != SIDESTEP_OK && !commit_name_is_ours(commit, commit->name)) { /* I7 */
         if (status == SIDESTEP_EEXISTS)
             return finish_in_name(commit, count, outcome, err);
-        if (status == SIDESTEP_ENOTFOUND)
-            return FAIL(err, SIDESTEP_EABORTED,
-                        "'%s' was taken away by a later incarnation of this run", saving);
-        if (!name_is(commit, saving))
-            *outcome = COMMIT_UNKNOWN;
-        return status;
+        return explain_rename(commit, saving, status, outcome, err);
     }
-    status = store_dir_sync(commit->parent, err);
-    if (status != SIDESTEP_OK) {
-        *outcome = COMMIT_UNKNOWN;
-        error_wrap(err, "'%s' is there, but may not survive a power loss", commit->path);
-        return SIDESTEP_EUNKNOWN;
-    }
-    *outcome = COMMIT_COMMITTED;
+    TRY(confirm(commit, outcome, err));
     take_mark_away(commit);
     return SIDESTEP_OK;
 }
 
 /* ---- in place ---- */
 
-static bool path_is_our_dir(struct commit *commit)
-{
-    OWNED_DIR *dir = NULL;
-    struct store_stat stat;
-
-    return store_dir_open(commit->store, NULL, commit->path, &dir, NULL) == SIDESTEP_OK &&
-           store_dir_stat(dir, &stat, NULL) == SIDESTEP_OK &&
-           stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
-}
-
-/* The one rename that commits.  ${*old}: a .metadata came out under the temporary name. */
-static enum sidestep_status exchange_metadata(struct commit *commit, struct sidestep_error *err)
-{
-    char tmp[NAMES_MAX];
-    struct store_stat stat;
-
-    names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
-    enum sidestep_status status =
-        store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_NOREPLACE, err);
-    if (status == SIDESTEP_EUNSUPPORTED && commit->no_replace &&
-        store_stat(commit->dir, NAMES_METADATA, &stat, NULL) != SIDESTEP_ENOTFOUND)
-        status = SIDESTEP_EEXISTS;
-    /* Whoever may not replace a checkpoint may not replace one that came since it began either. */
-    if (status == SIDESTEP_EEXISTS && commit->no_replace)
-        return FAIL(err, status, "'%s' holds a checkpoint by now", commit->path);
-    if (status == SIDESTEP_EEXISTS)
-        status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_EXCHANGE, err);
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_REPLACE, err);
-    return status;
-}
-
-static enum sidestep_status is_named(struct commit *commit, bool *named, struct sidestep_error *err)
+/* May .metadata be ours, although its exchange has failed?  Also if storage does not answer. */
+static bool may_be_named(struct commit *commit)
 {
     uint64_t identity;
 
-    TRY(commit_identify(commit->dir, &identity, err));
-    *named = identity == commit_identity(commit->save_id);
-    return SIDESTEP_OK;
+    return commit_identify(commit->dir, &identity, NULL) != SIDESTEP_OK ||
+           identity == commit_identity(commit->save_id);
 }
 
 static enum sidestep_status in_place_commit(struct commit *commit, struct commit_count *count,
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err)
 {
-    bool named = false;
-
     TRY(write_records(commit, count, err));
     TRY(store_dir_sync(commit->dir, err));
-    TRY(guard(commit, err));
-    enum sidestep_status status = exchange_metadata(commit, err);
-    if (status != SIDESTEP_OK) { /* I7: it may have happened all the same */
-        if (is_named(commit, &named, NULL) != SIDESTEP_OK || named)
-            *outcome = COMMIT_UNKNOWN;
-        return status;
+    enum sidestep_status status = commit_exchange(commit, err);
+    if (status != SIDESTEP_OK && may_be_named(commit)) { /* I7 */
+        *outcome = COMMIT_UNKNOWN;
+        return status == SIDESTEP_EUNKNOWN ? status : commit_report_unsure(commit, err);
     }
-    *outcome = COMMIT_UNKNOWN;
-    TRY(store_dir_sync(commit->dir, err));
-    TRY(store_dir_sync(commit->parent, err));
-    if (!path_is_our_dir(commit))
-        return FAIL(err, SIDESTEP_EUNKNOWN, "'%s' was renamed or removed during the save",
-                    commit->path);
-    *outcome = COMMIT_COMMITTED;
+    TRY(status);
+    TRY(confirm(commit, outcome, err));
     unlink_votes(commit);
     take_mark_away(commit);
     sweep_replaced(commit->dir, commit->save_id);
@@ -252,19 +225,6 @@ static enum sidestep_status rename_in_metadata(struct commit *commit, struct com
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status mark_name(struct commit *commit, struct store_dir *dir,
-                                      struct store_file **mark, struct sidestep_error *err)
-{
-    char name[NAMES_MAX];
-
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
-    TRY(store_file_create(dir, name, 0, mark, err));
-    enum sidestep_status status = store_file_lock(*mark, true, err);
-    if (status != SIDESTEP_OK && status != SIDESTEP_EUNSUPPORTED)
-        return status;
-    return commit_mark_write(*mark, commit, err);
-}
-
 static enum sidestep_status discard_saving(struct commit *commit)
 {
     char saving[NAMES_MAX], trash[NAMES_MAX];
@@ -288,17 +248,15 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
     in_name.in_place = true;
     in_name.dir = NULL;
     in_name.mark = NULL;
+    commit->spare = NULL; /* that of ${in_name} now */
     enum sidestep_status status =
         store_dir_open(commit->store, NULL, commit->path, &in_name.dir, err);
     if (status == SIDESTEP_OK)
         status = store_dir_stat(in_name.dir, &in_name.dir_identity, err);
-    if (status == SIDESTEP_OK && commit->no_replace) {
-        status = commit_identify(in_name.dir, &in_name.previous, err);
-        if (status == SIDESTEP_OK && in_name.previous != 0)
-            status = FAIL(err, SIDESTEP_EEXISTS, "'%s' holds a checkpoint already", commit->path);
-    }
     if (status == SIDESTEP_OK)
-        status = mark_name(&in_name, in_name.dir, &in_name.mark, err);
+        status = commit_check_replaceable(&in_name, err);
+    if (status == SIDESTEP_OK)
+        status = commit_mark_make(&in_name, err);
     if (status == SIDESTEP_OK)
         status = move_shards(commit, in_name.dir, count, err);
     if (status == SIDESTEP_OK)
@@ -309,6 +267,7 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
         sweep_save_files(in_name.dir, commit->save_id);
     store_file_discard(in_name.mark);
     store_dir_close(in_name.dir);
+    store_dir_close(in_name.spare);
     if (status == SIDESTEP_OK)
         (void)discard_saving(commit); /* else swept later */
     return status;
@@ -329,12 +288,10 @@ enum sidestep_status commit_publish(struct commit *commit, struct commit_count *
             status = swap_commit(commit, count, outcome, err);
     }
     TRACE(commit, "save %s: outcome %d", commit->save_id, (int)*outcome);
-    if (*outcome == COMMIT_UNKNOWN)
-        status = SIDESTEP_EUNKNOWN;
     if (status != SIDESTEP_OK) {
         if (err != NULL)
             err->status = (int32_t)status;
-        error_wrap(err, "commit '%s'", commit->path);
+        error_wrap(err, "commit");
     }
     return status;
 }

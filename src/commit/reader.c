@@ -581,6 +581,5 @@ enum sidestep_status reader_open(struct store *store, const char *path, uint32_t
         if (!again)
             break;
     }
-    error_wrap(err, (flags & READER_FOREIGN) != 0 ? "open '%s'" : "open checkpoint '%s'", path);
     return status;
 }

@@ -86,7 +86,7 @@ struct reader {
 /* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_SALVAGE, READER_RING,
  * READER_LEASE, READER_FOREIGN, READER_PARSED.  EUNCOMMITTED: no .metadata there. ENOTFOUND: no
  * directory. ECORRUPT names the file.  Retries a few times if the checkpoint is replaced meanwhile.
- */
+ * The message does not name ${path}: the caller does. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);
@@ -166,6 +166,8 @@ enum sidestep_status reader_item_bytes(const struct reader_item *item, void **by
 enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
                                          const struct metadata_entry *entry, const struct box *box,
                                          struct sidestep_error *err);
+/* Say in ${err} that it is about ${name} in ${file}. */
+void reader_blame(struct sidestep_error *err, const char *name, const struct reader_file *file);
 /* Check the hashes of blocks [first, first + bytes / block) held in ${bytes}. */
 enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_t first,
                                          const void *bytes, uint64_t length,

@@ -8,6 +8,7 @@
 #include "codec/zstd.h"
 #include "commit/foreign.h"
 #include "commit/reader.h"
+#include "model/shown.h"
 
 enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
                                          const struct metadata_entry *entry, const struct box *box,
@@ -182,8 +183,13 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
     else if (status == SIDESTEP_OK && !entry->is_object && out->transform == NULL)
         status = from_archive(entry, box, out, err);
     if (status != SIDESTEP_OK)
-        error_wrap(err, "'%s' in file '%s'", entry->name, out->file->name);
+        reader_blame(err, entry->name, out->file);
     return status;
+}
+
+void reader_blame(struct sidestep_error *err, const char *name, const struct reader_file *file)
+{
+    error_wrap(err, "'%s' in file '%s'", shown_name(name).text, file->name);
 }
 
 enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_t first,
@@ -196,9 +202,7 @@ enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_
         uint64_t block = first + done / HASH_BLOCK_BYTES;
         uint64_t size = min_u64(HASH_BLOCK_BYTES, length - done);
         if (hash_block(at + done, size) != item->blocks[block])
-            return FAIL(err, SIDESTEP_ECORRUPT,
-                        "'%s' in file '%s': bytes %llu to %llu do not match their hash",
-                        item->footer->name, item->file->name,
+            return FAIL(err, SIDESTEP_ECORRUPT, "bytes %llu to %llu do not match their hash",
                         (unsigned long long)(item->data_offset + block * HASH_BLOCK_BYTES),
                         (unsigned long long)(item->data_offset + block * HASH_BLOCK_BYTES + size));
     }

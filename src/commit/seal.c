@@ -60,6 +60,22 @@ enum sidestep_status commit_shard_drop(struct commit *commit, uint32_t shard,
     return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
 }
 
+uint64_t commit_shards_stored(const struct commit *commit)
+{
+    uint64_t stored = 0;
+
+    for (uint32_t shard = 0; shard < commit->shards; shard++) {
+        char names[2][NAMES_MAX];
+        shard_names(commit, shard, names[0], names[1]);
+        for (int i = 0; i < 2; i++) {
+            struct store_stat stat;
+            if (store_stat(commit->dir, names[i], &stat, NULL) == SIDESTEP_OK)
+                stored += stat.stored;
+        }
+    }
+    return stored;
+}
+
 void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NAMES_MAX])
 {
     char part[NAMES_MAX];
@@ -111,21 +127,6 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
-/* C's outcome file lies beside the saving directory, or in NAME. */
-static struct store_dir *outcome_dir(const struct commit *commit)
-{
-    return commit->in_place ? commit->dir : commit->parent;
-}
-
-static bool has_mark(const struct commit *commit, struct store_dir *dir)
-{
-    char name[NAMES_MAX];
-    struct store_stat stat;
-
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
-    return store_stat(dir, name, &stat, NULL) != SIDESTEP_ENOTFOUND;
-}
-
 /* In place: has C, without our yes, given up and begun to sweep?  The outcome comes before that,
  * the mark goes after it. */
 static bool has_given_up(const struct commit *commit)
@@ -135,7 +136,7 @@ static bool has_given_up(const struct commit *commit)
 
     names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
     return store_stat(commit->dir, name, &stat, NULL) == SIDESTEP_OK ||
-           !has_mark(commit, commit->dir);
+           !commit_has_mark(commit, commit->dir);
 }
 
 void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
@@ -181,84 +182,4 @@ enum sidestep_status commit_check_cancelled(const struct commit *commit, struct 
     if (commit->cancelled == NULL || !atomic_load(commit->cancelled))
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_EABORTED, "the program gave it up");
-}
-
-enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err)
-{
-    struct sidestep_error why = {0};
-    char name[NAMES_MAX];
-
-    if (outcome_dir(commit) == NULL)
-        return SIDESTEP_OK;
-    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
-    if (commit_read_reason(outcome_dir(commit), name, &why, NULL) != SIDESTEP_OK)
-        return SIDESTEP_OK;
-    if (why.message[0] != '\0')
-        return FAIL(err, SIDESTEP_EABORTED, "%s", why.message);
-    return FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s', and could not write why",
-                commit->save_id, commit->path);
-}
-
-void commit_forget_outcome(struct commit *commit)
-{
-    char name[NAMES_MAX];
-
-    if (outcome_dir(commit) == NULL)
-        return;
-    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
-    (void)store_unlink(outcome_dir(commit), name, NULL);
-}
-
-/* May the directory of this name, in the parent, be the one that we hold?  Also if storage does not
- * answer. */
-static bool may_be_our_dir(struct commit *commit, const char *name)
-{
-    struct store_stat stat;
-    enum sidestep_status status = store_stat(commit->parent, name, &stat, NULL);
-
-    return status != SIDESTEP_ENOTFOUND &&
-           (status != SIDESTEP_OK || (stat.inode == commit->dir_identity.inode &&
-                                      stat.device == commit->dir_identity.device));
-}
-
-/* NAME as it is now: what does its .metadata say about our save? */
-static enum commit_outcome learn_from_name(struct commit *commit, struct sidestep_error *err)
-{
-    OWNED_DIR *dir = NULL;
-    uint64_t identity = 0;
-    enum sidestep_status status = store_dir_open(commit->store, NULL, commit->path, &dir, NULL);
-
-    /* The mark first: once it is gone, what .metadata says is durable (I4). */
-    if (status == SIDESTEP_OK && has_mark(commit, dir))
-        return COMMIT_UNDECIDED;
-    if (status == SIDESTEP_OK)
-        status = commit_identify(dir, &identity, NULL);
-    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
-        return COMMIT_UNDECIDED; /* storage does not answer: ask again */
-    if (identity == commit_identity(commit->save_id))
-        return COMMIT_COMMITTED;
-    if (identity != 0 && identity != commit->previous) {
-        (void)FAIL(err, SIDESTEP_EUNKNOWN,
-                   "'%s' holds another save now; ours may have been committed and then replaced",
-                   commit->path);
-        return COMMIT_UNKNOWN;
-    }
-    (void)FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s'", commit->save_id,
-               commit->path);
-    return COMMIT_ABORTED;
-}
-
-enum commit_outcome commit_learn(struct commit *commit, struct sidestep_error *err)
-{
-    char saving[NAMES_MAX];
-
-    if (commit_check_aborted(commit, err) != SIDESTEP_OK)
-        return COMMIT_ABORTED;
-    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
-    if (!commit->in_place && may_be_our_dir(commit, saving))
-        return COMMIT_UNDECIDED;
-    enum commit_outcome outcome = learn_from_name(commit, err);
-    if (outcome == COMMIT_ABORTED && commit_check_aborted(commit, err) != SIDESTEP_OK)
-        return COMMIT_ABORTED; /* with C's reason, which came into sight meanwhile */
-    return outcome;
 }

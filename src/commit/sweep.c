@@ -8,7 +8,19 @@
 
 #include "base/owned.h"
 #include "commit/commit.h"
+#include "commit/lock_file.h"
 #include "commit/name_list.h"
+
+/* A directory is never replaced unless it is empty. */
+static enum sidestep_status rename_directory(struct store_dir *parent, const char *from,
+                                             const char *to, struct sidestep_error *err)
+{
+    enum sidestep_status status = store_rename(parent, from, parent, to, STORE_NOREPLACE, err);
+
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(parent, from, parent, to, STORE_REPLACE, err);
+    return status;
+}
 
 enum sidestep_status sweep_to_trash(struct store_dir *parent, const char *name, const char *save_id,
                                     struct sidestep_error *err)
@@ -16,10 +28,14 @@ enum sidestep_status sweep_to_trash(struct store_dir *parent, const char *name, 
     char trash[NAMES_MAX];
 
     names_format(NAMES_TRASH, save_id, 0, 0, trash);
-    enum sidestep_status status = store_rename(parent, name, parent, trash, STORE_NOREPLACE, err);
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(parent, name, parent, trash, STORE_REPLACE, err);
-    TRY(status);
+    TRY(rename_directory(parent, name, trash, err));
+    return store_dir_sync(parent, err);
+}
+
+enum sidestep_status sweep_put_back(struct store_dir *parent, const char *from, const char *name,
+                                    struct sidestep_error *err)
+{
+    TRY(rename_directory(parent, from, name, err));
     return store_dir_sync(parent, err);
 }
 
@@ -155,10 +171,10 @@ static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const 
     if (store_dir_traits(dir, &traits, NULL) != SIDESTEP_OK ||
         (traits.is_network && strcmp(host, text->host) != 0))
         return "its owner is on another host";
-    status = store_file_lock(*mark, true, NULL);
-    if (status == SIDESTEP_ELOCKED)
-        return "its owner is alive";
-    return status == SIDESTEP_OK ? NULL : "this storage has no locks";
+    status = lock_file_take(dir, name, *mark, NULL);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        return "this storage has no locks";
+    return status == SIDESTEP_OK ? NULL : "its owner is alive";
 }
 
 /*
@@ -255,6 +271,32 @@ static void report_removed(struct sweep *sweep, const char *name, uint64_t bytes
         sweep->removed(sweep->context, name, bytes);
 }
 
+/* A directory without anything in it goes by rmdir(2), which refuses if its owner has just put a
+ * mark into it.  True: it is gone. */
+static bool remove_empty(struct sweep *sweep, const char *name)
+{
+    if (sweep->mode == SWEEP_ONE_OFF || sweep->dry_run ||
+        store_dir_remove(sweep->parent, name, NULL) != SIDESTEP_OK)
+        return false;
+    report_removed(sweep, name, 0);
+    return true;
+}
+
+/* Why it stays; NULL: it is now in the trash. */
+static const char *move_to_trash(struct sweep *sweep, struct store_dir *dir, const char *name,
+                                 const char *trash, enum sidestep_status *status)
+{
+    struct store_stat held, named;
+
+    *status = SIDESTEP_OK;
+    if (store_dir_stat(dir, &held, NULL) != SIDESTEP_OK ||
+        store_stat(sweep->parent, name, &named, NULL) != SIDESTEP_OK || held.inode != named.inode ||
+        held.device != named.device)
+        return "it has changed since it was looked at";
+    *status = rename_directory(sweep->parent, name, trash, NULL);
+    return *status == SIDESTEP_OK ? NULL : "it cannot be renamed";
+}
+
 /* What of the parent's names may go; SAVING ones are fenced by renaming them at once. */
 static enum sidestep_status fence(struct sweep *sweep, const char *name, struct doomed *doomed,
                                   struct sidestep_error *err)
@@ -263,35 +305,29 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
     char trash[NAMES_MAX];
     OWNED_DIR *dir = NULL;
     OWNED_FILE *mark = NULL; /* keeps the lock while we rename */
+    enum sidestep_status status = SIDESTEP_OK;
 
-    if (parsed.kind != NAMES_SAVING && parsed.kind != NAMES_TRASH)
+    if (parsed.kind == NAMES_SAVING && remove_empty(sweep, name))
         return SIDESTEP_OK;
     if (store_dir_open(sweep->store, sweep->parent, name, &dir, NULL) != SIDESTEP_OK) {
         report_kept(sweep, name, "it cannot be opened");
         return SIDESTEP_OK;
     }
     const char *reason = judge(sweep, dir, &parsed, &mark);
-    if (reason != NULL) {
-        report_kept(sweep, name, reason);
-        return SIDESTEP_OK;
-    }
-    if (sweep->dry_run) {
+    if (reason == NULL && sweep->dry_run) {
         report_removed(sweep, name, sweep_count_bytes(sweep->parent, name));
         return SIDESTEP_OK;
     }
     names_format(NAMES_TRASH, parsed.save_id, 0, 0, trash);
-    if (parsed.kind == NAMES_SAVING) {
-        enum sidestep_status status =
-            store_rename(sweep->parent, name, sweep->parent, trash, STORE_NOREPLACE, NULL);
-        if (status == SIDESTEP_EUNSUPPORTED)
-            status = store_rename(sweep->parent, name, sweep->parent, trash, STORE_REPLACE, NULL);
-        if (status == SIDESTEP_ENOTFOUND)
-            return SIDESTEP_OK; /* its owner was faster */
-        if (status != SIDESTEP_OK) {
-            report_kept(sweep, name, "it cannot be renamed");
-            return sweep->mode == SWEEP_SERIES ? FAIL(err, status, "fence '%s'", name)
-                                               : SIDESTEP_OK;
-        }
+    if (reason == NULL && parsed.kind == NAMES_SAVING)
+        reason = move_to_trash(sweep, dir, name, trash, &status);
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK; /* its owner was faster */
+    if (reason != NULL) {
+        report_kept(sweep, name, reason);
+        return status != SIDESTEP_OK && sweep->mode == SWEEP_SERIES
+                   ? FAIL(err, status, "fence '%s'", name)
+                   : SIDESTEP_OK;
     }
     TRY(name_list_add(&doomed->before, name, err));
     return name_list_add(&doomed->trash, trash, err);
@@ -312,28 +348,41 @@ static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
         }
 }
 
-enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err)
+static enum sidestep_status empty_doomed(struct sweep *sweep, const struct name_list *names,
+                                         const struct doomed *doomed, struct sidestep_error *err)
 {
-    OWNED_NAMES struct name_list names = {0};
-    OWNED_BY(doomed_release) struct doomed doomed = {0};
-
-    TRY(name_list_read(sweep->parent, &names, err));
-    for (size_t i = 0; i < names.count; i++)
-        TRY(fence(sweep, names.names[i], &doomed, err));
-    remove_outcomes(sweep, &names);
-    if (doomed.trash.count == 0)
+    if (doomed->trash.count == 0)
         return SIDESTEP_OK;
     TRY(store_dir_sync(sweep->parent, err));
-    for (size_t i = 0; i < doomed.trash.count; i++) {
-        const char *trash = doomed.trash.names[i];
+    for (size_t i = 0; i < doomed->trash.count; i++) {
+        const char *trash = doomed->trash.names[i];
         uint64_t bytes = 0;
-        if (has_other_name(sweep, &names, trash))
+        if (has_other_name(sweep, names, trash))
             report_kept(sweep, trash, "it is there under another name too");
         else if (sweep_empty_trash(sweep->parent, trash, &bytes, NULL) != SIDESTEP_OK)
             report_kept(sweep, trash, "it could not be emptied");
         else
-            report_removed(sweep, doomed.before.names[i], bytes);
+            report_removed(sweep, doomed->before.names[i], bytes);
     }
+    return SIDESTEP_OK;
+}
+
+/* The trash goes first: of a save that had to begin again there may be a saving directory beside
+ * it, which is to get the same name. */
+enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err)
+{
+    static const enum names_kind kinds[] = {NAMES_TRASH, NAMES_SAVING};
+    OWNED_NAMES struct name_list names = {0};
+
+    TRY(name_list_read(sweep->parent, &names, err));
+    for (size_t k = 0; k < ARRAY_LENGTH(kinds); k++) {
+        OWNED_BY(doomed_release) struct doomed doomed = {0};
+        for (size_t i = 0; i < names.count; i++)
+            if (names_parse(names.names[i]).kind == kinds[k])
+                TRY(fence(sweep, names.names[i], &doomed, err));
+        TRY(empty_doomed(sweep, &names, &doomed, err));
+    }
+    remove_outcomes(sweep, &names);
     return SIDESTEP_OK;
 }
 

@@ -53,6 +53,10 @@ void sweep_replaced(struct store_dir *dir, const char *save_id);
 /* Move ${name} to the trash of ${save_id}: durable when it returns OK. */
 enum sidestep_status sweep_to_trash(struct store_dir *parent, const char *name, const char *save_id,
                                     struct sidestep_error *err);
+/* The way back, for what turns out to be something else than was meant.  EEXISTS: there is
+ * something under ${name} again. */
+enum sidestep_status sweep_put_back(struct store_dir *parent, const char *from, const char *name,
+                                    struct sidestep_error *err);
 /* Does the checkpoint ${name} hold nothing but what its save put there, and is no save under way in
  * it?  Only then can it go as a whole. */
 bool sweep_is_all_ours(struct store_dir *parent, const char *name);

@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "commit/commit.h"
+#include "commit/lock_file.h"
 #include "commit/name_list.h"
 #include "commit/named.h"
 #include "commit/sweep.h"
@@ -195,7 +196,7 @@ static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct s
            commit_mark_read(*mark, &text, NULL) == SIDESTEP_OK &&
            store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK &&
            (!traits.is_network || strcmp(host, text.host) == 0) &&
-           store_file_lock(*mark, true, NULL) == SIDESTEP_OK;
+           lock_file_take(dir, mark_name, *mark, NULL) == SIDESTEP_OK;
 }
 
 /*
@@ -356,15 +357,27 @@ static void sweep_ended(struct place *place)
             (void)is_unlinked(&place->remover, place->names.names[i]);
 }
 
+/* The lock by which saves take turns (exchange.c), if who held it was killed. */
+static void sweep_lock(struct place *place)
+{
+    OWNED_FILE *lock = NULL;
+
+    if (store_file_open(place->dir, NAMES_COMMIT_LOCK, STORE_WRITE, &lock, NULL) == SIDESTEP_OK &&
+        lock_file_take(place->dir, NAMES_COMMIT_LOCK, lock, NULL) == SIDESTEP_OK)
+        (void)is_unlinked(&place->remover, NAMES_COMMIT_LOCK);
+}
+
 static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sweep *sweep,
                       const char *child)
 {
     struct place place = {
         .parent = parent, .dir = dir, .remover = {.dir = dir, .sweep = sweep, .child = child}};
 
-    if (name_list_read(dir, &place.names, NULL) == SIDESTEP_OK && take_marks(&place) &&
-        find_ended(&place) && read_current(&place))
-        sweep_ended(&place);
+    if (name_list_read(dir, &place.names, NULL) == SIDESTEP_OK) {
+        sweep_lock(&place);
+        if (take_marks(&place) && find_ended(&place) && read_current(&place))
+            sweep_ended(&place);
+    }
     for (size_t i = 0; place.marks != NULL && i < place.names.count; i++)
         store_file_discard(place.marks[i]);
     free(place.marks);

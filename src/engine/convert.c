@@ -164,7 +164,11 @@ static enum sidestep_status convert_with(struct convert *c, struct sidestep_erro
         STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT | READER_SALVAGE : 0);
 
     TRY(location_check(c->destination, err)); /* before anything is read */
-    TRY(reader_open(store_posix(), c->source, flags, &c->reader, err));
+    enum sidestep_status status = reader_open(store_posix(), c->source, flags, &c->reader, err);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "open '%s'", c->source);
+        return status;
+    }
     TRY(choose_format(c, err));
     if (partial)
         TRY(convert_find_lost(c, err));

@@ -14,13 +14,11 @@ enum sidestep_status convert_object_bytes(struct convert *c, const struct conver
                                           void **bytes, size_t *length, struct sidestep_error *err)
 {
     struct reader_item item;
-    enum sidestep_status status =
-        reader_item(c->reader, o->from, &o->from->storage, NULL, NULL, &item, err);
 
-    if (status == SIDESTEP_OK)
-        status = reader_item_bytes(&item, bytes, length, err);
+    TRY(reader_item(c->reader, o->from, &o->from->storage, NULL, NULL, &item, err));
+    enum sidestep_status status = reader_item_bytes(&item, bytes, length, err);
     if (status != SIDESTEP_OK)
-        error_wrap(err, "object '%s'", shown_name(o->from->name).text);
+        reader_blame(err, o->from->name, item.file);
     return status;
 }
 

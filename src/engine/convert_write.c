@@ -15,6 +15,7 @@
 #include "base/workers.h"
 #include "codec/hash.h"
 #include "engine/convert.h"
+#include "engine/room.h"
 #include "snapshot/pool.h"
 
 struct window {
@@ -323,6 +324,19 @@ static enum sidestep_status write_with(struct writing *w, struct export *export,
     return SIDESTEP_OK;
 }
 
+static void explain_full(const struct writing *w, struct export *export, struct sidestep_error *err)
+{
+    uint64_t needed = 0, stored = 0;
+
+    for (size_t f = 0; f < w->count; f++) {
+        struct store_stat stat;
+        needed += w->files[f].bytes;
+        if (store_stat(export->commit.dir, w->files[f].name, &stat, NULL) == SIDESTEP_OK)
+            stored += stat.stored;
+    }
+    room_report(err, export->commit.dir, "the files", needed, stored, "");
+}
+
 enum sidestep_status convert_write(struct convert *c, struct export *export,
                                    struct convert_file *files, size_t count,
                                    struct sidestep_error *err)
@@ -332,6 +346,8 @@ enum sidestep_status convert_write(struct convert *c, struct export *export,
     pthread_mutex_init(&w.shared.lock, NULL);
     pthread_cond_init(&w.shared.changed, NULL);
     enum sidestep_status status = write_with(&w, export, err);
+    if (status == SIDESTEP_ENOSPC)
+        explain_full(&w, export, err);
     for (size_t f = 0; w.handles != NULL && f < count; f++)
         store_file_discard(w.handles[f]);
     pool_release(&w.buffers);

@@ -102,8 +102,10 @@ static enum sidestep_status read_object(struct reader *reader, const struct meta
 
     TRY(reader_item(reader, entry, &entry->storage, NULL, NULL, &item, err));
     enum sidestep_status status = reader_item_bytes(&item, bytes, length, err);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "'%s' in checkpoint '%s'", entry->name, reader->path);
+    if (status != SIDESTEP_OK) {
+        reader_blame(err, entry->name, item.file);
+        error_wrap(err, "checkpoint '%s'", reader->path);
+    }
     return status;
 }
 
@@ -279,14 +281,19 @@ static enum sidestep_status compare_all(struct diff *diff, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status open_both(struct diff *diff, const char *a, const char *b,
-                                      struct sidestep_error *err)
+static enum sidestep_status open_both(struct diff *diff, struct sidestep_error *err)
 {
     uint32_t flags = READER_LEASE | STORE_DIRECT | (store_ring_check() == 0 ? READER_RING : 0);
     unsigned threads = diff->options->threads;
 
-    TRY(reader_open(store_posix(), a, flags, &diff->readers[0], err));
-    TRY(reader_open(store_posix(), b, flags, &diff->readers[1], err));
+    for (int side = 0; side < 2; side++) {
+        enum sidestep_status status =
+            reader_open(store_posix(), diff->paths[side], flags, &diff->readers[side], err);
+        if (status != SIDESTEP_OK) {
+            error_wrap(err, "open checkpoint '%s'", diff->paths[side]);
+            return status;
+        }
+    }
     if (threads == 0)
         threads =
             (unsigned)max_u64(DIFF_MIN_THREADS, min_u64(DIFF_MAX_THREADS, thread_cpu_count()));
@@ -306,7 +313,7 @@ enum sidestep_status sidestep_diff(const char *a, const char *b,
     TRY(options_copy(&options, sizeof(options), theirs, "diff options", err));
     if (options.flags != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "diff options: unknown flags 0x%x", options.flags);
-    enum sidestep_status status = open_both(&diff, a, b, err);
+    enum sidestep_status status = open_both(&diff, err);
     if (status == SIDESTEP_OK)
         status = compare_all(&diff, err);
     if (status == SIDESTEP_OK)

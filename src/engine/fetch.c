@@ -281,15 +281,27 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status check_piece(struct fetch *f, const struct piece *piece,
+                                        const uint8_t *bytes, struct sidestep_error *err)
+{
+    const struct reader_item *item = &f->items[piece->chunk];
+
+    if (item->blocks == NULL || f->reader->takes_data)
+        return SIDESTEP_OK;
+    enum sidestep_status status = reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes,
+                                                      piece->end - piece->begin, err);
+    if (status != SIDESTEP_OK)
+        reader_blame(err, item->footer->name, item->file);
+    return status;
+}
+
 static enum sidestep_status place_piece(struct fetch *f, const struct piece *piece, uint8_t *bytes,
                                         struct sidestep_error *err)
 {
     const struct load_plan_chunk *chunk = &f->plan->chunks[piece->chunk];
-    const struct reader_item *item = &f->items[piece->chunk];
     uint64_t length = piece->end - piece->begin;
 
-    if (item->blocks != NULL && !f->reader->takes_data)
-        TRY(reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes, length, err));
+    TRY(check_piece(f, piece, bytes, err));
     uint8_t *plain = plain_target(chunk, piece);
     if (plain != NULL) {
         if (plain != bytes)
@@ -328,7 +340,7 @@ static enum sidestep_status decode_job(struct fetch *f, const struct job *job, c
         coded_decode(&f->coded[piece->chunk], &f->benches, piece->begin / CODEC_CHUNK_BYTES,
                      codec_chunk_count(piece->end), bytes, &place, err);
     if (status != SIDESTEP_OK)
-        error_wrap(err, "'%s' in file '%s'", chunk->entry->name, job->file->name);
+        reader_blame(err, chunk->entry->name, job->file);
     return status;
 }
 
@@ -344,7 +356,7 @@ static enum sidestep_status run_item(struct fetch *f, const struct job *job,
 
     atomic_fetch_add(&f->bytes_read, item->bytes);
     if (status != SIDESTEP_OK)
-        error_wrap(err, "'%s' in file '%s'", chunk->entry->name, item->file->name);
+        reader_blame(err, chunk->entry->name, item->file);
     return status;
 }
 

@@ -505,10 +505,8 @@ static enum sidestep_status list_any(struct store *store, const char *root, bool
         status = fill_listing(l, err);
     store_dir_close(TAKE(l->root_dir));
     *list = (struct sidestep_list){.count = l->count, .entries = l->entries, .owner = l};
-    if (status != SIDESTEP_OK) {
+    if (status != SIDESTEP_OK)
         sidestep_list_release(list);
-        error_wrap(err, "list '%s'", root);
-    }
     return status;
 }
 
@@ -554,5 +552,8 @@ enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *
 {
     if (root == NULL || list == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
-    return list_root(store_posix(), root, list, err);
+    enum sidestep_status status = list_root(store_posix(), root, list, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "list '%s'", root);
+    return status;
 }

@@ -186,8 +186,9 @@ static enum sidestep_status look_for_latest(const char *root, enum sidestep_veri
     const struct sidestep_listed *latest;
 
     *gone = false;
-    TRY(list_candidates(store_posix(), root, &list, err));
-    enum sidestep_status status = choose_latest(&list, verify, workers, &latest, &kept, gone, err);
+    enum sidestep_status status = list_candidates(store_posix(), root, &list, err);
+    if (status == SIDESTEP_OK)
+        status = choose_latest(&list, verify, workers, &latest, &kept, gone, err);
     if (*gone)
         return SIDESTEP_ENOTFOUND;
     if (status == SIDESTEP_ENOTFOUND && named_has_metadata(store_posix(), NULL, root))

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "commit/commit.h"
 #include "commit/lease.h"
+#include "commit/lock_file.h"
 #include "commit/marks.h"
 #include "commit/named.h"
 #include "commit/sweep.h"
@@ -59,9 +60,13 @@ static enum sidestep_status lock_out(struct store_dir *root, const char *name,
     enum sidestep_status status = store_file_open(dir, NAMES_METADATA, STORE_WRITE, lock, NULL);
     if (status == SIDESTEP_EPERM)
         return FAIL(err, SIDESTEP_EPERM, "its %s may not be written to", NAMES_METADATA);
-    if (status != SIDESTEP_OK || store_file_lock(*lock, true, NULL) != SIDESTEP_ELOCKED)
-        return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
+    if (status == SIDESTEP_OK)
+        status = lock_file_take(dir, NAMES_METADATA, *lock, NULL);
+    if (status == SIDESTEP_ELOCKED)
+        return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
+    if (status == SIDESTEP_ENOTFOUND && *lock != NULL)
+        return FAIL(err, SIDESTEP_ELOCKED, WAS_REPLACED);
+    return SIDESTEP_OK;
 }
 
 /* Why it has to go back after all; NULL: nothing.  What was judged may since have been replaced, in
@@ -74,17 +79,6 @@ static const char *find_late_objection(struct store_dir *root, struct store_dir 
         (named_was_replaced(root, trash, save_id) || !sweep_is_all_ours(root, trash)))
         return WAS_REPLACED;
     return marks != NULL && marks_may_have(marks, MARKS_PIN, name) ? IS_PINNED : NULL;
-}
-
-static enum sidestep_status put_back(struct store_dir *root, const char *trash, const char *name,
-                                     struct sidestep_error *err)
-{
-    enum sidestep_status status = store_rename(root, trash, root, name, STORE_NOREPLACE, err);
-
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(root, trash, root, name, STORE_REPLACE, err);
-    TRY(status);
-    return store_dir_sync(root, err);
 }
 
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
@@ -102,7 +96,7 @@ enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *mark
     names_format(NAMES_TRASH, hex, 0, 0, trash);
     const char *objection = find_late_objection(root, marks, trash, name, save_id);
     if (objection != NULL) {
-        TRY(put_back(root, trash, name, err));
+        TRY(sweep_put_back(root, trash, name, err));
         return FAIL(err, SIDESTEP_ELOCKED, "%s", objection);
     }
     enum sidestep_status status = sweep_empty_trash(root, trash, bytes, err);

@@ -82,6 +82,20 @@ static const char *io_name(const struct sidestep_save_info *info)
     return info->flags & SIDESTEP_SAVE_DIRECT_IO ? "direct" : "buffered";
 }
 
+/* In shared.err, and on storage, a failure does not name the save: whoever hands it on does. */
+static void name_save(const struct sidestep_save *save, struct sidestep_error *err)
+{
+    error_wrap(err, "save '%s'", save->commit.path);
+}
+
+/* Locked: what its caller is told. */
+static enum sidestep_status report_end(const struct sidestep_save *save, struct sidestep_error *err)
+{
+    error_copy(err, &save->shared.err);
+    name_save(save, err);
+    return (enum sidestep_status)save->shared.err.status;
+}
+
 static void emit_state(struct sidestep_save *save, enum sidestep_save_state state,
                        const struct sidestep_save_info *info, const struct sidestep_error *err)
 {
@@ -104,8 +118,11 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
                       (json_int_t)info->linked_bytes, "link_reason", info->link_reason));
     if (fields != NULL && state >= SIDESTEP_SAVE_STAGED)
         hold_event(info, fields);
-    if (fields != NULL && err != NULL)
-        (void)json_object_set_new(fields, "message", json_string(err->message));
+    if (fields != NULL && err != NULL) {
+        struct sidestep_error told = *err;
+        name_save(save, &told);
+        (void)json_object_set_new(fields, "message", json_string(told.message));
+    }
     events_emit(&save->engine->events, state_events[state], fields);
 }
 
@@ -196,10 +213,13 @@ void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict)
     struct sidestep_error err = {0};
 
     if (verdict == SIDESTEP_SAVE_ABORTED)
-        (void)FAIL(&err, SIDESTEP_EABORTED, "save '%s': rank 0 gave it up", save->commit.path);
+        (void)FAIL(&err, SIDESTEP_EABORTED, "rank 0 gave it up");
     else if (verdict == SIDESTEP_SAVE_UNKNOWN)
-        (void)FAIL(&err, SIDESTEP_EUNKNOWN, "save '%s': rank 0 cannot tell what became of it",
-                   save->commit.path);
+        (void)FAIL(
+            &err, SIDESTEP_EUNKNOWN,
+            "rank 0 does not know what became of it, and says there why; verify that path to "
+            "see whether it holds save %s, or save again",
+            save->commit.save_id);
     if (save_has_ended(verdict) && save_state(save) == SIDESTEP_SAVE_WRITTEN)
         save_advance(save, verdict, err.status != SIDESTEP_OK ? &err : NULL);
     if (save->commit.rank != 0)
@@ -225,8 +245,9 @@ static void learn(struct sidestep_save *save, uint64_t waited_ns)
         if (waited_ns <= save->commit.timeout_ns * LEARN_PATIENCE)
             break;
         (void)FAIL(&err, SIDESTEP_EUNKNOWN,
-                   "save '%s': no word from rank 0 for %.0f s; storage will tell whether it exists",
-                   save->commit.path, (double)waited_ns / 1e9);
+                   "no word from rank 0 for %.0f s; verify that path to see whether it holds save "
+                   "%s, or save again",
+                   (double)waited_ns / 1e9, save->commit.save_id);
         save_advance(save, SIDESTEP_SAVE_UNKNOWN, &err);
         break;
     }
@@ -293,8 +314,7 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
     }
     if (save->shared.state > SIDESTEP_SAVE_COMMITTED && save->shared.state != state) {
         save->shared.asked = true;
-        error_copy(err, &save->shared.err);
-        status = (enum sidestep_status)save->shared.err.status;
+        status = report_end(save, err);
     }
     pthread_mutex_unlock(&save->shared.lock);
     return status;
@@ -388,8 +408,7 @@ enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sideste
     pthread_mutex_lock(&save->shared.lock);
     if (save->shared.state > SIDESTEP_SAVE_COMMITTED && !save->shared.asked) {
         save->shared.asked = true;
-        status = (enum sidestep_status)save->shared.err.status;
-        error_copy(err, &save->shared.err);
+        status = report_end(save, err);
     }
     pthread_mutex_unlock(&save->shared.lock);
     if (status != SIDESTEP_OK)

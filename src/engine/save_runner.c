@@ -11,6 +11,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 #include "engine/huge_again.h"
+#include "engine/room.h"
 #include "engine/save_shard.h"
 #include "snapshot/known.h"
 
@@ -53,8 +54,8 @@ static enum sidestep_status write_and_vote(struct sidestep_save *save, struct si
 static void fail(struct sidestep_save *save, enum sidestep_save_state state,
                  struct sidestep_error *why)
 {
-    error_wrap(why, "save '%s'", save->commit.path);
-    TRACE(save, "rank %u: %s", save->commit.rank, why->message);
+    room_explain(save, why);
+    TRACE(save, "rank %u: save '%s': %s", save->commit.rank, save->commit.path, why->message);
     pipeline_fail(&save->pipeline, why); /* staging may still be under way */
     pipeline_settle(&save->pipeline);
     save_give_turn(save);
@@ -135,9 +136,9 @@ static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
     else if (guard != NULL &&
              guard->holds(guard->context, &save->commit, &reason) == SIDESTEP_EABORTED)
         *why = reason;
-    else if (save->commit.rank != 0 && why->status == SIDESTEP_ENOTFOUND)
-        error_wrap(why, "what was being written has been taken away, by another run that has taken "
-                        "the series over, or by hand; checkpoints that were committed are safe");
+    else if (why->status == SIDESTEP_ENOTFOUND && save->commit.dir != NULL &&
+             !commit_has_mark(&save->commit, save->commit.dir))
+        (void)commit_report_gone(&save->commit, why);
 }
 
 /* In place, where nobody else would take away what came after C had given up and swept. */

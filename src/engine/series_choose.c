@@ -9,6 +9,7 @@
 
 #include "base/owned.h"
 #include "commit/named.h"
+#include "commit/sweep.h"
 #include "engine/lines.h"
 #include "engine/list.h"
 #include "engine/series.h"
@@ -120,7 +121,9 @@ static enum sidestep_status quarantine(void *context, const struct sidestep_list
         return SIDESTEP_OK; /* that one is not known to be damaged */
     if (store_rename(lease->root, entry->name, lease->root, bad, STORE_NOREPLACE, NULL) !=
         SIDESTEP_OK)
-        return SIDESTEP_OK; /* it will be rejected again */
+        return SIDESTEP_OK;                                   /* it will be rejected again */
+    if (named_was_replaced(lease->root, bad, entry->save_id)) /* between that look and the rename */
+        return sweep_put_back(lease->root, bad, entry->name, err);
     return store_dir_sync(lease->root, err);
 }
 

@@ -12,6 +12,7 @@
 #include "base/owned.h"
 #include "base/thread.h"
 #include "engine/list.h"
+#include "engine/room.h"
 #include "engine/series.h"
 
 enum sidestep_status series_may_delete(struct sidestep_series *series, struct sidestep_error *err)
@@ -306,6 +307,7 @@ enum sidestep_status series_check_space(struct sidestep_series *series, struct s
 {
     static const struct retention only_newest = {.wanted = true};
     struct sidestep_error why = {0};
+    char words[ROOM_WORDS] = "";
     bool has = true;
     uint64_t left = 0;
 
@@ -324,8 +326,10 @@ enum sidestep_status series_check_space(struct sidestep_series *series, struct s
     }
     if (has)
         return SIDESTEP_OK;
+    if ((series->flags & SIDESTEP_SERIES_MAKE_ROOM) == 0)
+        room_describe(series->lease.root, series->root, series->run_id, words);
     return FAIL(err, SIDESTEP_ENOSPC,
-                "the newest checkpoint takes %llu bytes, and '%s' has %llu left%s%.400s",
+                "the newest checkpoint takes %llu bytes, and '%s' has %llu left%s%.400s%s",
                 (unsigned long long)needed, series->root, (unsigned long long)left,
-                why.message[0] != '\0' ? "; nothing could be deleted: " : "", why.message);
+                why.message[0] != '\0' ? "; nothing could be deleted: " : "", why.message, words);
 }

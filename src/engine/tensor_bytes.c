@@ -219,7 +219,12 @@ static enum sidestep_status read_blocks(struct tensor_bytes *t, struct hand *han
 
         length = min_u64(to - at, TENSOR_BYTES_READ);
         TRY(hold(t, hand, p->file, p->data_offset + at, length, &bytes, err));
-        TRY(reader_check_blocks(&item, at / HASH_BLOCK_BYTES, bytes, length, err));
+        enum sidestep_status status =
+            reader_check_blocks(&item, at / HASH_BLOCK_BYTES, bytes, length, err);
+        if (status != SIDESTEP_OK) {
+            reader_blame(err, p->entry->name, p->file);
+            return status;
+        }
         uint64_t begin = max_u64(at, first), end = min_u64(at + length, last);
         put(p, begin, end - begin, bytes + (begin - at), w);
     }
@@ -303,8 +308,7 @@ static enum sidestep_status decode(struct place **places, size_t count, uint8_t 
             decoded[i] = d.targets[i].data;
     }
     if (status != SIDESTEP_OK)
-        error_wrap(err, "'%s' in file '%s'", shown_name(places[0]->entry->name).text,
-                   places[0]->file->name);
+        reader_blame(err, places[0]->entry->name, places[0]->file);
     return status;
 }
 

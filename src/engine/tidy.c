@@ -73,7 +73,7 @@ static enum sidestep_status read_shard(struct rebuilding *r, const char *name,
     enum sidestep_status status =
         footer_read(&source, &r->arena, &r->footers[i], row->footer_sha256, err);
     if (status != SIDESTEP_OK) {
-        error_wrap(err, "'%s'", name);
+        error_wrap(err, "shard '%s'", name);
         return status == SIDESTEP_ENOTFOUND ? SIDESTEP_EUNSUPPORTED : status;
     }
     row->name = r->names[i] = arena_strndup(&r->arena, name, strlen(name));

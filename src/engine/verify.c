@@ -21,6 +21,7 @@
 #include "commit/commit.h"
 #include "engine/read_many.h"
 #include "engine/verify_stock.h"
+#include "model/shown.h"
 #include "plan/tiling.h"
 
 struct stretch {
@@ -98,7 +99,8 @@ static const char *shorten(const char *message, const char *file, const char *na
 
     if (name == NULL || file == NULL)
         return message;
-    int length = snprintf(prefix, sizeof(prefix), "'%s' in file '%s': ", name, file);
+    int length =
+        snprintf(prefix, sizeof(prefix), "'%s' in file '%s': ", shown_name(name).text, file);
     return length > 0 && strncmp(message, prefix, (size_t)length) == 0 ? message + length : message;
 }
 
@@ -569,8 +571,11 @@ enum sidestep_status verify_path(struct store *store, const char *path,
     struct verify_findings findings = {0};
     struct reader *reader = NULL;
 
-    TRY(reader_open(store, path, flags | READER_PARSED, &reader, err));
-    enum sidestep_status status = SIDESTEP_OK;
+    enum sidestep_status status = reader_open(store, path, flags | READER_PARSED, &reader, err);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "checkpoint '%s'", path);
+        return status;
+    }
     if (mode != SIDESTEP_VERIFY_STRUCTURE)
         status = verify_reader(reader, workers, NULL, &findings, err);
     if (status == SIDESTEP_OK && findings.count != 0) {

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/checked.h"
 #include "base/table.h"
@@ -129,12 +128,10 @@ static void put_hex(const uint8_t *bytes, size_t length, struct buffer *out)
 /* A clock that is wrong must not fail a save: the time is for people, and clamped. */
 static void put_time(int64_t seconds, struct buffer *out)
 {
-    time_t clamped = (time_t)(seconds < 0 ? 0 : min_u64((uint64_t)seconds, MANIFEST_MAX_TIME));
-    char text[sizeof("9999-12-31T23:59:59Z")];
-    struct tm tm;
+    int64_t clamped = seconds < 0 ? 0 : seconds > SHOWN_MAX_TIME ? SHOWN_MAX_TIME : seconds;
 
-    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&clamped, &tm));
-    buffer_printf(out, ",\"saved_at\":\"%s\",\"saved_at_unix\":%" PRId64, text, (int64_t)clamped);
+    buffer_printf(out, ",\"saved_at\":\"%s\",\"saved_at_unix\":%" PRId64, shown_time(clamped).text,
+                  clamped);
 }
 
 static void put_head(const struct manifest *manifest, struct buffer *out)

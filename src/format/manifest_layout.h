@@ -5,12 +5,13 @@
 #define FORMAT_MANIFEST_LAYOUT_H
 
 #include "format/manifest.h"
+#include "model/shown.h"
 
 #define MANIFEST_FORMAT "sidestep-manifest"
 #define MANIFEST_HASH_PREFIX "sha256 "
 #define MANIFEST_HASH_LINE_BYTES (sizeof(MANIFEST_HASH_PREFIX) - 1 + 2 * HASH_SHA256_BYTES + 1)
 #define MANIFEST_MAX_INTEGER ((uint64_t)INT64_MAX) /* what JSON libraries keep exact */
-#define MANIFEST_MAX_TIME INT64_C(253402300799)    /* the last second of the year 9999 */
+#define MANIFEST_MAX_TIME SHOWN_MAX_TIME
 #define MANIFEST_KNOWN_REQUIRED 0u
 
 /* EUNSUPPORTED if a required feature is unknown: then the rest must not be understood. */

@@ -103,7 +103,9 @@ struct names_parsed names_parse(const char *name)
 {
     struct names_parsed out = {.kind = NAMES_NONE};
 
-    if (take_text(&name, NAMES_SERIES_DIR "."))
+    if (strcmp(name, NAMES_COMMIT_LOCK) == 0)
+        out.kind = NAMES_LOCK;
+    else if (take_text(&name, NAMES_SERIES_DIR "."))
         out.kind = parse_hidden(name, &out);
     else if (take_text(&name, NAMES_METADATA "."))
         out.kind = take_id(&name, out.save_id) && *name == '\0' ? NAMES_META_TMP : NAMES_NONE;

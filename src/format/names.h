@@ -15,6 +15,7 @@
 #define NAMES_MAX 256 /* bytes of any name below, NUL included */
 #define NAMES_METADATA ".metadata"
 #define NAMES_SERIES_DIR ".sidestep"
+#define NAMES_COMMIT_LOCK ".sidestep.committing"
 
 enum names_kind {
     NAMES_NONE,     /* not one of ours */
@@ -30,6 +31,7 @@ enum names_kind {
     NAMES_PART,     /* the same with ".part" behind */
     NAMES_META_TMP, /* .metadata.<id> */
     NAMES_EXPORT,   /* .sidestep.<id>.export    file */
+    NAMES_LOCK,     /* NAMES_COMMIT_LOCK: no id; not for names_format() */
 };
 struct names_parsed {
     enum names_kind kind;

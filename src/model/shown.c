@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define ELLIPSIS "..."
 /* Longest text of one dimension: two numbers of 19 digits, a colon and a comma. */
@@ -72,4 +73,16 @@ struct shown shown_box(const struct box *box)
     static const int64_t zero;
 
     return show_numbers(box->ndim, box->ndim != 0 ? box->offsets : &zero, box->lengths);
+}
+
+struct shown shown_time(int64_t seconds)
+{
+    time_t clamped = (time_t)(seconds < 0                ? 0
+                              : seconds > SHOWN_MAX_TIME ? SHOWN_MAX_TIME
+                                                         : seconds);
+    struct shown shown;
+    struct tm tm;
+
+    strftime(shown.text, sizeof(shown.text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&clamped, &tm));
+    return shown;
 }

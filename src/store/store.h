@@ -91,6 +91,11 @@ struct store_ops {
     enum sidestep_status (*dir_traits)(struct store_dir *dir, struct store_traits *out,
                                        struct sidestep_error *err);
 
+    /* A path that led to the directory a moment ago, for people; the caller looks whether it still
+       does.  NULL where the storage cannot tell. */
+    enum sidestep_status (*dir_path)(struct store_dir *dir, char *path, size_t bytes,
+                                     struct sidestep_error *err);
+
     /* lstat; SIDESTEP_ENOTFOUND if the name is not there. */
     enum sidestep_status (*stat)(struct store_dir *at, const char *name, struct store_stat *out,
                                  struct sidestep_error *err);
@@ -189,6 +194,13 @@ static inline enum sidestep_status store_dir_traits(struct store_dir *dir, struc
                                                     struct sidestep_error *err)
 {
     return STORE_OPS_OF(dir)->dir_traits(dir, out, err);
+}
+static inline enum sidestep_status store_dir_path(struct store_dir *dir, char *path, size_t bytes,
+                                                  struct sidestep_error *err)
+{
+    if (STORE_OPS_OF(dir)->dir_path == NULL)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "this storage does not tell paths");
+    return STORE_OPS_OF(dir)->dir_path(dir, path, bytes, err);
 }
 static inline enum sidestep_status store_stat(struct store_dir *at, const char *name,
                                               struct store_stat *out, struct sidestep_error *err)

@@ -227,6 +227,23 @@ static enum sidestep_status dir_stat(struct store_dir *dir, struct store_stat *o
     return SIDESTEP_OK;
 }
 
+/* If the directory was removed, the kernel puts " (deleted)" behind what was its path. */
+static enum sidestep_status dir_path(struct store_dir *dir, char *path, size_t bytes,
+                                     struct sidestep_error *err)
+{
+    char link[sizeof("/proc/self/fd/-2147483648")];
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", store_posix_fd(dir));
+    ssize_t length = readlink(link, path, bytes);
+    if (length < 0)
+        return FAIL_SYS(err, "read '%s'", link);
+    if ((size_t)length == bytes)
+        return FAIL(err, SIDESTEP_EINVAL, "the path of '%s' has %zu bytes or more", name_of(dir),
+                    bytes);
+    path[length] = '\0';
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status name_stat(struct store_dir *at, const char *name,
                                       struct store_stat *out, struct sidestep_error *err)
 {
@@ -307,6 +324,7 @@ struct store *store_posix(void)
         .dir_sync = dir_sync,
         .dir_stat = dir_stat,
         .dir_traits = dir_traits,
+        .dir_path = dir_path,
         .stat = name_stat,
         .rename = name_rename,
         .unlink = name_unlink,

@@ -121,6 +121,13 @@ static enum sidestep_status dir_traits(struct store_dir *dir, struct store_trait
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status dir_path(struct store_dir *dir, char *path, size_t bytes,
+                                     struct sidestep_error *err)
+{
+    INJECT("dir_path", "");
+    return store_dir_path(inner_dir(dir), path, bytes, err);
+}
+
 static enum sidestep_status name_stat(struct store_dir *at, const char *name,
                                       struct store_stat *out, struct sidestep_error *err)
 {
@@ -312,6 +319,7 @@ static const struct store_ops fault_ops = {
     .dir_sync = dir_sync,
     .dir_stat = dir_stat,
     .dir_traits = dir_traits,
+    .dir_path = dir_path,
     .stat = name_stat,
     .rename = name_rename,
     .unlink = name_unlink,

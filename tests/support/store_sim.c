@@ -279,6 +279,37 @@ static enum sidestep_status dir_traits(struct store_dir *dir, struct store_trait
     return SIDESTEP_OK;
 }
 
+static const struct sim_key *find_key(const struct sim *sim, uint32_t inode)
+{
+    for (size_t i = 0; i < sim->now.count; i++)
+        if (sim->now.all[i].inode == inode)
+            return &sim->now.all[i].key;
+    return NULL;
+}
+
+/* From its end to its beginning. */
+static enum sidestep_status dir_path(struct store_dir *dir, char *path, size_t bytes,
+                                     struct sidestep_error *err)
+{
+    uint32_t inode = sim_handle_of(dir)->inode;
+    size_t at = bytes - 1;
+
+    SIM_BEGIN(dir->store, "dir_path", sim_handle_of(dir)->name);
+    path[at] = '\0';
+    while (inode != SIM_ROOT) {
+        const struct sim_key *key = find_key(sim, inode);
+        size_t length = key != NULL ? strlen(key->name) : 0;
+        if (key == NULL || length >= at)
+            return sim_fail(err, key == NULL ? ENOENT : ENAMETOOLONG, "path of", "directory");
+        at -= length;
+        memcpy(path + at, key->name, length);
+        path[--at] = '/';
+        inode = key->dir;
+    }
+    memmove(path, path + at, bytes - at);
+    return SIDESTEP_OK;
+}
+
 /* ---- names */
 
 static enum sidestep_status name_stat(struct store_dir *at, const char *name,
@@ -400,6 +431,7 @@ const struct store_ops sim_ops = {
     .dir_sync = dir_sync,
     .dir_stat = dir_stat,
     .dir_traits = dir_traits,
+    .dir_path = dir_path,
     .stat = name_stat,
     .rename = name_rename,
     .unlink = name_unlink,

@@ -44,6 +44,8 @@ struct model_save {
     char name[16]; /* below MODEL_PARENT */
     uint32_t ranks;
     uint32_t began, ended;          /* ticks; 0: not yet */
+    uint32_t looked;                /* when it knew what it would replace; 0: not yet */
+    uint32_t publishing;            /* when it began to; of the same count as ${looked} */
     bool committed;                 /* somebody was told so */
     bool uncertain;                 /* but only after a sync of names had lied */
     bool aborted;                   /* somebody was told so */
@@ -67,6 +69,7 @@ struct ledger {
     uint32_t save_count, file_count;
     uint64_t chosen_by; /* the latest incarnation that has chosen */
     uint32_t tick;
+    uint32_t order; /* counts saves that have looked, or begun to publish */
     uint32_t tainted_at;
     bool is_tainted; /* a sync of names failed, and later ones say OK and do nothing */
 };
@@ -124,6 +127,10 @@ struct actor {
     unsigned parent_syncs, dir_syncs; /* in this phase */
     uint32_t rank;
     bool is_dead;
+    /* The mark that it handled last: did it make it, and which inode has it just locked (0: none)?
+     */
+    bool made_mark;
+    uint64_t locked_inode;
 };
 void model_enter(enum phase phase);
 
@@ -148,6 +155,9 @@ enum mutant_kind {
     MUTANT_NO_GUARD,
     MUTANT_METADATA_LAST,
     MUTANT_NO_LOCK,
+    MUTANT_ANY_PREVIOUS,
+    MUTANT_HIDE_OLD,
+    MUTANT_ANY_FILE, /* nth 1: a mark that the actor made; 2: one that it found */
     MUTANT_EARLY_YES,
     MUTANT_RETRY_SYNC,
 };
@@ -205,6 +215,7 @@ struct workload {
 #define WORKLOAD_NO_FAULTS 4u
 #define WORKLOAD_COMMITS 8u /* undisturbed, all saves must commit */
 #define WORKLOAD_MAKES_PARENT 16u
+#define WORKLOAD_NO_CRASHES 32u /* only what is seen while it runs; each run counts as a state */
 extern const struct workload model_workloads[];
 extern const size_t model_workload_count;
 
@@ -250,6 +261,8 @@ enum commit_outcome program_series_save(struct world *world, struct ledger *ledg
                                         struct sharing *sharing);
 bool program_series_delete(struct ledger *ledger, struct lease *lease, struct store *store,
                            struct model_save *save);
+/* What a save does to NAME before it begins. */
+void program_sweep_target(struct store *store);
 /* `sidestep gc` */
 bool program_collect(struct store *store, struct sidestep_error *err);
 void program_make_dir(struct ledger *ledger, struct store *store, const char *dir,
@@ -274,7 +287,7 @@ struct task {
  * otherwise, a task runs until it sleeps.
  */
 struct plan {
-    bool is_random;     /* tasks change at random */
+    unsigned stays;     /* tasks change at random, once in so many operations; 0: they do not */
     unsigned pauses[2]; /* before this critical operation (0: none) its task waits for all others */
     unsigned kill_at;   /* after this critical operation, or rename; 0: never */
     bool kills_after_rename;

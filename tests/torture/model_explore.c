@@ -432,6 +432,7 @@ static bool after_change(struct world *world)
     /* Few states of many runs show more than many of few. */
     bool looks = scene->x->is_thorough || world->prng.seed == 0 || world->task_count == 1 ||
                  world->told || prng_below(&scene->prng, 8) == 0;
+    looks &= (world->workload->traits & WORKLOAD_NO_CRASHES) == 0;
     bool good = judge(scene, true, "while it runs") && (!looks || explore_here(scene, kills));
     model.actor = before;
     return good;
@@ -458,7 +459,8 @@ static void plan_together(struct world *world, uint64_t run, unsigned faults, un
     unsigned kind = (unsigned)(run % 8);
     uint64_t pause = run / 8 * 4 + kind - 1;
 
-    plan->is_random = kind >= 5 || kind == 0;
+    if (kind >= 5 || kind == 0)
+        plan->stays = 4u << 2 * prng_below(prng, 3);
     if (kind >= 1 && kind <= 4) {
         plan->pauses[0] = (unsigned)(1 + pause % criticals);
         if (pause >= criticals)
@@ -555,6 +557,7 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
         x->plain_criticals = world.criticals + 1;
     }
     x->runs++;
+    x->states += (workload->traits & WORKLOAD_NO_CRASHES) != 0;
     if (!x->failed && world.broken != NULL) {
         x->problem = *world.broken;
         (void)fails(&scene, "while it ran");

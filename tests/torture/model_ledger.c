@@ -123,6 +123,38 @@ static bool judge_found(const struct ledger *ledger, int number, bool powered,
     return true;
 }
 
+/* Began ${save} before ${other} could be seen? */
+static bool cannot_know(const struct model_save *save, const struct model_save *other)
+{
+    return save != other && strcmp(save->name, other->name) == 0 && save->looked != 0 &&
+           other->publishing != 0 && save->looked < other->publishing;
+}
+
+/* Nobody replaces what he has not seen.  Without locks that may happen, but then it is noticed. */
+static bool judge_replaced(const struct ledger *ledger, const struct model_save *found,
+                           bool powered, struct problem *problem)
+{
+    for (uint32_t i = 0; i < ledger->save_count; i++) {
+        const struct model_save *other = &ledger->saves[i];
+        if (must_be_there(other, powered) && !other->doomed && cannot_know(found, other))
+            return broken(problem, "'%s' holds a save that began before save %u could be seen, %s",
+                          found->name, i, "but somebody was told that that one is committed");
+    }
+    return true;
+}
+
+static bool judge_told(const struct ledger *ledger, struct problem *problem)
+{
+    for (uint32_t i = 0; i < ledger->save_count; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (ledger->saves[i].committed && ledger->saves[k].committed &&
+                cannot_know(&ledger->saves[i], &ledger->saves[k]) &&
+                cannot_know(&ledger->saves[k], &ledger->saves[i]))
+                return broken(problem, "saves %u and %u of '%s' were both committed, %s", k, i,
+                              ledger->saves[i].name, "and neither could see the other");
+    return true;
+}
+
 static bool judge_absent(const struct ledger *ledger, const char *name, bool powered,
                          struct problem *problem)
 {
@@ -166,6 +198,8 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
 {
     struct store *store = sim_store(sim, MODEL_SETUP);
 
+    if (!judge_told(ledger, problem))
+        return false;
     for (uint32_t i = 0; i < ledger->save_count; i++) {
         const char *name = ledger->saves[i].name;
         if (ledger->saves[i].committed && ledger->saves[i].aborted)
@@ -180,6 +214,9 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
         if (!ledger_look(store, ledger, name, &found, problem) ||
             !(found != MODEL_NOTHING ? judge_found(ledger, found, powered, problem)
                                      : judge_absent(ledger, name, powered, problem)))
+            return false;
+        if (found != MODEL_NOTHING && (sim->flags & SIM_NO_LOCKS) == 0 &&
+            !judge_replaced(ledger, &ledger->saves[found], powered, problem))
             return false;
     }
     for (uint32_t i = 0; i < ledger->file_count; i++)

@@ -76,6 +76,8 @@ static enum sidestep_status agree(struct rank *r)
         s->in_place = commit->in_place;
         s->previous = commit->previous;
         s->agreed = status == SIDESTEP_OK;
+        if (s->agreed)
+            s->save->looked = ++s->ledger->order;
         s->given_up = status != SIDESTEP_OK;
         return status;
     }
@@ -186,6 +188,16 @@ static enum commit_outcome give_up(struct rank *r)
     return COMMIT_ABORTED;
 }
 
+/* Takes whatever is there now for what was there at the start. */
+static void forget_previous(struct commit *commit)
+{
+    OWNED_DIR *dir = NULL;
+
+    if (model.mutant != NULL && model.mutant->kind == MUTANT_ANY_PREVIOUS &&
+        store_dir_open(commit->store, NULL, commit->path, &dir, NULL) == SIDESTEP_OK)
+        (void)commit_identify(dir, &commit->previous, NULL);
+}
+
 static enum commit_outcome decide(struct rank *r)
 {
     struct commit_count count = {0};
@@ -194,6 +206,9 @@ static enum commit_outcome decide(struct rank *r)
     model_enter(PHASE_COUNT);
     enum sidestep_status status = commit_count_votes(&r->commit, &count, &r->why);
     model_enter(PHASE_PUBLISH);
+    if (!is_dead())
+        r->saving->save->publishing = ++r->saving->ledger->order;
+    forget_previous(&r->commit);
     if (status == SIDESTEP_OK)
         status = commit_publish(&r->commit, &count, &outcome, &r->why);
     struct sharing *sharing = r->saving->sharing;
@@ -382,6 +397,17 @@ bool program_series_delete(struct ledger *ledger, struct lease *lease, struct st
     names_format(NAMES_TRASH, hex, 0, 0, trash);
     (void)store;
     return sweep_empty_trash(lease->root, trash, NULL, NULL) == SIDESTEP_OK;
+}
+
+void program_sweep_target(struct store *store)
+{
+    OWNED_DIR *parent = NULL;
+    OWNED_DIR *target = NULL;
+
+    model_enter(PHASE_BEGIN);
+    if (store_dir_open(store, NULL, MODEL_PARENT, &parent, NULL) == SIDESTEP_OK &&
+        store_dir_open(store, parent, MODEL_TARGET, &target, NULL) == SIDESTEP_OK)
+        sweep_in_place(parent, target);
 }
 
 bool program_collect(struct store *store, struct sidestep_error *err)

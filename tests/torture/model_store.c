@@ -98,10 +98,28 @@ static enum sidestep_status dir_sync(struct store_dir *dir, struct sidestep_erro
     WITH_FAULT(dir->store, "dir_sync", sim_ops.dir_sync(dir, err));
 }
 
+/* Does not look whether the name of a mark still leads to the file that was just locked? */
+static bool is_blind_to_marks(void)
+{
+    uint64_t locked_inode = model.actor->locked_inode;
+
+    model.actor->locked_inode = 0;
+    return locked_inode != 0 && is_mutant(MUTANT_ANY_FILE) &&
+           is_nth(model.actor->made_mark ? 1 : 2);
+}
+
 static enum sidestep_status name_stat(struct store_dir *at, const char *name,
                                       struct store_stat *out, struct sidestep_error *err)
 {
+    uint64_t locked_inode = model.actor->locked_inode;
+
+    if (is_blind_to_marks()) {
+        *out = (struct store_stat){.kind = STORE_FILE, .device = 1, .inode = locked_inode};
+        return SIDESTEP_OK;
+    }
     if (is_mutant(MUTANT_HIDE_MARK) && names_parse(name).kind == NAMES_PENDING)
+        return sim_fail(err, ENOENT, "stat", name);
+    if (is_mutant(MUTANT_HIDE_OLD) && names_parse(name).kind == NAMES_META_TMP)
         return sim_fail(err, ENOENT, "stat", name);
     if (world_take_fault(sim_of(at->store), "stat") != FAULT_NONE)
         return failed(err, "stat");
@@ -137,6 +155,8 @@ static enum sidestep_status file_create(struct store_dir *at, const char *name, 
 {
     enum fault_kind fault = world_take_fault(sim_of(at->store), "file_create");
 
+    if (names_parse(name).kind == NAMES_PENDING)
+        model.actor->made_mark = true;
     if (fault == FAULT_BEFORE || fault == FAULT_LOST)
         return failed(err, "file_create");
     enum sidestep_status status = sim_ops.file_create(at, name, flags, out, err);
@@ -151,6 +171,8 @@ static enum sidestep_status file_open(struct store_dir *at, const char *name, ui
 {
     OWNED_DIR *decoys = NULL;
 
+    if (names_parse(name).kind == NAMES_PENDING)
+        model.actor->made_mark = false;
     if (world_take_fault(sim_of(at->store), "file_open") != FAULT_NONE)
         return failed(err, "file_open");
     /* C does not read what is there, but what should be. */
@@ -193,7 +215,10 @@ static enum sidestep_status file_lock(struct store_file *file, bool exclusive,
 {
     if (is_mutant(MUTANT_NO_LOCK))
         return SIDESTEP_OK;
-    return sim_ops.file_lock(file, exclusive, err);
+    TRY(sim_ops.file_lock(file, exclusive, err));
+    if (names_parse(sim_handle_of(file)->name).kind == NAMES_PENDING)
+        model.actor->locked_inode = sim_handle_of(file)->inode + 1;
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status file_close(struct store_file *file, struct sidestep_error *err)

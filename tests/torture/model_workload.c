@@ -151,6 +151,12 @@ static void start_race(struct world *world)
     (void)world_add(world, rank_main, world_add_saving(world, MODEL_TARGET, 1), 0);
 }
 
+static void start_race_of_three(struct world *world)
+{
+    start_race(world);
+    (void)world_add(world, rank_main, world_add_saving(world, MODEL_TARGET, 1), 0);
+}
+
 /* Once a rank has died, or all have ended, another process saves under the same name. */
 static void successor_main(struct task *task)
 {
@@ -184,6 +190,19 @@ static void start_collect(struct world *world)
 {
     start_save(world);
     (void)world_add(world, collect_main, NULL, 9);
+}
+
+static void sweep_main(struct task *task)
+{
+    for (int i = 0; i < 4 && !task->actor.is_dead; i++)
+        program_sweep_target(world_store(task));
+}
+
+static void start_sweep(struct world *world)
+{
+    start_save(world);
+    (void)world_add(world, sweep_main, NULL, 9);
+    (void)world_add(world, sweep_main, NULL, 9);
 }
 
 /* A reader must never see anything but whole checkpoints. */
@@ -368,6 +387,9 @@ const struct workload model_workloads[] = {
     {"twice", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_twice},
     {"race-fresh", 0, 0, MODEL_TARGET, 1, NULL, start_race},
     {"race-over", 0, 0, MODEL_TARGET, 1, old_made_by_swap, start_race},
+    {"race-over-no-locks", SIM_NO_LOCKS, WORKLOAD_NO_CRASHES, MODEL_TARGET, 1, old_made_by_swap,
+     start_race_of_three},
+    {"sweeps", 0, WORKLOAD_NO_CRASHES, MODEL_TARGET, 1, old_made_by_swap, start_sweep},
     {"successor", 0, 0, MODEL_TARGET, 2, NULL, start_successor},
     {"successor-over", 0, 0, MODEL_TARGET, 2, old_made_in_place, start_successor},
     {"learns-late", 0, 0, MODEL_TARGET, 2, NULL, start_late_learner},

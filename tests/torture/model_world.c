@@ -192,7 +192,7 @@ static struct task *pick_plain(struct world *world, size_t from)
 
 static struct task *pick_random(struct world *world, struct task *last)
 {
-    if (last != NULL && is_awake(world, last) && prng_below(&world->prng, 4) != 0)
+    if (last != NULL && is_awake(world, last) && prng_below(&world->prng, world->plan.stays) != 0)
         return last;
     size_t from = prng_below(&world->prng, world->task_count);
     for (size_t i = 0; i < world->task_count; i++) {
@@ -206,7 +206,7 @@ static struct task *pick_random(struct world *world, struct task *last)
 static struct task *pick(struct world *world, struct task *last)
 {
     size_t from = last != NULL ? (size_t)(last - world->tasks) : 0;
-    struct task *task = world->plan.is_random ? pick_random(world, last) : pick_plain(world, from);
+    struct task *task = world->plan.stays != 0 ? pick_random(world, last) : pick_plain(world, from);
 
     if (task != NULL && task->wake_ms > world->now_ms)
         world->now_ms = task->wake_ms;
@@ -248,7 +248,8 @@ static void bury(struct world *world)
 
 static bool is_critical(const char *op)
 {
-    static const char *const ops[] = {"dir_make", "dir_sync", "rename", "unlink", "file_create"};
+    static const char *const ops[] = {"dir_make", "dir_sync",    "rename",
+                                      "unlink",   "file_create", "file_lock"};
 
     for (size_t i = 0; i < ARRAY_LENGTH(ops); i++)
         if (strcmp(op, ops[i]) == 0)

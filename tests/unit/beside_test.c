@@ -8,7 +8,6 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,38 +15,17 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
+#include "commit/export.h"
 #include "engine/engine.h"
 #include "support/one_rank.h"
 #include "support/store_sim_disk.h"
+#include "support/trap.h"
 
 #define PARENT "/p"
 #define OLD 1u
 #define NEW 2u
 
 static struct sim *sim;
-
-/* Something happens before the next of our operations that is ${op} on a name that begins with
- * ${name}; then the next trap is set. */
-struct trap {
-    const char *op;
-    const char *name;
-    void (*spring)(void);
-    const struct trap *next;
-};
-static const struct trap *_Atomic armed;
-
-static void before_op(void *context, int client, const char *op, const char *name)
-{
-    const struct trap *trap = atomic_load(&armed);
-
-    (void)context;
-    if (client != 0 || trap == NULL || strcmp(op, trap->op) != 0 ||
-        strncmp(name, trap->name, strlen(trap->name)) != 0)
-        return;
-    atomic_store(&armed, trap->next);
-    if (trap->spring != NULL)
-        trap->spring();
-}
 
 /* A disk in memory, on which somebody else is client 1. */
 static int setup(void **state)
@@ -58,7 +36,7 @@ static int setup(void **state)
     sim = sim_new(0);
     if (one_rank_begin(NULL) != 0 || sim == NULL)
         return -1;
-    sim_set_hook(sim, before_op, NULL);
+    sim_set_hook(sim, trap_before_op, NULL);
     engine->store = sim_store(sim, 0);
     return store_dir_open(sim_store(sim, 1), NULL, "/", &disk, NULL) == SIDESTEP_OK &&
                    store_dir_make(disk, PARENT + 1, NULL) == SIDESTEP_OK
@@ -102,10 +80,10 @@ static void rename_target(void)
 /* Nobody may be told that what is not there under its name is committed. */
 static void a_target_that_is_renamed_is_not_committed(void **state)
 {
-    static const struct trap before_the_check = {"dir_open", PARENT "/t", rename_target, NULL};
+    static const struct trap before_the_check = {"dir_open", PARENT "/t", rename_target, NULL, 0};
     static const struct trap traps[] = {
-        {"rename", ".metadata.", rename_target, NULL},
-        {"rename", ".metadata.", NULL, &before_the_check},
+        {"rename", ".metadata.", rename_target, NULL, 0},
+        {"rename", ".metadata.", NULL, &before_the_check, 0},
     };
 
     for (size_t i = 0; i < sizeof(traps) / sizeof(traps[0]); i++) {
@@ -117,10 +95,51 @@ static void a_target_that_is_renamed_is_not_committed(void **state)
         atomic_store(&armed, &traps[i]);
         assert_int_equal(try_save(PARENT "/t", NEW), SIDESTEP_EUNKNOWN);
         assert_null(atomic_load(&armed));
-        assert_non_null(strstr(err.message, "was renamed or removed during the save"));
+        assert_non_null(strstr(err.message, "was renamed or replaced meanwhile"));
+        assert_non_null(strstr(err.message, "but in '" PARENT "/mine'"));
         assert_int_not_equal(sidestep_load(engine, PARENT "/t", world.state, NULL, NULL, &err),
                              SIDESTEP_OK);
         expect(PARENT "/mine", NEW); /* all of it, where they have put it */
+    }
+}
+
+/* ---- files of a conversion, whose parent is renamed */
+
+static void rename_parent(void)
+{
+    OWNED_DIR *root = NULL;
+
+    assert_int_equal(store_dir_open(sim_store(sim, 1), NULL, "/", &root, NULL), SIDESTEP_OK);
+    assert_int_equal(store_rename(root, "p", root, "q", STORE_NOREPLACE, NULL), SIDESTEP_OK);
+}
+
+static bool is_known(const char *name)
+{
+    return strcmp(name, "f") == 0;
+}
+
+static void files_that_are_moved_are_not_said_to_be_there(void **state)
+{
+    static const struct trap before_the_rename[] = {
+        {"rename", ".sidestep.", rename_parent, NULL, 0},
+        {"rename", "f", rename_parent, NULL, 0},
+    };
+
+    for (int is_file = 0; is_file <= 1; is_file++) {
+        struct export e;
+        OWNED_FILE *file = NULL;
+        if (is_file != 0) {
+            (void)teardown(state);
+            assert_int_equal(setup(state), 0);
+        }
+        ASSERT_OK(export_begin(&e, sim_store(sim, 0), clock_system(), PARENT "/f", is_file != 0,
+                               false, is_known, &err));
+        ASSERT_OK(export_create(&e, "f", 0, &file, &err));
+        atomic_store(&armed, &before_the_rename[is_file]);
+        assert_int_equal(export_publish(&e, &err), SIDESTEP_EUNKNOWN);
+        assert_null(atomic_load(&armed));
+        assert_non_null(strstr(err.message, "but in '/q': '" PARENT "'"));
+        export_end(&e);
     }
 }
 
@@ -219,8 +238,8 @@ static void expect_frozen(struct sidestep_series *series, const char *words)
 /* What it replaces may be needed again: nothing is deleted, nor after a restart, until a commit. */
 static void an_unknown_outcome_freezes_deletion(void **state)
 {
-    static const struct trap after_the_rename = {"dir_sync", PARENT, fail_sync, NULL};
-    static const struct trap at_the_rename = {"rename", ".sidestep.", NULL, &after_the_rename};
+    static const struct trap after_the_rename = {"dir_sync", PARENT, fail_sync, NULL, 0};
+    static const struct trap at_the_rename = {"rename", ".sidestep.", NULL, &after_the_rename, 0};
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 2};
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = NULL;
@@ -305,6 +324,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_target_that_is_renamed_is_not_committed),
+        CASE(files_that_are_moved_are_not_said_to_be_there),
         CASE(a_torn_commit_is_not_emptied_as_garbage),
         CASE(a_torn_deletion_is_not_ended_under_a_name),
         CASE(what_is_copied_over_a_checkpoint_stays),

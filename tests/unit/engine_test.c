@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* engine_test.c -- whole saves and loads on the host's file system, on one rank and on several. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -242,11 +243,17 @@ static void what_cannot_be_saved_says_why(void **state)
     assert_int_equal(
         sidestep_save(engine, at(path, "no/such/parent"), world.state, NULL, NULL, &err),
         SIDESTEP_ENOTFOUND);
-    assert_non_null(strstr(err.message, "open the parent directory"));
+    assert_non_null(strstr(err.message, at(path, "no' does not exist; make it first")));
+    assert_int_equal(err.sys_errno, ENOENT);
     put_file(scratch.path, "file", "x");
     assert_int_equal(sidestep_save(engine, at(path, "file"), world.state, NULL, NULL, &err),
                      SIDESTEP_EEXISTS);
     assert_non_null(strstr(err.message, "is a file"));
+    assert_int_equal(
+        sidestep_save(engine, at(path, "file/below/it"), world.state, NULL, NULL, &err),
+        SIDESTEP_ENOTFOUND);
+    assert_non_null(strstr(err.message, at(path, "file' is not a directory")));
+    assert_int_equal(err.sys_errno, ENOTDIR);
     assert_int_equal(symlink("nowhere", at(path, "dangling")), 0);
     assert_int_equal(sidestep_save(engine, path, world.state, NULL, NULL, &err), SIDESTEP_EEXISTS);
     assert_int_equal(sidestep_save(engine, NULL, world.state, NULL, NULL, &err), SIDESTEP_EINVAL);

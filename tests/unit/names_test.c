@@ -57,6 +57,15 @@ static void every_form_is_made_and_recognised(void **state)
     }
 }
 
+static void the_lock_has_a_name_without_an_id(void **state)
+{
+    struct names_parsed parsed = names_parse(NAMES_COMMIT_LOCK);
+
+    (void)state;
+    assert_int_equal(parsed.kind, NAMES_LOCK);
+    assert_string_equal(parsed.save_id, "");
+}
+
 static void is_none_of_ours(const char *name)
 {
     char *copy = guard_copy(name, strlen(name) + 1);
@@ -93,6 +102,9 @@ static const char *const near_misses[] = {
     ".sidestep.." ID ".saving",
     ".sidestep.0123456789abcdef.saving",
     "sidestep." ID ".saving",
+    ".sidestep.committin",
+    ".sidestep.committing.",
+    ".sidestep." ID ".committing",
     ".sidestep.manifest",
     ".sidestep.manifest.",
     ".sidestep.manifest." ID ".saving",
@@ -461,6 +473,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_is_made_and_recognised),
+        cmocka_unit_test(the_lock_has_a_name_without_an_id),
         cmocka_unit_test(near_misses_are_not_ours),
         cmocka_unit_test(no_name_has_two_spellings),
         cmocka_unit_test(other_tools_do_not_see_us),

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_room_test.c -- a series on a disk that is full: said at once, or made room on. */
+/* series_room_test.c -- a disk that is full: said at once, or made room on, and what is said then.
+ */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -9,7 +11,9 @@
 #include <sys/stat.h>
 #include <cmocka.h>
 
+#include "base/fault.h"
 #include "engine/engine.h"
+#include "support/comm_threads.h"
 #include "support/one_rank.h"
 #include "support/store_fault.h"
 
@@ -43,6 +47,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
+    fault_arm("", 0, false, 0);
     int status = one_rank_end();
     (void)sidestep_series_close(&series, NULL);
     store_fault_free(&disk);
@@ -160,6 +165,132 @@ static void what_was_resumed_is_the_measure(void **state)
     assert_int_equal(try_save_step(series, 3), SIDESTEP_OK);
 }
 
+/* ---- storage that turns out to be full */
+
+static void fail_next_reservation(int sys_errno)
+{
+    store_fault_say_free(disk, 1000);
+    fault_arm("store.file_allocate", 1, false, sys_errno);
+}
+
+/* What follows ${words} in the message. */
+static unsigned long long number_behind(const char *words)
+{
+    const char *found = strstr(err.message, words);
+    unsigned long long number = 0;
+
+    if (found == NULL || sscanf(found + strlen(words), " %llu", &number) != 1)
+        fail_msg("no number behind '%s': %s", words, err.message);
+    return number;
+}
+
+static void a_failed_save_says_what_was_needed(void **state)
+{
+    (void)state;
+    world_fill(&world, 1);
+    fail_next_reservation(ENOSPC);
+    assert_int_equal(sidestep_save(engine, step_path(1), world.state, NULL, NULL, &err),
+                     SIDESTEP_ENOSPC);
+    assert_true(number_behind("the storage is full: the files of rank 0 take") > 1000);
+    assert_int_equal(number_behind("bytes, and"), 1000);
+    assert_null(strstr(err.message, "deleting all checkpoints"));
+    fail_next_reservation(EDQUOT);
+    assert_int_equal(sidestep_save(engine, step_path(1), world.state, NULL, NULL, &err),
+                     SIDESTEP_ENOSPC);
+    assert_non_null(strstr(err.message, "more than the quota allows"));
+    fail_next_reservation(EFBIG); /* a limit of the process: the storage has space */
+    assert_int_equal(sidestep_save(engine, step_path(1), world.state, NULL, NULL, &err),
+                     SIDESTEP_ENOSPC);
+    assert_null(strstr(err.message, "is full"));
+}
+
+/* What `prune --keep-last 1` would free. */
+static uint64_t would_free(void)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+    struct sidestep_gc_report report = {0};
+
+    ASSERT_OK(sidestep_prune(scratch.path, &keep, SIDESTEP_GC_DRY_RUN, &report, &err));
+    uint64_t bytes = report.bytes;
+    sidestep_gc_report_release(&report);
+    return bytes;
+}
+
+static void expect_advice(bool is_series)
+{
+    char words[64];
+
+    snprintf(words, sizeof(words), "%llu bytes (2 checkpoints)",
+             number_behind("deleting all checkpoints but the newest would free"));
+    assert_non_null(strstr(err.message, words));
+    assert_non_null(strstr(err.message, "`sidestep prune --keep-last 1` does that"));
+    assert_int_equal(strstr(err.message, "on_full=\"make_room\"") != NULL, is_series);
+    assert_int_equal(number_behind("deleting all checkpoints but the newest would free"),
+                     would_free());
+}
+
+static void it_says_what_deleting_would_free(void **state)
+{
+    (void)state;
+    open_series(0);
+    for (uint64_t step = 1; step <= 3; step++)
+        assert_int_equal(try_save_step(series, step), SIDESTEP_OK);
+    fail_next_reservation(ENOSPC);
+    assert_int_equal(try_save_step(series, 4), SIDESTEP_ENOSPC);
+    expect_advice(true);
+    open_again(SIDESTEP_SERIES_CHECK_SPACE);
+    store_fault_say_free(disk, 0);
+    assert_int_equal(try_save_step(series, 4), SIDESTEP_ENOSPC);
+    assert_non_null(strstr(err.message, "the newest checkpoint takes"));
+    expect_advice(true);
+    assert_int_equal(sidestep_series_close(&series, &err), SIDESTEP_OK);
+    fail_next_reservation(ENOSPC);
+    assert_int_equal(sidestep_save(engine, step_path(4), world.state, NULL, NULL, &err),
+                     SIDESTEP_ENOSPC);
+    expect_advice(false);
+}
+
+/* ---- several ranks, of which one finds no space */
+
+static struct sidestep_error told[2];
+
+static int run_rank(struct sidestep_comm *comm, void *context)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *own = NULL;
+    struct sidestep_save *save = NULL;
+    struct world part;
+
+    (void)context;
+    options.comm = comm;
+    options.threads = 1;
+    if (sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK)
+        return 1;
+    own->store = comm->rank == 1 ? disk : store_posix();
+    world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
+    world_fill(&part, 4);
+    int bad = sidestep_save_async(own, step_path(4), part.state, NULL, &save, NULL) != SIDESTEP_OK;
+    bad |= sidestep_save_finish(&save, NULL, &told[comm->rank]) == SIDESTEP_OK;
+    world_free(&part);
+    (void)sidestep_engine_close(&own, NULL);
+    return bad;
+}
+
+static void every_rank_says_which_one_had_no_space(void **state)
+{
+    (void)state;
+    fail_next_reservation(ENOSPC);
+    assert_int_equal(comm_threads_run(2, run_rank, NULL), 0);
+    assert_int_equal(told[1].status, SIDESTEP_ENOSPC);
+    assert_int_equal(told[0].status, SIDESTEP_EPEER);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_non_null(
+            strstr(told[rank].message, "the storage is full: the files of rank 1 take"));
+        assert_non_null(strstr(told[rank].message, "and 1000 were free"));
+    }
+    assert_int_equal(told[0].rank, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +300,9 @@ int main(void)
         CASE(a_restart_knows_what_the_newest_takes),
         CASE(a_restart_makes_room_once_it_has_committed),
         CASE(what_was_resumed_is_the_measure),
+        CASE(a_failed_save_says_what_was_needed),
+        CASE(it_says_what_deleting_would_free),
+        CASE(every_rank_says_which_one_had_no_space),
 #undef CASE
     };
 

@@ -329,6 +329,29 @@ static void a_handle_stays_with_its_directory(void **state)
     assert_ok(store_dir_sync(b->root, &b->err));
 }
 
+/* Where the storage knows. */
+static void the_path_of_a_handle_follows_it(void **state)
+{
+    struct bench *b = *state;
+    OWNED_DIR *dir = make_dir(b, b->root, "old");
+    OWNED_DIR *again = NULL;
+    struct store_stat mine, found;
+    char path[4096];
+
+    if (dir->store->ops->dir_path == NULL) {
+        assert_int_equal(store_dir_path(dir, path, sizeof(path), &b->err), SIDESTEP_EUNSUPPORTED);
+        return;
+    }
+    assert_ok(store_rename(b->root, "old", b->root, "new", STORE_NOREPLACE, &b->err));
+    assert_ok(store_dir_path(dir, path, sizeof(path), &b->err));
+    assert_string_equal(strrchr(path, '/'), "/new");
+    assert_ok(store_dir_open(b->store, NULL, path, &again, &b->err));
+    assert_ok(store_dir_stat(dir, &mine, &b->err));
+    assert_ok(store_dir_stat(again, &found, &b->err));
+    assert_int_equal(mine.inode, found.inode);
+    assert_int_not_equal(store_dir_path(dir, path, strlen(path), NULL), SIDESTEP_OK);
+}
+
 static void links_are_the_same_file(void **state)
 {
     struct bench *b = *state;
@@ -533,6 +556,7 @@ static void handles_survive_short_memory(void **state)
     X(renames_replace_or_not_or_swap)                                                              \
     X(a_directory_replaces_only_an_empty_one)                                                      \
     X(a_handle_stays_with_its_directory)                                                           \
+    X(the_path_of_a_handle_follows_it)                                                             \
     X(links_are_the_same_file)                                                                     \
     X(unlink_and_remove_keep_to_their_kind)                                                        \
     X(sizes_change_by_truncate_only)                                                               \

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * learn.c -- step 7 of the protocol (commit.h): what became of a save, as the other ranks see it
+ * on storage: the outcome that C left, or names and ids.
+ */
+#include "commit/commit.h"
+
+#include "base/owned.h"
+
+/* C's outcome file lies beside the saving directory, or in NAME. */
+static struct store_dir *outcome_dir(const struct commit *commit)
+{
+    return commit->in_place ? commit->dir : commit->parent;
+}
+
+bool commit_has_mark(const struct commit *commit, struct store_dir *dir)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+
+    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    return store_stat(dir, name, &stat, NULL) != SIDESTEP_ENOTFOUND;
+}
+
+enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err)
+{
+    struct sidestep_error why = {0};
+    char name[NAMES_MAX];
+
+    if (outcome_dir(commit) == NULL)
+        return SIDESTEP_OK;
+    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    if (commit_read_reason(outcome_dir(commit), name, &why, NULL) != SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (why.message[0] != '\0')
+        return FAIL(err, SIDESTEP_EABORTED, "%s", why.message);
+    return FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s', and could not write why",
+                commit->save_id, commit->path);
+}
+
+void commit_forget_outcome(struct commit *commit)
+{
+    char name[NAMES_MAX];
+
+    if (outcome_dir(commit) == NULL)
+        return;
+    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    (void)store_unlink(outcome_dir(commit), name, NULL);
+}
+
+/* May the directory of this name, in the parent, be the one that we hold?  Also if storage does not
+ * answer. */
+static bool may_be_our_dir(struct commit *commit, const char *name)
+{
+    struct store_stat stat;
+    enum sidestep_status status = store_stat(commit->parent, name, &stat, NULL);
+
+    return status != SIDESTEP_ENOTFOUND &&
+           (status != SIDESTEP_OK || (stat.inode == commit->dir_identity.inode &&
+                                      stat.device == commit->dir_identity.device));
+}
+
+/* NAME, if it is not the directory that this rank holds.  A symbolic link is followed by the path
+ * only. */
+static enum sidestep_status open_name(struct commit *commit, struct store_dir **dir)
+{
+    enum sidestep_status status =
+        store_dir_open(commit->store, commit->parent, commit->name, dir, NULL);
+
+    return status == SIDESTEP_EUNSAFE ? store_dir_open(commit->store, NULL, commit->path, dir, NULL)
+                                      : status;
+}
+
+/* ${dir} is NAME: what does its .metadata say about our save? */
+static enum commit_outcome learn_from(struct commit *commit, struct store_dir *dir,
+                                      struct sidestep_error *err)
+{
+    uint64_t identity = 0;
+
+    /* The mark first: once it is gone, what .metadata says is durable (I4). */
+    if (commit_has_mark(commit, dir))
+        return COMMIT_UNDECIDED;
+    if (commit_identify(dir, &identity, NULL) != SIDESTEP_OK)
+        return COMMIT_UNDECIDED; /* storage does not answer: ask again */
+    if (identity == commit_identity(commit->save_id))
+        return COMMIT_COMMITTED;
+    if (identity == 0 || identity == commit->previous)
+        return COMMIT_ABORTED;
+    (void)FAIL(err, SIDESTEP_EUNKNOWN,
+               "'%s' holds another save now; save %s may have been committed and then replaced, or "
+               "not: save again if it is still wanted",
+               commit->path, commit->save_id);
+    return COMMIT_UNKNOWN;
+}
+
+/* By the directory that this rank holds, where that is NAME: the path may lead elsewhere by now,
+ * and C says UNKNOWN then, and leaves its mark. */
+static enum commit_outcome learn_from_name(struct commit *commit, struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    if (commit->in_place || commit_name_is_ours(commit, commit->name))
+        return learn_from(commit, commit->dir, err);
+    enum sidestep_status status = open_name(commit, &dir);
+    if (status == SIDESTEP_OK)
+        return learn_from(commit, dir, err);
+    return status == SIDESTEP_ENOTFOUND ? COMMIT_ABORTED : COMMIT_UNDECIDED;
+}
+
+static void report_given_up(const struct commit *commit, struct sidestep_error *err)
+{
+    (void)FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s'", commit->save_id,
+               commit->path);
+}
+
+enum commit_outcome commit_learn(struct commit *commit, struct sidestep_error *err)
+{
+    char saving[NAMES_MAX];
+
+    if (commit_check_aborted(commit, err) != SIDESTEP_OK)
+        return COMMIT_ABORTED;
+    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
+    if (!commit->in_place && may_be_our_dir(commit, saving))
+        return COMMIT_UNDECIDED;
+    enum commit_outcome outcome = learn_from_name(commit, err);
+    /* With C's reason, if that came into sight meanwhile. */
+    if (outcome == COMMIT_ABORTED && commit_check_aborted(commit, err) == SIDESTEP_OK)
+        report_given_up(commit, err);
+    return outcome;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lock_file.c -- see lock_file.h. */
+#include "commit/lock_file.h"
+
+#include "base/owned.h"
+
+#define POLL_MAX_MS 50u
+
+enum sidestep_status lock_file_take(struct store_dir *dir, const char *name,
+                                    struct store_file *file, struct sidestep_error *err)
+{
+    struct store_stat locked, named;
+
+    TRY(store_file_lock(file, true, err));
+    TRY(store_file_stat(file, &locked, err));
+    TRY(store_stat(dir, name, &named, err));
+    if (locked.inode == named.inode && locked.device == named.device)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was replaced by another file", name);
+}
+
+static enum sidestep_status report_swept(const char *name, struct sidestep_error *err)
+{
+    return FAIL(err, SIDESTEP_ELOCKED, "'%s' was removed by another process", name);
+}
+
+static enum sidestep_status open_file(struct store_dir *dir, const char *name,
+                                      enum lock_file_kind kind, struct store_file **out,
+                                      struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status = store_file_create(dir, name, 0, out, &why);
+
+    if (status == SIDESTEP_EEXISTS && kind == LOCK_FILE_SHARED) {
+        status = store_file_open(dir, name, STORE_WRITE, out, &why);
+        if (status == SIDESTEP_ENOTFOUND)
+            return report_swept(name, err);
+    }
+    if (status != SIDESTEP_OK)
+        error_copy(err, &why);
+    return status;
+}
+
+/* ELOCKED: try again. */
+static enum sidestep_status try_make(struct store_dir *dir, const char *name,
+                                     enum lock_file_kind kind, struct store_file **file,
+                                     struct sidestep_error *err)
+{
+    if (*file == NULL)
+        TRY(open_file(dir, name, kind, file, err));
+    enum sidestep_status status = lock_file_take(dir, name, *file, err);
+    if (status != SIDESTEP_ENOTFOUND)
+        return status;
+    store_file_discard(TAKE(*file));
+    return report_swept(name, err);
+}
+
+static enum sidestep_status wait_for_lock(struct commit *commit, struct store_dir *dir,
+                                          const char *name, enum lock_file_kind kind,
+                                          struct store_file **file, struct sidestep_error *err)
+{
+    struct backoff backoff = {.max_ms = POLL_MAX_MS};
+    uint64_t began = clock_now(commit->clock);
+
+    for (;;) {
+        struct sidestep_error why = {.rank = -1};
+        enum sidestep_status status = try_make(dir, name, kind, file, &why);
+        if (status == SIDESTEP_OK)
+            return SIDESTEP_OK;
+        if (status != SIDESTEP_ELOCKED || clock_now(commit->clock) - began > commit->timeout_ns) {
+            error_copy(err, &why);
+            return status;
+        }
+        TRY(commit_check_cancelled(commit, err));
+        backoff_sleep(&backoff, commit->clock);
+    }
+}
+
+enum sidestep_status lock_file_make(struct commit *commit, struct store_dir *dir, const char *name,
+                                    enum lock_file_kind kind, struct store_file **out,
+                                    struct sidestep_error *err)
+{
+    OWNED_FILE *file = NULL;
+    enum sidestep_status status = wait_for_lock(commit, dir, name, kind, &file, err);
+
+    if (status == SIDESTEP_OK || status == SIDESTEP_EUNSUPPORTED)
+        *out = TAKE(file);
+    else if (file != NULL && kind == LOCK_FILE_NEW)
+        (void)store_unlink(dir, name, NULL);
+    return status;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * lock_file_test.c -- a lock counts only while the name leads to the locked file: what others sweep
+ * between the creation of a file and its lock, and what they opened before.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "base/owned.h"
+#include "commit/lease.h"
+#include "commit/lock_file.h"
+#include "commit/sweep.h"
+#include "support/trap.h"
+
+#define PARENT "/p"
+#define TARGET "/p/t"
+#define ID "ab010000000000000000000000000000"
+#define SAVING ".sidestep." ID ".saving"
+#define MARK ".sidestep." ID ".pending"
+#define SHARD "__0_0." ID ".distcp"
+#define TIMEOUT_MS 1000u
+
+static const uint8_t id[SAVE_ID_BYTES] = {0xab, 1};
+static struct sim *sim;
+static struct commit saver; /* client 0 */
+static struct store_file *held;
+
+/* Time passes in sleeps alone; whoever holds the lock lets go after some of them. */
+static uint64_t now_ms;
+static unsigned sleeps_until_release; /* 0: never */
+
+static uint64_t test_now_ns(struct clock *clock)
+{
+    (void)clock;
+    return now_ms * 1000000;
+}
+
+static void test_sleep_ms(struct clock *clock, uint64_t ms)
+{
+    (void)clock;
+    now_ms += ms;
+    if (sleeps_until_release != 0 && --sleeps_until_release == 0)
+        store_file_discard(TAKE(held));
+}
+
+static struct clock test_clock = {.now_ns = test_now_ns, .sleep_ms = test_sleep_ms};
+
+static struct store_dir *open_as(int client, const char *path)
+{
+    struct store_dir *dir = NULL;
+
+    assert_int_equal(store_dir_open(sim_store(sim, client), NULL, path, &dir, NULL), SIDESTEP_OK);
+    return dir;
+}
+
+static bool exists(const char *path, const char *name)
+{
+    OWNED_DIR *dir = NULL;
+    struct store_stat stat;
+
+    return store_dir_open(sim_store(sim, 3), NULL, path, &dir, NULL) == SIDESTEP_OK &&
+           store_stat(dir, name, &stat, NULL) == SIDESTEP_OK;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    sim = sim_new(0);
+    if (sim == NULL)
+        return -1;
+    OWNED_DIR *root = open_as(3, "/");
+    assert_int_equal(store_dir_make(root, "p", NULL), SIDESTEP_OK);
+    sim_set_hook(sim, trap_before_op, NULL);
+    saver = (struct commit){.store = sim_store(sim, 0),
+                            .clock = &test_clock,
+                            .world_size = 1,
+                            .timeout_ns = TIMEOUT_MS * UINT64_C(1000000),
+                            .step = -1};
+    sleeps_until_release = 0;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    bool sprung = atomic_exchange(&armed, NULL) == NULL;
+    store_file_discard(TAKE(held));
+    commit_close(&saver);
+    sim_free(&sim);
+    return sprung ? 0 : -1; /* else the test has tested nothing */
+}
+
+static void make_target(void)
+{
+    OWNED_DIR *parent = open_as(3, PARENT);
+
+    assert_int_equal(store_dir_make(parent, "t", NULL), SIDESTEP_OK);
+}
+
+static enum sidestep_status begin(struct sidestep_error *err)
+{
+    assert_int_equal(commit_open(&saver, TARGET, NULL), SIDESTEP_OK);
+    return commit_begin(&saver, id, err);
+}
+
+/* What `gc` does. */
+static void sweep_all_as(int client)
+{
+    OWNED_DIR *parent = open_as(client, PARENT);
+    struct sweep sweep = {.store = parent->store, .parent = parent, .mode = SWEEP_ALL};
+
+    assert_int_equal(sweep_parent(&sweep, NULL), SIDESTEP_OK);
+    assert_int_equal(sweep_children(&sweep, NULL), SIDESTEP_OK);
+}
+
+static void sweep_all(void)
+{
+    sweep_all_as(1);
+}
+
+/* Others see ${path} with the mark of a saver that is alive. */
+static void expect_protected(const char *path)
+{
+    OWNED_DIR *dir = open_as(2, path);
+    OWNED_FILE *mark = NULL;
+
+    assert_int_equal(store_file_open(dir, MARK, STORE_WRITE, &mark, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_lock(mark, true, NULL), SIDESTEP_ELOCKED);
+    sweep_all_as(2);
+    assert_true(exists(path, MARK));
+}
+
+/* ---- somebody sweeps what a save has just made */
+
+static void a_swept_mark_is_made_again(void **state)
+{
+    static const struct trap before_the_lock = {"file_lock", MARK, sweep_all, NULL, 0};
+
+    (void)state;
+    make_target();
+    atomic_store(&armed, &before_the_lock);
+    assert_int_equal(begin(NULL), SIDESTEP_OK);
+    expect_protected(TARGET);
+}
+
+/* Whoever sweeps has come so far, and has not emptied it yet. */
+static void move_to_trash(void)
+{
+    OWNED_DIR *parent = open_as(1, PARENT);
+
+    assert_int_equal(sweep_to_trash(parent, SAVING, ID, NULL), SIDESTEP_OK);
+}
+
+static void a_swept_directory_is_made_again(void **state)
+{
+    static const struct trap traps[] = {
+        {"dir_open", SAVING, sweep_all, NULL, 0},
+        {"file_create", MARK, sweep_all, NULL, 0},
+        {"file_lock", MARK, sweep_all, NULL, 0},
+        {"file_lock", MARK, move_to_trash, NULL, 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_LENGTH(traps); i++) {
+        if (i != 0) {
+            assert_int_equal(teardown(state), 0);
+            assert_int_equal(setup(state), 0);
+        }
+        atomic_store(&armed, &traps[i]);
+        assert_int_equal(begin(NULL), SIDESTEP_OK);
+        expect_protected(PARENT "/" SAVING);
+    }
+}
+
+/* ---- somebody takes a new directory for an abandoned one */
+
+static void put_mark(void)
+{
+    saver.dir = open_as(0, PARENT "/" SAVING);
+    commit_set_save_id(&saver, id);
+    assert_int_equal(commit_mark_make(&saver, NULL), SIDESTEP_OK);
+}
+
+static void a_directory_that_gets_its_mark_stays(void **state)
+{
+    static const struct trap before_it_goes = {"dir_remove", SAVING, put_mark, NULL, 1};
+
+    (void)state;
+    OWNED_DIR *parent = open_as(3, PARENT);
+    assert_int_equal(store_dir_make(parent, SAVING, NULL), SIDESTEP_OK);
+    atomic_store(&armed, &before_it_goes);
+    sweep_all();
+    expect_protected(PARENT "/" SAVING);
+}
+
+/* ---- somebody holds the lock */
+
+static void hold_mark(void)
+{
+    OWNED_DIR *dir = open_as(1, TARGET);
+
+    assert_int_equal(store_file_open(dir, MARK, STORE_WRITE, &held, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_lock(held, true, NULL), SIDESTEP_OK);
+}
+
+static const struct trap holds = {"file_lock", MARK, hold_mark, NULL, 0};
+
+static void a_lock_that_is_held_for_a_moment_is_waited_for(void **state)
+{
+    (void)state;
+    make_target();
+    sleeps_until_release = 3;
+    atomic_store(&armed, &holds);
+    assert_int_equal(begin(NULL), SIDESTEP_OK);
+    assert_int_equal(sleeps_until_release, 0);
+    expect_protected(TARGET);
+}
+
+static void a_lock_that_is_held_for_ever_ends_the_wait(void **state)
+{
+    struct sidestep_error err = {0};
+    uint64_t since = now_ms;
+
+    (void)state;
+    make_target();
+    atomic_store(&armed, &holds);
+    assert_int_equal(begin(&err), SIDESTEP_ELOCKED);
+    assert_non_null(strstr(err.message, "held by another"));
+    assert_true(now_ms - since >= TIMEOUT_MS);
+    assert_false(exists(TARGET, MARK)); /* nothing is left behind */
+}
+
+static void who_gives_up_does_not_wait(void **state)
+{
+    static atomic_bool cancelled = true;
+
+    (void)state;
+    make_target();
+    saver.cancelled = &cancelled;
+    atomic_store(&armed, &holds);
+    assert_int_equal(begin(NULL), SIDESTEP_EABORTED);
+    assert_false(exists(TARGET, MARK));
+}
+
+/* ---- somebody opened the mark before */
+
+static void begin_with_a_shard(void)
+{
+    OWNED_FILE *shard = NULL;
+
+    assert_int_equal(begin(NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_create(saver.dir, SHARD, 0, &shard, NULL), SIDESTEP_OK);
+}
+
+static void replace_mark(void)
+{
+    OWNED_DIR *dir = open_as(2, TARGET);
+
+    assert_int_equal(store_unlink(dir, MARK, NULL), SIDESTEP_OK); /* as another that sweeps does */
+    begin_with_a_shard();
+}
+
+/* The mark that it has opened is gone, and a live save has one of the same name. */
+static void who_sweeps_looks_at_the_mark_of_now(void **state)
+{
+    static const struct trap before_its_lock = {"file_lock", MARK, replace_mark, NULL, 1};
+    OWNED_FILE *of_the_dead = NULL;
+
+    (void)state;
+    make_target();
+    OWNED_DIR *dir = open_as(3, TARGET);
+    assert_int_equal(store_file_create(dir, MARK, 0, &of_the_dead, NULL), SIDESTEP_OK);
+    atomic_store(&armed, &before_its_lock);
+    sweep_all();
+    assert_true(exists(TARGET, SHARD));
+    expect_protected(TARGET);
+}
+
+/* ---- the lock of a series */
+
+static void remove_lock(void)
+{
+    OWNED_DIR *dir = open_as(1, PARENT "/.sidestep");
+
+    assert_int_equal(store_unlink(dir, "lock", NULL), SIDESTEP_OK);
+}
+
+static void a_series_is_locked_under_its_name(void **state)
+{
+    static const struct trap before_the_lock = {"file_lock", "lock", remove_lock, NULL, 0};
+    struct lease first = {0}, second = {0};
+
+    (void)state;
+    atomic_store(&armed, &before_the_lock);
+    assert_int_equal(lease_take(&first, sim_store(sim, 0), PARENT, NULL), SIDESTEP_OK);
+    assert_int_equal(lease_take_to_delete(&second, sim_store(sim, 2), PARENT, NULL),
+                     SIDESTEP_ELOCKED);
+    lease_release(&first);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_swept_mark_is_made_again),
+        CASE(a_swept_directory_is_made_again),
+        CASE(a_directory_that_gets_its_mark_stays),
+        CASE(a_lock_that_is_held_for_a_moment_is_waited_for),
+        CASE(a_lock_that_is_held_for_ever_ends_the_wait),
+        CASE(who_gives_up_does_not_wait),
+        CASE(who_sweeps_looks_at_the_mark_of_now),
+        CASE(a_series_is_locked_under_its_name),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("lock_file", tests, NULL, NULL);
+}
