@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* list_entry.c -- what lies under one name of a root: names, sizes and the manifest tell; no data
+ * is read. */
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/name_list.h"
+#include "commit/named.h"
+#include "engine/layouts.h"
+#include "engine/listing.h"
+#include "engine/verify.h"
+
+/* What the names in a directory tell. */
+struct contents {
+    bool has_metadata;
+    bool has_rank_metadata; /* of a save without collectives */
+    bool has_mark;
+    char save_id[SAVE_ID_HEX]; /* of the only manifest */
+    size_t manifests;
+    uint32_t ranks;
+};
+
+static void note_name(struct contents *c, const char *name)
+{
+    struct names_parsed parsed = names_parse(name);
+
+    if (strcmp(name, NAMES_METADATA) == 0)
+        c->has_metadata = true;
+    else if (strcmp(name, "__0.metadata") == 0)
+        c->has_rank_metadata = true;
+    else if (parsed.kind == NAMES_PENDING)
+        c->has_mark = true;
+    else if (parsed.kind == NAMES_MANIFEST) {
+        memcpy(c->save_id, parsed.save_id, sizeof(c->save_id));
+        c->manifests++;
+    } else if (parsed.kind == NAMES_SHARD && parsed.rank >= c->ranks)
+        c->ranks = parsed.rank + 1;
+}
+
+/* More than one manifest: a replacement was cut short, and .metadata says which one counts.
+ * ENOTFOUND: none does. */
+static enum sidestep_status resolve_manifest(struct store_dir *dir, struct contents *c)
+{
+    OWNED_NAMED named = {0};
+    uint8_t id[SAVE_ID_BYTES];
+
+    if (c->manifests <= 1)
+        return c->manifests == 1 ? SIDESTEP_OK : SIDESTEP_ENOTFOUND;
+    TRY(named_read(dir, NAMES_METADATA, &named));
+    if (named.save_id == NULL || strlen(named.save_id) != SAVE_ID_HEX - 1 ||
+        !hash_from_hex(named.save_id, SAVE_ID_BYTES, id))
+        return SIDESTEP_ENOTFOUND;
+    memcpy(c->save_id, named.save_id, SAVE_ID_HEX);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_manifest(struct store_dir *dir, struct contents *c,
+                                          struct arena *arena, struct manifest *manifest)
+{
+    OWNED_BUFFER bytes = {0};
+    char name[NAMES_MAX];
+
+    TRY(resolve_manifest(dir, c));
+    names_format(NAMES_MANIFEST, c->save_id, 0, 0, name);
+    TRY(commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL));
+    return manifest_decode(bytes.bytes, bytes.length, arena, manifest, NULL);
+}
+
+/* Which of its files are of which earlier saves. */
+static enum sidestep_status take_origins(struct listing *l, const struct manifest *manifest,
+                                         struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct listing_sharing *s = &l->sharing[l->sharing_count];
+
+    *s = (struct listing_sharing){.save_id = entry->save_id};
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        const char *origin = manifest->files[i].origin;
+        size_t known = 0;
+        if (strcmp(origin, manifest->save_id) == 0)
+            continue;
+        entry->shared_files++;
+        while (known < s->count && strcmp(s->origins[known], origin) != 0)
+            known++;
+        if (known < s->count)
+            continue;
+        if (s->origins == NULL)
+            s->origins = arena_new(&l->arena, manifest->file_count - i, sizeof(*s->origins));
+        if (s->origins == NULL ||
+            (s->origins[s->count++] = arena_strndup(&l->arena, origin, strlen(origin))) == NULL)
+            return FAIL_NOMEM(err, manifest->file_count * sizeof(*s->origins));
+    }
+    l->sharing_count += s->count != 0;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status take_manifest(struct listing *l, struct store_dir *dir,
+                                          struct contents *c, struct sidestep_listed *entry,
+                                          struct sidestep_error *err)
+{
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+
+    enum sidestep_status status = read_manifest(dir, c, &arena, &manifest);
+    if (status == SIDESTEP_ENOMEM)
+        return FAIL_NOMEM(err, MANIFEST_MAX_BYTES);
+    if (status != SIDESTEP_OK)
+        return verify_is_damage(status) ? SIDESTEP_OK : status; /* or it would pass for another's */
+    entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
+    if (manifest.run_id[0] != '\0')
+        entry->run_id = arena_strndup(&l->arena, manifest.run_id, strlen(manifest.run_id));
+    entry->incarnation = manifest.incarnation;
+    entry->ranks = manifest.world_size;
+    entry->saved_at = manifest.saved_at;
+    if (manifest.step >= 0)
+        entry->step = manifest.step;
+    if (manifest.naming[0] != '\0')
+        entry->naming = arena_strndup(&l->arena, manifest.naming, strlen(manifest.naming));
+    if (entry->save_id == NULL)
+        return FAIL_NOMEM(err, sizeof(manifest.save_id));
+    return take_origins(l, &manifest, entry, err);
+}
+
+static enum sidestep_presence classify(const char *name, const struct contents *c)
+{
+    switch (names_parse(name).kind) {
+    case NAMES_SAVING:
+        return SIDESTEP_SAVING;
+    case NAMES_TRASH:
+        return SIDESTEP_TRASH;
+    case NAMES_BAD:
+        return SIDESTEP_BAD;
+    default:
+        if (c->has_metadata || c->has_rank_metadata)
+            return SIDESTEP_COMMITTED;
+        if (c->manifests != 0 && !c->has_mark)
+            return SIDESTEP_BAD; /* a checkpoint of ours that has lost its .metadata */
+        return c->has_mark ? SIDESTEP_SAVING : SIDESTEP_FOREIGN;
+    }
+}
+
+static enum sidestep_status read_contents(struct store_dir *dir, struct name_list *names,
+                                          struct contents *c, struct sidestep_listed *entry,
+                                          struct sidestep_error *err)
+{
+    struct store_stat stat;
+
+    TRY(name_list_read(dir, names, err));
+    for (size_t i = 0; i < names->count; i++) {
+        note_name(c, names->names[i]);
+        if (store_stat(dir, names->names[i], &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_FILE)
+            continue;
+        entry->files++;
+        entry->bytes += stat.size;
+    }
+    return SIDESTEP_OK;
+}
+
+/* What is not ours may be another program's. */
+static enum sidestep_status take_layout(struct listing *l, const char *name, struct store_dir *dir,
+                                        const struct name_list *names,
+                                        struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct layouts_look look = {.root = l->root_dir,
+                                .name = name,
+                                .dir = dir,
+                                .names = names,
+                                .step = list_step_of(name),
+                                .arena = &l->arena};
+
+    if (entry->save_id != NULL ||
+        (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_FOREIGN))
+        return SIDESTEP_OK;
+    TRY(layouts_look(&look, err));
+    entry->layout = look.layout;
+    entry->reason = look.reason;
+    if (look.reason != NULL)
+        entry->state = SIDESTEP_INCOMPLETE;
+    else if (look.layout != NULL && entry->state == SIDESTEP_FOREIGN)
+        entry->state = SIDESTEP_COMPLETE;
+    return SIDESTEP_OK;
+}
+
+/* A file that is a whole checkpoint by itself. */
+static enum sidestep_status look_at_file(struct listing *l, const char *name,
+                                         const struct store_stat *stat,
+                                         struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    static const struct name_list none;
+
+    entry->state = SIDESTEP_FOREIGN;
+    entry->saved_at = stat->modified;
+    entry->files = 1;
+    entry->bytes = stat->size;
+    return take_layout(l, name, NULL, &none, entry, err);
+}
+
+static enum sidestep_status look_into_dir(struct listing *l, const char *name,
+                                          struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+    struct contents contents = {0};
+
+    TRY(store_dir_open(l->store, l->root_dir, name, &dir, err));
+    TRY(read_contents(dir, &names, &contents, entry, err));
+    entry->state = classify(name, &contents);
+    entry->ranks = contents.ranks;
+    TRY(take_manifest(l, dir, &contents, entry, err));
+    return take_layout(l, name, dir, &names, entry, err);
+}
+
+enum sidestep_status listing_look(struct listing *l, const char *name,
+                                  struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct store_stat stat, now;
+
+    enum sidestep_status status = store_stat(l->root_dir, name, &stat, err);
+    l->has_changed |= status == SIDESTEP_ENOTFOUND;
+    TRY(status);
+    if (stat.kind == STORE_FILE && layouts_is_file(name))
+        return look_at_file(l, name, &stat, entry, err);
+    if (stat.kind != STORE_DIRECTORY)
+        return SIDESTEP_ENOTFOUND;
+    entry->saved_at = stat.modified;
+    status = look_into_dir(l, name, entry, err);
+    /* If it has another name by now, what was seen may be what was left on its way out. */
+    enum sidestep_status again = store_stat(l->root_dir, name, &now, NULL);
+    l->has_changed |=
+        again == SIDESTEP_ENOTFOUND || (again == SIDESTEP_OK && now.inode != stat.inode);
+    return status;
+}
