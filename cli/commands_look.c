@@ -15,26 +15,25 @@ const struct cli_command cli_command_ls = {
         {"Lists what lies directly in ROOT (default: the current directory), by step, oldest "
          "first. It reads directories and small records only, never tensors, and changes "
          "nothing.",
-         "A state is one of: committed (a checkpoint; ours or torch's), saving (being written, "
-         "or left behind by a killed save), trash (being deleted), bad (failed verification "
-         "and was set aside), unreadable (it may not be looked into, so it may be any of "
-         "these: status 12), complete or incomplete (what another program wrote: of "
-         "transformers, "
-         "accelerate, torchtitan, Megatron-LM, DeepSpeed or Lightning, each with its own "
-         "test), "
-         "foreign (any other directory). The step is the one that the "
+         "A state is one of: committed (a checkpoint; ours or torch's), saving (being written), "
+         "dead (left by a killed save: 'sidestep gc' removes it), trash (being deleted), bad "
+         "(failed verification and was set aside), unreadable (it may not be looked into, so it "
+         "may be any of these: status 12), complete or incomplete (what another program wrote: "
+         "transformers, accelerate, torchtitan, Megatron-LM, DeepSpeed or Lightning, each with "
+         "its own test), foreign (any other directory). The step is the one that the "
          "checkpoint says; where it says none, that of a name like step-N, checkpoint-N, "
-         "global_stepN, iter_N, epoch_N or N.",
+         "global_stepN, iter_N, epoch_N or N. What a save is, or was, to become stands in "
+         "parentheses behind its hidden name.",
          "Where there are any, marks are shown: pinned; abandoned (a run went back to an older "
          "one, so this one is of a line that has ended); renamed (a series saved it under another "
          "name); how many files it shares; tags; metrics. What is abandoned or renamed is not "
          "what 'sidestep latest' or a resume takes."},
     .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
             "\"shared_files\",\"ranks\",\"saved_at\",\"pinned\",\"abandoned\",\"renamed\","
-            "\"tags\":[tag],\"metrics\":{name:value},\"layout\",\"reason\"}]}; what is unknown is "
-            "null; saved_at is RFC 3339, UTC; shared_files are those that earlier checkpoints "
-            "have, too; layout is the program whose form it has, reason why it is incomplete, or "
-            "why no resume takes it.",
+            "\"tags\":[tag],\"metrics\":{name:value},\"layout\",\"reason\",\"target\"}]}; what is "
+            "unknown is null; saved_at is RFC 3339, UTC; shared_files are those that earlier "
+            "checkpoints have, too; layout is the program whose form it has; reason says why no "
+            "resume takes it; target is the checkpoint that a save is, or was, to become.",
     .options = {{.id = CLI_OPTION_ALL,
                  .letter = 'a',
                  .name = "all",

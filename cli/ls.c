@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define NAME_ROOM 600 /* two names, and what stands around the second */
+
 /* Of file systems, and nobody's checkpoint. */
 static bool is_lost_and_found(const struct sidestep_listed *entry)
 {
@@ -69,6 +71,7 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
     json_marks(json, entry);
     cli_json_text(json, "layout", entry->layout);
     cli_json_text(json, "reason", entry->reason);
+    cli_json_text(json, "target", entry->target);
     cli_json_close(json, '}');
 }
 
@@ -98,6 +101,7 @@ static const char *style_of(enum sidestep_presence state)
     case SIDESTEP_UNREADABLE:
     case SIDESTEP_INCOMPLETE:
         return CLI_STYLE_RED;
+    case SIDESTEP_DEAD:
     case SIDESTEP_TRASH:
     case SIDESTEP_FOREIGN:
         return CLI_STYLE_DIM;
@@ -137,6 +141,19 @@ static void add_marks(struct cli_table *table, const struct sidestep_listed *ent
     cli_table_add(table, NULL, used != 0 ? text : "-");
 }
 
+/* A save under way has a hidden name, behind which that of its checkpoint stands. */
+static void add_name(struct cli_table *table, const struct sidestep_listed *entry)
+{
+    char text[NAME_ROOM];
+
+    if (entry->target == NULL || strcmp(entry->target, entry->name) == 0) {
+        cli_table_add(table, NULL, entry->name);
+        return;
+    }
+    snprintf(text, sizeof(text), "%s (%s)", entry->name, entry->target);
+    cli_table_add(table, NULL, text);
+}
+
 static void add_row(struct cli_table *table, const struct sidestep_listed *entry, int64_t now,
                     bool exact, bool with_marks)
 {
@@ -166,7 +183,7 @@ static void add_row(struct cli_table *table, const struct sidestep_listed *entry
     cli_table_add(table, NULL, text);
     if (with_marks)
         add_marks(table, entry);
-    cli_table_add(table, NULL, entry->name);
+    add_name(table, entry);
 }
 
 static bool is_checkpoint(const char *root)

@@ -219,7 +219,8 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
     for (size_t i = 0; i < list->count && status == SIDESTEP_OK; i++) {
         enum sidestep_presence state = list->entries[i].state;
 
-        passed_over += state == SIDESTEP_SAVING || state == SIDESTEP_TRASH || state == SIDESTEP_BAD;
+        passed_over += state == SIDESTEP_SAVING || state == SIDESTEP_DEAD ||
+                       state == SIDESTEP_TRASH || state == SIDESTEP_BAD;
         status = add_entry(&sum, &list->entries[i], &err);
     }
     cli_json_close(&sum.json, ']');

@@ -1370,20 +1370,21 @@ SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series *
 
 enum sidestep_presence {
     SIDESTEP_COMMITTED,  /* exists */
-    SIDESTEP_SAVING,     /* being written, or left behind by a killed save */
+    SIDESTEP_SAVING,     /* being written, or it cannot be told whether it still is */
     SIDESTEP_TRASH,      /* being deleted */
     SIDESTEP_BAD,        /* failed verification, set aside */
     SIDESTEP_FOREIGN,    /* a directory that is none of the above */
     SIDESTEP_UNREADABLE, /* a directory that could not be looked into: it may be any of the above */
     SIDESTEP_COMPLETE,   /* a whole checkpoint of another program, that is no DCP: see ${layout} */
     SIDESTEP_INCOMPLETE, /* one of another program's that is not whole: see ${reason} */
+    SIDESTEP_DEAD,       /* left behind by a killed save: sidestep_gc() removes it */
 };
 
 struct sidestep_listed {
     const char *name; /* in ${root} */
     const char *path;
     const char *state_name; /* "committed", "saving", "trash", "bad", "foreign", "unreadable",
-                               "complete", "incomplete" */
+                               "complete", "incomplete", "dead" */
     enum sidestep_presence state;
     uint32_t ranks; /* that wrote it; 0: unknown */
     int64_t step;   /* -1: unknown */
@@ -1410,6 +1411,8 @@ struct sidestep_listed {
                            no resume takes it unasked ("is of another run (...)"); else NULL */
     const char *naming; /* the template of its series' names; NULL: they are a prefix and the step,
                            or no series saved it */
+    const char *target; /* of a save (SAVING, DEAD): the checkpoint that it is, or was, to become;
+                           NULL: unknown, or no save */
 };
 struct sidestep_list {
     size_t count;

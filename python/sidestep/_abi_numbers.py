@@ -158,6 +158,7 @@ class Presence(IntEnum):
     UNREADABLE = 5
     COMPLETE = 6
     INCOMPLETE = 7
+    DEAD = 8
 
 
 class Format(IntEnum):

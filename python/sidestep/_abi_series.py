@@ -131,6 +131,7 @@ class Listed(Structure):
     layout: Optional[Bytes]
     reason: Optional[Bytes]
     naming: Optional[Bytes]
+    target: Optional[Bytes]
     _fields_ = [
         ("name", String),
         ("path", String),
@@ -155,6 +156,7 @@ class Listed(Structure):
         ("layout", String),
         ("reason", String),
         ("naming", String),
+        ("target", String),
     ]
 
 

@@ -207,6 +207,7 @@ struct commit_mark {
     char run_id[SAVE_ID_HEX];
     char owner[64]; /* process id */
     char host[64];
+    int64_t step; /* -1: it has none, or the mark does not tell */
 };
 enum sidestep_status commit_mark_write(struct store_file *file, const struct commit *commit,
                                        struct sidestep_error *err);

@@ -15,6 +15,7 @@ static const char *const presence_names[] = {
     [SIDESTEP_TRASH] = "trash",         [SIDESTEP_BAD] = "bad",
     [SIDESTEP_FOREIGN] = "foreign",     [SIDESTEP_UNREADABLE] = "unreadable",
     [SIDESTEP_COMPLETE] = "complete",   [SIDESTEP_INCOMPLETE] = "incomplete",
+    [SIDESTEP_DEAD] = "dead",
 };
 
 const char *const *list_origins(const struct sidestep_list *list, const char *save_id,

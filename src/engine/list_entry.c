@@ -5,9 +5,9 @@
 
 #include "base/buffer.h"
 #include "base/owned.h"
-#include "commit/commit.h"
 #include "commit/name_list.h"
 #include "commit/named.h"
+#include "commit/owner.h"
 #include "engine/layouts.h"
 #include "engine/listing.h"
 #include "engine/verify.h"
@@ -157,6 +157,69 @@ static enum sidestep_status read_contents(struct store_dir *dir, struct name_lis
     return SIDESTEP_OK;
 }
 
+/* Of saves in one directory: the one that is still being written tells more than a dead one. */
+static enum sidestep_status find_owner(struct store_dir *dir, const char *save_id,
+                                       struct owner *owner, struct sidestep_error *err)
+{
+    struct owner other;
+    enum sidestep_status status = owner_look(dir, save_id, &other, err);
+
+    if (status == SIDESTEP_ENOMEM)
+        return status;
+    if (status != SIDESTEP_OK)
+        other = (struct owner){.mark.step = -1}; /* nobody can tell, so nobody is dead */
+    if (owner->is_dead)
+        *owner = other;
+    return SIDESTEP_OK;
+}
+
+/* What a save is to become, who writes it, and whether that process has ended. */
+static enum sidestep_status describe_save(struct listing *l, const struct owner *owner,
+                                          const char *target, struct sidestep_listed *entry,
+                                          struct sidestep_error *err)
+{
+    const struct commit_mark *mark = &owner->mark;
+    const char *who = mark->owner[0] != '\0'
+                          ? arena_printf(&l->arena, " (process %s on %s)", mark->owner, mark->host)
+                          : "";
+
+    if (who == NULL)
+        return FAIL_NOMEM(err, sizeof(*mark));
+    entry->state = owner->is_dead ? SIDESTEP_DEAD : SIDESTEP_SAVING;
+    entry->target = target[0] != '\0' ? arena_strndup(&l->arena, target, strlen(target)) : NULL;
+    entry->reason = arena_printf(
+        &l->arena,
+        owner->is_dead ? "the save of %s%s%s was killed%s; 'sidestep gc' removes it"
+                       : "the save of %s%s%s is under way%s",
+        target[0] != '\0' ? "'" : "a checkpoint", target, target[0] != '\0' ? "'" : "", who);
+    if (entry->reason == NULL || (target[0] != '\0' && entry->target == NULL))
+        return FAIL_NOMEM(err, sizeof(*mark));
+    if (entry->step < 0)
+        entry->step = mark->step >= 0 ? mark->step : list_step_of(target);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status take_owner(struct listing *l, const char *name, struct store_dir *dir,
+                                       const struct name_list *names, struct sidestep_listed *entry,
+                                       struct sidestep_error *err)
+{
+    struct names_parsed own = names_parse(name);
+    struct owner owner = {.is_dead = true, .mark.step = -1};
+
+    if (entry->state != SIDESTEP_SAVING)
+        return SIDESTEP_OK;
+    if (own.kind == NAMES_SAVING) {
+        TRY(find_owner(dir, own.save_id, &owner, err));
+        return describe_save(l, &owner, owner.mark.target, entry, err);
+    }
+    for (size_t i = 0; i < names->count; i++) {
+        struct names_parsed parsed = names_parse(names->names[i]);
+        if (parsed.kind == NAMES_PENDING)
+            TRY(find_owner(dir, parsed.save_id, &owner, err));
+    }
+    return describe_save(l, &owner, name, entry, err);
+}
+
 /* What is not ours may be another program's. */
 static enum sidestep_status take_layout(struct listing *l, const char *name, struct store_dir *dir,
                                         const struct name_list *names,
@@ -208,6 +271,7 @@ static enum sidestep_status look_into_dir(struct listing *l, const char *name,
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;
     TRY(take_manifest(l, dir, &contents, entry, err));
+    TRY(take_owner(l, name, dir, &names, entry, err));
     return take_layout(l, name, dir, &names, entry, err);
 }
 

@@ -2,9 +2,8 @@
 /*
  * saving.c -- sidestep_list_saving(): saves that are under way, as a stranger sees them.
  *
- * What a stranger must not do is to take part: even to try a lock for a moment could make a save
- * fail that is about to take it.  So locks are asked about, not taken, and holes are looked for,
- * which the store of saves has no words for.
+ * A stranger takes no lock (commit/owner.h), and looks for holes in files, which the store of saves
+ * has no words for.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,12 +14,11 @@
 #include <unistd.h>
 
 #include "base/owned.h"
-#include "commit/commit.h"
 #include "commit/name_list.h"
+#include "commit/owner.h"
 #include "engine/list.h"
 
 #define MAX_STRETCHES 4096u /* of data in one file, that are counted one by one */
-#define MARK_BYTES 4096u
 
 enum writer_state { WRITING, SEALED, DONE, FAILED };
 static const char *const writer_states[] = {"writing", "sealed", "done", "failed"};
@@ -76,41 +74,24 @@ static void measure(int dir, const char *name, bool is_whole, struct rank_seen *
     rank->written += is_whole ? (uint64_t)stat.st_size : count_data(fd, (uint64_t)stat.st_size);
 }
 
-/* The step that a mark tells; for those that tell none, by the name. */
-static int64_t step_of_mark(const char *text, const char *target)
+/* What the mark of the save tells.  A mark that cannot be read leaves everything unknown. */
+static enum sidestep_status take_owner(struct looking *l, struct store_dir *dir,
+                                       struct sidestep_saving *entry, struct sidestep_error *err)
 {
-    const char *line = strstr(text, "\nstep ");
-    long long step = -1;
+    struct owner owner;
+    enum sidestep_status status = owner_look(dir, entry->save_id, &owner, err);
 
-    if (line == NULL || sscanf(line, "\nstep %lld\n", &step) != 1 || step < 0)
-        return list_step_of(target);
-    return step;
-}
-
-/* "target step-12\nowner 4711\nhost node-3\n...\nstep 12\n" */
-static enum sidestep_status read_mark(struct looking *l, int dir, const char *name,
-                                      struct sidestep_saving *entry, struct sidestep_error *err)
-{
-    OWNED_FD fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    char text[MARK_BYTES + 1], target[NAMES_MAX] = "", owner[64] = "", host[64] = "";
-    ssize_t length = fd >= 0 ? read(fd, text, MARK_BYTES) : -1;
-
-    if (length < 0)
-        return SIDESTEP_OK;
-    text[length] = '\0';
-    (void)sscanf(text, "target %255[^\n]\nowner %63[^\n]\nhost %63[^\n]\n", target, owner, host);
-    /* An exclusive lock needs a descriptor for writing; to ask about one does not. */
-    if (fcntl(fd, F_OFD_GETLK, &lock) == 0)
-        entry->is_dead = lock.l_type == F_UNLCK;
-    if (target[0] != '\0') {
-        entry->name = arena_strndup(&l->arena, target, strlen(target));
-        entry->step = step_of_mark(text, target);
-    }
-    if (owner[0] != '\0')
-        entry->owner = arena_printf(&l->arena, "process %s on %s", owner, host);
-    if ((target[0] != '\0' && entry->name == NULL) || (owner[0] != '\0' && entry->owner == NULL))
-        return FAIL_NOMEM(err, strlen(text));
+    if (status != SIDESTEP_OK)
+        return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
+    const struct commit_mark *mark = &owner.mark;
+    entry->is_dead = owner.is_dead;
+    entry->step = mark->step >= 0 ? mark->step : list_step_of(mark->target);
+    if (mark->target[0] != '\0' &&
+        (entry->name = arena_strndup(&l->arena, mark->target, strlen(mark->target))) == NULL)
+        return FAIL_NOMEM(err, strlen(mark->target));
+    if (mark->owner[0] != '\0' && (entry->owner = arena_printf(&l->arena, "process %s on %s",
+                                                               mark->owner, mark->host)) == NULL)
+        return FAIL_NOMEM(err, strlen(mark->owner));
     return SIDESTEP_OK;
 }
 
@@ -212,35 +193,55 @@ static struct sidestep_saving *new_entry(struct looking *l, struct sidestep_erro
     return entry;
 }
 
-/* The save ${id} in the directory ${name}, with these ${names}. */
-static enum sidestep_status look_at_save(struct looking *l, int dir, const char *name,
-                                         const struct name_list *names, const char *id,
-                                         bool in_place, struct sidestep_error *err)
+/* The directory at hand, under ${name}: as saves see it, and for what they have no words for. */
+struct place {
+    const char *name;
+    struct store_dir *dir;
+    int fd;
+    struct name_list names;
+};
+
+static void place_release(struct place *place)
+{
+    name_list_release(&place->names);
+    store_dir_close(place->dir);
+    if (place->fd >= 0)
+        (void)close(place->fd);
+}
+
+/* The save ${id} in ${place}. */
+static enum sidestep_status look_at_save(struct looking *l, const struct place *place,
+                                         const char *id, bool in_place, struct sidestep_error *err)
 {
     struct sidestep_saving *entry = new_entry(l, err);
-    char mark[NAMES_MAX];
 
     if (entry == NULL)
         return SIDESTEP_ENOMEM;
-    entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
+    entry->path = arena_printf(&l->arena, "%s/%s", l->root, place->name);
     entry->save_id = arena_strndup(&l->arena, id, strlen(id));
     if (entry->path == NULL || entry->save_id == NULL)
-        return FAIL_NOMEM(err, strlen(name));
+        return FAIL_NOMEM(err, strlen(place->name));
     l->rank_count = 0;
-    names_format(NAMES_PENDING, id, 0, 0, mark);
-    TRY(read_mark(l, dir, mark, entry, err));
-    for (size_t i = 0; i < names->count; i++)
-        TRY(note_name(l, dir, names->names[i], id, in_place, err));
+    TRY(take_owner(l, place->dir, entry, err));
+    for (size_t i = 0; i < place->names.count; i++)
+        TRY(note_name(l, place->fd, place->names.names[i], id, in_place, err));
     return take_ranks(l, entry, err);
 }
 
 /* ---- the root */
 
+/* False: it has come to an end, or cannot be looked into. */
+static bool open_place(struct store_dir *root, const char *path, struct place *place)
+{
+    place->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return place->fd >= 0 &&
+           store_dir_open(root->store, root, place->name, &place->dir, NULL) == SIDESTEP_OK;
+}
+
 static enum sidestep_status look_into(struct looking *l, struct store_dir *root, const char *name,
                                       struct sidestep_error *err)
 {
-    OWNED_NAMES struct name_list names = {0};
-    OWNED_DIR *dir = NULL;
+    OWNED_BY(place_release) struct place place = {.name = name, .fd = -1};
     OWNED char *path = NULL;
     struct names_parsed own = names_parse(name);
     struct store_stat stat;
@@ -254,18 +255,17 @@ static enum sidestep_status look_into(struct looking *l, struct store_dir *root,
     if (path == NULL)
         return FAIL_NOMEM(err, length);
     snprintf(path, length, "%s/%s", l->root, name);
-    OWNED_FD fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || store_dir_open(root->store, root, name, &dir, NULL) != SIDESTEP_OK)
-        return SIDESTEP_OK; /* it has come to an end */
-    enum sidestep_status status = name_list_read(dir, &names, err);
+    if (!open_place(root, path, &place))
+        return SIDESTEP_OK;
+    enum sidestep_status status = name_list_read(place.dir, &place.names, err);
     if (status != SIDESTEP_OK)
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
     if (own.kind == NAMES_SAVING)
-        return look_at_save(l, fd, name, &names, own.save_id, false, err);
-    for (size_t i = 0; i < names.count; i++) {
-        struct names_parsed parsed = names_parse(names.names[i]);
+        return look_at_save(l, &place, own.save_id, false, err);
+    for (size_t i = 0; i < place.names.count; i++) {
+        struct names_parsed parsed = names_parse(place.names.names[i]);
         if (parsed.kind == NAMES_PENDING)
-            TRY(look_at_save(l, fd, name, &names, parsed.save_id, true, err));
+            TRY(look_at_save(l, &place, parsed.save_id, true, err));
     }
     return SIDESTEP_OK;
 }

@@ -321,6 +321,7 @@ struct store *store_posix(void)
         .file_stat = store_posix_file_stat,
         .file_alignment = store_posix_file_alignment,
         .file_lock = store_posix_file_lock,
+        .file_is_locked = store_posix_file_is_locked,
         .file_async_fd = store_posix_file_async_fd,
         .file_async_end = store_posix_file_async_end,
         .file_close = store_posix_file_close,

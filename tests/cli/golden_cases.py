@@ -138,7 +138,7 @@ def test_ls(sidestep):
     for entry in entries:
         assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
                                "ranks", "saved_at", "pinned", "abandoned", "renamed", "tags",
-                               "metrics", "layout", "reason"], entry
+                               "metrics", "layout", "reason", "target"], entry
         assert entry["state"] == "committed" and entry["step"] is None, entry
         assert entry["path"] == os.path.join(root, entry["name"]), entry
         assert entry["bytes"] > 9000, entry

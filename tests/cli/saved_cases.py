@@ -258,16 +258,46 @@ def leave_unfinished(sidestep):
     return left
 
 
+def listed(sidestep):
+    return {entry["path"]: entry for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]}
+
+
 def test_unfinished(sidestep):
-    """what a killed save left is listed as saving, and is no checkpoint"""
+    """what a killed save left is listed as dead, with what it was to become, and is no checkpoint"""
     left = leave_unfinished(sidestep)
-    states = {entry["path"]: entry["state"]
-              for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]}
-    assert states == {left: "saving", sidestep.path("step-1"): "committed"}, states
+    entries = listed(sidestep)
+    states = {path: entry["state"] for path, entry in entries.items()}
+    assert states == {left: "dead", sidestep.path("step-1"): "committed"}, states
+    assert (entries[left]["step"], entries[left]["target"]) == (2, "step-2"), entries[left]
+    assert entries[left]["reason"] == (f"the save of 'step-2' was killed (process 1 on "
+                                       f"{socket.gethostname()}); 'sidestep gc' removes it")
+    sidestep.expect("ls", sidestep.folder, stdout=re.compile(
+        rf"STEP .*\n   1  committed .*\n   2  dead .* {os.path.basename(left)} \(step-2\)\n"))
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
     result = sidestep.run("verify", sidestep.folder)
     assert result.status == 0 and "1 unfinished" in result.stderr, result.describe()
     assert sidestep.run("verify", left).status == 4
+
+
+def test_saving(sidestep):
+    """a save whose owner lives is listed as saving, also in the place of a checkpoint to be"""
+    left = leave_unfinished(sidestep)
+    there = sidestep.path("step-3")
+    shutil.copytree(left, there, ignore=shutil.ignore_patterns("*manifest*"))
+    marks = [open(os.path.join(folder, name), "r+b") for folder in (left, there)
+             for name in os.listdir(folder) if name.endswith(".pending")]
+    for mark in marks:
+        lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(mark, F_OFD_SETLK, lock)
+    entries = listed(sidestep)
+    assert {path: (entry["state"], entry["step"], entry["target"])
+            for path, entry in entries.items()} == {
+                left: ("saving", 2, "step-2"), there: ("saving", 3, "step-3"),
+                sidestep.path("step-1"): ("committed", 1, None)}, entries
+    assert "is under way (process 1 on" in entries[left]["reason"], entries
+    for mark in marks:
+        mark.close()
+    assert [entry["state"] for entry in listed(sidestep).values()] == ["committed", "dead", "dead"]
 
 
 def test_gc(sidestep):
