@@ -14,12 +14,15 @@ const struct cli_command cli_command_ls = {
     .description =
         {"Lists what lies directly in ROOT (default: the current directory), by step, oldest "
          "first. It reads directories and small records only, never tensors, and changes "
-         "nothing.",
-         "A state is one of: committed (a checkpoint; ours or torch's), saving (being written), "
+         "nothing. Files are opened, and their sizes compared; that their bytes are right, "
+         "'sidestep verify' says.",
+         "A state is one of: committed (a checkpoint, ours or torch's, with all of its files), "
+         "damaged (files are missing, cut short or not to be understood), saving (being written), "
          "dead (left by a killed save: 'sidestep gc' removes it), trash (being deleted), bad "
-         "(failed verification and was set aside), unreadable (it may not be looked into, so it "
-         "may be any of these: status 12), complete or incomplete (what another program wrote: "
-         "transformers, accelerate, torchtitan, Megatron-LM, DeepSpeed or Lightning, each with "
+         "(failed verification and was set aside), unreadable (it, or a file in it, cannot be "
+         "opened, so it may be any of these: status 12, or 1 where storage fails), complete or "
+         "incomplete (what another program wrote: transformers, accelerate, torchtitan, "
+         "Megatron-LM, DeepSpeed or Lightning, each with "
          "its own test), foreign (any other directory). The step is the one that the "
          "checkpoint says; where it says none, that of a name like step-N, checkpoint-N, "
          "global_stepN, iter_N, epoch_N or N. What a save is, or was, to become stands in "
@@ -33,7 +36,8 @@ const struct cli_command cli_command_ls = {
             "\"tags\":[tag],\"metrics\":{name:value},\"layout\",\"reason\",\"target\"}]}; what is "
             "unknown is null; saved_at is RFC 3339, UTC; shared_files are those that earlier "
             "checkpoints have, too; layout is the program whose form it has; reason says why no "
-            "resume takes it; target is the checkpoint that a save is, or was, to become.",
+            "resume takes it, and is null only for what is committed or complete; target is the "
+            "checkpoint that a save is, or was, to become.",
     .options = {{.id = CLI_OPTION_ALL,
                  .letter = 'a',
                  .name = "all",

@@ -163,7 +163,8 @@ static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_lis
     struct sidestep_verify_report report = {0};
     enum sidestep_status status;
 
-    if (entry->state != SIDESTEP_COMMITTED && !is_unreadable(entry))
+    if (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_DAMAGED &&
+        !is_unreadable(entry))
         return SIDESTEP_OK;
     status = check(sum->cli, entry->path, &report, err);
     if (status == SIDESTEP_ECANCELLED)
@@ -236,7 +237,8 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
 static bool has_candidates(const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list->entries[i].state == SIDESTEP_COMMITTED || is_unreadable(&list->entries[i]))
+        if (list->entries[i].state == SIDESTEP_COMMITTED ||
+            list->entries[i].state == SIDESTEP_DAMAGED || is_unreadable(&list->entries[i]))
             return true;
     return false;
 }

@@ -1378,13 +1378,15 @@ enum sidestep_presence {
     SIDESTEP_COMPLETE,   /* a whole checkpoint of another program, that is no DCP: see ${layout} */
     SIDESTEP_INCOMPLETE, /* one of another program's that is not whole: see ${reason} */
     SIDESTEP_DEAD,       /* left behind by a killed save: sidestep_gc() removes it */
+    SIDESTEP_DAMAGED,    /* a checkpoint of which files are missing, cut short, or not to be
+                            understood: see ${reason} */
 };
 
 struct sidestep_listed {
     const char *name; /* in ${root} */
     const char *path;
     const char *state_name; /* "committed", "saving", "trash", "bad", "foreign", "unreadable",
-                               "complete", "incomplete", "dead" */
+                               "complete", "incomplete", "dead", "damaged" */
     enum sidestep_presence state;
     uint32_t ranks; /* that wrote it; 0: unknown */
     int64_t step;   /* -1: unknown */
@@ -1407,12 +1409,16 @@ struct sidestep_listed {
     const char *layout; /* the program whose form it has, by its name and files: "lightning",
                            "torchtitan", "transformers", "accelerate", "megatron", "deepspeed";
                            NULL: ours, or none that is known */
-    const char *reason; /* why it is incomplete ("optimizer.pt is cut short"), or, whole as it is,
-                           no resume takes it unasked ("is of another run (...)"); else NULL */
+    const char *reason; /* why no resume takes it unasked: what is wrong with it ("optimizer.pt is
+                           cut short"), or, whole as it is, "is of another run (...)".  NULL only if
+                           it is committed or complete */
     const char *naming; /* the template of its series' names; NULL: they are a prefix and the step,
                            or no series saved it */
     const char *target; /* of a save (SAVING, DEAD): the checkpoint that it is, or was, to become;
                            NULL: unknown, or no save */
+    enum sidestep_status status; /* UNREADABLE, DAMAGED: what opening it gave (EPERM, EIO, ECORRUPT
+                                    ...); else SIDESTEP_OK */
+    uint32_t reserved;
 };
 struct sidestep_list {
     size_t count;
@@ -1420,11 +1426,14 @@ struct sidestep_list {
     void *owner;
 };
 /**
- * sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.  Checkpoints
- * of other programs are known by their names and files, and tried for completeness in the way that
- * fits each: what is written last must be there, and no file may be cut short; a file that says
- * which is the latest vouches for nothing.  Nothing of sidestep deletes or renames them.
- * SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ * sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.  A
+ * checkpoint is COMMITTED only if all of its files are there, can be opened, and have the size that
+ * they should have; their bytes are for sidestep_verify() to check.  Checkpoints of other programs
+ * are known by their names and files, and tried for completeness in the way that fits each: what is
+ * written last must be there, and no file may be cut short; a file that says which is the latest
+ * vouches for nothing.  Nothing of sidestep deletes or renames them.  Symbolic links are listed as
+ * FOREIGN, and not followed.  Up to 4 threads look.  SIDESTEP_ENOTFOUND if ${root} is not a
+ * directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);

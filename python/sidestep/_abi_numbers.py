@@ -159,6 +159,7 @@ class Presence(IntEnum):
     COMPLETE = 6
     INCOMPLETE = 7
     DEAD = 8
+    DAMAGED = 9
 
 
 class Format(IntEnum):

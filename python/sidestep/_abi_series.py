@@ -132,6 +132,8 @@ class Listed(Structure):
     reason: Optional[Bytes]
     naming: Optional[Bytes]
     target: Optional[Bytes]
+    status: int
+    reserved: int
     _fields_ = [
         ("name", String),
         ("path", String),
@@ -157,6 +159,8 @@ class Listed(Structure):
         ("reason", String),
         ("naming", String),
         ("target", String),
+        ("status", Int),
+        ("reserved", Uint32),
     ]
 
 

@@ -5,8 +5,9 @@
 
 #include "store/store.h"
 
-/* EUNCOMMITTED: there is no .metadata in ${dir}; and whether checkpoints lie in it, since the root
- * of a series is easily given for one of them. */
+/* EUNCOMMITTED: there is no .metadata in ${dir}.  The message says what helps: a checkpoint of ours
+ * has lost it, or checkpoints lie in ${dir}, since the root of a series is easily given for one of
+ * them.  Else why ${dir} cannot be listed. */
 enum sidestep_status absent_metadata(struct store_dir *dir, struct sidestep_error *err);
 
 #endif

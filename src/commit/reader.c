@@ -584,3 +584,11 @@ enum sidestep_status reader_open(struct store *store, const char *path, uint32_t
     error_wrap(err, (flags & READER_FOREIGN) != 0 ? "open '%s'" : "open checkpoint '%s'", path);
     return status;
 }
+
+const char *reader_reason(const char *message, const char *path)
+{
+    char prefix[sizeof(((struct sidestep_error *)0)->message)];
+    int length = snprintf(prefix, sizeof(prefix), "open checkpoint '%s': ", path);
+
+    return length > 0 && strncmp(message, prefix, (size_t)length) == 0 ? message + length : message;
+}

@@ -90,6 +90,9 @@ struct reader {
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);
+/* What a message of reader_open() says behind the words "open checkpoint PATH": for those who name
+ * the checkpoint themselves.  All of it, where it does not begin with these words. */
+const char *reader_reason(const char *message, const char *path);
 /* Open the data file file->name of ${dir}, which must outlive ${r}. */
 enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
                                       struct store_dir *dir, uint32_t flags,

@@ -322,15 +322,6 @@ void sidestep_verify_report_release(struct sidestep_verify_report *report)
     *report = (struct sidestep_verify_report){0};
 }
 
-/* What reader_open() says behind the path, which who verifies it knows. */
-static const char *behind_path(const char *message, const char *path)
-{
-    char prefix[sizeof(((struct sidestep_error *)0)->message)];
-    int length = snprintf(prefix, sizeof(prefix), "open checkpoint '%s': ", path);
-
-    return length > 0 && strncmp(message, prefix, (size_t)length) == 0 ? message + length : message;
-}
-
 static enum sidestep_status verify_open(const char *path, uint32_t threads,
                                         const struct verify_options *options,
                                         struct verify_findings *findings,
@@ -347,7 +338,7 @@ static enum sidestep_status verify_open(const char *path, uint32_t threads,
     /* What cannot be opened because of what it contains is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
         return verify_add(findings, NULL, NULL, status == SIDESTEP_EUNSAFE ? "unsafe" : "format",
-                          behind_path(why.message, path), err);
+                          reader_reason(why.message, path), err);
     if (status != SIDESTEP_OK) {
         error_copy(err, &why);
         return status;

@@ -15,8 +15,21 @@ static const char *const presence_names[] = {
     [SIDESTEP_TRASH] = "trash",         [SIDESTEP_BAD] = "bad",
     [SIDESTEP_FOREIGN] = "foreign",     [SIDESTEP_UNREADABLE] = "unreadable",
     [SIDESTEP_COMPLETE] = "complete",   [SIDESTEP_INCOMPLETE] = "incomplete",
-    [SIDESTEP_DEAD] = "dead",
+    [SIDESTEP_DEAD] = "dead",           [SIDESTEP_DAMAGED] = "damaged",
 };
+
+void listing_set_state(struct sidestep_listed *entry, enum sidestep_presence state)
+{
+    entry->state = state;
+    entry->state_name = presence_names[state];
+}
+
+enum sidestep_status listing_set_reason(struct listing *l, struct sidestep_listed *entry,
+                                        const char *reason, struct sidestep_error *err)
+{
+    entry->reason = arena_strndup(&l->arena, reason, strlen(reason));
+    return entry->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(reason));
+}
 
 const char *const *list_origins(const struct sidestep_list *list, const char *save_id,
                                 size_t *count)
@@ -53,11 +66,15 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
         return FAIL_NOMEM(err, strlen(name));
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
-    if (status != SIDESTEP_OK)
+    if (status != SIDESTEP_OK) {
         entry->state = SIDESTEP_UNREADABLE;
-    entry->state_name = presence_names[entry->state];
+        entry->status = status;
+    }
+    listing_set_state(entry, entry->state);
     if (status != SIDESTEP_OK && l->with_doubtful && !is_ours && has_digit(name))
         entry->state = SIDESTEP_COMMITTED; /* list_is_doubtful() knows it by its state_name */
+    else if (status != SIDESTEP_OK)
+        TRY(listing_set_reason(l, entry, why.message, err));
     entry->name = arena_strndup(&l->arena, name, strlen(name));
     entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
     if (entry->name == NULL || entry->path == NULL)
@@ -119,7 +136,8 @@ static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *
         TRY(add_entry(l, names.names[i], err));
     place_doubtful(l);
     list_sort(l->entries, l->count);
-    return listing_find_passed_over(l, err);
+    TRY(listing_find_passed_over(l, err));
+    return l->with_check ? listing_check(l, err) : SIDESTEP_OK;
 }
 
 /* A listing of several names is of no one moment: where some of them went meanwhile, the ones that
@@ -133,17 +151,19 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
     }
 }
 
-static enum sidestep_status list_any(struct store *store, const char *root, bool with_doubtful,
-                                     struct sidestep_list *list, struct sidestep_error *err)
+/* ${how}: what is wanted of it; the rest is filled in here. */
+static enum sidestep_status list_any(struct store *store, const char *root,
+                                     const struct listing *how, struct sidestep_list *list,
+                                     struct sidestep_error *err)
 {
     struct listing *l = memory_new(1, sizeof(*l));
 
     *list = (struct sidestep_list){0};
     if (l == NULL)
         return FAIL_NOMEM(err, sizeof(*l));
+    *l = *how;
     l->store = store;
     l->root = root;
-    l->with_doubtful = with_doubtful;
     enum sidestep_status status = store_dir_open(store, NULL, root, &l->root_dir, err);
     if (status == SIDESTEP_OK)
         status = fill_listing(l, err);
@@ -159,13 +179,19 @@ static enum sidestep_status list_any(struct store *store, const char *root, bool
 enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
                                struct sidestep_error *err)
 {
-    return list_any(store, root, false, list, err);
+    return list_any(store, root, &(struct listing){0}, list, err);
+}
+
+enum sidestep_status list_checked(struct store *store, const char *root, struct sidestep_list *list,
+                                  struct sidestep_error *err)
+{
+    return list_any(store, root, &(struct listing){.with_check = true}, list, err);
 }
 
 enum sidestep_status list_candidates(struct store *store, const char *root,
                                      struct sidestep_list *list, struct sidestep_error *err)
 {
-    return list_any(store, root, true, list, err);
+    return list_any(store, root, &(struct listing){.with_doubtful = true}, list, err);
 }
 
 enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
@@ -198,5 +224,5 @@ enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *
 {
     if (root == NULL || list == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
-    return list_root(store_posix(), root, list, err);
+    return list_checked(store_posix(), root, list, err);
 }

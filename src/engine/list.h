@@ -7,11 +7,17 @@
 #include "base/workers.h"
 #include "store/store.h"
 
-/* sidestep_list_root() on any store.  Where names go while they are looked at, it is done again. */
+/* What lies under ${root}, by names and manifests.  What is committed may be damaged: this is for
+ * those who open what they choose.  Where names go while they are looked at, it is done again. */
 enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
                                struct sidestep_error *err);
-/* The same, to choose from: a directory that is called like a checkpoint but cannot be looked into
- * now counts as committed, so that it is tried, and its reason is told, not passed over. */
+/* sidestep_list_root() on any store: the same, and what is committed is whole, as far as names and
+ * sizes tell. */
+enum sidestep_status list_checked(struct store *store, const char *root, struct sidestep_list *list,
+                                  struct sidestep_error *err);
+/* The same as list_root(), to choose from: a directory that is called like a checkpoint but cannot
+ * be looked into now counts as committed, so that it is tried, and its reason is told, not passed
+ * over. */
 enum sidestep_status list_candidates(struct store *store, const char *root,
                                      struct sidestep_list *list, struct sidestep_error *err);
 
@@ -20,6 +26,11 @@ enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
                                          struct sidestep_error *err);
 /* Is an entry of list_candidates() there only because it could not be looked into? */
 bool list_is_doubtful(const struct sidestep_listed *entry);
+
+/* Is it a symbolic link?  They are listed as FOREIGN, and not followed. */
+bool list_is_link(const struct sidestep_listed *entry);
+/* Is it a checkpoint that a resume would try, whether it turns out to be whole or not? */
+bool list_is_candidate(const struct sidestep_listed *entry);
 
 /* The earlier saves whose files the checkpoint of this save shares; it may be NULL. */
 const char *const *list_origins(const struct sidestep_list *list, const char *save_id,

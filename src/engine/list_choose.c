@@ -21,11 +21,13 @@ static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidest
 static enum sidestep_status report_none(const struct sidestep_list *list,
                                         struct sidestep_error *err)
 {
-    const struct sidestep_listed *incomplete = NULL;
+    const struct sidestep_listed *incomplete = NULL, *link = NULL;
     size_t bad = 0;
     const char *name = "";
 
     for (size_t i = 0; i < list->count; i++) {
+        if (list_is_link(&list->entries[i]) && list->entries[i].step >= 0)
+            link = &list->entries[i];
         if (list->entries[i].state == SIDESTEP_INCOMPLETE)
             incomplete = &list->entries[i];
         if (list->entries[i].state == SIDESTEP_BAD) {
@@ -33,22 +35,28 @@ static enum sidestep_status report_none(const struct sidestep_list *list,
             name = list->entries[i].name;
         }
     }
+    if (bad == 0 && link != NULL)
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s': %s", link->name,
+                    link->reason);
     if (bad == 0 && incomplete != NULL)
         return FAIL(err, SIDESTEP_ENOTFOUND, "there is no whole checkpoint yet: in '%s', %s",
                     incomplete->name, incomplete->reason);
     if (bad == 0)
         return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint yet");
-    return FAIL(
-        err, SIDESTEP_ECORRUPT,
-        "there is no checkpoint left: %zu are damaged, '%s' for one ('sidestep rebuild' makes "
-        "a lost .metadata anew)",
-        bad, name);
+    return FAIL(err, SIDESTEP_ECORRUPT,
+                "there is no checkpoint left: %zu are damaged and were set aside, '%s' for one",
+                bad, name);
+}
+
+bool list_is_candidate(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_DAMAGED;
 }
 
 /* May it be loaded from: by us, or, ${with_others}, by the program that wrote it? */
 static bool is_choice(const struct sidestep_listed *entry, bool with_others)
 {
-    return entry->state == SIDESTEP_COMMITTED || (with_others && entry->state == SIDESTEP_COMPLETE);
+    return list_is_candidate(entry) || (with_others && entry->state == SIDESTEP_COMPLETE);
 }
 
 /* Twice, past the cache the second time; without checksums there is nothing to verify by. */
@@ -72,7 +80,7 @@ static bool is_gone(struct store *store, const struct sidestep_listed *entry)
 {
     OWNED_DIR *dir = NULL;
 
-    return entry->state == SIDESTEP_COMMITTED &&
+    return list_is_candidate(entry) &&
            store_dir_open(store, NULL, entry->path, &dir, NULL) == SIDESTEP_ENOTFOUND;
 }
 

@@ -57,15 +57,18 @@ static enum sidestep_status resolve_manifest(struct store_dir *dir, struct conte
 }
 
 static enum sidestep_status read_manifest(struct store_dir *dir, struct contents *c,
-                                          struct arena *arena, struct manifest *manifest)
+                                          struct arena *arena, struct manifest *manifest,
+                                          struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
     char name[NAMES_MAX];
 
-    TRY(resolve_manifest(dir, c));
+    enum sidestep_status status = resolve_manifest(dir, c);
+    if (status != SIDESTEP_OK)
+        return FAIL(err, status, "%s cannot be read", NAMES_METADATA);
     names_format(NAMES_MANIFEST, c->save_id, 0, 0, name);
-    TRY(commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL));
-    return manifest_decode(bytes.bytes, bytes.length, arena, manifest, NULL);
+    TRY(commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err));
+    return manifest_decode(bytes.bytes, bytes.length, arena, manifest, err);
 }
 
 /* Which of its files are of which earlier saves. */
@@ -102,9 +105,7 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
     OWNED_ARENA arena = {0};
     struct manifest manifest;
 
-    enum sidestep_status status = read_manifest(dir, c, &arena, &manifest);
-    if (status == SIDESTEP_ENOMEM)
-        return FAIL_NOMEM(err, MANIFEST_MAX_BYTES);
+    enum sidestep_status status = read_manifest(dir, c, &arena, &manifest, err);
     if (status != SIDESTEP_OK)
         return verify_is_damage(status) ? SIDESTEP_OK : status; /* or it would pass for another's */
     entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
@@ -135,7 +136,7 @@ static enum sidestep_presence classify(const char *name, const struct contents *
         if (c->has_metadata || c->has_rank_metadata)
             return SIDESTEP_COMMITTED;
         if (c->manifests != 0 && !c->has_mark)
-            return SIDESTEP_BAD; /* a checkpoint of ours that has lost its .metadata */
+            return SIDESTEP_DAMAGED; /* a checkpoint of ours that has lost its .metadata */
         return c->has_mark ? SIDESTEP_SAVING : SIDESTEP_FOREIGN;
     }
 }
@@ -149,7 +150,10 @@ static enum sidestep_status read_contents(struct store_dir *dir, struct name_lis
     TRY(name_list_read(dir, names, err));
     for (size_t i = 0; i < names->count; i++) {
         note_name(c, names->names[i]);
-        if (store_stat(dir, names->names[i], &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_FILE)
+        enum sidestep_status status = store_stat(dir, names->names[i], &stat, err);
+        if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+            return status; /* else its size would be left out of the sum */
+        if (status != SIDESTEP_OK || stat.kind != STORE_FILE)
             continue;
         entry->files++;
         entry->bytes += stat.size;
@@ -238,11 +242,31 @@ static enum sidestep_status take_layout(struct listing *l, const char *name, str
     TRY(layouts_look(&look, err));
     entry->layout = look.layout;
     entry->reason = look.reason;
-    if (look.reason != NULL)
+    if (look.layout == NULL && entry->state == SIDESTEP_FOREIGN && entry->ranks != 0) {
+        entry->layout = "dcp"; /* shards, whatever the directory is called */
+        entry->reason = "there is no .metadata: the save did not finish, or it was lost";
+    }
+    if (entry->reason != NULL)
         entry->state = SIDESTEP_INCOMPLETE;
     else if (look.layout != NULL && entry->state == SIDESTEP_FOREIGN)
         entry->state = SIDESTEP_COMPLETE;
     return SIDESTEP_OK;
+}
+
+/* Why no resume takes it, where its state says it all. */
+static void take_reason(struct sidestep_listed *entry)
+{
+    static const char *const reasons[] = {
+        [SIDESTEP_TRASH] = "it is being deleted, or that was cut short: 'sidestep gc' finishes it",
+        [SIDESTEP_BAD] = "a resume found it damaged, and set it aside",
+        [SIDESTEP_FOREIGN] = "it is not known to be a checkpoint",
+        [SIDESTEP_DAMAGED] = "its .metadata is missing: 'sidestep rebuild' makes it anew",
+    };
+
+    if (entry->state == SIDESTEP_DAMAGED)
+        entry->status = SIDESTEP_EUNCOMMITTED;
+    if (entry->reason == NULL && (size_t)entry->state < ARRAY_LENGTH(reasons))
+        entry->reason = reasons[entry->state];
 }
 
 /* A file that is a whole checkpoint by itself. */
@@ -272,7 +296,30 @@ static enum sidestep_status look_into_dir(struct listing *l, const char *name,
     entry->ranks = contents.ranks;
     TRY(take_manifest(l, dir, &contents, entry, err));
     TRY(take_owner(l, name, dir, &names, entry, err));
-    return take_layout(l, name, dir, &names, entry, err);
+    TRY(take_layout(l, name, dir, &names, entry, err));
+    take_reason(entry);
+    return SIDESTEP_OK;
+}
+
+/* Nothing beneath a root is reached through links, so this is nobody's checkpoint here. */
+static const char link_reason[] = "it is a symbolic link, which is not followed";
+
+bool list_is_link(const struct sidestep_listed *entry)
+{
+    return entry->reason == link_reason;
+}
+
+/* ENOTFOUND: it is no link either. */
+static enum sidestep_status look_at_other(struct listing *l, const char *name,
+                                          struct sidestep_listed *entry)
+{
+    OWNED_DIR *dir = NULL;
+
+    if (store_dir_open(l->store, l->root_dir, name, &dir, NULL) != SIDESTEP_EUNSAFE)
+        return SIDESTEP_ENOTFOUND;
+    entry->state = SIDESTEP_FOREIGN;
+    entry->reason = link_reason;
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status listing_look(struct listing *l, const char *name,
@@ -285,6 +332,8 @@ enum sidestep_status listing_look(struct listing *l, const char *name,
     TRY(status);
     if (stat.kind == STORE_FILE && layouts_is_file(name))
         return look_at_file(l, name, &stat, entry, err);
+    if (stat.kind == STORE_OTHER)
+        return look_at_other(l, name, entry);
     if (stat.kind != STORE_DIRECTORY)
         return SIDESTEP_ENOTFOUND;
     entry->saved_at = stat.modified;

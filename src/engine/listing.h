@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* listing.h -- a listing while it is made: what list.c, list_entry.c and list_marks.c share. */
+/* listing.h -- a listing while it is made: what the files list*.c share. */
 #ifndef ENGINE_LISTING_H
 #define ENGINE_LISTING_H
 
@@ -19,8 +19,9 @@ struct listing {
     struct store *store;
     struct store_dir *root_dir;
     const char *root;
-    bool with_doubtful;
-    bool has_changed; /* what was listed had another name, or none, when it was looked into */
+    bool with_doubtful; /* list_candidates() */
+    bool with_check;    /* list_checked() */
+    bool has_changed;   /* what was listed had another name, or none, when it was looked into */
     struct marks marks;
     char run_id[SAVE_ID_HEX]; /* of the series; "": there is none */
     uint64_t incarnation;
@@ -34,6 +35,13 @@ struct listing {
  * gone. */
 enum sidestep_status listing_look(struct listing *l, const char *name,
                                   struct sidestep_listed *entry, struct sidestep_error *err);
+
+void listing_set_state(struct sidestep_listed *entry, enum sidestep_presence state);
+enum sidestep_status listing_set_reason(struct listing *l, struct sidestep_listed *entry,
+                                        const char *reason, struct sidestep_error *err);
+
+/* list_check.c: which of the committed checkpoints are damaged, or cannot be read? */
+enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err);
 
 /* list_marks.c: read ROOT/.sidestep. */
 enum sidestep_status listing_read_marks(struct listing *l, struct sidestep_error *err);

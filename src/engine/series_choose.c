@@ -46,7 +46,8 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
     for (size_t i = 0; i < m->list.count; i++) {
         struct sidestep_listed entry = m->list.entries[i];
         uint64_t step;
-        if (entry.state == SIDESTEP_COMMITTED) { /* its step by name, which the caller sees */
+        bool is_member = list_is_candidate(&entry) || list_is_link(&entry);
+        if (is_member) { /* its step by name, which the caller sees */
             if (!naming_read(&series->naming, entry.name, &step))
                 continue;
             entry.step = (int64_t)step;
@@ -131,7 +132,7 @@ static size_t pass_over(struct choosing *c, struct members *m)
 
     for (size_t i = 0; i < m->count; i++) {
         char why[LINES_WHY_BYTES], text[COMMIT_PATH_BYTES + LINES_WHY_BYTES];
-        if (m->entries[i].state == SIDESTEP_COMMITTED &&
+        if (list_is_candidate(&m->entries[i]) &&
             is_passed_over(c->series, m, &m->entries[i], why)) {
             snprintf(text, sizeof(text), "'%s' %s", m->entries[i].path, why);
             note_rejected(c, &m->entries[i], text);
@@ -313,8 +314,10 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
     TRY(check_readable(series, &m, step, err));
     for (size_t i = 0; i < m.count; i++) {
         const struct sidestep_listed *entry = &m.entries[i];
-        if (entry->state != SIDESTEP_COMMITTED || (uint64_t)entry->step < step)
+        if (!list_is_candidate(entry) || (uint64_t)entry->step < step)
             continue;
+        if ((uint64_t)entry->step == step && entry->state == SIDESTEP_DAMAGED)
+            continue; /* it has been damaged since it was loaded, and is_there says so */
         if ((uint64_t)entry->step == step) {
             series_note_bytes(series, entry->bytes);
             TRY(note_start(series, &m, entry, err));

@@ -264,7 +264,7 @@ def test_names_alone_prove_nothing(sidestep):
     root = Root(sidestep)
     for name in ("checkpoint-5", "checkpoint_5", "iter_0000005", "global_step5", "step-5", "x.ckpt"):
         root.write(f"{name}/notes.txt")
-        assert root.entry(name)[:3] == ("foreign", None, None), root.entry(name)
+        assert root.entry(name)[:3] == ("foreign", None, "it is not known to be a checkpoint")
     assert sidestep.run("latest", sidestep.folder).status == 10
 
 

@@ -60,8 +60,10 @@ def test_ls_of_the_unreadable(sidestep):
     assert result.status == 12 and "no checkpoints" not in result.stderr, result.describe()
     assert re.search(r"^ *1  unreadable +- +- +- .* step-1\n", result.stdout, re.MULTILINE), \
         result.describe()
-    assert result.stderr == (f"sidestep: ls: in '{sidestep.folder}', 1 directory cannot be read: "
-                             "'step-1'\n"), result.describe()
+    assert result.stderr == (
+        "sidestep: 'step-1' cannot be read: open directory 'step-1': Permission denied\n"
+        f"sidestep: ls: in '{sidestep.folder}', 1 directory cannot be read: 'step-1'\n"), \
+        result.describe()
     result = sidestep.run("ls", sidestep.path("step-1"), **user)
     assert result.status == 12, result.describe()
     os.chmod(sidestep.path("step-1"), 0o755)

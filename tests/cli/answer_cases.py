@@ -1,0 +1,126 @@
+"""What is said of a root in which not everything is well: nothing is left out, nothing called whole."""
+import os
+import re
+import shutil
+
+from harness import other_user
+from saved_cases import saved
+
+SHARD = "__0_0.distcp"
+
+
+def entries_of(sidestep, *arguments):
+    """What ls says of each name, in order."""
+    listed = sidestep.json("ls", *arguments, sidestep.folder)
+    return {entry["name"]: entry for entry in listed["checkpoints"]}
+
+
+def empty(path):
+    with open(path, "wb"):
+        pass
+
+
+def manifest_of(checkpoint):
+    name, = [name for name in os.listdir(checkpoint) if "manifest" in name]
+    return os.path.join(checkpoint, name)
+
+
+# Each damages a checkpoint, and says what ls must say of it: of one of sidestep's, and of torch's.
+OURS = {
+    "a shard is missing": (lambda c: os.remove(f"{c}/{SHARD}"),
+                           "file '__0_0.distcp': it is missing"),
+    "a shard is cut": (lambda c: os.truncate(f"{c}/{SHARD}", 700),
+                       "file '__0_0.distcp': it has 700 bytes instead of "),
+    "a shard is empty": (lambda c: empty(f"{c}/{SHARD}"), "it has 0 bytes instead of "),
+    "a shard is a directory": (lambda c: (os.remove(f"{c}/{SHARD}"), os.mkdir(f"{c}/{SHARD}")),
+                               "not a regular file"),
+    "an empty .metadata": (lambda c: empty(f"{c}/.metadata"), r"\.metadata: "),
+    "a short .metadata": (lambda c: os.truncate(f"{c}/.metadata", 100), r"\.metadata: "),
+    "no .metadata": (lambda c: os.remove(f"{c}/.metadata"),
+                     r"\.metadata is missing: 'sidestep rebuild' makes it anew"),
+    "no manifest": (lambda c: os.remove(manifest_of(c)), r"its manifest '.*' is missing"),
+    "an empty manifest": (lambda c: empty(manifest_of(c)), r"manifest '.*': "),
+}
+TORCHS = {
+    "a shard is missing": (lambda c: os.remove(f"{c}/{SHARD}"), "it is missing"),
+    "a shard is cut": (lambda c: os.truncate(f"{c}/{SHARD}", 100), "has 100 bytes, but "),
+    "an empty .metadata": (lambda c: empty(f"{c}/.metadata"), r"\.metadata: "),
+}
+
+
+def test_ls_of_the_damaged(sidestep):
+    """ls shows what is missing, cut short or empty as damaged, with the reason"""
+    saved(sidestep, 1)
+    for kind, cases in (("ours", OURS), ("torch's", TORCHS)):
+        for what, (damage, reason) in cases.items():
+            target = sidestep.path("step-2")
+            if kind == "ours":
+                saved(sidestep, 2)
+            else:
+                sidestep.copy("torch-2.14.1/nested", "step-2")
+            assert entries_of(sidestep)["step-2"]["state"] == "committed", (kind, what)
+            damage(target)
+            entry = entries_of(sidestep)["step-2"]
+            assert (entry["state"], entry["step"]) == ("damaged", 2), (kind, what, entry)
+            assert re.search(reason, entry["reason"]), (kind, what, entry["reason"])
+            assert "open checkpoint" not in entry["reason"], entry["reason"]
+            result = sidestep.run("ls", sidestep.folder)
+            assert "'step-2' is damaged: " in result.stderr, result.describe()
+            sidestep.expect("latest", "-q", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+            shutil.rmtree(target)
+
+
+def test_ls_of_torch_uncommitted(sidestep):
+    """shards without .metadata are incomplete, whatever their directory is called"""
+    for name in ("step-7", "mine", "best-so-far"):
+        os.remove(sidestep.copy("torch-2.14.1/four_ranks", name) + "/.metadata")
+    for name, entry in entries_of(sidestep).items():
+        assert entry["state"] == "incomplete" and ".metadata" in entry["reason"], (name, entry)
+        assert entry["ranks"] == 4 and entry["layout"] in ("dcp", "torchtitan"), (name, entry)
+
+
+def test_ls_of_one_unreadable_file(sidestep):
+    """a file that may not be read makes its checkpoint unreadable, and not damaged"""
+    user = other_user(sidestep)
+    for name in (".metadata", "manifest", SHARD):
+        checkpoint = saved(sidestep, 1)
+        path = manifest_of(checkpoint) if name == "manifest" else f"{checkpoint}/{name}"
+        os.chmod(path, 0)
+        result = sidestep.run("ls", "--json", sidestep.folder, **user)
+        assert result.status == 12 and '"unreadable"' in result.stdout, result.describe()
+        assert '"damaged"' not in result.stdout, result.describe()
+        assert re.search(r'"reason":"[^"]*Permission denied', result.stdout), result.describe()
+        shutil.rmtree(checkpoint)
+
+
+def test_every_state_has_a_reason(sidestep):
+    """whatever no resume takes has a reason"""
+    saved(sidestep, 1, 2, 3)
+    ident = "ab" * 16
+    for name, kind in (("step-1", "trash"), ("step-2", "bad")):
+        os.rename(sidestep.path(name), sidestep.path(f".sidestep.{ident}.{kind}"))
+    os.symlink("step-3", sidestep.path("latest"))
+    os.symlink("step-3", sidestep.path("step-9"))
+    os.symlink("nowhere", sidestep.path("step-10"))
+    os.mkdir(sidestep.path("notes"))
+    entries = entries_of(sidestep, "--all")
+    states = {name: entry["state"] for name, entry in entries.items()}
+    assert states == {f".sidestep.{ident}.trash": "trash", f".sidestep.{ident}.bad": "bad",
+                      "latest": "foreign", "step-9": "foreign", "step-10": "foreign",
+                      "notes": "foreign", "step-3": "committed"}, states
+    for name, entry in entries.items():
+        assert (entry["reason"] is None) == (name == "step-3"), entry
+    assert "symbolic link" in entries["step-9"]["reason"], entries["step-9"]
+    result = sidestep.run("ls", sidestep.folder)
+    assert "'step-9' is no checkpoint: it is a symbolic link, which is not followed\n" in \
+        result.stderr, result.describe()
+    assert "'latest'" not in result.stderr, result.describe()
+
+
+def test_links_alone(sidestep):
+    """a root in which there are only links to checkpoints is not one without checkpoints"""
+    os.mkdir(sidestep.path("root"))
+    os.symlink(saved(sidestep, 5), sidestep.path("root/step-5"))
+    result = sidestep.run("latest", sidestep.path("root"))
+    assert result.status == 1 and "'step-5': it is a symbolic link" in result.stderr, \
+        result.describe()
