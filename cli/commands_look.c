@@ -106,14 +106,17 @@ const struct cli_command cli_command_latest = {
     .examples = {{"train --resume \"$(sidestep latest runs/7b)\"", "Resume where it stopped."},
                  {"sidestep latest --verify runs/7b", "Check every byte before saying so."}},
     .description =
-        {"Prints the path alone: what a job should resume from. By default a checkpoint must "
-         "be "
+        {"Prints the path alone: what a job should resume from. By default a checkpoint must be "
          "committed and whole in its structure (files, sizes, names, ids); one that is not is "
-         "passed over for the next older one. With --verify it is said of each, on standard "
-         "error, why it is passed over.",
+         "passed over for the next older one. Standard error says of each newer one why it was "
+         "passed over: damaged, incomplete, left behind by a run that went back, of another run, "
+         "a copy under another name. One that cannot be read now may be whole, so nothing older "
+         "is taken: status 12, or 1 where storage fails.",
          "The path is printed as it is, unless standard output is a terminal: then control "
          "characters in it are escaped."},
-    .json = "{\"path\"}",
+    .json = "{\"path\",\"step\",\"saved_at\",\"age_seconds\",\"layout\",\"passed_over\":["
+            "{\"path\",\"step\",\"state\",\"reason\"}]}; what is unknown is null; saved_at is RFC "
+            "3339, UTC; passed_over is newest first; state and layout are as of 'sidestep ls'.",
     .options = {{.id = CLI_OPTION_VERIFY,
                  .name = "verify",
                  .text = "Read everything and check every byte against its checksum. An interrupt "

@@ -1483,16 +1483,54 @@ sidestep_list_saving(const char *root, struct sidestep_saving_list *list,
                      struct sidestep_error *err);
 SIDESTEP_API void sidestep_saving_list_release(struct sidestep_saving_list *list);
 
+/** A checkpoint that is newer than the one that was found, and why it was not taken. */
+struct sidestep_passed_over {
+    const char *path;
+    const char *state_name; /* as in a listing; "damaged": it was tried.  "committed": it may be
+                               whole, and ${reason} says why no resume takes it unasked */
+    const char *reason;     /* "file '__1_0.distcp': it is missing" */
+    int64_t step;           /* -1: unknown */
+    enum sidestep_status status; /* what it failed with; SIDESTEP_OK: it was not tried */
+    uint32_t reserved;
+};
+struct sidestep_latest_report {
+    const char *path;   /* of what was found; NULL: nothing */
+    const char *layout; /* of that: see struct sidestep_listed; NULL: ours, or none that is known */
+    int64_t step;       /* -1: unknown */
+    int64_t saved_at;   /* seconds since 1970, for people; -1: unknown */
+    size_t passed_count;
+    const struct sidestep_passed_over *passed; /* newest first */
+    void *owner;
+};
+struct sidestep_verify_options;
 /**
- * sidestep_latest(root, verify, &path, err): the newest checkpoint under ${root} that passes
- * ${verify}, and so what a resume of a series there takes: what a run has left behind by going
- * back, what another run made, and what was copied or renamed is passed over (only what a series
- * that is opened with ${max_restarts} or SIDESTEP_SERIES_ANY_RUN makes of it is not known here);
- * where there is none that sidestep can load, the newest that is complete in another program's form
- * (which only SIDESTEP_VERIFY_STRUCTURE can tell: it has no checksums).  ${*path} is to be freed
- * with sidestep_string_free().  Beside a run that deletes what it replaces, the root is looked at
- * anew where what was found has gone.  Errors as sidestep_series_load(), SIDESTEP_EINVAL if ${root}
- * is itself a checkpoint, SIDESTEP_ELOCKED if each one went before it could be looked at.
+ * sidestep_find_latest(root, verify, options, report, err): the newest checkpoint under ${root}
+ * that passes ${verify}, and so what a resume of a series there takes.  What a run has left behind
+ * by going back, what another run made, and what was copied or renamed is passed over (only what a
+ * series that is opened with ${max_restarts} or SIDESTEP_SERIES_ANY_RUN makes of it is not known
+ * here).  Where there is none that sidestep can load, it is the newest that is complete in another
+ * program's form (which only SIDESTEP_VERIFY_STRUCTURE can tell: it has no checksums).  Beside a
+ * run that deletes what it replaces, the root is looked at anew where what was found has gone.
+ *
+ * ${report} names what was passed over, also after a failure; release it in each case.  ${options}:
+ * threads, progress of each checkpoint that is read, and cancel, as of sidestep_verify(); may be
+ * NULL.  Blocks while it reads; any thread; not collective.
+ *
+ * Errors as sidestep_series_load(): SIDESTEP_ENOTFOUND: there is none yet.  SIDESTEP_ECORRUPT:
+ * there are some, and none is valid.  SIDESTEP_EMISMATCH: none that a resume takes unasked.
+ * SIDESTEP_EPERM, SIDESTEP_EIO: one cannot be read now, which says nothing of whether it is valid,
+ * so nothing older is taken.  Besides, SIDESTEP_EINVAL if ${root} is itself a checkpoint,
+ * SIDESTEP_ELOCKED if each one went before it could be looked at, SIDESTEP_ECANCELLED.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
+                     const struct sidestep_verify_options *options,
+                     struct sidestep_latest_report *report, struct sidestep_error *err);
+SIDESTEP_API void sidestep_latest_report_release(struct sidestep_latest_report *report);
+
+/**
+ * sidestep_latest(root, verify, &path, err): the path alone of what sidestep_find_latest() finds,
+ * to be freed with sidestep_string_free(); with the same errors.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_latest(const char *root, enum sidestep_verify_mode verify, char **path,
@@ -1614,7 +1652,6 @@ struct sidestep_tensor_stats {
     double mean;
 };
 
-struct sidestep_verify_options;
 /**
  * sidestep_checkpoint_stats(checkpoint, stats, count, options, err):
  * Read the tensors stats[i].name, and fill in all else.  Every byte is verified, as far as there

@@ -51,9 +51,11 @@ from ._abi_series import SERIES_INCREMENTAL as SERIES_INCREMENTAL
 from ._abi_series import SERIES_MAKE_ROOM as SERIES_MAKE_ROOM
 from ._abi_series import SERIES_REQUESTS as SERIES_REQUESTS
 from ._abi_series import SERIES_SKIP_BUSY as SERIES_SKIP_BUSY
+from ._abi_series import LatestReport as LatestReport
 from ._abi_series import List as List
 from ._abi_series import Listed as Listed
 from ._abi_series import Metric as Metric
+from ._abi_series import PassedOver as PassedOver
 from ._abi_series import Retention as Retention
 from ._abi_series import SeriesOptions as SeriesOptions
 from ._abi_series import SeriesStatus as SeriesStatus

@@ -177,7 +177,7 @@ static enum sidestep_status check_one(struct prune *p, struct looking *l, size_t
 {
     struct sidestep_error why = {0};
     enum sidestep_status status = verify_path(
-        p->store, l->entries[i].path, SIDESTEP_VERIFY_STRUCTURE, STORE_UNCACHED, NULL, &why);
+        p->store, l->entries[i].path, SIDESTEP_VERIFY_STRUCTURE, STORE_UNCACHED, NULL, NULL, &why);
 
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, sizeof(*l));

@@ -279,7 +279,7 @@ static enum sidestep_status expect(struct looking *l, struct sidestep_error *err
         return SIDESTEP_OK;
     TRY(list_root(store_posix(), l->root, &list, err));
     for (size_t i = list.count; i-- > 0;) {
-        if (list.entries[i].state != SIDESTEP_COMMITTED || list.entries[i].reason != NULL)
+        if (list.entries[i].state != SIDESTEP_COMMITTED || list_is_left(&list.entries[i]))
             continue;
         for (size_t k = 0; k < l->count; k++) {
             l->entries[k].expected_bytes = list.entries[i].bytes;

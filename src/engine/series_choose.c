@@ -168,9 +168,12 @@ static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep
     TRY(find_members(series, &m, err));
     size_t passed = pass_over(choosing, &m);
     struct sidestep_list list = {.count = m.count, .entries = m.entries};
-    enum sidestep_status status =
-        list_choose(series->engine->store, &list, false, mode, series->engine->stagers, quarantine,
-                    choosing, &chosen, gone, err);
+    struct list_choice how = {.store = series->engine->store,
+                              .mode = mode,
+                              .workers = series->engine->stagers,
+                              .reject = quarantine,
+                              .context = choosing};
+    enum sidestep_status status = list_choose(&how, &list, &chosen, gone, err);
     if (*gone)
         return status;
     if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */

@@ -564,7 +564,8 @@ static const struct sidestep_problem *worst(const struct verify_findings *findin
 
 enum sidestep_status verify_path(struct store *store, const char *path,
                                  enum sidestep_verify_mode mode, uint32_t flags,
-                                 struct workers *workers, struct sidestep_error *err)
+                                 struct workers *workers, const struct verify_options *options,
+                                 struct sidestep_error *err)
 {
     struct verify_findings findings = {0};
     struct reader *reader = NULL;
@@ -572,7 +573,7 @@ enum sidestep_status verify_path(struct store *store, const char *path,
     TRY(reader_open(store, path, flags | READER_PARSED, &reader, err));
     enum sidestep_status status = SIDESTEP_OK;
     if (mode != SIDESTEP_VERIFY_STRUCTURE)
-        status = verify_reader(reader, workers, NULL, &findings, err);
+        status = verify_reader(reader, workers, options, &findings, err);
     if (status == SIDESTEP_OK && findings.count != 0) {
         const struct sidestep_problem *p = worst(&findings);
         status = strcmp(p->kind, "io") == 0 ? SIDESTEP_EIO : SIDESTEP_ECORRUPT;

@@ -48,10 +48,12 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
  * says nothing of what is there. */
 bool verify_is_damage(enum sidestep_status status);
 
-/* Open and check ${path} according to ${mode}; a problem is a failure that names the first one:
- * ECORRUPT, or EIO where all that is known is that something could not be read. */
+/* Open and check ${path} according to ${mode}; ${options} may be NULL.  A problem is a failure that
+ * names the first one: ECORRUPT, or EIO where all that is known is that something could not be
+ * read. */
 enum sidestep_status verify_path(struct store *store, const char *path,
                                  enum sidestep_verify_mode mode, uint32_t flags,
-                                 struct workers *workers, struct sidestep_error *err);
+                                 struct workers *workers, const struct verify_options *options,
+                                 struct sidestep_error *err);
 
 #endif

@@ -124,3 +124,51 @@ def test_links_alone(sidestep):
     result = sidestep.run("latest", sidestep.path("root"))
     assert result.status == 1 and "'step-5': it is a symbolic link" in result.stderr, \
         result.describe()
+
+
+def test_latest_says_what_and_when(sidestep):
+    """latest says what it passes over and why, and with --json step, time and age of what it found"""
+    saved(sidestep, 1, 2, 3, 4)
+    os.remove(sidestep.path("step-4/.metadata"))
+    os.truncate(sidestep.path("step-3/" + SHARD), 700)
+    ident = "cd" * 16
+    os.rename(sidestep.path("step-2"), sidestep.path(f".sidestep.{ident}.bad"))
+    bad = sidestep.path(f".sidestep.{ident}.bad")
+    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n", stderr=(
+        f"sidestep: passed over: '{sidestep.path('step-4')}' is damaged: its .metadata is missing "
+        "('sidestep rebuild' makes a lost one anew)\n"
+        f"sidestep: passed over: '{sidestep.path('step-3')}' is damaged: file '{SHARD}': it has 700 "
+        f"bytes instead of {os.path.getsize(sidestep.path('step-1/' + SHARD))}\n"
+        f"sidestep: passed over: '{bad}' is damaged: a resume found it damaged, and set it aside\n"))
+    sidestep.expect("latest", "-q", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    found = sidestep.json("latest", sidestep.folder)
+    assert list(found) == ["path", "step", "saved_at", "age_seconds", "layout", "passed_over"], found
+    assert (found["path"], found["step"], found["layout"]) == (sidestep.path("step-1"), 1, None)
+    listed = entries_of(sidestep)["step-1"]
+    assert found["saved_at"] == listed["saved_at"] and 0 <= found["age_seconds"] < 3600, found
+    assert [(p["path"], p["step"], p["state"]) for p in found["passed_over"]] == [
+        (sidestep.path("step-4"), 4, "damaged"), (sidestep.path("step-3"), 3, "damaged"),
+        (bad, 2, "bad")], found
+    assert all(passed["reason"] for passed in found["passed_over"]), found
+
+
+def test_latest_says_nothing_of_the_old(sidestep):
+    """what is older than the one that is found is not passed over"""
+    saved(sidestep, 1, 2)
+    os.remove(sidestep.path("step-1/.metadata"))
+    assert sidestep.json("latest", sidestep.folder)["passed_over"] == []
+    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-2") + "\n")
+
+
+def test_latest_of_links_and_torn_saves(sidestep):
+    """latest names links and torn saves of other programs that are newer, and no others"""
+    saved(sidestep, 1)
+    os.symlink("step-1", sidestep.path("step-9"))
+    os.symlink("step-1", sidestep.path("latest"))
+    os.mkdir(sidestep.path("step-8"))
+    os.remove(sidestep.copy("torch-2.14.1/four_ranks", "step-7") + "/.metadata")
+    passed = sidestep.json("latest", sidestep.folder)["passed_over"]
+    assert [(os.path.basename(p["path"]), p["state"]) for p in passed] == [
+        ("step-9", "foreign"), ("step-7", "incomplete")], passed
+    result = sidestep.run("latest", sidestep.folder)
+    assert f"passed over: '{sidestep.path('step-9')}': it is a symbolic link" in result.stderr

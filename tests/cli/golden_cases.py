@@ -166,14 +166,15 @@ def test_latest(sidestep):
         sidestep.copy("torch-2.14.1/nested", f"step-{step}")
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-100") + "\n")
     sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-100") + "\n")
-    assert sidestep.json("latest", sidestep.folder) == {"path": sidestep.path("step-100")}
+    assert sidestep.json("latest", sidestep.folder)["path"] == sidestep.path("step-100")
     os.remove(sidestep.path("step-100/.metadata"))
-    passed_over = one_line("passed over", "step-100", "is incomplete: .metadata is missing")
+    torn = "sidestep: passed over: .*step-100' is incomplete: .metadata is missing\n"
+    damaged = "sidestep: passed over: .*step-20' is damaged: file '__0_0.distcp': it is missing\n"
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-20") + "\n",
-                    stderr=passed_over)
+                    stderr=re.compile(torn))
     os.remove(sidestep.path("step-20/__0_0.distcp"))
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-9") + "\n",
-                    stderr=passed_over)
+                    stderr=re.compile(torn + damaged))
 
 
 def test_latest_passes_over_cut_shards(sidestep):
@@ -182,7 +183,8 @@ def test_latest_passes_over_cut_shards(sidestep):
         sidestep.copy("torch-2.14.1/nested", f"step-{step}")
     os.truncate(sidestep.path("step-20/__0_0.distcp"), 9000)
     for arguments in ([], ["--verify"]):
-        sidestep.expect("latest", *arguments, sidestep.folder, stdout=sidestep.path("step-9") + "\n")
+        sidestep.expect("latest", *arguments, sidestep.folder, stdout=sidestep.path("step-9") + "\n",
+                        stderr=one_line("passed over", "step-20' is damaged: ", "9000 bytes"))
 
 
 def test_verify(sidestep):

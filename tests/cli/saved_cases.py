@@ -93,7 +93,8 @@ def test_damage(sidestep):
     result = sidestep.run("cat", checkpoint, "model.weight", binary=True)
     assert result.status == 3 and result.stdout == b"", result.describe()
     sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-1") + "\n",
-                    stderr=re.compile(f"sidestep: passed over: '{checkpoint}' is damaged: bytes .*\n"))
+                    stderr=re.compile(f"sidestep: passed over: '{checkpoint}' is damaged: __0_0.distcp: "
+                                      "model.weight: bytes .*\n"))
 
 
 def test_cut_shard(sidestep):
@@ -101,9 +102,9 @@ def test_cut_shard(sidestep):
     checkpoint = saved(sidestep, 1, 2)
     shard = os.path.join(checkpoint, shard_of(checkpoint))
     os.truncate(shard, os.path.getsize(shard) - 1)
-    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    sidestep.expect("latest", "-q", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
     os.remove(shard)
-    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    sidestep.expect("latest", "-q", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
     assert sidestep.run("verify", sidestep.folder).status == 3
 
 
