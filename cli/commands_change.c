@@ -85,7 +85,8 @@ const struct cli_command cli_command_convert = {
                 {.id = CLI_OPTION_PARTIAL,
                  .name = "partial",
                  .text = "Of a damaged checkpoint: what can be read, and passes verification; "
-                         "what does not is left out and listed, and the exit status is 3."},
+                         "what does not is left out and listed, and the exit status is 3, or 12 if "
+                         "nothing is wrong but that files may not be read."},
                 {.id = CLI_OPTION_RANKS,
                  .name = "ranks",
                  .argument = "N",

@@ -65,10 +65,12 @@ const struct cli_command cli_command_show = {
          "*, ? and [...] as in a shell; quote it. Values are decoded without executing "
          "anything.",
          "Names are printed with control characters and invalid UTF-8 escaped.",
-         "Of a checkpoint of which files are missing, cut short or not readable, it lists what is "
-         "recorded all the same, says what is wrong (damage), and has the exit status 3."},
+         "Of a checkpoint of which files are missing or cut short, it lists what is recorded all "
+         "the same, says what is wrong (damage), and has the exit status 3. Files that may not "
+         "be read are no damage: it names them (not read; JSON: unread), and has the status 12, or "
+         "1 where storage fails."},
     .json = "{\"path\",\"format\",\"save_id\",\"step\",\"world_size\",\"bytes\",\"shared_bytes\","
-            "\"damage\",\"tensors\":"
+            "\"damage\",\"unread\",\"tensors\":"
             "[{\"name\",\"dtype\",\"shape\",\"bytes\",\"chunks\":[{\"offsets\",\"lengths\","
             "\"file\",\"file_offset\",\"file_bytes\"}],\"stats\":{\"elements\",\"min\",\"max\","
             "\"mean\",\"nan\",\"inf\"}}],\"objects\":[{\"name\",\"bytes\","

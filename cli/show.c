@@ -158,6 +158,7 @@ void cli_show_json(const struct cli_show *show)
     cli_json_uint(&json, "bytes", info->bytes);
     cli_json_uint(&json, "shared_bytes", info->shared_bytes);
     cli_json_text(&json, "damage", info->damage);
+    cli_json_text(&json, "unread", info->unread);
     cli_json_open(&json, "tensors", '[');
     for (size_t i = 0; i < show->entry_count; i++)
         if (!show->entries[i]->is_object)
@@ -170,6 +171,18 @@ void cli_show_json(const struct cli_show *show)
     cli_json_close(&json, ']');
     cli_json_close(&json, '}');
     cli_json_end(&json);
+}
+
+/* "damage      file '__1_0.distcp': it is missing; and 2 files more" */
+static void print_files(FILE *out, const char *title, const char *first, size_t count)
+{
+    if (first == NULL)
+        return;
+    fputs(title, out);
+    cli_escape_write(out, first, strlen(first));
+    if (count > 1)
+        fprintf(out, "; and %zu file%s more", count - 1, count > 2 ? "s" : "");
+    fputc('\n', out);
 }
 
 static void print_heading(const struct cli_show *show)
@@ -197,14 +210,8 @@ static void print_heading(const struct cli_show *show)
         fprintf(out, ", of which %s are shared with an earlier checkpoint", shared);
     }
     fprintf(out, "\ntensors     %zu\nobjects     %zu\n", info->tensor_count, info->object_count);
-    if (info->damage != NULL) {
-        fputs("damage      ", out);
-        cli_escape_write(out, info->damage, strlen(info->damage));
-        if (info->damaged_count > 1)
-            fprintf(out, "; and %zu file%s more", info->damaged_count - 1,
-                    info->damaged_count > 2 ? "s" : "");
-        fputc('\n', out);
-    }
+    print_files(out, "damage      ", info->damage, info->damaged_count);
+    print_files(out, "not read    ", info->unread, info->unread_count);
 }
 
 static size_t count_kind(const struct cli_show *show, bool objects)
@@ -336,11 +343,12 @@ int cli_show_run(const struct cli *cli)
     status = sidestep_checkpoint_open(cli->operands[0], &show.checkpoint, &err);
     if (status == SIDESTEP_OK)
         status = show_selected(&show, glob, &err);
-    bool is_damaged = show.info.damage != NULL;
+    enum sidestep_status found =
+        show.info.damage != NULL ? SIDESTEP_ECORRUPT : show.info.unread_status;
     free(show.stats);
     free(show.entries);
     sidestep_checkpoint_close(&show.checkpoint);
     if (status != SIDESTEP_OK)
         return cli_output_error(cli, &err);
-    return is_damaged ? sidestep_status_exit(SIDESTEP_ECORRUPT) : 0;
+    return sidestep_status_exit(found);
 }

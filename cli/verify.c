@@ -78,11 +78,14 @@ static void print_report(const struct cli *cli, const char *path,
                          const struct sidestep_verify_report *report)
 {
     const char *style = report->ok ? CLI_STYLE_GREEN : CLI_STYLE_RED;
+    const char *word = report->ok                            ? "ok     "
+                       : report->status == SIDESTEP_ECORRUPT ? "DAMAGED"
+                                                             : "UNREADABLE";
     size_t problems = report->problem_count + report->unlisted_count;
     char size[CLI_UNITS_ROOM];
 
     cli_units_size(size, report->checked_bytes);
-    cli_table_style(cli->out, cli->color ? style : NULL, report->ok ? "ok     " : "DAMAGED");
+    cli_table_style(cli->out, cli->color ? style : NULL, word);
     fputs("  ", cli->out);
     cli_escape_write(cli->out, path, strlen(path));
     fprintf(cli->out, "  %s checked", size);
@@ -97,7 +100,7 @@ static void print_report(const struct cli *cli, const char *path,
 
 static int finish_one(const struct cli *cli, struct sidestep_verify_report *report)
 {
-    bool ok = report->ok;
+    enum sidestep_status found = report->status;
 
     if (cli_has(cli, CLI_OPTION_JSON)) {
         struct cli_json json = {.out = cli->out};
@@ -110,7 +113,7 @@ static int finish_one(const struct cli *cli, struct sidestep_verify_report *repo
         print_report(cli, cli->operands[0], report);
     }
     sidestep_verify_report_release(report);
-    return ok ? 0 : sidestep_status_exit(SIDESTEP_ECORRUPT);
+    return sidestep_status_exit(found);
 }
 
 static void add_failed(struct sum *sum, const char *path, const struct sidestep_error *err)

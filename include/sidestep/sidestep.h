@@ -1554,8 +1554,12 @@ struct sidestep_checkpoint_info {
     size_t object_count;
     uint64_t shared_bytes; /* of ${bytes}: written by an earlier save, whose checkpoint has them,
                               too (SIDESTEP_SERIES_INCREMENTAL) */
-    size_t damaged_count;  /* of its files: missing, cut short, not readable, of another save */
+    size_t damaged_count;  /* of its files: missing, cut short, of another save */
     const char *damage;    /* "file '__1_0.distcp': it is missing", of the first; NULL: none */
+    size_t unread_count;   /* of its files that cannot be read now: they may be whole */
+    const char *unread;    /* "file '__1_0.distcp': ... Permission denied", of the first; or NULL */
+    enum sidestep_status unread_status; /* of that: EPERM, EIO ...; SIDESTEP_OK: there is none */
+    uint32_t reserved2;
 };
 #define SIDESTEP_CHECKPOINT_INFO_INIT                                                              \
     {                                                                                              \
@@ -1664,7 +1668,9 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_checkpoint_stats(
 struct sidestep_problem {
     const char *file; /* relative to the checkpoint; may be NULL */
     const char *name; /* of the tensor or object; may be NULL */
-    const char *kind; /* "missing", "size", "hash", "format", "id", "unsafe", "coverage", "io" */
+    const char
+        *kind; /* "missing", "size", "hash", "format", "id", "unsafe", "coverage": damage; "io",
+                  "permission": it could not be read, which says nothing of what is there */
     const char *message;
 };
 struct sidestep_verify_report {
@@ -1674,6 +1680,10 @@ struct sidestep_verify_report {
     size_t problem_count;
     const struct sidestep_problem *problems;
     void *owner;
+    enum sidestep_status status; /* what the problems come to: SIDESTEP_OK: there are none;
+                                    ECORRUPT: there is damage; EPERM, EIO: nothing worse is known
+                                    than that files may not be, or could not be, read */
+    uint32_t reserved;
 };
 struct sidestep_verify_options {
     size_t struct_size;
@@ -1690,8 +1700,9 @@ struct sidestep_verify_options {
 
 /**
  * sidestep_verify(path, options, report, err): read everything and check every byte against
- * its hash.  SIDESTEP_OK: it was checked, see report->ok.  SIDESTEP_EUNCOMMITTED: there is no
- * checkpoint.  For torch's own checkpoints: structure, coverage, and CRC32 where it was written.
+ * its hash.  SIDESTEP_OK: it was checked, see report->status.  Of a file that may not be read there
+ * is one problem, and not one for each tensor in it.  SIDESTEP_EUNCOMMITTED: there is no
+ * checkpoint. For torch's own checkpoints: structure, coverage, and CRC32 where it was written.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_verify(const char *path, const struct sidestep_verify_options *options,
@@ -1884,9 +1895,12 @@ struct sidestep_convert_report {
                               conversion to ${dtype} */
     const char *const *overflows;
     size_t lost_count; /* "NAME: REASON": tensors and objects that SIDESTEP_CONVERT_PARTIAL left
-                          out, as they are damaged */
+                          out, as they are damaged or cannot be read */
     const char *const *lost;
     void *owner;
+    enum sidestep_status lost_status; /* SIDESTEP_OK: nothing is lost.  ECORRUPT: there is damage.
+                                         EPERM, EIO: files may not, or could not, be read */
+    uint32_t reserved;
 };
 
 /**

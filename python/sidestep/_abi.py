@@ -451,6 +451,10 @@ class CheckpointInfo(Structure):
     shared_bytes: int
     damaged_count: int
     damage: Optional[Bytes]
+    unread_count: int
+    unread: Optional[Bytes]
+    unread_status: int
+    reserved2: int
     _fields_ = [
         ("struct_size", Size),
         ("path", String),
@@ -465,6 +469,10 @@ class CheckpointInfo(Structure):
         ("shared_bytes", Uint64),
         ("damaged_count", Size),
         ("damage", String),
+        ("unread_count", Size),
+        ("unread", String),
+        ("unread_status", Int),
+        ("reserved2", Uint32),
     ]
 
 

@@ -38,6 +38,8 @@ class VerifyReport(Structure):
     problem_count: int
     problems: Any
     owner: Optional[int]
+    status: int
+    reserved: int
     _fields_ = [
         ("ok", Bool),
         ("unlisted_count", Uint32),
@@ -45,6 +47,8 @@ class VerifyReport(Structure):
         ("problem_count", Size),
         ("problems", POINTER(Problem)),
         ("owner", Pointer),
+        ("status", Int),
+        ("reserved", Uint32),
     ]
 
 
@@ -317,6 +321,8 @@ class ConvertReport(Structure):
     lost_count: int
     lost: Any
     owner: Optional[int]
+    lost_status: int
+    reserved: int
     _fields_ = [
         ("from", String),
         ("to", String),
@@ -334,4 +340,6 @@ class ConvertReport(Structure):
         ("lost_count", Size),
         ("lost", Strings),
         ("owner", Pointer),
+        ("lost_status", Int),
+        ("reserved", Uint32),
     ]

@@ -371,7 +371,9 @@ static enum sidestep_status open_file(struct reader *r, size_t i, uint32_t flags
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
     if (file->problem == NULL)
-        file->problem = status == SIDESTEP_EUNSAFE ? "unsafe" : "io";
+        file->problem = status == SIDESTEP_EUNSAFE ? "unsafe"
+                        : status == SIDESTEP_EPERM ? "permission"
+                                                   : "io";
     file->status = status;
     file->message = arena_strndup(&r->arena, why.message, strlen(why.message));
     if ((flags & READER_TOLERANT) != 0 && file->message != NULL && status != SIDESTEP_ENOMEM)

@@ -85,15 +85,34 @@ static enum sidestep_status fill_entries(struct sidestep_checkpoint *c, struct s
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status fill_damage(struct sidestep_checkpoint *c, struct sidestep_error *err)
+/* The first of those that ${*count} counts. */
+static enum sidestep_status note_file(struct sidestep_checkpoint *c, const struct reader_file *file,
+                                      size_t *count, const char **first, struct sidestep_error *err)
 {
-    for (size_t i = 0; i < c->reader->file_count; i++) {
-        const struct reader_file *file = &c->reader->files[i];
-        if (file->problem == NULL || c->damaged_count++ != 0)
+    if ((*count)++ != 0)
+        return SIDESTEP_OK;
+    *first = arena_printf(&c->arena, "file '%s': %s", file->name, file->message);
+    return *first != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(file->name));
+}
+
+/* What is wrong with a file, and what only could not be read. */
+static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct sidestep_error *err)
+{
+    const struct reader *r = c->reader;
+
+    for (size_t i = 0; i < r->file_count; i++) {
+        const struct reader_file *file = &r->files[i];
+        if (file->problem == NULL)
             continue;
-        c->damage = arena_printf(&c->arena, "file '%s': %s", file->name, file->message);
-        if (c->damage == NULL)
-            return FAIL_NOMEM(err, strlen(file->name));
+        if (verify_is_damage(file->status)) {
+            TRY(note_file(c, file, &c->damaged_count, &c->damage, err));
+            continue;
+        }
+        TRY(note_file(c, file, &c->unread_count, &c->unread, err));
+        if (c->unread_count == 1)
+            c->unread_status = file->status;
+        if (r->has_manifest)
+            c->unread_bytes += r->manifest.files[i].bytes;
     }
     return SIDESTEP_OK;
 }
@@ -122,7 +141,7 @@ enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_
         return FAIL_NOMEM(err, sizeof(*c));
     enum sidestep_status status = open_reader(path, &c->reader, err);
     if (status == SIDESTEP_OK)
-        status = fill_damage(c, err);
+        status = fill_problems(c, err);
     if (status == SIDESTEP_OK)
         status = fill_entries(c, err);
     if (status == SIDESTEP_OK)
@@ -160,13 +179,16 @@ enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *
         .save_id = r->metadata.save_id != NULL ? r->metadata.save_id : "",
         .step = r->has_manifest ? r->manifest.step : -1,
         .world_size = r->has_manifest ? r->manifest.world_size : 0,
-        .bytes = r->bytes + r->record_bytes,
+        .bytes = r->bytes + r->record_bytes + c->unread_bytes,
     };
     for (size_t i = 0; i < r->manifest.file_count; i++)
         if (strcmp(r->manifest.files[i].origin, r->manifest.save_id) != 0)
             info->shared_bytes += r->manifest.files[i].bytes;
     info->damaged_count = c->damaged_count;
     info->damage = c->damage;
+    info->unread_count = c->unread_count;
+    info->unread = c->unread;
+    info->unread_status = c->unread_status;
     for (size_t i = 0; i < c->count; i++) {
         info->object_count += c->entries[i].is_object;
         info->tensor_count += !c->entries[i].is_object;
@@ -337,8 +359,9 @@ static enum sidestep_status verify_open(const char *path, uint32_t threads,
 
     /* What cannot be opened because of what it contains is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
-        return verify_add(findings, NULL, NULL, status == SIDESTEP_EUNSAFE ? "unsafe" : "format",
-                          reader_reason(why.message, path), err);
+        return verify_findings_add(findings, NULL, NULL,
+                                   status == SIDESTEP_EUNSAFE ? "unsafe" : "format",
+                                   reader_reason(why.message, path), err);
     if (status != SIDESTEP_OK) {
         error_copy(err, &why);
         return status;
@@ -374,7 +397,8 @@ enum sidestep_status sidestep_verify(const char *path, const struct sidestep_ver
                                               .checked_bytes = findings->checked_bytes,
                                               .problem_count = findings->count,
                                               .problems = findings->problems,
-                                              .owner = findings};
+                                              .owner = findings,
+                                              .status = verify_findings_judge(findings)};
     if (status != SIDESTEP_OK)
         sidestep_verify_report_release(report);
     return status;

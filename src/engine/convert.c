@@ -234,6 +234,8 @@ static void fill_report(struct convert *c, struct sidestep_convert_report *repor
                                                .file_count = c->file_count,
                                                .left_out_count = c->left_out_count,
                                                .lost_count = c->lost_count,
+                                               .lost_status = c->lost_count != 0 ? c->lost_status
+                                                                                 : SIDESTEP_OK,
                                                .owner = arena};
     enum sidestep_status status = list_overflows(c, arena, report, NULL);
     if (status == SIDESTEP_OK)

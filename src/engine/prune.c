@@ -181,7 +181,9 @@ static enum sidestep_status check_one(struct prune *p, struct looking *l, size_t
 
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, sizeof(*l));
-    l->items[i].is_damaged = status != SIDESTEP_OK;
+    if (status != SIDESTEP_OK)
+        l->items[i].flaw =
+            verify_is_damage(status) ? "it does not verify" : "it cannot be read now";
     return SIDESTEP_OK;
 }
 
@@ -214,7 +216,7 @@ static enum sidestep_status check(struct prune *p, struct looking *l, struct sid
         if (!is_counted && item->keep != NULL && !item->is_apart)
             continue;
         TRY(check_one(p, l, i, err));
-        if (!is_counted || item->is_damaged)
+        if (!is_counted || item->flaw != NULL)
             continue;
         TRY(sync_one(p, l->entries[i].name, err));
         valid++;

@@ -39,7 +39,7 @@ enum sidestep_status retention_take(struct retention *retention,
 /* May it count as one of the line? */
 static bool counts(const struct retention_item *item)
 {
-    return item->is_ours && !item->is_abandoned && !item->is_damaged;
+    return item->is_ours && !item->is_abandoned && item->flaw == NULL;
 }
 
 static const char *judge(const struct retention *r, const struct retention_item *item,
@@ -49,8 +49,8 @@ static const char *judge(const struct retention *r, const struct retention_item 
         return "it is not of this run";
     if (item->is_pinned)
         return "it is pinned";
-    if (item->is_damaged)
-        return "it does not verify";
+    if (item->flaw != NULL)
+        return item->flaw;
     if (item->is_abandoned)
         return NULL;
     if (newer == 0)

@@ -86,8 +86,21 @@ def test_commands_on_the_unreadable(sidestep):
     os.chmod(os.path.join(checkpoint, "__0_0.distcp"), 0)
     result = sidestep.run("latest", sidestep.folder, **user)
     assert result.status == 12 and "__0_0.distcp" in result.stderr, result.describe()
-    result = sidestep.run("verify", checkpoint, **user)  # which says what is in that file
-    assert result.status == 3 and "Permission denied" in result.stdout, result.describe()
+    shard = "__0_0.distcp"
+    sidestep.expect("verify", checkpoint, status=12, **user, stdout=re.compile(
+        f"UNREADABLE  {checkpoint}  .* checked, 1 problem\n"
+        f"  {shard}: permission: open '{shard}': Permission denied\n"))
+    for arguments in (["show"], ["show", "--json"], ["show", "--stats"], ["diff", checkpoint],
+                      ["convert", sidestep.path("x.pt")], ["cat", "w"],
+                      ["convert", "--partial", sidestep.path("x.pt")]):
+        result = sidestep.run(arguments[0], *arguments[1:-1], checkpoint, arguments[-1], **user) \
+            if arguments[0] in ("cat", "convert", "diff") else \
+            sidestep.run(*arguments, checkpoint, **user)
+        assert result.status == 12, result.describe()
+        assert "Permission denied" in result.stdout + result.stderr, result.describe()
+    result = sidestep.run("show", checkpoint, **user)
+    assert f"\nnot read    file '{shard}': open '{shard}': Permission denied\n" in result.stdout
+    assert "damage" not in result.stdout, result.describe()
     os.chmod(os.path.join(checkpoint, "__0_0.distcp"), 0o644)
     os.chmod(os.path.join(checkpoint, ".metadata"), 0)
     for command in ("verify", "show"):

@@ -97,7 +97,7 @@ static void decide(const struct row *row, struct retention_item *items, size_t c
                                            .is_ours = c != 'f',
                                            .is_pinned = c == 'p' || c == 'P',
                                            .is_abandoned = c == 'a' || c == 'P',
-                                           .is_damaged = c == 'd',
+                                           .flaw = c == 'd' ? "it does not verify" : NULL,
                                            .save_id = "another",
                                            .origins = origins,
                                            .origin_count = shared != '.',
