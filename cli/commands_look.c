@@ -23,7 +23,8 @@ const struct cli_command cli_command_ls = {
          "opened, so it may be any of these: status 12, or 1 where storage fails), complete or "
          "incomplete (what another program wrote: transformers, accelerate, torchtitan, "
          "Megatron-LM, DeepSpeed or Lightning, each with "
-         "its own test), foreign (any other directory). The step is the one that the "
+         "its own test), foreign (any other directory, files with tensors that are no "
+         "checkpoints, and symbolic links, which are not followed). The step is the one that the "
          "checkpoint says; where it says none, that of a name like step-N, checkpoint-N, "
          "global_stepN, iter_N, epoch_N or N. What a save is, or was, to become stands in "
          "parentheses behind its hidden name.",
@@ -38,11 +39,9 @@ const struct cli_command cli_command_ls = {
             "checkpoints have, too; layout is the program whose form it has; reason says why no "
             "resume takes it, and is null only for what is committed or complete; target is the "
             "checkpoint that a save is, or was, to become.",
-    .options = {{.id = CLI_OPTION_ALL,
-                 .letter = 'a',
-                 .name = "all",
-                 .text = "List foreign directories, too."},
-                END_OPTIONS},
+    .options =
+        {{.id = CLI_OPTION_ALL, .letter = 'a', .name = "all", .text = "List what is foreign, too."},
+         END_OPTIONS},
     .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
     .run = cli_ls_run,
 };

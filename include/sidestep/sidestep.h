@@ -1373,7 +1373,8 @@ enum sidestep_presence {
     SIDESTEP_SAVING,     /* being written, or it cannot be told whether it still is */
     SIDESTEP_TRASH,      /* being deleted */
     SIDESTEP_BAD,        /* failed verification, set aside */
-    SIDESTEP_FOREIGN,    /* a directory that is none of the above */
+    SIDESTEP_FOREIGN,    /* a directory that is none of the above, a file with tensors that is no
+                            checkpoint, or a symbolic link */
     SIDESTEP_UNREADABLE, /* a directory that could not be looked into: it may be any of the above */
     SIDESTEP_COMPLETE,   /* a whole checkpoint of another program, that is no DCP: see ${layout} */
     SIDESTEP_INCOMPLETE, /* one of another program's that is not whole: see ${reason} */
@@ -1408,7 +1409,8 @@ struct sidestep_listed {
     const struct sidestep_metric *metrics;
     const char *layout; /* the program whose form it has, by its name and files: "lightning",
                            "torchtitan", "transformers", "accelerate", "megatron", "deepspeed";
-                           NULL: ours, or none that is known */
+                           "dcp": shards without .metadata; of FOREIGN, "safetensors" or "torch" if
+                           it has tensors.  NULL: ours, or none that is known */
     const char *reason; /* why no resume takes it unasked: what is wrong with it ("optimizer.pt is
                            cut short"), or, whole as it is, "is of another run (...)".  NULL only if
                            it is committed or complete */

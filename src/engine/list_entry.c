@@ -224,6 +224,28 @@ static enum sidestep_status take_owner(struct listing *l, const char *name, stru
     return describe_save(l, &owner, name, entry, err);
 }
 
+#define NESTED_DEPTH 4u /* of directories in another program's checkpoint */
+
+/* Add the files of directories in ${dir}, which has these ${names}. */
+static enum sidestep_status count_nested(struct store_dir *dir, const struct name_list *names,
+                                         unsigned depth, struct sidestep_listed *entry,
+                                         struct sidestep_error *err)
+{
+    for (size_t i = 0; depth != 0 && i < names->count; i++) {
+        OWNED_NAMES struct name_list inner_names = {0};
+        OWNED_DIR *inner = NULL;
+        struct contents contents = {0};
+        struct store_stat stat;
+        if (store_stat(dir, names->names[i], &stat, NULL) != SIDESTEP_OK ||
+            stat.kind != STORE_DIRECTORY)
+            continue;
+        TRY(store_dir_open(dir->store, dir, names->names[i], &inner, err));
+        TRY(read_contents(inner, &inner_names, &contents, entry, err));
+        TRY(count_nested(inner, &inner_names, depth - 1, entry, err));
+    }
+    return SIDESTEP_OK;
+}
+
 /* What is not ours may be another program's. */
 static enum sidestep_status take_layout(struct listing *l, const char *name, struct store_dir *dir,
                                         const struct name_list *names,
@@ -231,6 +253,7 @@ static enum sidestep_status take_layout(struct listing *l, const char *name, str
 {
     struct layouts_look look = {.root = l->root_dir,
                                 .name = name,
+                                .path = arena_printf(&l->arena, "%s/%s", l->root, name),
                                 .dir = dir,
                                 .names = names,
                                 .step = list_step_of(name),
@@ -239,6 +262,8 @@ static enum sidestep_status take_layout(struct listing *l, const char *name, str
     if (entry->save_id != NULL ||
         (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_FOREIGN))
         return SIDESTEP_OK;
+    if (look.path == NULL)
+        return FAIL_NOMEM(err, strlen(name));
     TRY(layouts_look(&look, err));
     entry->layout = look.layout;
     entry->reason = look.reason;
@@ -250,7 +275,10 @@ static enum sidestep_status take_layout(struct listing *l, const char *name, str
         entry->state = SIDESTEP_INCOMPLETE;
     else if (look.layout != NULL && entry->state == SIDESTEP_FOREIGN)
         entry->state = SIDESTEP_COMPLETE;
-    return SIDESTEP_OK;
+    if (entry->layout == NULL && entry->state == SIDESTEP_FOREIGN)
+        entry->layout = layouts_tensors_in(names);
+    return look.layout != NULL && dir != NULL ? count_nested(dir, names, NESTED_DEPTH, entry, err)
+                                              : SIDESTEP_OK;
 }
 
 /* Why no resume takes it, where its state says it all. */
@@ -269,18 +297,38 @@ static void take_reason(struct sidestep_listed *entry)
         entry->reason = reasons[entry->state];
 }
 
-/* A file that is a whole checkpoint by itself. */
+/* What cannot be opened has the form that its name says. */
+static enum sidestep_status form_of(struct listing *l, const char *name,
+                                    const struct store_stat *stat, enum whole_file_form *form,
+                                    struct sidestep_error *err)
+{
+    OWNED_FILE *file = NULL;
+
+    *form = names_end_with(name, ".safetensors") ? WHOLE_FILE_SAFETENSORS : WHOLE_FILE_ZIP;
+    TRY(store_file_open(l->root_dir, name, 0, &file, err));
+    return whole_file_form(file, stat->size, form, err);
+}
+
+/* A file that is a checkpoint by itself, or has tensors in it.  ENOTFOUND: it is neither. */
 static enum sidestep_status look_at_file(struct listing *l, const char *name,
                                          const struct store_stat *stat,
                                          struct sidestep_listed *entry, struct sidestep_error *err)
 {
     static const struct name_list none;
+    enum whole_file_form form;
+    enum sidestep_status status = form_of(l, name, stat, &form, err);
 
     entry->state = SIDESTEP_FOREIGN;
     entry->saved_at = stat->modified;
     entry->files = 1;
     entry->bytes = stat->size;
-    return take_layout(l, name, NULL, &none, entry, err);
+    if (layouts_is_file(name, form))
+        return status == SIDESTEP_OK ? take_layout(l, name, NULL, &none, entry, err) : status;
+    if (form != WHOLE_FILE_SAFETENSORS && form != WHOLE_FILE_ZIP)
+        return SIDESTEP_ENOTFOUND;
+    entry->layout = form == WHOLE_FILE_ZIP ? "torch" : "safetensors";
+    take_reason(entry);
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status look_into_dir(struct listing *l, const char *name,
@@ -330,7 +378,7 @@ enum sidestep_status listing_look(struct listing *l, const char *name,
     enum sidestep_status status = store_stat(l->root_dir, name, &stat, err);
     l->has_changed |= status == SIDESTEP_ENOTFOUND;
     TRY(status);
-    if (stat.kind == STORE_FILE && layouts_is_file(name))
+    if (stat.kind == STORE_FILE && whole_file_may_hold_tensors(name))
         return look_at_file(l, name, &stat, entry, err);
     if (stat.kind == STORE_OTHER)
         return look_at_other(l, name, entry);
