@@ -131,25 +131,36 @@ const struct cli_command cli_command_latest = {
 const struct cli_command cli_command_verify = {
     .name = "verify",
     .summary = "check every byte of one checkpoint or of many",
-    .operands = {{"PATH", CLI_OPERAND_DIRECTORY, false}},
+    .operands = {{"PATH", CLI_OPERAND_PATH, false}},
     .examples = {{"sidestep verify runs/7b/step-100", "One checkpoint."},
-                 {"sidestep verify runs/7b", "Every committed checkpoint in a directory."},
-                 {"sidestep verify --json runs/7b | jq .ok", "For a program."}},
+                 {"sidestep verify runs/7b", "All that lies in a directory of checkpoints."},
+                 {"sidestep verify model.safetensors", "What another program wrote."},
+                 {"sidestep verify --json runs/7b | jq .counts", "For a program."}},
     .description =
-        {"Reads everything and compares it with the checksums made when it was saved. PATH is "
-         "a "
-         "checkpoint, or a directory of checkpoints: then each committed one is checked, and "
-         "unfinished ones are counted. Checkpoints that torch wrote carry fewer checksums: "
-         "there it checks structure, coverage, and CRC32 where it was written.",
-         "Each problem is one line: file, name, kind, message. A kind is one of: missing, "
-         "size, "
-         "hash, format, unsafe, id, coverage, io. The first 1000 are listed, the rest counted. "
-         "Of a file that is too short, what lies before its end is checked. Nothing is "
+        {"Reads everything and compares it with the checksums made when it was saved. PATH is a "
+         "checkpoint, or a directory of checkpoints, in which whatever has shards or tensors is "
+         "counted: ok, damaged, uncommitted (not all of it was written) or not readable. Anything "
+         "but ok makes the exit status not 0. Saves that are under way, or were killed ('sidestep "
+         "gc' removes those), are named and are no failure; one that a resume has set aside as "
+         "damaged is checked like any other.",
+         "Checkpoints that torch wrote carry fewer checksums: there it checks structure, coverage, "
+         "and CRC32 where it was written. Of other programs' (transformers, accelerate, Lightning, "
+         "Megatron-LM, DeepSpeed), and of files with tensors, it goes through what it knows: DCPs "
+         "in directories, torch.save() by CRC32, safetensors by their structure. What has no "
+         "checksums is read to its end, and named with what it is.",
+         "Each problem is one line: file, name, kind, message. A kind is one of: missing, size, "
+         "hash, format, unsafe, id, coverage: damage; permission, io: it could not be read, which "
+         "says nothing of what is there (status 12, or 1). The first 1000 are listed, the rest "
+         "counted. Of a file that is too short, what lies before its end is checked. Nothing is "
          "changed. An interrupt stops it soon."},
-    .json = "{\"ok\",\"checked_bytes\",\"problems\":[{\"file\",\"name\",\"kind\",\"message\"}],"
-            "\"unlisted\"}; for a directory of checkpoints {\"ok\",\"checked_bytes\","
-            "\"checkpoints\":[{\"path\",\"ok\",\"checked_bytes\",\"problems\",\"unlisted\"}]}, "
-            "with \"error\" where one could not be checked.",
+    .json =
+        "{\"ok\",\"checked_bytes\",\"problems\":[{\"file\",\"name\",\"kind\",\"message\"}],"
+        "\"unlisted\",\"unchecked\":[{\"file\",\"what\"}]}; for a directory of checkpoints "
+        "{\"ok\",\"checked_bytes\",\"checkpoints\":[{\"path\",\"ok\",\"checked_bytes\","
+        "\"problems\",\"unlisted\",\"unchecked\",\"state\",\"reason\"}],\"unfinished\":["
+        "{\"path\",\"state\",\"target\",\"reason\"}],\"counts\":{\"ok\",\"damaged\","
+        "\"uncommitted\",\"unreadable\",\"dead\",\"saving\",\"trash\",\"other\",\"gone\"}}, "
+        "with \"error\" where one could not be checked; state and reason are as of 'sidestep ls'.",
     .options = {{.id = CLI_OPTION_THREADS,
                  .letter = 'j',
                  .name = "threads",

@@ -1675,6 +1675,11 @@ struct sidestep_problem {
                   "permission": it could not be read, which says nothing of what is there */
     const char *message;
 };
+/** A file that was read to its end, and has nothing that tells whether its bytes are right. */
+struct sidestep_unchecked {
+    const char *file; /* relative to the path that was verified */
+    const char *what; /* "safetensors" (whole in its structure), "JSON", "a pickle" ... */
+};
 struct sidestep_verify_report {
     bool ok;
     uint32_t unlisted_count; /* problems that were found beyond those that are listed */
@@ -1686,6 +1691,8 @@ struct sidestep_verify_report {
                                     ECORRUPT: there is damage; EPERM, EIO: nothing worse is known
                                     than that files may not be, or could not be, read */
     uint32_t reserved;
+    size_t unchecked_count; /* what other programs wrote without checksums; no problem */
+    const struct sidestep_unchecked *unchecked;
 };
 struct sidestep_verify_options {
     size_t struct_size;
@@ -1701,10 +1708,18 @@ struct sidestep_verify_options {
     }
 
 /**
- * sidestep_verify(path, options, report, err): read everything and check every byte against
- * its hash.  SIDESTEP_OK: it was checked, see report->status.  Of a file that may not be read there
- * is one problem, and not one for each tensor in it.  SIDESTEP_EUNCOMMITTED: there is no
- * checkpoint. For torch's own checkpoints: structure, coverage, and CRC32 where it was written.
+ * sidestep_verify(path, options, report, err): read everything at ${path}, and check every byte for
+ * which there is a hash.  SIDESTEP_OK: it was read, see report->status.
+ *
+ * For torch's own checkpoints that is structure, coverage, and CRC32 where it was written.  What
+ * other programs wrote is gone through file by file: DCPs in directories, files of torch.save()
+ * (CRC32), safetensors (structure); what has no checksums is named in report->unchecked.  ${path}
+ * may be a file, a directory of which the form is known (see ${layout} of struct sidestep_listed),
+ * or one with files of tensors and no checkpoints.  Of a file that may not be read there is one
+ * problem, and not one for each tensor in it.
+ *
+ * Errors: SIDESTEP_EUNCOMMITTED: there is no checkpoint.  SIDESTEP_ENOTFOUND, SIDESTEP_EPERM,
+ * SIDESTEP_EIO: it could not be opened.  SIDESTEP_ECANCELLED.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_verify(const char *path, const struct sidestep_verify_options *options,

@@ -39,6 +39,7 @@ from ._abi_reports import Problem as Problem
 from ._abi_reports import Saving as Saving
 from ._abi_reports import SavingList as SavingList
 from ._abi_reports import TensorStats as TensorStats
+from ._abi_reports import Unchecked as Unchecked
 from ._abi_reports import VerifyReport as VerifyReport
 from ._abi_reports import Writer as Writer
 from ._abi_series import DUE_INTERVAL as DUE_INTERVAL

@@ -29,6 +29,14 @@ class Problem(Structure):
     _fields_ = [("file", String), ("name", String), ("kind", String), ("message", String)]
 
 
+class Unchecked(Structure):
+    """``struct sidestep_unchecked``: a file without checksums."""
+
+    file: bytes
+    what: bytes
+    _fields_ = [("file", String), ("what", String)]
+
+
 class VerifyReport(Structure):
     """``struct sidestep_verify_report``."""
 
@@ -40,6 +48,8 @@ class VerifyReport(Structure):
     owner: Optional[int]
     status: int
     reserved: int
+    unchecked_count: int
+    unchecked: Any
     _fields_ = [
         ("ok", Bool),
         ("unlisted_count", Uint32),
@@ -49,6 +59,8 @@ class VerifyReport(Structure):
         ("owner", Pointer),
         ("status", Int),
         ("reserved", Uint32),
+        ("unchecked_count", Size),
+        ("unchecked", POINTER(Unchecked)),
     ]
 
 

@@ -50,3 +50,12 @@ enum sidestep_status absent_metadata(struct store_dir *dir, struct sidestep_erro
                 "there is no %s; but checkpoints lie in it, as '%s': name the one that is meant",
                 NAMES_METADATA, shown_name(one).text);
 }
+
+bool absent_is_lost(struct store *store, const char *path)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+
+    return store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
+           name_list_read(dir, &names, NULL) == SIDESTEP_OK && has_lost_it(&names);
+}

@@ -10,4 +10,7 @@
  * them.  Else why ${dir} cannot be listed. */
 enum sidestep_status absent_metadata(struct store_dir *dir, struct sidestep_error *err);
 
+/* Is it a checkpoint of ours that has lost its .metadata, and no save that is under way or dead? */
+bool absent_is_lost(struct store *store, const char *path);
+
 #endif

@@ -90,13 +90,14 @@ struct reader {
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);
-/* What a message of reader_open() says behind the words "open checkpoint PATH": for those who name
- * the checkpoint themselves.  All of it, where it does not begin with these words. */
-const char *reader_reason(const char *message, const char *path);
 /* Open the data file file->name of ${dir}, which must outlive ${r}. */
 enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
                                       struct store_dir *dir, uint32_t flags,
                                       struct sidestep_error *err);
+/* Open and check file ${i}, whose name is set.  With READER_TOLERANT what is wrong with it is noted
+ * in it, and is no failure. */
+enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flags,
+                                       struct sidestep_error *err);
 /* Are the files, as far as their attributes tell, those that were opened?  ECORRUPT: one is not.
  * Asked last, by who has read what no hash covers. */
 enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects, verify.
- */
+/* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects. */
 #include "engine/checkpoint.h"
 
 #include <stdio.h>
@@ -331,75 +330,4 @@ void sidestep_string_free(char **string)
 {
     free(*string);
     *string = NULL;
-}
-
-/* ---- verify ---- */
-
-void sidestep_verify_report_release(struct sidestep_verify_report *report)
-{
-    if (report->owner != NULL) {
-        verify_findings_release(report->owner);
-        free(report->owner);
-    }
-    *report = (struct sidestep_verify_report){0};
-}
-
-static enum sidestep_status verify_open(const char *path, uint32_t threads,
-                                        const struct verify_options *options,
-                                        struct verify_findings *findings,
-                                        struct sidestep_error *err)
-{
-    OWNED_BY(reader_close) struct reader *reader = NULL;
-    struct workers *workers = NULL;
-    struct sidestep_error why = {0};
-    uint32_t ring = store_ring_check() == 0 ? READER_RING : 0;
-    enum sidestep_status status = reader_open(
-        store_posix(), path, READER_TOLERANT | READER_SALVAGE | READER_LEASE | STORE_DIRECT | ring,
-        &reader, &why);
-
-    /* What cannot be opened because of what it contains is a finding. */
-    if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
-        return verify_findings_add(findings, NULL, NULL,
-                                   status == SIDESTEP_EUNSAFE ? "unsafe" : "format",
-                                   reader_reason(why.message, path), err);
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
-    TRY(workers_new(threads - 1, "sidestep-verify", &workers, err));
-    status = verify_reader(reader, workers, options, findings, err);
-    workers_free(&workers);
-    return status;
-}
-
-enum sidestep_status sidestep_verify(const char *path, const struct sidestep_verify_options *theirs,
-                                     struct sidestep_verify_report *report,
-                                     struct sidestep_error *err)
-{
-    struct sidestep_verify_options options;
-
-    if (path == NULL || report == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "path or report is NULL");
-    *report = (struct sidestep_verify_report){0};
-    TRY(options_copy(&options, sizeof(options), theirs, "verify options", err));
-    if (options.flags != 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "verify options: unknown flags 0x%x",
-                    options.flags);
-    struct verify_findings *findings = memory_new(1, sizeof(*findings));
-    if (findings == NULL)
-        return FAIL_NOMEM(err, sizeof(*findings));
-    struct verify_options inner = {
-        .on_progress = options.on_progress, .context = options.context, .cancel = options.cancel};
-    unsigned threads = options.threads != 0 ? options.threads : thread_count();
-    enum sidestep_status status = verify_open(path, threads, &inner, findings, err);
-    *report = (struct sidestep_verify_report){.ok = status == SIDESTEP_OK && findings->count == 0,
-                                              .unlisted_count = findings->unlisted_count,
-                                              .checked_bytes = findings->checked_bytes,
-                                              .problem_count = findings->count,
-                                              .problems = findings->problems,
-                                              .owner = findings,
-                                              .status = verify_findings_judge(findings)};
-    if (status != SIDESTEP_OK)
-        sidestep_verify_report_release(report);
-    return status;
 }

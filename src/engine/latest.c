@@ -54,7 +54,7 @@ static enum sidestep_status add_passed(struct finding *f, const struct sidestep_
 /* A message without the words that name the checkpoint, which the report names itself. */
 static const char *reason_of(const struct sidestep_error *why, const char *path)
 {
-    const char *reason = reader_reason(why->message, path);
+    const char *reason = verify_reason(why->message, path);
     size_t length = strlen(path);
 
     if (strncmp(reason, "checkpoint '", 12) == 0 && strncmp(reason + 12, path, length) == 0 &&

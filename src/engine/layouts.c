@@ -201,7 +201,7 @@ static enum sidestep_status say_damage(struct layouts_look *look, const char *na
                                        const char *message, const char *path,
                                        struct sidestep_error *err)
 {
-    look->reason = arena_printf(look->arena, "%s: %s", name, reader_reason(message, path));
+    look->reason = arena_printf(look->arena, "%s: %s", name, verify_reason(message, path));
     return look->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(message));
 }
 

@@ -105,7 +105,7 @@ static enum sidestep_status take_verdict(struct listing *l, struct sidestep_list
         listing_set_state(entry, verify_is_damage(verdict->status) ? SIDESTEP_DAMAGED
                                                                    : SIDESTEP_UNREADABLE);
     }
-    return listing_set_reason(l, entry, reader_reason(verdict->why.message, entry->path), err);
+    return listing_set_reason(l, entry, verify_reason(verdict->why.message, entry->path), err);
 }
 
 enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err)

@@ -309,7 +309,7 @@ static enum sidestep_status form_of(struct listing *l, const char *name,
     return whole_file_form(file, stat->size, form, err);
 }
 
-/* A file that is a checkpoint by itself, or has tensors in it.  ENOTFOUND: it is neither. */
+/* A file that is a checkpoint by itself, or may have tensors in it. */
 static enum sidestep_status look_at_file(struct listing *l, const char *name,
                                          const struct store_stat *stat,
                                          struct sidestep_listed *entry, struct sidestep_error *err)
@@ -324,9 +324,10 @@ static enum sidestep_status look_at_file(struct listing *l, const char *name,
     entry->bytes = stat->size;
     if (layouts_is_file(name, form))
         return status == SIDESTEP_OK ? take_layout(l, name, NULL, &none, entry, err) : status;
-    if (form != WHOLE_FILE_SAFETENSORS && form != WHOLE_FILE_ZIP)
-        return SIDESTEP_ENOTFOUND;
-    entry->layout = form == WHOLE_FILE_ZIP ? "torch" : "safetensors";
+    if (form == WHOLE_FILE_SAFETENSORS)
+        entry->layout = "safetensors";
+    else if (form == WHOLE_FILE_ZIP || (form == WHOLE_FILE_PICKLE && !names_end_with(name, ".pkl")))
+        entry->layout = "torch"; /* before 1.6, that was a pickle */
     take_reason(entry);
     return SIDESTEP_OK;
 }

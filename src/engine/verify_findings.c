@@ -2,14 +2,31 @@
 /* verify_findings.c -- see verify_findings.h. */
 #include "engine/verify_findings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 void verify_findings_release(struct verify_findings *findings)
 {
     free(findings->problems);
+    free(findings->unchecked);
     arena_release(&findings->arena);
     *findings = (struct verify_findings){.most = findings->most};
+}
+
+/* ${file} in the folder at hand; NULL: the folder, or, where there is none, NULL. */
+static enum sidestep_status copy_file(struct verify_findings *f, const char *file, const char **out,
+                                      struct sidestep_error *err)
+{
+    const char *folder = f->folder != NULL ? f->folder : "";
+    size_t length = strlen(folder);
+
+    *out = NULL;
+    if (file == NULL && length == 0)
+        return SIDESTEP_OK;
+    *out = file != NULL ? arena_printf(&f->arena, "%s%s", folder, file)
+                        : arena_strndup(&f->arena, folder, length - 1);
+    return *out != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, length);
 }
 
 enum sidestep_status verify_findings_add(struct verify_findings *findings, const char *file,
@@ -31,15 +48,32 @@ enum sidestep_status verify_findings_add(struct verify_findings *findings, const
     }
     struct sidestep_problem *problem = &findings->problems[findings->count];
     *problem = (struct sidestep_problem){
-        .file = file != NULL ? arena_strndup(&findings->arena, file, strlen(file)) : NULL,
         .name = name != NULL ? arena_strndup(&findings->arena, name, strlen(name)) : NULL,
         .kind = kind,
         .message = arena_strndup(&findings->arena, message, strlen(message)),
     };
-    if (problem->message == NULL || (file != NULL && problem->file == NULL) ||
-        (name != NULL && problem->name == NULL))
+    if (problem->message == NULL || (name != NULL && problem->name == NULL))
         return FAIL_NOMEM(err, strlen(message));
+    TRY(copy_file(findings, file, &problem->file, err));
     findings->count++;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status verify_findings_note(struct verify_findings *findings, const char *file,
+                                          const char *what, struct sidestep_error *err)
+{
+    if (findings->unchecked_count == findings->unchecked_room) {
+        size_t room = findings->unchecked_room != 0 ? findings->unchecked_room * 2 : 16;
+        struct sidestep_unchecked *grown = memory_resize(findings->unchecked, room, sizeof(*grown));
+        if (grown == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*grown));
+        findings->unchecked = grown;
+        findings->unchecked_room = room;
+    }
+    struct sidestep_unchecked *unchecked = &findings->unchecked[findings->unchecked_count];
+    *unchecked = (struct sidestep_unchecked){.what = what};
+    TRY(copy_file(findings, file, &unchecked->file, err));
+    findings->unchecked_count++;
     return SIDESTEP_OK;
 }
 
@@ -92,4 +126,12 @@ enum sidestep_status verify_findings_judge(const struct verify_findings *finding
     if (is_damage(worst))
         return SIDESTEP_ECORRUPT;
     return is_permission(worst) ? SIDESTEP_EPERM : SIDESTEP_EIO;
+}
+
+const char *verify_reason(const char *message, const char *path)
+{
+    char prefix[sizeof(((struct sidestep_error *)0)->message)];
+    int length = snprintf(prefix, sizeof(prefix), "open checkpoint '%s': ", path);
+
+    return length > 0 && strncmp(message, prefix, (size_t)length) == 0 ? message + length : message;
 }

@@ -18,12 +18,21 @@ struct verify_findings {
     size_t most; /* that are listed; 0: VERIFY_MAX_PROBLEMS */
     uint32_t unlisted_count;
     uint64_t checked_bytes;
+    /* Of what is being checked, relative to the path that was given: "" or with a slash at its end.
+     */
+    const char *folder;
+    struct sidestep_unchecked *unchecked; /* files that were read, and have no checksums */
+    size_t unchecked_count;
+    size_t unchecked_room;
 };
 void verify_findings_release(struct verify_findings *findings);
 /* ${file} and ${name} may be NULL. */
 enum sidestep_status verify_findings_add(struct verify_findings *findings, const char *file,
                                          const char *name, const char *kind, const char *message,
                                          struct sidestep_error *err);
+/* A file without checksums; ${what} it is, a constant. */
+enum sidestep_status verify_findings_note(struct verify_findings *findings, const char *file,
+                                          const char *what, struct sidestep_error *err);
 /* OK: there are none.  ECORRUPT: there is damage.  EPERM, EIO: nothing worse is known than that
  * something could not be read, which says nothing of what is there. */
 enum sidestep_status verify_findings_judge(const struct verify_findings *findings);
@@ -37,5 +46,9 @@ const char *verify_kind(enum sidestep_status status);
  * be understood?  Else it could not be read now (permission, storage, descriptors, memory), which
  * says nothing of what is there. */
 bool verify_is_damage(enum sidestep_status status);
+
+/* What a message of reader_open() says behind the words "open checkpoint PATH": for those who name
+ * the checkpoint themselves.  All of it, where it does not begin with these words. */
+const char *verify_reason(const char *message, const char *path);
 
 #endif

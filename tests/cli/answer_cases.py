@@ -4,7 +4,7 @@ import re
 import shutil
 
 from harness import other_user
-from saved_cases import saved
+from saved_cases import leave_unfinished, saved
 
 SHARD = "__0_0.distcp"
 
@@ -172,3 +172,56 @@ def test_latest_of_links_and_torn_saves(sidestep):
         ("step-9", "foreign"), ("step-7", "incomplete")], passed
     result = sidestep.run("latest", sidestep.folder)
     assert f"passed over: '{sidestep.path('step-9')}': it is a symbolic link" in result.stderr
+
+
+def test_verify_counts_all(sidestep):
+    """verify of a directory leaves out nothing: whatever is not ok makes the status not 0"""
+    saved(sidestep, 1, 2)
+    os.remove(sidestep.path("step-2/.metadata"))
+    report = sidestep.json("verify", sidestep.folder, status=3)
+    assert report["ok"] is False and report["counts"]["damaged"] == 1, report
+    lost, = [entry for entry in report["checkpoints"] if not entry["ok"]]
+    assert lost["path"] == sidestep.path("step-2") and lost["state"] == "damaged", lost
+    problem, = lost["problems"]
+    assert (problem["file"], problem["kind"]) == (".metadata", "missing"), problem
+    result = sidestep.run("verify", sidestep.folder)
+    assert "1 ok, 1 damaged, 0 uncommitted, 0 not readable" in result.stdout, result.describe()
+    assert sidestep.run("verify", sidestep.path("step-2")).status == 3
+    os.remove(sidestep.copy("torch-2.14.1/four_ranks", "step-9") + "/.metadata")
+    assert sidestep.json("verify", sidestep.folder, status=3)["counts"]["uncommitted"] == 1
+    shutil.rmtree(sidestep.path("step-2"))
+    result = sidestep.run("verify", sidestep.folder)
+    assert result.status == 4 and f"incomplete  {sidestep.path('step-9')}  .metadata is missing" in \
+        result.stdout, result.describe()
+    os.rename(sidestep.path("step-9"), sidestep.path("mine"))
+    assert sidestep.run("verify", sidestep.folder).status == 4
+
+
+def test_verify_names_the_unfinished(sidestep):
+    """verify names saves that are under way or dead, which are no failure; what is set aside is"""
+    left = leave_unfinished(sidestep)
+    os.mkdir(sidestep.path("notes"))
+    report = sidestep.json("verify", sidestep.folder)
+    assert report["counts"] == {"ok": 1, "damaged": 0, "uncommitted": 0, "unreadable": 0, "dead": 1,
+                                "saving": 0, "trash": 0, "other": 1, "gone": 0}, report
+    dead, = report["unfinished"]
+    assert (dead["path"], dead["state"], dead["target"]) == (left, "dead", "step-2"), dead
+    bad = sidestep.path(f".sidestep.{'cd' * 16}.bad")
+    shutil.copytree(sidestep.path("step-1"), bad)
+    os.truncate(f"{bad}/{SHARD}", 700)
+    report = sidestep.json("verify", sidestep.folder, status=3)
+    assert [entry["state"] for entry in report["checkpoints"]] == ["bad", "committed"], report
+
+
+def test_verify_of_what_cannot_be_opened(sidestep):
+    """a root that may not be read is not one without checkpoints"""
+    user = other_user(sidestep)
+    saved(sidestep, 1)
+    os.mkdir(sidestep.path("root"))
+    shutil.move(sidestep.path("step-1"), sidestep.path("root/step-1"))
+    for mode in (0o000, 0o111, 0o444):
+        os.chmod(sidestep.path("root"), mode)
+        for command in ("verify", "ls", "latest", "watch --once", "gc -n"):
+            result = sidestep.run(*command.split(), sidestep.path("root"), **user)
+            assert result.status == 12, (oct(mode), result.describe())
+    os.chmod(sidestep.path("root"), 0o755)

@@ -27,7 +27,7 @@ def data_offset(path, bytes_of_tensor):
 def damaged(sidestep, checkpoint, kinds):
     """verify has status 3 and reports problems of these kinds; returns them."""
     report = sidestep.json("verify", checkpoint, status=3)
-    assert list(report) == ["ok", "checked_bytes", "problems", "unlisted"], report
+    assert list(report) == ["ok", "checked_bytes", "problems", "unlisted", "unchecked"], report
     assert report["ok"] is False and report["unlisted"] == 0, report
     assert report["problems"], report
     for problem in report["problems"]:
@@ -62,7 +62,7 @@ def test_flipped_bit_in_root(sidestep):
     assert [entry["ok"] for entry in report["checkpoints"]] == [True, False, True], report
     result = sidestep.run("verify", sidestep.folder)
     assert result.status == 3, result.describe()
-    assert "2 ok, 1 damaged, 0 not checked" in result.stdout.splitlines()[-1], result.describe()
+    assert "2 ok, 1 damaged, 0 uncommitted, 0 not readable" in result.stdout.splitlines()[-1], result.describe()
     sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-3") + "\n")
 
 

@@ -191,7 +191,7 @@ def test_verify(sidestep):
     """verify finds nothing wrong with torch's checkpoints"""
     for checkpoint in (NESTED, OLD_NESTED, FOUR_RANKS):
         report = sidestep.json("verify", checkpoint)
-        assert list(report) == ["ok", "checked_bytes", "problems", "unlisted"], report
+        assert list(report) == ["ok", "checked_bytes", "problems", "unlisted", "unchecked"], report
         assert report["ok"] is True and report["problems"] == [], report
         assert report["checked_bytes"] > 0, report
         sidestep.expect("verify", "-j", "2", checkpoint,
@@ -202,14 +202,18 @@ def test_verify_root(sidestep):
     """verify of a directory checks each checkpoint in it"""
     root = os.path.dirname(NESTED)
     report = sidestep.json("verify", root)
-    assert list(report) == ["ok", "checked_bytes", "checkpoints"], report
-    assert [entry["path"] for entry in report["checkpoints"]] == [FOUR_RANKS, NESTED], report
+    assert list(report) == ["ok", "checked_bytes", "checkpoints", "unfinished", "counts"], report
+    tensor = f"{root}/tensor.pt"
+    assert [entry["path"] for entry in report["checkpoints"]] == [FOUR_RANKS, NESTED, tensor], report
     assert report["checked_bytes"] == sum(entry["checked_bytes"] for entry in report["checkpoints"])
-    assert all(list(entry) == ["path", "ok", "checked_bytes", "problems", "unlisted"]
-               for entry in report["checkpoints"]), report
+    assert all(list(entry) == ["path", "ok", "checked_bytes", "problems", "unlisted", "unchecked",
+                               "state", "reason"] for entry in report["checkpoints"]), report
+    assert report["counts"] == {"ok": 3, "damaged": 0, "uncommitted": 0, "unreadable": 0, "dead": 0,
+                                "saving": 0, "trash": 0, "other": 0, "gone": 0}, report
     sidestep.expect("verify", root, stdout=re.compile(
         f"ok       {FOUR_RANKS}  .* checked\nok       {NESTED}  .* checked\n"
-        r"2 ok, 0 damaged, 0 not checked; [\d.]+ \w+" "\n"))
+        f"ok       {tensor}  .* checked\n"
+        r"3 ok, 0 damaged, 0 uncommitted, 0 not readable; [\d.]+ \w+" "\n"))
 
 
 def test_cat(sidestep):
@@ -301,8 +305,8 @@ def test_not_a_directory(sidestep):
         sidestep.expect(command, path, status=2, stderr=f"sidestep: {command}: '{path}' is a file, "
                         f"{operand} is a directory; did you mean '{NESTED}'?\n"
                         f"Try 'sidestep help {command}'.\n")
-    sidestep.expect("verify", "README.md", status=2, stderr="sidestep: verify: 'README.md' is a "
-                    "file, PATH is a directory\nTry 'sidestep help verify'.\n")
+    sidestep.expect("verify", "README.md", status=5,
+                    stderr="sidestep: 'README.md' is neither a checkpoint nor a file of tensors\n")
     assert sidestep.json_error("verify", path, status=2)["status"] == "EINVAL"
 
 

@@ -113,7 +113,7 @@ def test_verify_and_latest_beside_the_unreadable(sidestep):
     user = other_user(sidestep)
     locked(sidestep, 1, 2)
     result = sidestep.run("verify", sidestep.folder, **user)
-    assert result.status == 12 and "1 ok, 0 damaged, 1 not checked" in result.stdout, \
+    assert result.status == 12 and "1 ok, 0 damaged, 0 uncommitted, 1 not readable" in result.stdout, \
         result.describe()
     for arguments in ([], ["--verify"]):
         result = sidestep.run("latest", *arguments, sidestep.folder, **user)
