@@ -16,10 +16,10 @@ const struct cli_command cli_command_convert = {
     .description =
         {"SRC is a checkpoint (ours or torch's), a file of safetensors, a directory of them "
          "(with an index, as of Hugging Face, or without), or a file of torch.save(). What it "
-         "is, its content says; pickles are never executed. DST is what --to says, or else "
-         "what "
+         "is, its content says; pickles are never executed. DST is what --to says, or else what "
          "its name says: .safetensors, .npz, .pt, .pth or .bin is a file; any other name is a "
-         "directory of safetensors if SRC is a checkpoint, and a checkpoint if not.",
+         "directory of safetensors if SRC is a checkpoint, and a checkpoint if not, or with "
+         "--partial.",
          "It goes in pieces, by several threads, in less than 256 MiB of memory, but for what "
          "cannot be had in pieces: an object, or a tensor that is compressed or not row-major. DST "
          "appears when it is whole and durable, or not at all; what a killed conversion leaves is "

@@ -1934,7 +1934,9 @@ struct sidestep_convert_report {
  * sidestep_gc().  ${source} is not touched.
  *
  * AUTO: a destination that ends in .safetensors, .npz, .pt, .pth or .bin is a file of that kind;
- * any other is a directory: DCP, unless ${source} is a checkpoint: then safetensors.
+ * any other is a directory: DCP, unless ${source} is a checkpoint: then safetensors.  With
+ * SIDESTEP_CONVERT_PARTIAL it is DCP always, since what is left of a checkpoint is to be one again,
+ * and safetensors cannot hold its objects.
  *
  * SIDESTEP_CONVERT_MODEL_ONLY: where the source has a dict called model, model_state_dict,
  * state_dict, module or app.model at its top, that dict alone, its name taken off; else all but

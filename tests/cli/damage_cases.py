@@ -136,6 +136,8 @@ def test_convert_partial(sidestep):
     assert sidestep.json("verify", target)["ok"]
     assert [t["name"] for t in sidestep.json("show", target)["tensors"]] == there
     sidestep.expect("cat", target, there[0], binary=True, stdout=data)
+    rescued = sidestep.json("convert", "--partial", checkpoint, sidestep.path("rescued"), status=3)
+    assert (rescued["to"], rescued["tensors"]) == ("dcp", len(there)), rescued["to"]
     result = sidestep.run("convert", "--partial", f"--include={there[1]}", f"--include={gone[0]}",
                           checkpoint, sidestep.path("two.safetensors"))
     assert result.status == 3 and result.stderr == \
