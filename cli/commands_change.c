@@ -154,8 +154,11 @@ const struct cli_command cli_command_prune = {
     .description =
         {"Deletes checkpoints of ours in ROOT that no option keeps. What stays in any case: "
          "the newest one that is valid, those that are pinned, those that are damaged (they do "
-         "not count), those that other programs wrote, and directories with files that are not "
-         "sidestep's. Those that a run left behind, by going back to an older one, go first.",
+         "not count), those that cannot be read now, those that other programs wrote, and "
+         "directories with files that are not sidestep's. Each is listed as kept, with the reason. "
+         "A checkpoint of torch.distributed.checkpoint becomes one of sidestep's by 'sidestep "
+         "convert --to=dcp'. Those that a run left behind, by going back to an older one, go "
+         "first.",
          "Refused while a run has ROOT open: that deletes for itself. Asks first if standard "
          "input and standard error are terminals; elsewhere --yes or --dry-run must be given. "
          "An interrupted deletion is finished by the next run, or by gc."},

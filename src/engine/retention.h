@@ -19,7 +19,8 @@ struct retention {
 /* One checkpoint, as it is seen. */
 struct retention_item {
     int64_t step;
-    bool is_ours; /* a save of this run: others are not for us to delete */
+    const char
+        *stranger; /* why it is not for us to delete: it is no save of this run; NULL: it is */
     bool is_pinned;
     bool is_abandoned; /* of a line that ended */
     const char *flaw;  /* "it does not verify", "it cannot be read": then it is neither counted nor
