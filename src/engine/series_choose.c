@@ -352,6 +352,32 @@ bool series_may_replace(struct sidestep_series *series, const char *name)
     return false;
 }
 
+enum sidestep_status series_check_free(struct sidestep_series *series, const char *name,
+                                       struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+    uint64_t identity = 0;
+
+    if (store_dir_open(series->engine->store, series->lease.root, name, &dir, NULL) !=
+            SIDESTEP_OK ||
+        commit_identify(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
+        return SIDESTEP_OK; /* if something is in the way, the save says what */
+    if (strcmp(series->resumed_name, name) == 0)
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "this run has resumed from it, and has done no step since; a run that is over "
+                    "when it resumes has nothing to save");
+    if (!series->has_resumed && series->save_count == 0)
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "there is a checkpoint already, and this run has not resumed since it opened "
+                    "the series: it has to resume before its first save "
+                    "(sidestep_series_load()), and a run that begins anew needs a root of its own; "
+                    "nothing was changed");
+    return FAIL(err, SIDESTEP_EEXISTS,
+                "there is a checkpoint already; a save replaces only what was left behind by "
+                "going back to an older step (sidestep_series_load_step()), so save another step, "
+                "or delete it first; nothing was changed");
+}
+
 void series_made_progress(struct sidestep_series *series)
 {
     if (series->resumed_name[0] != '\0' && series->max_restarts != 0)

@@ -91,7 +91,9 @@ static enum sidestep_status go_on_all(struct sidestep_series *series, uint64_t s
 
     if (series->engine->comm.rank == 0)
         status = series_go_on_from(series, step, err);
-    return comm_vote_all(&series->engine->comm, status, err);
+    TRY(comm_vote_all(&series->engine->comm, status, err));
+    series->has_resumed = true;
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status
