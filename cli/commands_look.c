@@ -256,12 +256,16 @@ const struct cli_command cli_command_watch = {
          "runs.",
          "What a save will come to is taken from its files, or, until all ranks have made "
          "theirs, from the newest checkpoint in ROOT. On a terminal the lines are redrawn; "
-         "elsewhere each look is printed. An interrupt ends it, with status 0."},
+         "elsewhere each look is printed. An interrupt ends it, with status 0. Directories that "
+         "cannot be looked into are named; with --once, the status then is 12, or 1 where storage "
+         "fails."},
     .json = "one line a look: {\"saving\":[{\"name\",\"path\",\"save_id\",\"step\","
             "\"owner\",\"dead\",\"ranks\",\"done\",\"failed\",\"written_bytes\","
             "\"total_bytes\",\"bytes_per_second\",\"seconds_left\",\"writers\":[{"
             "\"rank\",\"state\",\"bytes\",\"written_bytes\"}]}],\"ended\":[{\"name\","
-            "\"save_id\",\"committed\"}]}; state is writing, sealed, done or failed.",
+            "\"save_id\",\"committed\"}],\"unread\":[\"path: reason\"]}; state is writing, sealed, "
+            "done or "
+            "failed; committed is null where what is there cannot be read.",
     .options = {{.id = CLI_OPTION_INTERVAL,
                  .letter = 'i',
                  .name = "interval",

@@ -18,7 +18,14 @@
 #define VALUE_BYTES ((uint64_t)1 << 20)
 #define VALUE_COLUMNS 60
 
-char *cli_show_value_text(const struct cli_show *show, const struct sidestep_entry *entry)
+/* An object whose bytes are not right is damage, as a missing file is. */
+static void note_value(struct cli_show *show, enum sidestep_status status)
+{
+    if (status == SIDESTEP_ECORRUPT)
+        show->is_damaged = true;
+}
+
+char *cli_show_value_text(struct cli_show *show, const struct sidestep_entry *entry)
 {
     struct sidestep_value *value = NULL;
     struct sidestep_error err = {0};
@@ -28,6 +35,7 @@ char *cli_show_value_text(const struct cli_show *show, const struct sidestep_ent
         return cli_escape_text("(large)");
     if (sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, &err) !=
         SIDESTEP_OK) {
+        note_value(show, (enum sidestep_status)err.status);
         cli_output_note(show->cli, "%s", err.message);
         return cli_escape_text("(unreadable)");
     }
@@ -114,7 +122,7 @@ static void json_tensor(struct cli_json *json, const struct sidestep_entry *entr
     cli_json_close(json, '}');
 }
 
-static void json_object(struct cli_json *json, const struct cli_show *show,
+static void json_object(struct cli_json *json, struct cli_show *show,
                         const struct sidestep_entry *entry)
 {
     struct sidestep_value *value = NULL;
@@ -134,11 +142,12 @@ static void json_object(struct cli_json *json, const struct cli_show *show,
         cli_json_null(json, "value");
     if (why.status != SIDESTEP_OK)
         cli_json_text(json, "unreadable", why.message);
+    note_value(show, (enum sidestep_status)why.status);
     cli_json_close(json, '}');
     sidestep_value_free(&value);
 }
 
-void cli_show_json(const struct cli_show *show)
+void cli_show_json(struct cli_show *show)
 {
     const struct sidestep_checkpoint_info *info = &show->info;
     struct cli_json json = {.out = show->cli->out};
@@ -249,7 +258,7 @@ static void print_tensors(const struct cli_show *show)
     cli_table_print(&table, show->cli->out, show->cli->color);
 }
 
-static void print_objects(const struct cli_show *show)
+static void print_objects(struct cli_show *show)
 {
     static const struct cli_column columns[] = {
         {"OBJECT", false}, {"SIZE", true}, {"VALUE", false}};
@@ -267,7 +276,7 @@ static void print_objects(const struct cli_show *show)
     cli_table_print(&table, show->cli->out, show->cli->color);
 }
 
-void cli_show_tables(const struct cli_show *show)
+void cli_show_tables(struct cli_show *show)
 {
     FILE *out = show->cli->out;
 
@@ -344,7 +353,7 @@ int cli_show_run(const struct cli *cli)
     if (status == SIDESTEP_OK)
         status = show_selected(&show, glob, &err);
     enum sidestep_status found =
-        show.info.damage != NULL ? SIDESTEP_ECORRUPT : show.info.unread_status;
+        show.info.damage != NULL || show.is_damaged ? SIDESTEP_ECORRUPT : show.info.unread_status;
     free(show.stats);
     free(show.entries);
     sidestep_checkpoint_close(&show.checkpoint);

@@ -402,13 +402,14 @@ static bool is_root(const struct sidestep_list *list)
 }
 
 /* ${err}: why it is no checkpoint. */
-static int verify_root(const struct cli *cli, struct sidestep_error *err)
+static int verify_root(const struct cli *cli, const struct sidestep_error *err)
 {
     struct sidestep_list list = {0};
+    struct sidestep_error why = {0};
     int exit_status;
 
-    if (sidestep_list_root(cli->operands[0], &list, err) != SIDESTEP_OK)
-        return cli_output_error(cli, err);
+    if (sidestep_list_root(cli->operands[0], &list, &why) != SIDESTEP_OK)
+        return cli_output_error(cli, &why);
     exit_status = is_root(&list) ? verify_many(cli, &list) : cli_output_error(cli, err);
     sidestep_list_release(&list);
     return exit_status;

@@ -1473,6 +1473,12 @@ struct sidestep_saving_list {
     size_t count;
     const struct sidestep_saving *entries; /* by step, then by name */
     void *owner;
+    size_t unread_count; /* "PATH: REASON": directories that could not be looked into, in which
+                            there may be a save */
+    const char *const *unread;
+    enum sidestep_status
+        unread_status; /* of the first: EPERM, EIO ...; SIDESTEP_OK: there is none */
+    uint32_t reserved;
 };
 /**
  * sidestep_list_saving(root, list, err): what is being saved under ${root}, from what lies there:
@@ -1521,7 +1527,8 @@ struct sidestep_verify_options;
  * Errors as sidestep_series_load(): SIDESTEP_ENOTFOUND: there is none yet.  SIDESTEP_ECORRUPT:
  * there are some, and none is valid.  SIDESTEP_EMISMATCH: none that a resume takes unasked.
  * SIDESTEP_EPERM, SIDESTEP_EIO: one cannot be read now, which says nothing of whether it is valid,
- * so nothing older is taken.  Besides, SIDESTEP_EINVAL if ${root} is itself a checkpoint,
+ * so nothing older is taken.  Besides, SIDESTEP_EINVAL if ${root} is itself a checkpoint, a file,
+ * or a link that leads nowhere,
  * SIDESTEP_ELOCKED if each one went before it could be looked at, SIDESTEP_ECANCELLED.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status

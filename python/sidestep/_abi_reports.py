@@ -191,7 +191,19 @@ class SavingList(Structure):
     count: int
     entries: Any
     owner: Optional[int]
-    _fields_ = [("count", Size), ("entries", POINTER(Saving)), ("owner", Pointer)]
+    unread_count: int
+    unread: Any
+    unread_status: int
+    reserved: int
+    _fields_ = [
+        ("count", Size),
+        ("entries", POINTER(Saving)),
+        ("owner", Pointer),
+        ("unread_count", Size),
+        ("unread", Strings),
+        ("unread_status", Int),
+        ("reserved", Uint32),
+    ]
 
 
 class GcReport(Structure):

@@ -69,6 +69,11 @@ class CheckpointMetadata:
     """Of its files."""
     tensors: dict[str, TensorMetadata]
     objects: dict[str, ObjectMetadata]
+    damage: str | None = None
+    """What is wrong with its files: missing, cut short, of another save; None: nothing that their
+    sizes and ids tell."""
+    unread: str | None = None
+    """Which of its files cannot be read now, and may be whole; None: none."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,13 @@ class Saved:
 
 def _text(value: bytes | None) -> str:
     return (value or b"").decode("utf-8", "surrogateescape")
+
+
+def _first_of(text: bytes | None, count: int) -> str | None:
+    """The first of ``count``, and how many more there are."""
+    if text is None:
+        return None
+    return _text(text) + (f"; and {count - 1} more" if count > 1 else "")
 
 
 def _bytes(name: str) -> bytes:
@@ -204,6 +216,8 @@ class Checkpoint:
             info.bytes,
             tensors,
             objects,
+            _first_of(info.damage, info.damaged_count),
+            _first_of(info.unread, info.unread_count),
         )
 
     def read_box(

@@ -69,3 +69,16 @@ def test_why_there_is_none_is_logged(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="sidestep"):
         assert sidestep.latest(tmp_path) is None
     assert "step-7' (incomplete): .metadata is missing" in caplog.text
+
+
+def test_a_root_that_is_none_is_refused(tmp_path):
+    """Who is told None begins anew."""
+    file = tmp_path / "file"
+    file.write_text("no directory")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("file", "dangling", "loop"):
+        with pytest.raises(sidestep.Error) as refused:
+            sidestep.latest(tmp_path / name)
+        assert refused.value.status == sidestep.Status.EINVAL, name
+    assert sidestep.latest(tmp_path / "not-there-yet") is None

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* latest.c -- sidestep_find_latest(): what a resume would take under a root, and what it would pass
  * over, with the reasons. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/options.h"
 #include "base/owned.h"
@@ -183,6 +185,21 @@ static enum sidestep_status choose(struct list_choice *how, const struct sideste
     return SIDESTEP_OK;
 }
 
+/* A root that is not there is one without checkpoints yet; one that is something else is not: who
+ * is told "nothing yet" begins anew. */
+static enum sidestep_status fail_root(const char *root, enum sidestep_status status,
+                                      const struct sidestep_error *why, struct sidestep_error *err)
+{
+    struct stat st;
+    bool is_dangling = why->sys_errno == ENOENT && lstat(root, &st) == 0;
+
+    if (status == SIDESTEP_ENOTFOUND && (why->sys_errno == ENOTDIR || is_dangling))
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s", root,
+                    is_dangling ? "a symbolic link that leads nowhere" : "no directory");
+    error_copy(err, why);
+    return status;
+}
+
 /* One look.  ${*gone}: what was found was deleted meanwhile, so look again. */
 static enum sidestep_status look(const char *root, struct list_choice *how,
                                  struct sidestep_latest_report *report, bool *gone,
@@ -190,13 +207,16 @@ static enum sidestep_status look(const char *root, struct list_choice *how,
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
     struct finding *f = report->owner;
+    struct sidestep_error why = {.rank = -1};
 
     *gone = false;
-    TRY(list_candidates(how->store, root, &list, err));
+    enum sidestep_status status = list_candidates(how->store, root, &list, &why);
+    if (status != SIDESTEP_OK)
+        return fail_root(root, status, &why, err);
     f->passed = arena_new(&f->arena, list.count, sizeof(*f->passed));
     if (f->passed == NULL)
         return FAIL_NOMEM(err, list.count * sizeof(*f->passed));
-    enum sidestep_status status = choose(how, &list, f, report, gone, err);
+    status = choose(how, &list, f, report, gone, err);
     if (*gone || status == SIDESTEP_ENOMEM)
         return status;
     if (status == SIDESTEP_ENOTFOUND && named_has_metadata(how->store, NULL, root))

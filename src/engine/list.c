@@ -199,8 +199,9 @@ enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
 {
     if (entry->state != SIDESTEP_UNREADABLE)
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_EIO, "'%s' cannot be read now, so nobody can tell which save it is",
-                entry->path);
+    return FAIL(err, entry->status,
+                "'%s' cannot be read now, so nobody can tell which save it is: %s", entry->path,
+                entry->reason);
 }
 
 bool list_is_doubtful(const struct sidestep_listed *entry)

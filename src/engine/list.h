@@ -22,7 +22,8 @@ enum sidestep_status list_checked(struct store *store, const char *root, struct 
 enum sidestep_status list_candidates(struct store *store, const char *root,
                                      struct sidestep_list *list, struct sidestep_error *err);
 
-/* Before something is noted of an entry of list_root(): EIO if it could not be looked into. */
+/* Before something is noted of an entry of list_root(): EPERM, EIO if it could not be looked into.
+ */
 enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
                                          struct sidestep_error *err);
 /* Is an entry of list_candidates() there only because it could not be looked into? */

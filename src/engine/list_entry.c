@@ -236,8 +236,10 @@ static enum sidestep_status count_nested(struct store_dir *dir, const struct nam
         OWNED_DIR *inner = NULL;
         struct contents contents = {0};
         struct store_stat stat;
-        if (store_stat(dir, names->names[i], &stat, NULL) != SIDESTEP_OK ||
-            stat.kind != STORE_DIRECTORY)
+        enum sidestep_status status = store_stat(dir, names->names[i], &stat, err);
+        if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+            return status;
+        if (status != SIDESTEP_OK || stat.kind != STORE_DIRECTORY)
             continue;
         TRY(store_dir_open(dir->store, dir, names->names[i], &inner, err));
         TRY(read_contents(inner, &inner_names, &contents, entry, err));

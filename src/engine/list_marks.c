@@ -8,6 +8,7 @@
 #include "commit/lease.h"
 #include "engine/lines.h"
 #include "engine/listing.h"
+#include "engine/verify.h"
 
 /* "<name> <bits of the value>" per line (a decimal point is the locale's): how many. */
 static uint32_t parse_metrics(struct listing *l, const char *text, struct sidestep_metric *metrics)
@@ -84,16 +85,21 @@ enum sidestep_status listing_take_marks(struct listing *l, struct sidestep_liste
 enum sidestep_status listing_read_marks(struct listing *l, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
+    struct sidestep_error why = {.rank = -1};
     enum sidestep_status status =
-        store_dir_open(l->store, l->root_dir, NAMES_SERIES_DIR, &dir, NULL);
+        store_dir_open(l->store, l->root_dir, NAMES_SERIES_DIR, &dir, &why);
 
     if (status == SIDESTEP_OK)
-        status = lease_read(dir, l->run_id, &l->incarnation, NULL);
-    if (status == SIDESTEP_ENOMEM)
-        return FAIL_NOMEM(err, sizeof(*l));
-    if (status != SIDESTEP_OK) /* no series, or not ours to read */
+        status = lease_read(dir, l->run_id, &l->incarnation, &why);
+    if (status != SIDESTEP_OK)
         l->run_id[0] = '\0';
-    return marks_read(dir, &l->marks, err);
+    if (status == SIDESTEP_OK || verify_is_damage(status)) /* no series, or whose it is was lost */
+        status = marks_read(dir, &l->marks, &why);
+    if (status != SIDESTEP_OK) { /* nobody could tell what is pinned, and what was left behind */
+        error_copy(err, &why);
+        error_wrap(err, "'%s'", NAMES_SERIES_DIR);
+    }
+    return status;
 }
 
 /* What its series would not resume from.  Under a root without one, names mean less. */

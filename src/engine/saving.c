@@ -41,6 +41,9 @@ struct looking {
     struct rank_seen *ranks;
     size_t rank_count;
     size_t rank_room;
+    const char **unread; /* as many as there are names in the root, at most */
+    size_t unread_count;
+    enum sidestep_status unread_status;
 };
 
 /* ---- files */
@@ -68,8 +71,11 @@ static void measure(int dir, const char *name, bool is_whole, struct rank_seen *
     OWNED_FD fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat stat;
 
-    if (fd < 0 || fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
+    /* Without the right to read it, its size is known all the same. */
+    int failed = fd >= 0 ? fstat(fd, &stat) : fstatat(dir, name, &stat, AT_SYMLINK_NOFOLLOW);
+    if (failed != 0 || !S_ISREG(stat.st_mode))
         return; /* sealed, or gone, in between */
+    is_whole |= fd < 0;
     rank->bytes += (uint64_t)stat.st_size;
     rank->written += is_whole ? (uint64_t)stat.st_size : count_data(fd, (uint64_t)stat.st_size);
 }
@@ -230,36 +236,49 @@ static enum sidestep_status look_at_save(struct looking *l, const struct place *
 
 /* ---- the root */
 
-/* False: it has come to an end, or cannot be looked into. */
-static bool open_place(struct store_dir *root, const char *path, struct place *place)
+static enum sidestep_status open_place(struct store_dir *root, const char *path,
+                                       struct place *place, struct sidestep_error *err)
 {
+    TRY(store_dir_open(root->store, root, place->name, &place->dir, err));
+    TRY(name_list_read(place->dir, &place->names, err));
     place->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return place->fd >= 0 &&
-           store_dir_open(root->store, root, place->name, &place->dir, NULL) == SIDESTEP_OK;
+    return place->fd >= 0 ? SIDESTEP_OK : FAIL_SYS(err, "open directory '%s'", place->name);
+}
+
+/* ${why} a directory could not be looked into. */
+static enum sidestep_status note_unread(struct looking *l, const char *path, const char *name,
+                                        const struct sidestep_error *why,
+                                        struct sidestep_error *err)
+{
+    if (why->status == SIDESTEP_ENOMEM) {
+        error_copy(err, why);
+        return SIDESTEP_ENOMEM;
+    }
+    if (why->status == SIDESTEP_ENOTFOUND || strcmp(name, "lost+found") == 0)
+        return SIDESTEP_OK; /* it has come to an end; or it is of the file system */
+    if (l->unread_count == 0)
+        l->unread_status = (enum sidestep_status)why->status;
+    l->unread[l->unread_count] = arena_printf(&l->arena, "%s: %s", path, why->message);
+    return l->unread[l->unread_count++] != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(path));
 }
 
 static enum sidestep_status look_into(struct looking *l, struct store_dir *root, const char *name,
                                       struct sidestep_error *err)
 {
     OWNED_BY(place_release) struct place place = {.name = name, .fd = -1};
-    OWNED char *path = NULL;
     struct names_parsed own = names_parse(name);
+    struct sidestep_error why = {0};
     struct store_stat stat;
 
     if (strcmp(name, NAMES_SERIES_DIR) == 0 ||
         (own.kind != NAMES_SAVING && own.kind != NAMES_NONE) ||
         store_stat(root, name, &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_DIRECTORY)
         return SIDESTEP_OK;
-    size_t length = strlen(l->root) + strlen(name) + 2;
-    path = memory_new(length, 1);
+    const char *path = arena_printf(&l->arena, "%s/%s", l->root, name);
     if (path == NULL)
-        return FAIL_NOMEM(err, length);
-    snprintf(path, length, "%s/%s", l->root, name);
-    if (!open_place(root, path, &place))
-        return SIDESTEP_OK;
-    enum sidestep_status status = name_list_read(place.dir, &place.names, err);
-    if (status != SIDESTEP_OK)
-        return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
+        return FAIL_NOMEM(err, strlen(name));
+    if (open_place(root, path, &place, &why) != SIDESTEP_OK)
+        return note_unread(l, path, name, &why, err);
     if (own.kind == NAMES_SAVING)
         return look_at_save(l, &place, own.save_id, false, err);
     for (size_t i = 0; i < place.names.count; i++) {
@@ -306,6 +325,9 @@ static enum sidestep_status look(struct looking *l, struct sidestep_error *err)
 
     TRY(store_dir_open(store_posix(), NULL, l->root, &root, err));
     TRY(name_list_read(root, &names, err));
+    l->unread = arena_new(&l->arena, names.count, sizeof(*l->unread));
+    if (l->unread == NULL)
+        return FAIL_NOMEM(err, names.count * sizeof(*l->unread));
     for (size_t i = 0; i < names.count; i++)
         TRY(look_into(l, root, names.names[i], err));
     TRY(expect(l, err));
@@ -345,6 +367,11 @@ enum sidestep_status sidestep_list_saving(const char *root, struct sidestep_savi
         error_wrap(err, "look for saves under '%s'", root);
         return status;
     }
-    *list = (struct sidestep_saving_list){.count = l->count, .entries = l->entries, .owner = l};
+    *list = (struct sidestep_saving_list){.count = l->count,
+                                          .entries = l->entries,
+                                          .owner = l,
+                                          .unread_count = l->unread_count,
+                                          .unread = l->unread,
+                                          .unread_status = l->unread_status};
     return SIDESTEP_OK;
 }

@@ -283,12 +283,12 @@ static enum sidestep_status check_readable(struct sidestep_series *series, const
         if (!list_is_doubtful(entry) || (uint64_t)entry->step < step)
             continue;
         if ((uint64_t)entry->step == step)
-            return FAIL(err, SIDESTEP_EIO,
+            return FAIL(err, entry->status,
                         "'%s' was loaded, but could not be read again to note that the run goes on "
                         "from it; nothing was noted, try again",
                         entry->path);
         if (series->save_count != 0) /* the newest stays in there */
-            return FAIL(err, SIDESTEP_EIO,
+            return FAIL(err, entry->status,
                         "'%s' is newer and cannot be read now, so it cannot be noted that it is "
                         "left behind; nothing was noted: make it readable, move it away, or open "
                         "the series anew, and try again",

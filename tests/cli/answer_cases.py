@@ -1,7 +1,9 @@
 """What is said of a root in which not everything is well: nothing is left out, nothing called whole."""
+import json
 import os
 import re
 import shutil
+import subprocess
 
 from harness import other_user
 from saved_cases import leave_unfinished, saved
@@ -225,3 +227,95 @@ def test_verify_of_what_cannot_be_opened(sidestep):
             result = sidestep.run(*command.split(), sidestep.path("root"), **user)
             assert result.status == 12, (oct(mode), result.describe())
     os.chmod(sidestep.path("root"), 0o755)
+
+
+def test_a_root_that_is_none(sidestep):
+    """a link that leads nowhere, a loop of links and a file are not roots without checkpoints"""
+    os.symlink("nowhere", sidestep.path("dangling"))
+    os.symlink("loop", sidestep.path("loop"))
+    for name in ("dangling", "loop"):
+        result = sidestep.run("latest", sidestep.path(name))
+        assert result.status == 2 and result.stdout == "", result.describe()
+    for command in ("ls", "verify", "gc -n", "watch --once", "prune --keep-last=1 -n", "show"):
+        result = sidestep.run(*command.split(), sidestep.path("loop"))
+        assert result.status == 2 and "levels of symbolic links" in result.stderr, result.describe()
+        result = sidestep.run(*command.split(), sidestep.path("dangling"))
+        assert result.status == 10, result.describe()
+
+
+def test_marks_that_may_not_be_read(sidestep):
+    """where pins and what was left behind cannot be read, nobody says that there is none"""
+    user = other_user(sidestep)
+    saved(sidestep, 1)
+    sidestep.expect("pin", sidestep.path("step-1"))
+    os.chmod(sidestep.path(".sidestep"), 0)
+    for command in ("ls", "latest"):
+        result = sidestep.run(command, sidestep.folder, **user)
+        assert result.status == 12 and "'.sidestep'" in result.stderr, result.describe()
+
+
+def test_gc_and_watch_name_what_they_cannot_see(sidestep):
+    """gc and watch name directories that they cannot look into, and do not say that all is well"""
+    user = other_user(sidestep)
+    saved(sidestep, 1)
+    left = leave_unfinished(sidestep)
+    os.chmod(sidestep.path("step-1"), 0)
+    os.chmod(left, 0)
+    os.mkdir(sidestep.path("lost+found"), 0)
+    kept = sidestep.run("gc", "-n", sidestep.folder, **user)
+    for path in (sidestep.path("step-1"), left):
+        assert re.search(f"kept {path}: .*(cannot be opened|Permission denied)", kept.stdout), \
+            kept.describe()
+    assert "lost+found" not in kept.stdout, kept.describe()
+    result = sidestep.run("watch", "--once", "--json", sidestep.folder, **user)
+    assert result.status == 12, result.describe()
+    unread = json.loads(result.stdout)["unread"]
+    assert len(unread) == 2 and all("Permission denied" in line for line in unread), unread
+    result = sidestep.run("watch", "--once", sidestep.folder, **user)
+    assert result.status == 12 and "nothing that can be seen is being saved" in result.stdout, \
+        result.describe()
+    assert result.stderr.count("cannot look into") == 2, result.describe()
+
+
+def test_watch_ends_in_the_dark(sidestep):
+    """a save that ended where its checkpoint cannot be read was not given up"""
+    user = other_user(sidestep)
+    left = leave_unfinished(sidestep)
+    process = subprocess.Popen([sidestep.program, "watch", "--json", "-i", "0.01s", sidestep.folder],
+                               stdout=subprocess.PIPE, env=sidestep.environment(), **user)
+    first = json.loads(process.stdout.readline())
+    assert [save["name"] for save in first["saving"]] == ["step-2"], first
+    os.chmod(left, 0)
+    os.rename(left, sidestep.path("step-2"))
+    ended = []
+    while not ended:
+        ended = json.loads(process.stdout.readline())["ended"]
+    process.terminate()
+    process.communicate()
+    assert [(end["name"], end["committed"]) for end in ended] == [("step-2", None)], ended
+
+
+def test_show_of_a_damaged_object(sidestep):
+    """an object that does not match its hash is damage: status 3"""
+    checkpoint = saved(sidestep, 1)
+    shown, = [entry for entry in sidestep.json("show", checkpoint)["objects"]]
+    with open(f"{checkpoint}/{shown['file']}", "r+b") as file:
+        file.seek(shown["file_offset"] + 200)
+        byte = file.read(1)[0]
+        file.seek(shown["file_offset"] + 200)
+        file.write(bytes([byte ^ 1]))
+    for arguments in ([], ["--tree"], ["--json"]):
+        result = sidestep.run("show", *arguments, checkpoint)
+        assert result.status == 3 and "do not match their hash" in result.stdout + result.stderr, \
+            result.describe()
+    assert sidestep.run("show", checkpoint, "model.*").status == 0
+
+
+def test_pin_of_what_is_no_checkpoint(sidestep):
+    """pin says what is there, if it is no whole checkpoint"""
+    saved(sidestep, 1)
+    os.remove(sidestep.path("step-1/.metadata"))
+    for path, words in ((sidestep.path("step-1"), "it is damaged: its .metadata is missing"),
+                        (sidestep.path("step-7"), "there is no checkpoint")):
+        result = sidestep.run("pin", path)
+        assert result.status == 10 and words in result.stderr, result.describe()
