@@ -5,7 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 
 from harness import Skip, other_user
@@ -149,16 +149,17 @@ def test_latest_is_interrupted(sidestep):
     for step in (1, 2):
         saver.save(sidestep.path(f"step-{step}"), step, [(b"big", 2, [16 << 20], numbers)], [])
     saver.close()
-    slow = (["strace", "-qq", "-f", "-e", "trace=pread64", "-e", "inject=pread64:delay_enter=50000",
-             "-o", "/dev/null"] if shutil.which("strace") else [])
-    if not slow:
+    if not shutil.which("strace"):
         raise Skip("no strace here, which makes reading slow")
-    process = subprocess.Popen([*slow, sidestep.program, "latest", "--verify", sidestep.folder],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env=sidestep.environment(), start_new_session=True)
-    time.sleep(0.7)
-    os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    if process.returncode not in (130, -signal.SIGINT):
-        print(stderr, file=sys.stderr)
+    shard, = [name for name in os.listdir(sidestep.path("step-2")) if name.endswith(".distcp")]
+    with tempfile.NamedTemporaryFile() as calls:
+        slow = ["strace", "-qq", "-f", "-o", calls.name, "-P", sidestep.path(f"step-2/{shard}"),
+                "-e", "trace=pread64", "-e", "inject=pread64:delay_exit=500000"]
+        process = subprocess.Popen([*slow, sidestep.program, "latest", "--verify", sidestep.folder],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=sidestep.environment(), start_new_session=True)
+        while process.poll() is None and b"pread64" not in calls.read():
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
     assert stdout == b"" and process.returncode in (130, -signal.SIGINT), (process, stdout, stderr)
