@@ -149,7 +149,8 @@ const struct cli_command cli_command_verify = {
          "in directories, torch.save() by CRC32, safetensors by their structure. What has no "
          "checksums is read to its end, and named with what it is.",
          "Each problem is one line: file, name, kind, message. A kind is one of: missing, size, "
-         "hash, format, unsafe, id, coverage: damage; permission, io: it could not be read, which "
+         "hash, format, unsafe, id, coverage: damage; incomplete: another program did not write "
+         "all of its checkpoint (status 4); permission, io: it could not be read, which "
          "says nothing of what is there (status 12, or 1). The first 1000 are listed, the rest "
          "counted. Of a file that is too short, what lies before its end is checked. Nothing is "
          "changed. An interrupt stops it soon."},

@@ -106,9 +106,10 @@ static void print_report(const struct cli *cli, const char *path,
                          const struct sidestep_verify_report *report)
 {
     const char *style = report->ok ? CLI_STYLE_GREEN : CLI_STYLE_RED;
-    const char *word = report->ok                            ? "ok     "
-                       : report->status == SIDESTEP_ECORRUPT ? "DAMAGED"
-                                                             : "UNREADABLE";
+    const char *word = report->ok                                ? "ok     "
+                       : report->status == SIDESTEP_ECORRUPT     ? "DAMAGED"
+                       : report->status == SIDESTEP_EUNCOMMITTED ? "INCOMPLETE"
+                                                                 : "UNREADABLE";
     size_t problems = report->problem_count + report->unlisted_count;
     char size[CLI_UNITS_ROOM];
 
@@ -191,6 +192,8 @@ static void add_checked(struct sum *sum, const struct sidestep_listed *entry,
         sum->good++;
     else if (report->status == SIDESTEP_ECORRUPT)
         sum->damaged++;
+    else if (report->status == SIDESTEP_EUNCOMMITTED)
+        sum->uncommitted++;
     else
         count_unreadable(sum, report->status);
     if (!cli_has(sum->cli, CLI_OPTION_JSON)) {
@@ -214,15 +217,6 @@ static void print_state(const struct sum *sum, const char *style,
     fputs("  ", out);
     cli_escape_write(out, entry->reason, strlen(entry->reason));
     fputc('\n', out);
-}
-
-static void add_incomplete(struct sum *sum, const struct sidestep_listed *entry)
-{
-    static const struct sidestep_verify_report nothing;
-
-    sum->uncommitted++;
-    print_state(sum, CLI_STYLE_RED, entry);
-    json_entry(sum, entry, &nothing, NULL);
 }
 
 /* A save that is under way or was killed: nobody takes it for a checkpoint. */
@@ -275,9 +269,6 @@ static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_lis
                                       struct sidestep_error *err)
 {
     switch (entry->state) {
-    case SIDESTEP_INCOMPLETE:
-        add_incomplete(sum, entry);
-        return SIDESTEP_OK;
     case SIDESTEP_SAVING:
     case SIDESTEP_DEAD:
         add_unfinished(sum, entry);
@@ -295,6 +286,7 @@ static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_lis
         return check_entry(sum, entry, err);
     case SIDESTEP_COMMITTED:
     case SIDESTEP_COMPLETE:
+    case SIDESTEP_INCOMPLETE:
     case SIDESTEP_DAMAGED:
     case SIDESTEP_BAD:
         break;

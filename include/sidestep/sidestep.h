@@ -1677,9 +1677,10 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_checkpoint_stats(
 struct sidestep_problem {
     const char *file; /* relative to the checkpoint; may be NULL */
     const char *name; /* of the tensor or object; may be NULL */
-    const char
-        *kind; /* "missing", "size", "hash", "format", "id", "unsafe", "coverage": damage; "io",
-                  "permission": it could not be read, which says nothing of what is there */
+    const char *kind; /* One of:
+                       * "missing", "size", "hash", "format", "id", "unsafe", "coverage": damage;
+                       * "incomplete": another program did not write all of its checkpoint;
+                       * "io", "permission": it could not be read, so it may be whole. */
     const char *message;
 };
 /** A file that was read to its end, and has nothing that tells whether its bytes are right. */
@@ -1695,8 +1696,9 @@ struct sidestep_verify_report {
     const struct sidestep_problem *problems;
     void *owner;
     enum sidestep_status status; /* what the problems come to: SIDESTEP_OK: there are none;
-                                    ECORRUPT: there is damage; EPERM, EIO: nothing worse is known
-                                    than that files may not be, or could not be, read */
+                                    ECORRUPT: there is damage; EUNCOMMITTED: not all of it was
+                                    written; EPERM, EIO: nothing worse is known than that files may
+                                    not be, or could not be, read */
     uint32_t reserved;
     size_t unchecked_count; /* what other programs wrote without checksums; no problem */
     const struct sidestep_unchecked *unchecked;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_file.c -- see reader.h: one data file of a checkpoint, opened and checked against what the
  * manifest, or .metadata, says of it. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,13 +157,19 @@ static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flag
                                        struct sidestep_error *err)
 {
     struct reader_file *file = &r->files[i];
-    enum sidestep_status status = reader_file_open(r, file, r->dir, flags, err);
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status = reader_file_open(r, file, r->dir, flags, &why);
 
-    if (status == SIDESTEP_ENOTFOUND) {
+    /* No file can have a name that is too long: what names it is damaged. */
+    if (status == SIDESTEP_ENOTFOUND || why.sys_errno == ENAMETOOLONG) {
         file->problem = "missing";
-        return FAIL(err, SIDESTEP_ECORRUPT, "it is missing");
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s",
+                    status == SIDESTEP_ENOTFOUND ? "it is missing" : why.message);
     }
-    TRY(status);
+    if (status != SIDESTEP_OK) {
+        error_copy(err, &why);
+        return status;
+    }
     return r->has_manifest ? check_footer(r, file, &r->manifest.files[i], err)
                            : check_stock_file(file, err);
 }

@@ -80,21 +80,51 @@ static void measure(int dir, const char *name, bool is_whole, struct rank_seen *
     rank->written += is_whole ? (uint64_t)stat.st_size : count_data(fd, (uint64_t)stat.st_size);
 }
 
+/* The directory at hand, under ${name}: as saves see it, and for what they have no words for. */
+struct place {
+    const char *name;
+    struct store_dir *dir;
+    int fd;
+    struct name_list names;
+};
+
+static void place_release(struct place *place)
+{
+    name_list_release(&place->names);
+    store_dir_close(place->dir);
+    if (place->fd >= 0)
+        (void)close(place->fd);
+}
+
+/* What a save is to become.  ${in_place}: the checkpoint in whose directory it is written, whatever
+ * the mark says, because the directory may have been renamed or copied. */
+static enum sidestep_status take_target(struct looking *l, const struct place *place, bool in_place,
+                                        const struct commit_mark *mark,
+                                        struct sidestep_saving *entry, struct sidestep_error *err)
+{
+    const char *target = in_place ? place->name : mark->target;
+
+    entry->step = in_place ? list_step_of(target) : mark->step;
+    if (entry->step < 0)
+        entry->step = in_place ? mark->step : list_step_of(target);
+    if (target[0] != '\0' &&
+        (entry->name = arena_strndup(&l->arena, target, strlen(target))) == NULL)
+        return FAIL_NOMEM(err, strlen(target));
+    return SIDESTEP_OK;
+}
+
 /* What the mark of the save tells.  A mark that cannot be read leaves everything unknown. */
-static enum sidestep_status take_owner(struct looking *l, struct store_dir *dir,
+static enum sidestep_status take_owner(struct looking *l, const struct place *place, bool in_place,
                                        struct sidestep_saving *entry, struct sidestep_error *err)
 {
     struct owner owner;
-    enum sidestep_status status = owner_look(dir, entry->save_id, &owner, err);
+    enum sidestep_status status = owner_look(place->dir, entry->save_id, &owner, err);
 
     if (status != SIDESTEP_OK)
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
     const struct commit_mark *mark = &owner.mark;
     entry->is_dead = owner.is_dead;
-    entry->step = mark->step >= 0 ? mark->step : list_step_of(mark->target);
-    if (mark->target[0] != '\0' &&
-        (entry->name = arena_strndup(&l->arena, mark->target, strlen(mark->target))) == NULL)
-        return FAIL_NOMEM(err, strlen(mark->target));
+    TRY(take_target(l, place, in_place, mark, entry, err));
     if (mark->owner[0] != '\0' && (entry->owner = arena_printf(&l->arena, "process %s on %s",
                                                                mark->owner, mark->host)) == NULL)
         return FAIL_NOMEM(err, strlen(mark->owner));
@@ -199,22 +229,6 @@ static struct sidestep_saving *new_entry(struct looking *l, struct sidestep_erro
     return entry;
 }
 
-/* The directory at hand, under ${name}: as saves see it, and for what they have no words for. */
-struct place {
-    const char *name;
-    struct store_dir *dir;
-    int fd;
-    struct name_list names;
-};
-
-static void place_release(struct place *place)
-{
-    name_list_release(&place->names);
-    store_dir_close(place->dir);
-    if (place->fd >= 0)
-        (void)close(place->fd);
-}
-
 /* The save ${id} in ${place}. */
 static enum sidestep_status look_at_save(struct looking *l, const struct place *place,
                                          const char *id, bool in_place, struct sidestep_error *err)
@@ -228,7 +242,7 @@ static enum sidestep_status look_at_save(struct looking *l, const struct place *
     if (entry->path == NULL || entry->save_id == NULL)
         return FAIL_NOMEM(err, strlen(place->name));
     l->rank_count = 0;
-    TRY(take_owner(l, place->dir, entry, err));
+    TRY(take_owner(l, place, in_place, entry, err));
     for (size_t i = 0; i < place->names.count; i++)
         TRY(note_name(l, place->fd, place->names.names[i], id, in_place, err));
     return take_ranks(l, entry, err);

@@ -100,32 +100,37 @@ const char *verify_kind(enum sidestep_status status)
     return status == SIDESTEP_ECORRUPT ? "hash" : "format";
 }
 
-static bool is_permission(const struct sidestep_problem *problem)
+/* How bad a kind is: what the worst of the problems is decides. */
+static enum sidestep_status status_of(const struct sidestep_problem *problem)
 {
-    return strcmp(problem->kind, "permission") == 0;
+    if (strcmp(problem->kind, "io") == 0)
+        return SIDESTEP_EIO;
+    if (strcmp(problem->kind, "permission") == 0)
+        return SIDESTEP_EPERM;
+    return strcmp(problem->kind, "incomplete") == 0 ? SIDESTEP_EUNCOMMITTED : SIDESTEP_ECORRUPT;
 }
 
-static bool is_damage(const struct sidestep_problem *problem)
+static const struct sidestep_problem *find_status(const struct verify_findings *findings,
+                                                  enum sidestep_status status)
 {
-    return strcmp(problem->kind, "io") != 0 && !is_permission(problem);
+    for (size_t i = 0; i < findings->count; i++)
+        if (status_of(&findings->problems[i]) == status)
+            return &findings->problems[i];
+    return NULL;
 }
 
 const struct sidestep_problem *verify_findings_worst(const struct verify_findings *findings)
 {
-    for (size_t i = 0; i < findings->count; i++)
-        if (is_damage(&findings->problems[i]))
-            return &findings->problems[i];
-    return &findings->problems[0];
+    const struct sidestep_problem *worst = find_status(findings, SIDESTEP_ECORRUPT);
+
+    if (worst == NULL)
+        worst = find_status(findings, SIDESTEP_EUNCOMMITTED);
+    return worst != NULL ? worst : &findings->problems[0];
 }
 
 enum sidestep_status verify_findings_judge(const struct verify_findings *findings)
 {
-    if (findings->count == 0)
-        return SIDESTEP_OK;
-    const struct sidestep_problem *worst = verify_findings_worst(findings);
-    if (is_damage(worst))
-        return SIDESTEP_ECORRUPT;
-    return is_permission(worst) ? SIDESTEP_EPERM : SIDESTEP_EIO;
+    return findings->count != 0 ? status_of(verify_findings_worst(findings)) : SIDESTEP_OK;
 }
 
 const char *verify_reason(const char *message, const char *path)

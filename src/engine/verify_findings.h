@@ -33,10 +33,11 @@ enum sidestep_status verify_findings_add(struct verify_findings *findings, const
 /* A file without checksums; ${what} it is, a constant. */
 enum sidestep_status verify_findings_note(struct verify_findings *findings, const char *file,
                                           const char *what, struct sidestep_error *err);
-/* OK: there are none.  ECORRUPT: there is damage.  EPERM, EIO: nothing worse is known than that
- * something could not be read, which says nothing of what is there. */
+/* OK: there are none.  ECORRUPT: there is damage.  EUNCOMMITTED: not all of it was written.  EPERM,
+ * EIO: nothing worse is known than that something could not be read. */
 enum sidestep_status verify_findings_judge(const struct verify_findings *findings);
-/* The first that is damage; else the first.  There is one. */
+/* The problem that decides: the first that is damage, or else incomplete, or else the first.  There
+ * must be one. */
 const struct sidestep_problem *verify_findings_worst(const struct verify_findings *findings);
 
 /* The kind of problem that a failed read or check is. */

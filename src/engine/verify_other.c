@@ -167,6 +167,18 @@ static enum sidestep_status check_weights(struct checking *c, struct store_dir *
                                : SIDESTEP_OK;
 }
 
+/* Shards of torch's, which writes .metadata last. */
+static enum sidestep_status add_without_metadata(struct checking *c, const char *folder,
+                                                 struct sidestep_error *err)
+{
+    const char *why = "it is missing: the save did not finish, or the file was lost";
+    const char *file = join(c, folder, NAMES_METADATA);
+
+    if (file == NULL)
+        return FAIL_NOMEM(err, strlen(folder));
+    return verify_findings_add(c->other->findings, file, NULL, "incomplete", why, err);
+}
+
 /* All that lies in ${folder}, or the one thing that it is. */
 static enum sidestep_status collect(struct checking *c, const char *folder, unsigned depth,
                                     struct sidestep_error *err)
@@ -186,8 +198,7 @@ static enum sidestep_status collect(struct checking *c, const char *folder, unsi
     if (has_name(&names, NAMES_METADATA) || has_name(&names, "__0.metadata"))
         return add_part(c, folder, true, count_bytes(dir, &names), err);
     if (has_shards(&names))
-        TRY(verify_findings_add(c->other->findings, join(c, folder, NAMES_METADATA), NULL,
-                                "missing", "the save did not finish, or it was lost", err));
+        TRY(add_without_metadata(c, folder, err));
     status = check_weights(c, dir, &names, folder, &why);
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, strlen(folder)); /* what cannot be read is said of each file */
@@ -473,7 +484,9 @@ static enum sidestep_status look_at_layout(struct checking *c, struct store_dir 
     *is_one = look.layout != NULL;
     if (status != SIDESTEP_OK || look.reason == NULL)
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK; /* each file says what is wrong */
-    return verify_findings_add(c->other->findings, NULL, NULL, "missing", look.reason, err);
+    if (has_shards(names))
+        return SIDESTEP_OK; /* collect() says what is missing */
+    return verify_findings_add(c->other->findings, NULL, NULL, "incomplete", look.reason, err);
 }
 
 static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir, bool *is_one,
@@ -484,7 +497,7 @@ static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir,
 
     TRY(name_list_read(dir, &names, err));
     TRY(look_at_layout(c, dir, &names, is_one, err));
-    if (*is_one || layouts_tensors_in(&names) == NULL)
+    if (*is_one || (!has_shards(&names) && layouts_tensors_in(&names) == NULL))
         return SIDESTEP_OK;
     TRY(has_checkpoints(c->other, &is_root, err));
     *is_one = !is_root;
@@ -525,19 +538,36 @@ enum sidestep_status verify_other_check(const struct verify_other *other, bool *
     return *is_one ? check_parts(&c, err) : SIDESTEP_OK;
 }
 
+/* The names in the directory of a checkpoint that its files lie at, or in: "a/b" lies in "a". */
+static enum sidestep_status add_own_names(struct table *own, struct arena *arena,
+                                          const struct reader *reader, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < reader->file_count; i++) {
+        const char *file = reader->files[i].name;
+        const char *name = arena_strndup(arena, file, strcspn(file, "/"));
+        size_t existing;
+
+        if (name == NULL)
+            return FAIL_NOMEM(err, strlen(file));
+        TRY(table_insert(own, name, i, &existing, err));
+    }
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status verify_other_beside(const struct verify_other *other,
                                          const struct reader *reader, struct sidestep_error *err)
 {
     OWNED_BY(checking_release) struct checking c = {.other = other};
     OWNED_NAMES struct name_list names = {0};
+    OWNED_TABLE own = {0};
 
+    TRY(add_own_names(&own, &c.arena, reader, err));
     TRY(name_list_read(reader->dir, &names, err));
     for (size_t i = 0; i < names.count; i++) {
         const char *name = names.names[i];
-        bool is_known = table_find(&reader->file_names, name) != SIZE_MAX ||
-                        names_end_with(name, NAMES_METADATA) ||
-                        names_parse(name).kind != NAMES_NONE;
-        if (!is_known)
+        bool is_own = table_find(&own, name) != SIZE_MAX || names_end_with(name, NAMES_METADATA) ||
+                      names_parse(name).kind != NAMES_NONE;
+        if (!is_own)
             TRY(collect_name(&c, reader->dir, "", name, MAX_DEPTH, err));
     }
     return check_parts(&c, err);

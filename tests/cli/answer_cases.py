@@ -192,11 +192,13 @@ def test_verify_counts_all(sidestep):
     os.remove(sidestep.copy("torch-2.14.1/four_ranks", "step-9") + "/.metadata")
     assert sidestep.json("verify", sidestep.folder, status=3)["counts"]["uncommitted"] == 1
     shutil.rmtree(sidestep.path("step-2"))
-    result = sidestep.run("verify", sidestep.folder)
-    assert result.status == 4 and f"incomplete  {sidestep.path('step-9')}  .metadata is missing" in \
-        result.stdout, result.describe()
-    os.rename(sidestep.path("step-9"), sidestep.path("mine"))
-    assert sidestep.run("verify", sidestep.folder).status == 4
+    for name in ("step-9", "mine"):
+        os.rename(sidestep.path("step-9"), sidestep.path(name))
+        result = sidestep.run("verify", sidestep.folder)
+        assert result.status == 4 and f"INCOMPLETE  {sidestep.path(name)}  " in result.stdout, \
+            result.describe()
+        assert "  .metadata: incomplete: it is missing" in result.stdout, result.describe()
+        assert result.stdout.count("incomplete") == 1, result.describe()
 
 
 def test_verify_names_the_unfinished(sidestep):

@@ -180,8 +180,9 @@ def test_metadata_gone(sidestep):
     """without .metadata there is no checkpoint: status 4"""
     checkpoint = sidestep.copy("torch-2.14.1/nested")
     os.remove(f"{checkpoint}/.metadata")
-    for command in ("show", "verify"):
-        assert sidestep.json_error(command, checkpoint, status=4)["status"] == "EUNCOMMITTED"
+    assert sidestep.json_error("show", checkpoint, status=4)["status"] == "EUNCOMMITTED"
+    problem, = sidestep.json("verify", checkpoint, status=4)["problems"]
+    assert (problem["file"], problem["kind"]) == (".metadata", "incomplete"), problem
     assert sidestep.json_error("cat", checkpoint, "w", status=4)["status"] == "EUNCOMMITTED"
 
 

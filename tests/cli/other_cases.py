@@ -61,7 +61,7 @@ def test_verify_fsdp(sidestep):
     os.unlink(sidestep.path(f"{name}/pytorch_model_fsdp_0/__3_0.distcp"))
     assert ("pytorch_model_fsdp_0/__3_0.distcp", "missing") in problems(sidestep, name)
     os.unlink(sidestep.path(f"{name}/optimizer_0/.metadata"))
-    assert ("optimizer_0/.metadata", "missing") in problems(sidestep, name)
+    assert ("optimizer_0/.metadata", "incomplete") in problems(sidestep, name)
 
 
 def test_verify_finds_what_is_wrong(sidestep):
@@ -91,8 +91,9 @@ def test_verify_finds_what_is_wrong(sidestep):
         os.rename(whole, sidestep.path(name))
     assert sidestep.json("verify", sidestep.path(name))["ok"]
     os.unlink(sidestep.path(f"{name}/rng_state_0.pth"))  # what its form asks for
-    report = sidestep.json("verify", sidestep.path(name), status=3)
-    assert [p["message"] for p in report["problems"]] == ["rng_state_0.pth is missing"], report
+    report = sidestep.json("verify", sidestep.path(name), status=4)
+    assert [(p["kind"], p["message"]) for p in report["problems"]] == [
+        ("incomplete", "rng_state_0.pth is missing")], report
 
 
 def test_verify_root_of_others(sidestep):
@@ -120,6 +121,9 @@ def test_verify_root_of_others(sidestep):
     os.unlink(sidestep.path("checkpoint-500/trainer_state.json"))
     result = sidestep.run("verify", sidestep.folder)
     assert result.status == 4 and "5 ok, 0 damaged, 1 uncommitted" in result.stdout, result.describe()
+    path = sidestep.path("checkpoint-500")
+    assert f"INCOMPLETE  {path}  " in result.stdout, result.describe()
+    assert sidestep.run("verify", path).status == 4
 
 
 def test_verify_of_files(sidestep):

@@ -263,6 +263,16 @@ def listed(sidestep):
     return {entry["path"]: entry for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]}
 
 
+def unfinished(sidestep):
+    """The saves in the root, each with its state and step, of which 'ls' and 'watch' say the same."""
+    entries = {path: (entry["state"], entry["step"], entry["target"])
+               for path, entry in listed(sidestep).items() if entry["state"] != "committed"}
+    watched = {save["path"]: ("dead" if save["dead"] else "saving", save["step"], save["name"])
+               for save in sidestep.json("watch", "--once", sidestep.folder)["saving"]}
+    assert watched == entries, (watched, entries)
+    return watched
+
+
 def test_unfinished(sidestep):
     """what a killed save left is listed as dead, with what it was to become, and is no checkpoint"""
     left = leave_unfinished(sidestep)
@@ -297,9 +307,10 @@ def test_saving(sidestep):
                 left: ("saving", 2, "step-2"), there: ("saving", 3, "step-3"),
                 sidestep.path("step-1"): ("committed", 1, None)}, entries
     assert "is under way (process 1 on" in entries[left]["reason"], entries
+    assert unfinished(sidestep) == {left: ("saving", 2, "step-2"), there: ("saving", 3, "step-3")}
     for mark in marks:
         mark.close()
-    assert [entry["state"] for entry in listed(sidestep).values()] == ["committed", "dead", "dead"]
+    assert unfinished(sidestep) == {left: ("dead", 2, "step-2"), there: ("dead", 3, "step-3")}
 
 
 def test_gc(sidestep):
