@@ -16,10 +16,10 @@ const struct cli_command cli_command_convert = {
     .description =
         {"SRC is a checkpoint (ours or torch's), a file of safetensors, a directory of them "
          "(with an index, as of Hugging Face, or without), or a file of torch.save(). What it "
-         "is, its content says; pickles are never executed. DST is what --to says, or else "
-         "what "
+         "is, its content says; pickles are never executed. DST is what --to says, or else what "
          "its name says: .safetensors, .npz, .pt, .pth or .bin is a file; any other name is a "
-         "directory of safetensors if SRC is a checkpoint, and a checkpoint if not.",
+         "directory of safetensors if SRC is a checkpoint, and a checkpoint if not, or with "
+         "--partial.",
          "It goes in pieces, by several threads, in less than 256 MiB of memory, but for what "
          "cannot be had in pieces: an object, or a tensor that is compressed or not row-major. DST "
          "appears when it is whole and durable, or not at all; what a killed conversion leaves is "
@@ -85,7 +85,8 @@ const struct cli_command cli_command_convert = {
                 {.id = CLI_OPTION_PARTIAL,
                  .name = "partial",
                  .text = "Of a damaged checkpoint: what can be read, and passes verification; "
-                         "what does not is left out and listed, and the exit status is 3."},
+                         "what does not is left out and listed, and the exit status is 3, or 12 if "
+                         "nothing is wrong but that files may not be read."},
                 {.id = CLI_OPTION_RANKS,
                  .name = "ranks",
                  .argument = "N",
@@ -153,8 +154,11 @@ const struct cli_command cli_command_prune = {
     .description =
         {"Deletes checkpoints of ours in ROOT that no option keeps. What stays in any case: "
          "the newest one that is valid, those that are pinned, those that are damaged (they do "
-         "not count), those that other programs wrote, and directories with files that are not "
-         "sidestep's. Those that a run left behind, by going back to an older one, go first.",
+         "not count), those that cannot be read now, those that other programs wrote, and "
+         "directories with files that are not sidestep's. Each is listed as kept, with the reason. "
+         "A checkpoint of torch.distributed.checkpoint becomes one of sidestep's by 'sidestep "
+         "convert --to=dcp'. Those that a run left behind, by going back to an older one, go "
+         "first.",
          "Refused while a run has ROOT open: that deletes for itself. Asks first if standard "
          "input and standard error are terminals; elsewhere --yes or --dry-run must be given. "
          "An interrupted deletion is finished by the next run, or by gc."},

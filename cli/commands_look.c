@@ -14,32 +14,34 @@ const struct cli_command cli_command_ls = {
     .description =
         {"Lists what lies directly in ROOT (default: the current directory), by step, oldest "
          "first. It reads directories and small records only, never tensors, and changes "
-         "nothing.",
-         "A state is one of: committed (a checkpoint; ours or torch's), saving (being written, "
-         "or left behind by a killed save), trash (being deleted), bad (failed verification "
-         "and was set aside), unreadable (it may not be looked into, so it may be any of "
-         "these: status 12), complete or incomplete (what another program wrote: of "
-         "transformers, "
-         "accelerate, torchtitan, Megatron-LM, DeepSpeed or Lightning, each with its own "
-         "test), "
-         "foreign (any other directory). The step is the one that the "
+         "nothing. Files are opened, and their sizes compared; that their bytes are right, "
+         "'sidestep verify' says.",
+         "A state is one of: committed (a checkpoint, ours or torch's, with all of its files), "
+         "damaged (files are missing, cut short or not to be understood), saving (being written), "
+         "dead (left by a killed save: 'sidestep gc' removes it), trash (being deleted), bad "
+         "(failed verification and was set aside), unreadable (it, or a file in it, cannot be "
+         "opened, so it may be any of these: status 12, or 1 where storage fails), complete or "
+         "incomplete (what another program wrote: transformers, accelerate, torchtitan, "
+         "Megatron-LM, DeepSpeed or Lightning, each with "
+         "its own test), foreign (any other directory, files with tensors that are no "
+         "checkpoints, and symbolic links, which are not followed). The step is the one that the "
          "checkpoint says; where it says none, that of a name like step-N, checkpoint-N, "
-         "global_stepN, iter_N, epoch_N or N.",
+         "global_stepN, iter_N, epoch_N or N. What a save is, or was, to become stands in "
+         "parentheses behind its hidden name.",
          "Where there are any, marks are shown: pinned; abandoned (a run went back to an older "
          "one, so this one is of a line that has ended); renamed (a series saved it under another "
          "name); how many files it shares; tags; metrics. What is abandoned or renamed is not "
          "what 'sidestep latest' or a resume takes."},
     .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
             "\"shared_files\",\"ranks\",\"saved_at\",\"pinned\",\"abandoned\",\"renamed\","
-            "\"tags\":[tag],\"metrics\":{name:value},\"layout\",\"reason\"}]}; what is unknown is "
-            "null; saved_at is RFC 3339, UTC; shared_files are those that earlier checkpoints "
-            "have, too; layout is the program whose form it has, reason why it is incomplete, or "
-            "why no resume takes it.",
-    .options = {{.id = CLI_OPTION_ALL,
-                 .letter = 'a',
-                 .name = "all",
-                 .text = "List foreign directories, too."},
-                END_OPTIONS},
+            "\"tags\":[tag],\"metrics\":{name:value},\"layout\",\"reason\",\"target\"}]}; what is "
+            "unknown is null; saved_at is RFC 3339, UTC; shared_files are those that earlier "
+            "checkpoints have, too; layout is the program whose form it has; reason says why no "
+            "resume takes it, and is null only for what is committed or complete; target is the "
+            "checkpoint that a save is, or was, to become.",
+    .options =
+        {{.id = CLI_OPTION_ALL, .letter = 'a', .name = "all", .text = "List what is foreign, too."},
+         END_OPTIONS},
     .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
     .run = cli_ls_run,
 };
@@ -62,10 +64,12 @@ const struct cli_command cli_command_show = {
          "*, ? and [...] as in a shell; quote it. Values are decoded without executing "
          "anything.",
          "Names are printed with control characters and invalid UTF-8 escaped.",
-         "Of a checkpoint of which files are missing, cut short or not readable, it lists what is "
-         "recorded all the same, says what is wrong (damage), and has the exit status 3."},
+         "Of a checkpoint of which files are missing or cut short, it lists what is recorded all "
+         "the same, says what is wrong (damage), and has the exit status 3. Files that may not "
+         "be read are no damage: it names them (not read; JSON: unread), and has the status 12, or "
+         "1 where storage fails."},
     .json = "{\"path\",\"format\",\"save_id\",\"step\",\"world_size\",\"bytes\",\"shared_bytes\","
-            "\"damage\",\"tensors\":"
+            "\"damage\",\"unread\",\"tensors\":"
             "[{\"name\",\"dtype\",\"shape\",\"bytes\",\"chunks\":[{\"offsets\",\"lengths\","
             "\"file\",\"file_offset\",\"file_bytes\"}],\"stats\":{\"elements\",\"min\",\"max\","
             "\"mean\",\"nan\",\"inf\"}}],\"objects\":[{\"name\",\"bytes\","
@@ -103,14 +107,17 @@ const struct cli_command cli_command_latest = {
     .examples = {{"train --resume \"$(sidestep latest runs/7b)\"", "Resume where it stopped."},
                  {"sidestep latest --verify runs/7b", "Check every byte before saying so."}},
     .description =
-        {"Prints the path alone: what a job should resume from. By default a checkpoint must "
-         "be "
+        {"Prints the path alone: what a job should resume from. By default a checkpoint must be "
          "committed and whole in its structure (files, sizes, names, ids); one that is not is "
-         "passed over for the next older one. With --verify it is said of each, on standard "
-         "error, why it is passed over.",
+         "passed over for the next older one. Standard error says of each newer one why it was "
+         "passed over: damaged, incomplete, left behind by a run that went back, of another run, "
+         "a copy under another name. One that cannot be read now may be whole, so nothing older "
+         "is taken: status 12, or 1 where storage fails.",
          "The path is printed as it is, unless standard output is a terminal: then control "
          "characters in it are escaped."},
-    .json = "{\"path\"}",
+    .json = "{\"path\",\"step\",\"saved_at\",\"age_seconds\",\"layout\",\"passed_over\":["
+            "{\"path\",\"step\",\"state\",\"reason\"}]}; what is unknown is null; saved_at is RFC "
+            "3339, UTC; passed_over is newest first; state and layout are as of 'sidestep ls'.",
     .options = {{.id = CLI_OPTION_VERIFY,
                  .name = "verify",
                  .text = "Read everything and check every byte against its checksum. An interrupt "
@@ -124,25 +131,37 @@ const struct cli_command cli_command_latest = {
 const struct cli_command cli_command_verify = {
     .name = "verify",
     .summary = "check every byte of one checkpoint or of many",
-    .operands = {{"PATH", CLI_OPERAND_DIRECTORY, false}},
+    .operands = {{"PATH", CLI_OPERAND_PATH, false}},
     .examples = {{"sidestep verify runs/7b/step-100", "One checkpoint."},
-                 {"sidestep verify runs/7b", "Every committed checkpoint in a directory."},
-                 {"sidestep verify --json runs/7b | jq .ok", "For a program."}},
+                 {"sidestep verify runs/7b", "All that lies in a directory of checkpoints."},
+                 {"sidestep verify model.safetensors", "What another program wrote."},
+                 {"sidestep verify --json runs/7b | jq .counts", "For a program."}},
     .description =
-        {"Reads everything and compares it with the checksums made when it was saved. PATH is "
-         "a "
-         "checkpoint, or a directory of checkpoints: then each committed one is checked, and "
-         "unfinished ones are counted. Checkpoints that torch wrote carry fewer checksums: "
-         "there it checks structure, coverage, and CRC32 where it was written.",
-         "Each problem is one line: file, name, kind, message. A kind is one of: missing, "
-         "size, "
-         "hash, format, unsafe, id, coverage, io. The first 1000 are listed, the rest counted. "
-         "Of a file that is too short, what lies before its end is checked. Nothing is "
+        {"Reads everything and compares it with the checksums made when it was saved. PATH is a "
+         "checkpoint, or a directory of checkpoints, in which whatever has shards or tensors is "
+         "counted: ok, damaged, uncommitted (not all of it was written) or not readable. Anything "
+         "but ok makes the exit status not 0. Saves that are under way, or were killed ('sidestep "
+         "gc' removes those), are named and are no failure; one that a resume has set aside as "
+         "damaged is checked like any other.",
+         "Checkpoints that torch wrote carry fewer checksums: there it checks structure, coverage, "
+         "and CRC32 where it was written. Of other programs' (transformers, accelerate, Lightning, "
+         "Megatron-LM, DeepSpeed), and of files with tensors, it goes through what it knows: DCPs "
+         "in directories, torch.save() by CRC32, safetensors by their structure. What has no "
+         "checksums is read to its end, and named with what it is.",
+         "Each problem is one line: file, name, kind, message. A kind is one of: missing, size, "
+         "hash, format, unsafe, id, coverage: damage; incomplete: another program did not write "
+         "all of its checkpoint (status 4); permission, io: it could not be read, which "
+         "says nothing of what is there (status 12, or 1). The first 1000 are listed, the rest "
+         "counted. Of a file that is too short, what lies before its end is checked. Nothing is "
          "changed. An interrupt stops it soon."},
-    .json = "{\"ok\",\"checked_bytes\",\"problems\":[{\"file\",\"name\",\"kind\",\"message\"}],"
-            "\"unlisted\"}; for a directory of checkpoints {\"ok\",\"checked_bytes\","
-            "\"checkpoints\":[{\"path\",\"ok\",\"checked_bytes\",\"problems\",\"unlisted\"}]}, "
-            "with \"error\" where one could not be checked.",
+    .json =
+        "{\"ok\",\"checked_bytes\",\"problems\":[{\"file\",\"name\",\"kind\",\"message\"}],"
+        "\"unlisted\",\"unchecked\":[{\"file\",\"what\"}]}; for a directory of checkpoints "
+        "{\"ok\",\"checked_bytes\",\"checkpoints\":[{\"path\",\"ok\",\"checked_bytes\","
+        "\"problems\",\"unlisted\",\"unchecked\",\"state\",\"reason\"}],\"unfinished\":["
+        "{\"path\",\"state\",\"target\",\"reason\"}],\"counts\":{\"ok\",\"damaged\","
+        "\"uncommitted\",\"unreadable\",\"dead\",\"saving\",\"trash\",\"other\",\"gone\"}}, "
+        "with \"error\" where one could not be checked; state and reason are as of 'sidestep ls'.",
     .options = {{.id = CLI_OPTION_THREADS,
                  .letter = 'j',
                  .name = "threads",
@@ -238,12 +257,16 @@ const struct cli_command cli_command_watch = {
          "runs.",
          "What a save will come to is taken from its files, or, until all ranks have made "
          "theirs, from the newest checkpoint in ROOT. On a terminal the lines are redrawn; "
-         "elsewhere each look is printed. An interrupt ends it, with status 0."},
+         "elsewhere each look is printed. An interrupt ends it, with status 0. Directories that "
+         "cannot be looked into are named; with --once, the status then is 12, or 1 where storage "
+         "fails."},
     .json = "one line a look: {\"saving\":[{\"name\",\"path\",\"save_id\",\"step\","
             "\"owner\",\"dead\",\"ranks\",\"done\",\"failed\",\"written_bytes\","
             "\"total_bytes\",\"bytes_per_second\",\"seconds_left\",\"writers\":[{"
             "\"rank\",\"state\",\"bytes\",\"written_bytes\"}]}],\"ended\":[{\"name\","
-            "\"save_id\",\"committed\"}]}; state is writing, sealed, done or failed.",
+            "\"save_id\",\"committed\"}],\"unread\":[\"path: reason\"]}; state is writing, sealed, "
+            "done or "
+            "failed; committed is null where what is there cannot be read.",
     .options = {{.id = CLI_OPTION_INTERVAL,
                  .letter = 'i',
                  .name = "interval",

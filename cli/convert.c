@@ -169,9 +169,9 @@ int cli_convert_run(const struct cli *cli)
         print_json(cli, &report);
     else
         print_text(cli, &report);
-    /* Without a report, for which there was no memory, nobody knows. */
-    bool is_whole =
-        !cli_has(cli, CLI_OPTION_PARTIAL) || (report.lost_count == 0 && report.from != NULL);
+    /* Without a report, for which there was no memory, nobody knows what is lost. */
+    bool is_known = !cli_has(cli, CLI_OPTION_PARTIAL) || report.from != NULL;
+    status = is_known ? report.lost_status : SIDESTEP_ECORRUPT;
     sidestep_convert_report_release(&report);
-    return is_whole ? 0 : sidestep_status_exit(SIDESTEP_ECORRUPT);
+    return sidestep_status_exit(status);
 }

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define NAME_ROOM 600 /* two names, and what stands around the second */
+
 /* Of file systems, and nobody's checkpoint. */
 static bool is_lost_and_found(const struct sidestep_listed *entry)
 {
@@ -69,6 +71,7 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
     json_marks(json, entry);
     cli_json_text(json, "layout", entry->layout);
     cli_json_text(json, "reason", entry->reason);
+    cli_json_text(json, "target", entry->target);
     cli_json_close(json, '}');
 }
 
@@ -97,7 +100,9 @@ static const char *style_of(enum sidestep_presence state)
     case SIDESTEP_BAD:
     case SIDESTEP_UNREADABLE:
     case SIDESTEP_INCOMPLETE:
+    case SIDESTEP_DAMAGED:
         return CLI_STYLE_RED;
+    case SIDESTEP_DEAD:
     case SIDESTEP_TRASH:
     case SIDESTEP_FOREIGN:
         return CLI_STYLE_DIM;
@@ -137,6 +142,19 @@ static void add_marks(struct cli_table *table, const struct sidestep_listed *ent
     cli_table_add(table, NULL, used != 0 ? text : "-");
 }
 
+/* A save under way has a hidden name, behind which that of its checkpoint stands. */
+static void add_name(struct cli_table *table, const struct sidestep_listed *entry)
+{
+    char text[NAME_ROOM];
+
+    if (entry->target == NULL || strcmp(entry->target, entry->name) == 0) {
+        cli_table_add(table, NULL, entry->name);
+        return;
+    }
+    snprintf(text, sizeof(text), "%s (%s)", entry->name, entry->target);
+    cli_table_add(table, NULL, text);
+}
+
 static void add_row(struct cli_table *table, const struct sidestep_listed *entry, int64_t now,
                     bool exact, bool with_marks)
 {
@@ -166,7 +184,7 @@ static void add_row(struct cli_table *table, const struct sidestep_listed *entry
     cli_table_add(table, NULL, text);
     if (with_marks)
         add_marks(table, entry);
-    cli_table_add(table, NULL, entry->name);
+    add_name(table, entry);
 }
 
 static bool is_checkpoint(const char *root)
@@ -216,32 +234,41 @@ static void print_table(const struct cli *cli, const char *root, const struct si
                         hidden > 0 ? "; other directories are listed with --all" : "");
 }
 
-/* What another program did not finish, and how that is known. */
-static void note_incomplete(const struct cli *cli, const struct sidestep_list *list)
+/* What is not whole, or cannot be told to be, and how that is known. */
+static void note_reasons(const struct cli *cli, const struct sidestep_list *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        if (list->entries[i].state == SIDESTEP_INCOMPLETE)
-            cli_output_note(cli, "'%s' is incomplete (%s): %s", list->entries[i].name,
-                            list->entries[i].layout, list->entries[i].reason);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct sidestep_listed *entry = &list->entries[i];
+
+        if (entry->state == SIDESTEP_INCOMPLETE)
+            cli_output_note(cli, "'%s' is incomplete (%s): %s", entry->name, entry->layout,
+                            entry->reason);
+        else if (entry->state == SIDESTEP_DAMAGED || entry->state == SIDESTEP_BAD)
+            cli_output_note(cli, "'%s' is damaged: %s", entry->name, entry->reason);
+        else if (entry->state == SIDESTEP_UNREADABLE && !is_lost_and_found(entry))
+            cli_output_note(cli, "'%s' cannot be read: %s", entry->name, entry->reason);
+        else if (entry->state == SIDESTEP_FOREIGN && entry->step >= 0)
+            cli_output_note(cli, "'%s' is no checkpoint: %s", entry->name, entry->reason);
+    }
 }
 
 /* What cannot be looked into may be the checkpoint that somebody looks for. */
 static int judge(const struct cli *cli, const char *root, const struct sidestep_list *list)
 {
     struct sidestep_error err = {0};
-    const char *first = NULL;
+    const struct sidestep_listed *first = NULL;
     size_t count = 0;
 
     for (size_t i = 0; i < list->count; i++) {
         if (list->entries[i].state != SIDESTEP_UNREADABLE || is_lost_and_found(&list->entries[i]))
             continue;
-        first = first != NULL ? first : list->entries[i].name;
+        first = first != NULL ? first : &list->entries[i];
         count++;
     }
     if (count == 0)
         return 0;
-    cli_error_set(&err, SIDESTEP_EPERM, "ls: in '%s', %zu director%s cannot be read: '%s'%s", root,
-                  count, count == 1 ? "y" : "ies", first, count == 1 ? "" : " and others");
+    cli_error_set(&err, first->status, "ls: in '%s', %zu director%s cannot be read: '%s'%s", root,
+                  count, count == 1 ? "y" : "ies", first->name, count == 1 ? "" : " and others");
     return cli_output_error(cli, &err);
 }
 
@@ -258,7 +285,7 @@ int cli_ls_run(const struct cli *cli)
         print_json(cli, &list);
     else
         print_table(cli, root, &list);
-    note_incomplete(cli, &list);
+    note_reasons(cli, &list);
     status = judge(cli, root, &list);
     sidestep_list_release(&list);
     return status;

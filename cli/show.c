@@ -18,7 +18,14 @@
 #define VALUE_BYTES ((uint64_t)1 << 20)
 #define VALUE_COLUMNS 60
 
-char *cli_show_value_text(const struct cli_show *show, const struct sidestep_entry *entry)
+/* An object whose bytes are not right is damage, as a missing file is. */
+static void note_value(struct cli_show *show, enum sidestep_status status)
+{
+    if (status == SIDESTEP_ECORRUPT)
+        show->is_damaged = true;
+}
+
+char *cli_show_value_text(struct cli_show *show, const struct sidestep_entry *entry)
 {
     struct sidestep_value *value = NULL;
     struct sidestep_error err = {0};
@@ -28,6 +35,7 @@ char *cli_show_value_text(const struct cli_show *show, const struct sidestep_ent
         return cli_escape_text("(large)");
     if (sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, &err) !=
         SIDESTEP_OK) {
+        note_value(show, (enum sidestep_status)err.status);
         cli_output_note(show->cli, "%s", err.message);
         return cli_escape_text("(unreadable)");
     }
@@ -114,7 +122,7 @@ static void json_tensor(struct cli_json *json, const struct sidestep_entry *entr
     cli_json_close(json, '}');
 }
 
-static void json_object(struct cli_json *json, const struct cli_show *show,
+static void json_object(struct cli_json *json, struct cli_show *show,
                         const struct sidestep_entry *entry)
 {
     struct sidestep_value *value = NULL;
@@ -134,11 +142,12 @@ static void json_object(struct cli_json *json, const struct cli_show *show,
         cli_json_null(json, "value");
     if (why.status != SIDESTEP_OK)
         cli_json_text(json, "unreadable", why.message);
+    note_value(show, (enum sidestep_status)why.status);
     cli_json_close(json, '}');
     sidestep_value_free(&value);
 }
 
-void cli_show_json(const struct cli_show *show)
+void cli_show_json(struct cli_show *show)
 {
     const struct sidestep_checkpoint_info *info = &show->info;
     struct cli_json json = {.out = show->cli->out};
@@ -158,6 +167,7 @@ void cli_show_json(const struct cli_show *show)
     cli_json_uint(&json, "bytes", info->bytes);
     cli_json_uint(&json, "shared_bytes", info->shared_bytes);
     cli_json_text(&json, "damage", info->damage);
+    cli_json_text(&json, "unread", info->unread);
     cli_json_open(&json, "tensors", '[');
     for (size_t i = 0; i < show->entry_count; i++)
         if (!show->entries[i]->is_object)
@@ -170,6 +180,18 @@ void cli_show_json(const struct cli_show *show)
     cli_json_close(&json, ']');
     cli_json_close(&json, '}');
     cli_json_end(&json);
+}
+
+/* "damage      file '__1_0.distcp': it is missing; and 2 files more" */
+static void print_files(FILE *out, const char *title, const char *first, size_t count)
+{
+    if (first == NULL)
+        return;
+    fputs(title, out);
+    cli_escape_write(out, first, strlen(first));
+    if (count > 1)
+        fprintf(out, "; and %zu file%s more", count - 1, count > 2 ? "s" : "");
+    fputc('\n', out);
 }
 
 static void print_heading(const struct cli_show *show)
@@ -197,14 +219,8 @@ static void print_heading(const struct cli_show *show)
         fprintf(out, ", of which %s are shared with an earlier checkpoint", shared);
     }
     fprintf(out, "\ntensors     %zu\nobjects     %zu\n", info->tensor_count, info->object_count);
-    if (info->damage != NULL) {
-        fputs("damage      ", out);
-        cli_escape_write(out, info->damage, strlen(info->damage));
-        if (info->damaged_count > 1)
-            fprintf(out, "; and %zu file%s more", info->damaged_count - 1,
-                    info->damaged_count > 2 ? "s" : "");
-        fputc('\n', out);
-    }
+    print_files(out, "damage      ", info->damage, info->damaged_count);
+    print_files(out, "not read    ", info->unread, info->unread_count);
 }
 
 static size_t count_kind(const struct cli_show *show, bool objects)
@@ -242,7 +258,7 @@ static void print_tensors(const struct cli_show *show)
     cli_table_print(&table, show->cli->out, show->cli->color);
 }
 
-static void print_objects(const struct cli_show *show)
+static void print_objects(struct cli_show *show)
 {
     static const struct cli_column columns[] = {
         {"OBJECT", false}, {"SIZE", true}, {"VALUE", false}};
@@ -260,7 +276,7 @@ static void print_objects(const struct cli_show *show)
     cli_table_print(&table, show->cli->out, show->cli->color);
 }
 
-void cli_show_tables(const struct cli_show *show)
+void cli_show_tables(struct cli_show *show)
 {
     FILE *out = show->cli->out;
 
@@ -336,11 +352,12 @@ int cli_show_run(const struct cli *cli)
     status = sidestep_checkpoint_open(cli->operands[0], &show.checkpoint, &err);
     if (status == SIDESTEP_OK)
         status = show_selected(&show, glob, &err);
-    bool is_damaged = show.info.damage != NULL;
+    enum sidestep_status found =
+        show.info.damage != NULL || show.is_damaged ? SIDESTEP_ECORRUPT : show.info.unread_status;
     free(show.stats);
     free(show.entries);
     sidestep_checkpoint_close(&show.checkpoint);
     if (status != SIDESTEP_OK)
         return cli_output_error(cli, &err);
-    return is_damaged ? sidestep_status_exit(SIDESTEP_ECORRUPT) : 0;
+    return sidestep_status_exit(found);
 }

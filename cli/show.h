@@ -13,11 +13,12 @@ struct cli_show {
     struct sidestep_checkpoint_info info;
     const struct sidestep_entry **entries; /* that GLOB selects, sorted by name */
     size_t entry_count;
+    bool is_damaged;                     /* an object that was shown does not match its hash */
     struct sidestep_tensor_stats *stats; /* of each entry, of objects zeros; NULL: not wanted */
 };
 
 /** cli_show_value_text(show, entry): an object for people, short and escaped; to be freed. */
-char *cli_show_value_text(const struct cli_show *show, const struct sidestep_entry *entry);
+char *cli_show_value_text(struct cli_show *show, const struct sidestep_entry *entry);
 /** cli_show_shape_text(numbers, ndim): "[2, 3]", to be freed. */
 char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim);
 /** cli_show_chunks(show, entry, indent): one line per stored chunk. */
@@ -32,8 +33,8 @@ void cli_show_stats(const struct cli_show *show);
 void cli_show_json_stats(struct cli_json *json, const struct sidestep_tensor_stats *stats);
 
 /** cli_show_json(show), cli_show_tables(show), cli_show_tree(show): the three ways to print. */
-void cli_show_json(const struct cli_show *show);
-void cli_show_tables(const struct cli_show *show);
-void cli_show_tree(const struct cli_show *show);
+void cli_show_json(struct cli_show *show);
+void cli_show_tables(struct cli_show *show);
+void cli_show_tree(struct cli_show *show);
 
 #endif

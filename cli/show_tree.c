@@ -34,7 +34,7 @@ static size_t prefix_length(const char *name, size_t depth)
     return length;
 }
 
-static void print_branch(const struct cli_show *show, size_t first, size_t depth, size_t start,
+static void print_branch(struct cli_show *show, size_t first, size_t depth, size_t start,
                          size_t prefix)
 {
     const char *name = show->entries[first]->name;
@@ -55,7 +55,7 @@ static void print_branch(const struct cli_show *show, size_t first, size_t depth
 }
 
 /* "float32 [2, 3]  24 B" or "= 17"; to be freed. */
-static char *describe(const struct cli_show *show, const struct sidestep_entry *entry)
+static char *describe(struct cli_show *show, const struct sidestep_entry *entry)
 {
     char *text = NULL, *part;
     size_t length = 0;
@@ -76,8 +76,8 @@ static char *describe(const struct cli_show *show, const struct sidestep_entry *
     return text;
 }
 
-static void print_leaf(const struct cli_show *show, const struct sidestep_entry *entry,
-                       size_t depth, size_t start)
+static void print_leaf(struct cli_show *show, const struct sidestep_entry *entry, size_t depth,
+                       size_t start)
 {
     /* First, as it may have a note to print. */
     char *text = describe(show, entry);
@@ -90,7 +90,7 @@ static void print_leaf(const struct cli_show *show, const struct sidestep_entry 
         cli_show_chunks(show, entry, (depth + 1) * INDENT);
 }
 
-void cli_show_tree(const struct cli_show *show)
+void cli_show_tree(struct cli_show *show)
 {
     const char *above = "";
 

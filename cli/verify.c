@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * verify.c -- `sidestep verify`: one checkpoint, or each committed one in a directory.
+ * verify.c -- `sidestep verify`: one checkpoint, or whatever lies in a directory of them.
  *
  * Which of the two a path is, the library decides: what it calls uncommitted, but which has
- * committed checkpoints in it, is a directory of checkpoints.
+ * checkpoints in it, is a directory of checkpoints.  There each entry of the listing is counted as
+ * something, so that nothing that is there can be missing from the sum.
  */
 #include "arguments.h"
 #include "check.h"
@@ -23,11 +24,13 @@
 /* What a directory of checkpoints adds up to. */
 struct sum {
     const struct cli *cli;
-    struct cli_json json; /* of "checkpoints"; only with --json */
+    struct cli_json checkpoints; /* only with --json */
+    struct cli_json unfinished;
     uint64_t checked_bytes;
-    size_t good, damaged, failed;
-    size_t gone;       /* deleted before they were checked */
-    int failed_status; /* of the first that could not be checked */
+    size_t good, damaged, uncommitted, unreadable; /* all but the first are failures */
+    size_t dead, saving, trash, other;             /* these are none */
+    size_t gone;                                   /* deleted before they were checked */
+    int unreadable_status;                         /* of the first that could not be read */
 };
 
 static enum sidestep_status check(const struct cli *cli, const char *path,
@@ -56,6 +59,31 @@ static void json_report(struct cli_json *json, const struct sidestep_verify_repo
     }
     cli_json_close(json, ']');
     cli_json_uint(json, "unlisted", report->unlisted_count);
+    cli_json_open(json, "unchecked", '[');
+    for (size_t i = 0; i < report->unchecked_count; i++) {
+        cli_json_open(json, NULL, '{');
+        cli_json_text(json, "file", report->unchecked[i].file);
+        cli_json_text(json, "what", report->unchecked[i].what);
+        cli_json_close(json, '}');
+    }
+    cli_json_close(json, ']');
+}
+
+/* "  without checksums: model.safetensors (safetensors), config.json (JSON)" */
+static void print_unchecked(FILE *out, const struct sidestep_verify_report *report)
+{
+    if (report->unchecked_count == 0)
+        return;
+    fputs("  without checksums:", out);
+    for (size_t i = 0; i < report->unchecked_count; i++) {
+        const struct sidestep_unchecked *unchecked = &report->unchecked[i];
+
+        fputs(i != 0 ? ", " : " ", out);
+        if (unchecked->file != NULL)
+            cli_escape_write(out, unchecked->file, strlen(unchecked->file));
+        fprintf(out, unchecked->file != NULL ? " (%s)" : "%s", unchecked->what);
+    }
+    fputc('\n', out);
 }
 
 /* "  __0_0.distcp: model.weight: hash: message" */
@@ -78,11 +106,15 @@ static void print_report(const struct cli *cli, const char *path,
                          const struct sidestep_verify_report *report)
 {
     const char *style = report->ok ? CLI_STYLE_GREEN : CLI_STYLE_RED;
+    const char *word = report->ok                                ? "ok     "
+                       : report->status == SIDESTEP_ECORRUPT     ? "DAMAGED"
+                       : report->status == SIDESTEP_EUNCOMMITTED ? "INCOMPLETE"
+                                                                 : "UNREADABLE";
     size_t problems = report->problem_count + report->unlisted_count;
     char size[CLI_UNITS_ROOM];
 
     cli_units_size(size, report->checked_bytes);
-    cli_table_style(cli->out, cli->color ? style : NULL, report->ok ? "ok     " : "DAMAGED");
+    cli_table_style(cli->out, cli->color ? style : NULL, word);
     fputs("  ", cli->out);
     cli_escape_write(cli->out, path, strlen(path));
     fprintf(cli->out, "  %s checked", size);
@@ -93,11 +125,12 @@ static void print_report(const struct cli *cli, const char *path,
         print_problem(cli->out, &report->problems[i]);
     if (report->unlisted_count > 0)
         fprintf(cli->out, "  and %" PRIu32 " more\n", report->unlisted_count);
+    print_unchecked(cli->out, report);
 }
 
 static int finish_one(const struct cli *cli, struct sidestep_verify_report *report)
 {
-    bool ok = report->ok;
+    enum sidestep_status found = report->status;
 
     if (cli_has(cli, CLI_OPTION_JSON)) {
         struct cli_json json = {.out = cli->out};
@@ -110,98 +143,218 @@ static int finish_one(const struct cli *cli, struct sidestep_verify_report *repo
         print_report(cli, cli->operands[0], report);
     }
     sidestep_verify_report_release(report);
-    return ok ? 0 : sidestep_status_exit(SIDESTEP_ECORRUPT);
+    return sidestep_status_exit(found);
 }
 
-static void add_failed(struct sum *sum, const char *path, const struct sidestep_error *err)
+/* ---- a directory of checkpoints ---- */
+
+static void count_unreadable(struct sum *sum, enum sidestep_status status)
 {
-    struct sidestep_verify_report nothing = {.ok = false};
-
-    sum->failed++;
-    if (sum->failed == 1)
-        sum->failed_status = sidestep_status_exit((enum sidestep_status)err->status);
-    if (!cli_has(sum->cli, CLI_OPTION_JSON)) {
-        (void)cli_output_error(sum->cli, err);
-        return;
-    }
-    cli_json_open(&sum->json, NULL, '{');
-    cli_json_text(&sum->json, "path", path);
-    json_report(&sum->json, &nothing);
-    cli_output_json_error(&sum->json, err);
-    cli_json_close(&sum->json, '}');
+    if (sum->unreadable++ == 0)
+        sum->unreadable_status = sidestep_status_exit(status);
 }
 
-static void add_checked(struct sum *sum, const char *path,
+static void json_entry(struct sum *sum, const struct sidestep_listed *entry,
+                       const struct sidestep_verify_report *report,
+                       const struct sidestep_error *err)
+{
+    struct cli_json *json = &sum->checkpoints;
+
+    if (!cli_has(sum->cli, CLI_OPTION_JSON))
+        return;
+    cli_json_open(json, NULL, '{');
+    cli_json_text(json, "path", entry->path);
+    json_report(json, report);
+    cli_json_text(json, "state", entry->state_name);
+    cli_json_text(json, "reason", entry->reason);
+    if (err != NULL)
+        cli_output_json_error(json, err);
+    cli_json_close(json, '}');
+}
+
+/* It could not be checked. */
+static void add_failed(struct sum *sum, const struct sidestep_listed *entry,
+                       const struct sidestep_error *err)
+{
+    static const struct sidestep_verify_report nothing;
+
+    count_unreadable(sum, (enum sidestep_status)err->status);
+    if (!cli_has(sum->cli, CLI_OPTION_JSON))
+        (void)cli_output_error(sum->cli, err);
+    json_entry(sum, entry, &nothing, err);
+}
+
+static void add_checked(struct sum *sum, const struct sidestep_listed *entry,
                         const struct sidestep_verify_report *report)
 {
     sum->checked_bytes += report->checked_bytes;
     if (report->ok)
         sum->good++;
-    else
+    else if (report->status == SIDESTEP_ECORRUPT)
         sum->damaged++;
+    else if (report->status == SIDESTEP_EUNCOMMITTED)
+        sum->uncommitted++;
+    else
+        count_unreadable(sum, report->status);
     if (!cli_has(sum->cli, CLI_OPTION_JSON)) {
-        print_report(sum->cli, path, report);
+        print_report(sum->cli, entry->path, report);
         (void)fflush(sum->cli->out);
-        return;
     }
-    cli_json_open(&sum->json, NULL, '{');
-    cli_json_text(&sum->json, "path", path);
-    json_report(&sum->json, report);
-    cli_json_close(&sum->json, '}');
+    json_entry(sum, entry, report, NULL);
 }
 
-/* It may be a checkpoint.  Those of file systems are none. */
-static bool is_unreadable(const struct sidestep_listed *entry)
+/* "incomplete  PATH  optimizer.pt is cut short" */
+static void print_state(const struct sum *sum, const char *style,
+                        const struct sidestep_listed *entry)
 {
-    return entry->state == SIDESTEP_UNREADABLE && strcmp(entry->name, "lost+found") != 0;
+    FILE *out = sum->cli->out;
+
+    if (cli_has(sum->cli, CLI_OPTION_JSON))
+        return;
+    cli_table_style(out, sum->cli->color ? style : NULL, entry->state_name);
+    fputs("  ", out);
+    cli_escape_write(out, entry->path, strlen(entry->path));
+    fputs("  ", out);
+    cli_escape_write(out, entry->reason, strlen(entry->reason));
+    fputc('\n', out);
 }
 
-/* One entry of a directory.  Fails only where the rest is not to be looked at. */
-static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_listed *entry,
-                                      struct sidestep_error *err)
+/* A save that is under way or was killed: nobody takes it for a checkpoint. */
+static void add_unfinished(struct sum *sum, const struct sidestep_listed *entry)
+{
+    struct cli_json *json = &sum->unfinished;
+
+    if (entry->state == SIDESTEP_DEAD)
+        sum->dead++;
+    else
+        sum->saving++;
+    print_state(sum, CLI_STYLE_DIM, entry);
+    if (!cli_has(sum->cli, CLI_OPTION_JSON))
+        return;
+    cli_json_open(json, NULL, '{');
+    cli_json_text(json, "path", entry->path);
+    cli_json_text(json, "state", entry->state_name);
+    cli_json_text(json, "target", entry->target);
+    cli_json_text(json, "reason", entry->reason);
+    cli_json_close(json, '}');
+}
+
+/* Fails only where the rest is not to be looked at. */
+static enum sidestep_status check_entry(struct sum *sum, const struct sidestep_listed *entry,
+                                        struct sidestep_error *err)
 {
     struct sidestep_verify_report report = {0};
-    enum sidestep_status status;
+    enum sidestep_status status = check(sum->cli, entry->path, &report, err);
 
-    if (entry->state != SIDESTEP_COMMITTED && !is_unreadable(entry))
-        return SIDESTEP_OK;
-    status = check(sum->cli, entry->path, &report, err);
     if (status == SIDESTEP_ECANCELLED)
         return status;
     if ((status != SIDESTEP_OK || !report.ok) && cli_check_is_gone(entry->path))
         sum->gone++;
     else if (status != SIDESTEP_OK)
-        add_failed(sum, entry->path, err);
+        add_failed(sum, entry, err);
     else
-        add_checked(sum, entry->path, &report);
+        add_checked(sum, entry, &report);
     sidestep_verify_report_release(&report);
     return SIDESTEP_OK;
 }
 
-static int finish_many(struct sum *sum, const char *checkpoints, size_t passed_over)
+/* Of file systems, and nobody's checkpoint. */
+static bool is_lost_and_found(const struct sidestep_listed *entry)
 {
-    bool ok = sum->damaged == 0 && sum->failed == 0;
+    return entry->state == SIDESTEP_UNREADABLE && strcmp(entry->name, "lost+found") == 0;
+}
+
+/* Each entry is counted as something. */
+static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_listed *entry,
+                                      struct sidestep_error *err)
+{
+    switch (entry->state) {
+    case SIDESTEP_SAVING:
+    case SIDESTEP_DEAD:
+        add_unfinished(sum, entry);
+        return SIDESTEP_OK;
+    case SIDESTEP_TRASH:
+        sum->trash++;
+        return SIDESTEP_OK;
+    case SIDESTEP_FOREIGN:
+    case SIDESTEP_UNREADABLE:
+        if (is_lost_and_found(entry) ||
+            (entry->state == SIDESTEP_FOREIGN && entry->layout == NULL)) {
+            sum->other++;
+            return SIDESTEP_OK;
+        }
+        return check_entry(sum, entry, err);
+    case SIDESTEP_COMMITTED:
+    case SIDESTEP_COMPLETE:
+    case SIDESTEP_INCOMPLETE:
+    case SIDESTEP_DAMAGED:
+    case SIDESTEP_BAD:
+        break;
+    }
+    return check_entry(sum, entry, err);
+}
+
+static void json_sum(const struct sum *sum, bool ok, const char *checkpoints,
+                     const char *unfinished)
+{
+    const struct {
+        const char *key;
+        size_t count;
+    } counts[] = {{"ok", sum->good},
+                  {"damaged", sum->damaged},
+                  {"uncommitted", sum->uncommitted},
+                  {"unreadable", sum->unreadable},
+                  {"dead", sum->dead},
+                  {"saving", sum->saving},
+                  {"trash", sum->trash},
+                  {"other", sum->other},
+                  {"gone", sum->gone}};
+    struct cli_json json = {.out = sum->cli->out};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_bool(&json, "ok", ok);
+    cli_json_uint(&json, "checked_bytes", sum->checked_bytes);
+    cli_json_raw(&json, "checkpoints", checkpoints);
+    cli_json_raw(&json, "unfinished", unfinished);
+    cli_json_open(&json, "counts", '{');
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        cli_json_uint(&json, counts[i].key, counts[i].count);
+    cli_json_close(&json, '}');
+    cli_json_close(&json, '}');
+    cli_json_end(&json);
+}
+
+static void print_sum(const struct sum *sum)
+{
     char size[CLI_UNITS_ROOM];
 
-    if (cli_has(sum->cli, CLI_OPTION_JSON)) {
-        struct cli_json json = {.out = sum->cli->out};
+    cli_units_size(size, sum->checked_bytes);
+    fprintf(sum->cli->out, "%zu ok, %zu damaged, %zu uncommitted, %zu not readable; %s\n",
+            sum->good, sum->damaged, sum->uncommitted, sum->unreadable, size);
+    if (sum->trash > 0)
+        cli_output_note(sum->cli, "%zu being deleted, not checked", sum->trash);
+    if (sum->gone > 0)
+        cli_output_note(sum->cli, "%zu deleted before they were checked", sum->gone);
+    if (sum->other > 0)
+        cli_output_note(sum->cli,
+                        "%zu not known to be checkpoints, and not checked ('sidestep ls "
+                        "--all' lists them)",
+                        sum->other);
+}
 
-        cli_json_open(&json, NULL, '{');
-        cli_json_bool(&json, "ok", ok);
-        cli_json_uint(&json, "checked_bytes", sum->checked_bytes);
-        cli_json_raw(&json, "checkpoints", checkpoints);
-        cli_json_close(&json, '}');
-        cli_json_end(&json);
-    } else {
-        cli_units_size(size, sum->checked_bytes);
-        fprintf(sum->cli->out, "%zu ok, %zu damaged, %zu not checked; %s\n", sum->good,
-                sum->damaged, sum->failed, size);
-        if (passed_over > 0)
-            cli_output_note(sum->cli, "%zu unfinished or set aside, not checked", passed_over);
-        if (sum->gone > 0)
-            cli_output_note(sum->cli, "%zu deleted before they were checked", sum->gone);
-    }
-    return sum->damaged > 0 ? sidestep_status_exit(SIDESTEP_ECORRUPT) : sum->failed_status;
+static int finish_many(const struct sum *sum, const char *checkpoints, const char *unfinished)
+{
+    bool ok = sum->damaged == 0 && sum->unreadable == 0 && sum->uncommitted == 0;
+
+    if (cli_has(sum->cli, CLI_OPTION_JSON))
+        json_sum(sum, ok, checkpoints, unfinished);
+    else
+        print_sum(sum);
+    if (sum->damaged > 0)
+        return sidestep_status_exit(SIDESTEP_ECORRUPT);
+    if (sum->unreadable > 0)
+        return sum->unreadable_status;
+    return ok ? 0 : sidestep_status_exit(SIDESTEP_EUNCOMMITTED);
 }
 
 static int verify_many(const struct cli *cli, const struct sidestep_list *list)
@@ -209,45 +362,57 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
     struct sum sum = {.cli = cli};
     struct sidestep_error err = {0};
     enum sidestep_status status = SIDESTEP_OK;
-    char *checkpoints = NULL;
-    size_t length = 0, passed_over = 0;
-    int exit_status;
+    char *checkpoints = NULL, *unfinished = NULL;
+    size_t checkpoints_length = 0, unfinished_length = 0;
 
     /* In memory until all is done: half a JSON document is worse than none. */
-    sum.json.out = cli_memory_stream(&checkpoints, &length);
-    cli_json_open(&sum.json, NULL, '[');
-    for (size_t i = 0; i < list->count && status == SIDESTEP_OK; i++) {
-        enum sidestep_presence state = list->entries[i].state;
-
-        passed_over += state == SIDESTEP_SAVING || state == SIDESTEP_TRASH || state == SIDESTEP_BAD;
+    sum.checkpoints.out = cli_memory_stream(&checkpoints, &checkpoints_length);
+    sum.unfinished.out = cli_memory_stream(&unfinished, &unfinished_length);
+    cli_json_open(&sum.checkpoints, NULL, '[');
+    cli_json_open(&sum.unfinished, NULL, '[');
+    for (size_t i = 0; i < list->count && status == SIDESTEP_OK; i++)
         status = add_entry(&sum, &list->entries[i], &err);
-    }
-    cli_json_close(&sum.json, ']');
-    cli_memory_stream_close(sum.json.out);
-    if (status != SIDESTEP_OK)
-        exit_status = cli_output_error(cli, &err);
-    else
-        exit_status = finish_many(&sum, checkpoints, passed_over);
+    cli_json_close(&sum.checkpoints, ']');
+    cli_json_close(&sum.unfinished, ']');
+    cli_memory_stream_close(sum.checkpoints.out);
+    cli_memory_stream_close(sum.unfinished.out);
+    int exit_status = status != SIDESTEP_OK ? cli_output_error(cli, &err)
+                                            : finish_many(&sum, checkpoints, unfinished);
     free(checkpoints);
+    free(unfinished);
     return exit_status;
 }
 
-static bool has_candidates(const struct sidestep_list *list)
+/* Is there anything to count but what is no checkpoint? */
+static bool is_root(const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list->entries[i].state == SIDESTEP_COMMITTED || is_unreadable(&list->entries[i]))
+        if ((list->entries[i].state != SIDESTEP_FOREIGN || list->entries[i].layout != NULL) &&
+            !is_lost_and_found(&list->entries[i]))
             return true;
     return false;
+}
+
+/* ${err}: why it is no checkpoint. */
+static int verify_root(const struct cli *cli, const struct sidestep_error *err)
+{
+    struct sidestep_list list = {0};
+    struct sidestep_error why = {0};
+    int exit_status;
+
+    if (sidestep_list_root(cli->operands[0], &list, &why) != SIDESTEP_OK)
+        return cli_output_error(cli, &why);
+    exit_status = is_root(&list) ? verify_many(cli, &list) : cli_output_error(cli, err);
+    sidestep_list_release(&list);
+    return exit_status;
 }
 
 int cli_verify_run(const struct cli *cli)
 {
     struct sidestep_verify_report report = {0};
     struct sidestep_error err = {0};
-    struct sidestep_list list = {0};
     enum sidestep_status status;
     unsigned long threads;
-    int exit_status;
 
     if (cli_has(cli, CLI_OPTION_THREADS) &&
         !cli_arguments_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads))
@@ -257,13 +422,5 @@ int cli_verify_run(const struct cli *cli)
     status = check(cli, cli->operands[0], &report, &err);
     if (status == SIDESTEP_OK)
         return finish_one(cli, &report);
-    if (status != SIDESTEP_EUNCOMMITTED ||
-        sidestep_list_root(cli->operands[0], &list, NULL) != SIDESTEP_OK)
-        return cli_output_error(cli, &err);
-    if (has_candidates(&list))
-        exit_status = verify_many(cli, &list);
-    else
-        exit_status = cli_output_error(cli, &err);
-    sidestep_list_release(&list);
-    return exit_status;
+    return status == SIDESTEP_EUNCOMMITTED ? verify_root(cli, &err) : cli_output_error(cli, &err);
 }

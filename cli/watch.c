@@ -46,6 +46,8 @@ struct watch {
     struct watched *saves;
     size_t drawn_lines; /* to be redrawn */
     bool has_said_nothing;
+    bool has_looked;
+    enum sidestep_status unread_status; /* of what the last look could not look into */
 };
 
 static int64_t now_ns(void)
@@ -159,6 +161,44 @@ static void json_saving(struct cli_json *json, const struct sidestep_saving *sav
     cli_json_close(json, '}');
 }
 
+/* What became of a save that is gone. */
+enum ending { COMMITTED, GIVEN_UP, UNKNOWN };
+
+static enum ending find_ending(const struct watched *w, const struct sidestep_list *root,
+                               const struct sidestep_listed **found)
+{
+    enum ending ending = GIVEN_UP;
+
+    for (size_t i = 0; i < root->count; i++) {
+        const struct sidestep_listed *entry = &root->entries[i];
+
+        if (entry->save_id != NULL && strcmp(entry->save_id, w->save_id) == 0) {
+            *found = entry;
+            return COMMITTED;
+        }
+        if (entry->save_id == NULL && entry->state == SIDESTEP_UNREADABLE &&
+            strcmp(entry->name, w->name) == 0)
+            ending = UNKNOWN;
+    }
+    return ending;
+}
+
+static void json_ended(struct cli_json *json, const struct watched *w,
+                       const struct sidestep_list *root)
+{
+    const struct sidestep_listed *found;
+    enum ending ending = find_ending(w, root, &found);
+
+    cli_json_open(json, NULL, '{');
+    cli_json_text(json, "name", w->name);
+    cli_json_text(json, "save_id", w->save_id);
+    if (ending == UNKNOWN)
+        cli_json_null(json, "committed");
+    else
+        cli_json_bool(json, "committed", ending == COMMITTED);
+    cli_json_close(json, '}');
+}
+
 static void print_json(struct watch *watch, const struct sidestep_saving_list *list,
                        const struct sidestep_list *root)
 {
@@ -170,19 +210,13 @@ static void print_json(struct watch *watch, const struct sidestep_saving_list *l
         json_saving(&json, &list->entries[i], find(watch, &list->entries[i]));
     cli_json_close(&json, ']');
     cli_json_open(&json, "ended", '[');
-    for (const struct watched *w = watch->saves; w != NULL; w = w->next) {
-        if (w->is_here)
-            continue;
-        bool is_there = false;
-        for (size_t i = 0; i < root->count && !is_there; i++)
-            is_there = root->entries[i].save_id != NULL &&
-                       strcmp(root->entries[i].save_id, w->save_id) == 0;
-        cli_json_open(&json, NULL, '{');
-        cli_json_text(&json, "name", w->name);
-        cli_json_text(&json, "save_id", w->save_id);
-        cli_json_bool(&json, "committed", is_there);
-        cli_json_close(&json, '}');
-    }
+    for (const struct watched *w = watch->saves; w != NULL; w = w->next)
+        if (!w->is_here)
+            json_ended(&json, w, root);
+    cli_json_close(&json, ']');
+    cli_json_open(&json, "unread", '[');
+    for (size_t i = 0; i < list->unread_count; i++)
+        cli_json_text(&json, NULL, list->unread[i]);
     cli_json_close(&json, ']');
     cli_json_close(&json, '}');
     cli_json_end(&json);
@@ -228,23 +262,25 @@ static void print_ended(const struct watch *watch, const struct sidestep_list *r
     const struct cli *cli = watch->cli;
 
     for (const struct watched *w = watch->saves; w != NULL; w = w->next) {
-        const struct sidestep_listed *found = NULL;
+        const struct sidestep_listed *found;
         char size[CLI_UNITS_ROOM];
 
         if (w->is_here)
             continue;
-        for (size_t i = 0; i < root->count && found == NULL; i++)
-            if (root->entries[i].save_id != NULL &&
-                strcmp(root->entries[i].save_id, w->save_id) == 0)
-                found = &root->entries[i];
         cli_escape_write(cli->out, w->name, strlen(w->name));
-        if (found != NULL) {
+        switch (find_ending(w, root, &found)) {
+        case COMMITTED:
             cli_units_size(size, found->bytes);
             cli_table_style(cli->out, cli->color ? CLI_STYLE_GREEN : NULL, "  committed");
             fprintf(cli->out, ", %s\n", size);
-        } else {
+            break;
+        case GIVEN_UP:
             cli_table_style(cli->out, cli->color ? CLI_STYLE_RED : NULL, "  given up");
             fputc('\n', cli->out);
+            break;
+        case UNKNOWN:
+            fputs("  ended; what is there cannot be read\n", cli->out);
+            break;
         }
     }
 }
@@ -259,7 +295,9 @@ static void print_text(struct watch *watch, const struct sidestep_saving_list *l
         print_saving(watch->cli, &list->entries[i], find(watch, &list->entries[i]));
     watch->drawn_lines = list->count;
     if (list->count == 0 && (watch->redraws || !watch->has_said_nothing)) {
-        fputs("nothing is being saved\n", watch->cli->out);
+        fputs(list->unread_count == 0 ? "nothing is being saved\n"
+                                      : "nothing that can be seen is being saved\n",
+              watch->cli->out);
         watch->drawn_lines = 1;
     }
     watch->has_said_nothing = list->count == 0;
@@ -306,6 +344,10 @@ static enum sidestep_status look(struct watch *watch, struct sidestep_error *err
             print_text(watch, &list, &root);
         fflush(watch->cli->out);
     }
+    for (size_t i = 0; !watch->has_looked && i < list.unread_count; i++)
+        cli_output_note(watch->cli, "cannot look into %s", list.unread[i]);
+    watch->has_looked = true;
+    watch->unread_status = list.unread_status;
     forget_ended(watch);
     sidestep_list_release(&root);
     sidestep_saving_list_release(&list);
@@ -349,5 +391,7 @@ int cli_watch_run(const struct cli *cli)
     for (struct watched *w = watch.saves; w != NULL; w = w->next)
         w->is_here = false;
     forget_ended(&watch);
-    return status == SIDESTEP_OK ? 0 : cli_output_error(cli, &err);
+    if (status != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
+    return cli_has(cli, CLI_OPTION_ONCE) ? sidestep_status_exit(watch.unread_status) : 0;
 }

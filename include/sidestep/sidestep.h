@@ -1428,20 +1428,24 @@ SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series *
 
 enum sidestep_presence {
     SIDESTEP_COMMITTED,  /* exists */
-    SIDESTEP_SAVING,     /* being written, or left behind by a killed save */
+    SIDESTEP_SAVING,     /* being written, or it cannot be told whether it still is */
     SIDESTEP_TRASH,      /* being deleted */
     SIDESTEP_BAD,        /* failed verification, set aside */
-    SIDESTEP_FOREIGN,    /* a directory that is none of the above */
+    SIDESTEP_FOREIGN,    /* a directory that is none of the above, a file with tensors that is no
+                            checkpoint, or a symbolic link */
     SIDESTEP_UNREADABLE, /* a directory that could not be looked into: it may be any of the above */
     SIDESTEP_COMPLETE,   /* a whole checkpoint of another program, that is no DCP: see ${layout} */
     SIDESTEP_INCOMPLETE, /* one of another program's that is not whole: see ${reason} */
+    SIDESTEP_DEAD,       /* left behind by a killed save: sidestep_gc() removes it */
+    SIDESTEP_DAMAGED,    /* a checkpoint of which files are missing, cut short, or not to be
+                            understood: see ${reason} */
 };
 
 struct sidestep_listed {
     const char *name; /* in ${root} */
     const char *path;
     const char *state_name; /* "committed", "saving", "trash", "bad", "foreign", "unreadable",
-                               "complete", "incomplete" */
+                               "complete", "incomplete", "dead", "damaged" */
     enum sidestep_presence state;
     uint32_t ranks; /* that wrote it; 0: unknown */
     int64_t step;   /* -1: unknown */
@@ -1463,11 +1467,18 @@ struct sidestep_listed {
     const struct sidestep_metric *metrics;
     const char *layout; /* the program whose form it has, by its name and files: "lightning",
                            "torchtitan", "transformers", "accelerate", "megatron", "deepspeed";
-                           NULL: ours, or none that is known */
-    const char *reason; /* why it is incomplete ("optimizer.pt is cut short"), or, whole as it is,
-                           no resume takes it unasked ("is of another run (...)"); else NULL */
+                           "dcp": shards without .metadata; of FOREIGN, "safetensors" or "torch" if
+                           it has tensors.  NULL: ours, or none that is known */
+    const char *reason; /* why no resume takes it unasked: what is wrong with it ("optimizer.pt is
+                           cut short"), or, whole as it is, "is of another run (...)".  NULL only if
+                           it is committed or complete */
     const char *naming; /* the template of its series' names; NULL: they are a prefix and the step,
                            or no series saved it */
+    const char *target; /* of a save (SAVING, DEAD): the checkpoint that it is, or was, to become;
+                           NULL: unknown, or no save */
+    enum sidestep_status status; /* UNREADABLE, DAMAGED: what opening it gave (EPERM, EIO, ECORRUPT
+                                    ...); else SIDESTEP_OK */
+    uint32_t reserved;
 };
 struct sidestep_list {
     size_t count;
@@ -1475,11 +1486,14 @@ struct sidestep_list {
     void *owner;
 };
 /**
- * sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.  Checkpoints
- * of other programs are known by their names and files, and tried for completeness in the way that
- * fits each: what is written last must be there, and no file may be cut short; a file that says
- * which is the latest vouches for nothing.  Nothing of sidestep deletes or renames them.
- * SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ * sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.  A
+ * checkpoint is COMMITTED only if all of its files are there, can be opened, and have the size that
+ * they should have; their bytes are for sidestep_verify() to check.  Checkpoints of other programs
+ * are known by their names and files, and tried for completeness in the way that fits each: what is
+ * written last must be there, and no file may be cut short; a file that says which is the latest
+ * vouches for nothing.  Nothing of sidestep deletes or renames them.  Symbolic links are listed as
+ * FOREIGN, and not followed.  Up to 4 threads look.  SIDESTEP_ENOTFOUND if ${root} is not a
+ * directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);
@@ -1517,6 +1531,12 @@ struct sidestep_saving_list {
     size_t count;
     const struct sidestep_saving *entries; /* by step, then by name */
     void *owner;
+    size_t unread_count; /* "PATH: REASON": directories that could not be looked into, in which
+                            there may be a save */
+    const char *const *unread;
+    enum sidestep_status
+        unread_status; /* of the first: EPERM, EIO ...; SIDESTEP_OK: there is none */
+    uint32_t reserved;
 };
 /**
  * sidestep_list_saving(root, list, err): what is being saved under ${root}, from what lies there:
@@ -1529,16 +1549,55 @@ sidestep_list_saving(const char *root, struct sidestep_saving_list *list,
                      struct sidestep_error *err);
 SIDESTEP_API void sidestep_saving_list_release(struct sidestep_saving_list *list);
 
+/** A checkpoint that is newer than the one that was found, and why it was not taken. */
+struct sidestep_passed_over {
+    const char *path;
+    const char *state_name; /* as in a listing; "damaged": it was tried.  "committed": it may be
+                               whole, and ${reason} says why no resume takes it unasked */
+    const char *reason;     /* "file '__1_0.distcp': it is missing" */
+    int64_t step;           /* -1: unknown */
+    enum sidestep_status status; /* what it failed with; SIDESTEP_OK: it was not tried */
+    uint32_t reserved;
+};
+struct sidestep_latest_report {
+    const char *path;   /* of what was found; NULL: nothing */
+    const char *layout; /* of that: see struct sidestep_listed; NULL: ours, or none that is known */
+    int64_t step;       /* -1: unknown */
+    int64_t saved_at;   /* seconds since 1970, for people; -1: unknown */
+    size_t passed_count;
+    const struct sidestep_passed_over *passed; /* newest first */
+    void *owner;
+};
+struct sidestep_verify_options;
 /**
- * sidestep_latest(root, verify, &path, err): the newest checkpoint under ${root} that passes
- * ${verify}, and so what a resume of a series there takes: what a run has left behind by going
- * back, what another run made, and what was copied or renamed is passed over (only what a series
- * that is opened with ${max_restarts} or SIDESTEP_SERIES_ANY_RUN makes of it is not known here);
- * where there is none that sidestep can load, the newest that is complete in another program's form
- * (which only SIDESTEP_VERIFY_STRUCTURE can tell: it has no checksums).  ${*path} is to be freed
- * with sidestep_string_free().  Beside a run that deletes what it replaces, the root is looked at
- * anew where what was found has gone.  Errors as sidestep_series_load(), SIDESTEP_EINVAL if ${root}
- * is itself a checkpoint, SIDESTEP_ELOCKED if each one went before it could be looked at.
+ * sidestep_find_latest(root, verify, options, report, err): the newest checkpoint under ${root}
+ * that passes ${verify}, and so what a resume of a series there takes.  What a run has left behind
+ * by going back, what another run made, and what was copied or renamed is passed over (only what a
+ * series that is opened with ${max_restarts} or SIDESTEP_SERIES_ANY_RUN makes of it is not known
+ * here).  Where there is none that sidestep can load, it is the newest that is complete in another
+ * program's form (which only SIDESTEP_VERIFY_STRUCTURE can tell: it has no checksums).  Beside a
+ * run that deletes what it replaces, the root is looked at anew where what was found has gone.
+ *
+ * ${report} names what was passed over, also after a failure; release it in each case.  ${options}:
+ * threads, progress of each checkpoint that is read, and cancel, as of sidestep_verify(); may be
+ * NULL.  Blocks while it reads; any thread; not collective.
+ *
+ * Errors as sidestep_series_load(): SIDESTEP_ENOTFOUND: there is none yet.  SIDESTEP_ECORRUPT:
+ * there are some, and none is valid.  SIDESTEP_EMISMATCH: none that a resume takes unasked.
+ * SIDESTEP_EPERM, SIDESTEP_EIO: one cannot be read now, which says nothing of whether it is valid,
+ * so nothing older is taken.  Besides, SIDESTEP_EINVAL if ${root} is itself a checkpoint, a file,
+ * or a link that leads nowhere,
+ * SIDESTEP_ELOCKED if each one went before it could be looked at, SIDESTEP_ECANCELLED.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
+                     const struct sidestep_verify_options *options,
+                     struct sidestep_latest_report *report, struct sidestep_error *err);
+SIDESTEP_API void sidestep_latest_report_release(struct sidestep_latest_report *report);
+
+/**
+ * sidestep_latest(root, verify, &path, err): the path alone of what sidestep_find_latest() finds,
+ * to be freed with sidestep_string_free(); with the same errors.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_latest(const char *root, enum sidestep_verify_mode verify, char **path,
@@ -1562,8 +1621,12 @@ struct sidestep_checkpoint_info {
     size_t object_count;
     uint64_t shared_bytes; /* of ${bytes}: written by an earlier save, whose checkpoint has them,
                               too (SIDESTEP_SERIES_INCREMENTAL) */
-    size_t damaged_count;  /* of its files: missing, cut short, not readable, of another save */
+    size_t damaged_count;  /* of its files: missing, cut short, of another save */
     const char *damage;    /* "file '__1_0.distcp': it is missing", of the first; NULL: none */
+    size_t unread_count;   /* of its files that cannot be read now: they may be whole */
+    const char *unread;    /* "file '__1_0.distcp': ... Permission denied", of the first; or NULL */
+    enum sidestep_status unread_status; /* of that: EPERM, EIO ...; SIDESTEP_OK: there is none */
+    uint32_t reserved2;
 };
 #define SIDESTEP_CHECKPOINT_INFO_INIT                                                              \
     {                                                                                              \
@@ -1660,7 +1723,6 @@ struct sidestep_tensor_stats {
     double mean;
 };
 
-struct sidestep_verify_options;
 /**
  * sidestep_checkpoint_stats(checkpoint, stats, count, options, err):
  * Read the tensors stats[i].name, and fill in all else.  Every byte is verified, as far as there
@@ -1673,8 +1735,16 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_checkpoint_stats(
 struct sidestep_problem {
     const char *file; /* relative to the checkpoint; may be NULL */
     const char *name; /* of the tensor or object; may be NULL */
-    const char *kind; /* "missing", "size", "hash", "format", "id", "unsafe", "coverage", "io" */
+    const char *kind; /* One of:
+                       * "missing", "size", "hash", "format", "id", "unsafe", "coverage": damage;
+                       * "incomplete": another program did not write all of its checkpoint;
+                       * "io", "permission": it could not be read, so it may be whole. */
     const char *message;
+};
+/** A file that was read to its end, and has nothing that tells whether its bytes are right. */
+struct sidestep_unchecked {
+    const char *file; /* relative to the path that was verified */
+    const char *what; /* "safetensors" (whole in its structure), "JSON", "a pickle" ... */
 };
 struct sidestep_verify_report {
     bool ok;
@@ -1683,6 +1753,13 @@ struct sidestep_verify_report {
     size_t problem_count;
     const struct sidestep_problem *problems;
     void *owner;
+    enum sidestep_status status; /* what the problems come to: SIDESTEP_OK: there are none;
+                                    ECORRUPT: there is damage; EUNCOMMITTED: not all of it was
+                                    written; EPERM, EIO: nothing worse is known than that files may
+                                    not be, or could not be, read */
+    uint32_t reserved;
+    size_t unchecked_count; /* what other programs wrote without checksums; no problem */
+    const struct sidestep_unchecked *unchecked;
 };
 struct sidestep_verify_options {
     size_t struct_size;
@@ -1698,9 +1775,18 @@ struct sidestep_verify_options {
     }
 
 /**
- * sidestep_verify(path, options, report, err): read everything and check every byte against
- * its hash.  SIDESTEP_OK: it was checked, see report->ok.  SIDESTEP_EUNCOMMITTED: there is no
- * checkpoint.  For torch's own checkpoints: structure, coverage, and CRC32 where it was written.
+ * sidestep_verify(path, options, report, err): read everything at ${path}, and check every byte for
+ * which there is a hash.  SIDESTEP_OK: it was read, see report->status.
+ *
+ * For torch's own checkpoints that is structure, coverage, and CRC32 where it was written.  What
+ * other programs wrote is gone through file by file: DCPs in directories, files of torch.save()
+ * (CRC32), safetensors (structure); what has no checksums is named in report->unchecked.  ${path}
+ * may be a file, a directory of which the form is known (see ${layout} of struct sidestep_listed),
+ * or one with files of tensors and no checkpoints.  Of a file that may not be read there is one
+ * problem, and not one for each tensor in it.
+ *
+ * Errors: SIDESTEP_EUNCOMMITTED: there is no checkpoint.  SIDESTEP_ENOTFOUND, SIDESTEP_EPERM,
+ * SIDESTEP_EIO: it could not be opened.  SIDESTEP_ECANCELLED.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_verify(const char *path, const struct sidestep_verify_options *options,
@@ -1893,9 +1979,12 @@ struct sidestep_convert_report {
                               conversion to ${dtype} */
     const char *const *overflows;
     size_t lost_count; /* "NAME: REASON": tensors and objects that SIDESTEP_CONVERT_PARTIAL left
-                          out, as they are damaged */
+                          out, as they are damaged or cannot be read */
     const char *const *lost;
     void *owner;
+    enum sidestep_status lost_status; /* SIDESTEP_OK: nothing is lost.  ECORRUPT: there is damage.
+                                         EPERM, EIO: files may not, or could not, be read */
+    uint32_t reserved;
 };
 
 /**
@@ -1912,7 +2001,9 @@ struct sidestep_convert_report {
  * sidestep_gc().  ${source} is not touched.
  *
  * AUTO: a destination that ends in .safetensors, .npz, .pt, .pth or .bin is a file of that kind;
- * any other is a directory: DCP, unless ${source} is a checkpoint: then safetensors.
+ * any other is a directory: DCP, unless ${source} is a checkpoint: then safetensors.  With
+ * SIDESTEP_CONVERT_PARTIAL it is DCP always, since what is left of a checkpoint is to be one again,
+ * and safetensors cannot hold its objects.
  *
  * SIDESTEP_CONVERT_MODEL_ONLY: where the source has a dict called model, model_state_dict,
  * state_dict, module or app.model at its top, that dict alone, its name taken off; else all but

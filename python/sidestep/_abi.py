@@ -39,6 +39,7 @@ from ._abi_reports import Problem as Problem
 from ._abi_reports import Saving as Saving
 from ._abi_reports import SavingList as SavingList
 from ._abi_reports import TensorStats as TensorStats
+from ._abi_reports import Unchecked as Unchecked
 from ._abi_reports import VerifyReport as VerifyReport
 from ._abi_reports import Writer as Writer
 from ._abi_series import DUE_INTERVAL as DUE_INTERVAL
@@ -51,9 +52,11 @@ from ._abi_series import SERIES_INCREMENTAL as SERIES_INCREMENTAL
 from ._abi_series import SERIES_MAKE_ROOM as SERIES_MAKE_ROOM
 from ._abi_series import SERIES_REQUESTS as SERIES_REQUESTS
 from ._abi_series import SERIES_SKIP_BUSY as SERIES_SKIP_BUSY
+from ._abi_series import LatestReport as LatestReport
 from ._abi_series import List as List
 from ._abi_series import Listed as Listed
 from ._abi_series import Metric as Metric
+from ._abi_series import PassedOver as PassedOver
 from ._abi_series import Retention as Retention
 from ._abi_series import SeriesOptions as SeriesOptions
 from ._abi_series import SeriesStatus as SeriesStatus
@@ -449,6 +452,10 @@ class CheckpointInfo(Structure):
     shared_bytes: int
     damaged_count: int
     damage: Optional[Bytes]
+    unread_count: int
+    unread: Optional[Bytes]
+    unread_status: int
+    reserved2: int
     _fields_ = [
         ("struct_size", Size),
         ("path", String),
@@ -463,6 +470,10 @@ class CheckpointInfo(Structure):
         ("shared_bytes", Uint64),
         ("damaged_count", Size),
         ("damage", String),
+        ("unread_count", Size),
+        ("unread", String),
+        ("unread_status", Int),
+        ("reserved2", Uint32),
     ]
 
 

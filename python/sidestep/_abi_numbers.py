@@ -158,6 +158,8 @@ class Presence(IntEnum):
     UNREADABLE = 5
     COMPLETE = 6
     INCOMPLETE = 7
+    DEAD = 8
+    DAMAGED = 9
 
 
 class Format(IntEnum):

@@ -29,6 +29,14 @@ class Problem(Structure):
     _fields_ = [("file", String), ("name", String), ("kind", String), ("message", String)]
 
 
+class Unchecked(Structure):
+    """``struct sidestep_unchecked``: a file without checksums."""
+
+    file: bytes
+    what: bytes
+    _fields_ = [("file", String), ("what", String)]
+
+
 class VerifyReport(Structure):
     """``struct sidestep_verify_report``."""
 
@@ -38,6 +46,10 @@ class VerifyReport(Structure):
     problem_count: int
     problems: Any
     owner: Optional[int]
+    status: int
+    reserved: int
+    unchecked_count: int
+    unchecked: Any
     _fields_ = [
         ("ok", Bool),
         ("unlisted_count", Uint32),
@@ -45,6 +57,10 @@ class VerifyReport(Structure):
         ("problem_count", Size),
         ("problems", POINTER(Problem)),
         ("owner", Pointer),
+        ("status", Int),
+        ("reserved", Uint32),
+        ("unchecked_count", Size),
+        ("unchecked", POINTER(Unchecked)),
     ]
 
 
@@ -175,7 +191,19 @@ class SavingList(Structure):
     count: int
     entries: Any
     owner: Optional[int]
-    _fields_ = [("count", Size), ("entries", POINTER(Saving)), ("owner", Pointer)]
+    unread_count: int
+    unread: Any
+    unread_status: int
+    reserved: int
+    _fields_ = [
+        ("count", Size),
+        ("entries", POINTER(Saving)),
+        ("owner", Pointer),
+        ("unread_count", Size),
+        ("unread", Strings),
+        ("unread_status", Int),
+        ("reserved", Uint32),
+    ]
 
 
 class GcReport(Structure):
@@ -317,6 +345,8 @@ class ConvertReport(Structure):
     lost_count: int
     lost: Any
     owner: Optional[int]
+    lost_status: int
+    reserved: int
     _fields_ = [
         ("from", String),
         ("to", String),
@@ -334,4 +364,6 @@ class ConvertReport(Structure):
         ("lost_count", Size),
         ("lost", Strings),
         ("owner", Pointer),
+        ("lost_status", Int),
+        ("reserved", Uint32),
     ]

@@ -131,6 +131,9 @@ class Listed(Structure):
     layout: Optional[Bytes]
     reason: Optional[Bytes]
     naming: Optional[Bytes]
+    target: Optional[Bytes]
+    status: int
+    reserved: int
     _fields_ = [
         ("name", String),
         ("path", String),
@@ -155,6 +158,9 @@ class Listed(Structure):
         ("layout", String),
         ("reason", String),
         ("naming", String),
+        ("target", String),
+        ("status", Int),
+        ("reserved", Uint32),
     ]
 
 
@@ -165,3 +171,43 @@ class List(Structure):
     entries: Any
     owner: Optional[int]
     _fields_ = [("count", Size), ("entries", POINTER(Listed)), ("owner", Pointer)]
+
+
+class PassedOver(Structure):
+    """``struct sidestep_passed_over``: a checkpoint that was not taken, and why."""
+
+    path: Bytes
+    state_name: Bytes
+    reason: Bytes
+    step: int
+    status: int
+    reserved: int
+    _fields_ = [
+        ("path", String),
+        ("state_name", String),
+        ("reason", String),
+        ("step", Int64),
+        ("status", Int),
+        ("reserved", Uint32),
+    ]
+
+
+class LatestReport(Structure):
+    """``struct sidestep_latest_report``: the newest checkpoint under a root."""
+
+    path: Optional[Bytes]
+    layout: Optional[Bytes]
+    step: int
+    saved_at: int
+    passed_count: int
+    passed: Any
+    owner: Optional[int]
+    _fields_ = [
+        ("path", String),
+        ("layout", String),
+        ("step", Int64),
+        ("saved_at", Int64),
+        ("passed_count", Size),
+        ("passed", POINTER(PassedOver)),
+        ("owner", Pointer),
+    ]

@@ -71,6 +71,11 @@ class CheckpointMetadata:
     """Of its files."""
     tensors: dict[str, TensorMetadata]
     objects: dict[str, ObjectMetadata]
+    damage: str | None = None
+    """What is wrong with its files: missing, cut short, of another save; None: nothing that their
+    sizes and ids tell."""
+    unread: str | None = None
+    """Which of its files cannot be read now, and may be whole; None: none."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,13 @@ class Saved:
 def text_of(value: bytes | None) -> str:
     """A name as Python has it."""
     return (value or b"").decode("utf-8", "surrogateescape")
+
+
+def _first_of(text: bytes | None, count: int) -> str | None:
+    """The first of ``count``, and how many more there are."""
+    if text is None:
+        return None
+    return text_of(text) + (f"; and {count - 1} more" if count > 1 else "")
 
 
 def _shape(entry: Any) -> tuple[int, ...]:
@@ -209,6 +221,8 @@ class Checkpoint:
             info.bytes,
             tensors,
             objects,
+            _first_of(info.damage, info.damaged_count),
+            _first_of(info.unread, info.unread_count),
         )
 
     def read_box(

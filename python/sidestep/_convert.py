@@ -94,7 +94,7 @@ def convert(
                     file of ``torch.save()``; nothing in it is executed
     to              None: by the name of ``destination``: .safetensors, .npz, .pt, .pth and .bin are
                     files; else a directory: safetensors if ``source`` is a checkpoint, and a
-                    checkpoint ("dcp") if it is not
+                    checkpoint ("dcp") if it is not, or with ``partial``
     model_only      only the weights: the dict at the top that is called model, model_state_dict,
                     state_dict, module or app.model, without its name; or, where there is none, all
                     that is not the state of optimizers, schedulers, data loaders ...

@@ -119,6 +119,19 @@ def check(
         raise error_of(status, err, failures=failures, rank=rank)
 
 
+# What messages of the library call by its name in C.
+_WORDS = {
+    "sidestep_series_load()": "resume()",
+    "sidestep_series_load_step()": "resume(step=...)",
+}
+
+
+def _in_python(message: str) -> str:
+    for in_c, here in _WORDS.items():
+        message = message.replace(in_c, here)
+    return message
+
+
 def error_of(
     status: int,
     err: ErrorInfo,
@@ -127,7 +140,7 @@ def error_of(
     rank: Optional[int] = None,
 ) -> Error:
     """The exception for ``status`` and ``err``, without raising it."""
-    message = err.message.decode("utf-8", "replace")
+    message = _in_python(err.message.decode("utf-8", "replace"))
     culprit = err.rank if err.rank >= 0 else None
     tensor, file = _subjects(message)
     return make_error(

@@ -543,3 +543,25 @@ def test_arguments(tmp_path: Path) -> None:
     assert told_progress[-1] == (12, 12) and done.bytes == 12 and done.files == ("b.pt",)
     assert convert(tmp_path / "a.safetensors", tmp_path / "y", dry_run=True).tensors == 1
     assert not (tmp_path / "y").exists()
+
+
+def test_what_is_left_of_a_train_state(tmp_path: Path) -> None:
+    """Its objects are no reason to refuse, and what is sound is loaded from what comes out."""
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    state = sidestep.TrainState(model, optimizer)
+    state.step = 20
+    with sidestep.Checkpointer(tmp_path / "run") as checkpoints:
+        checkpoints.save(20, state)
+    shard = tmp_path / "run" / "step-20" / "__0_0.distcp"
+    data = bytearray(shard.read_bytes())
+    data[data.index(model.bias.detach().numpy().tobytes())] ^= 1
+    shard.write_bytes(data)
+    done = convert(tmp_path / "run" / "step-20", tmp_path / "left", partial=True)
+    assert done.format == "dcp"
+    assert [lost.split(": ")[0] for lost in done.lost] == ["model.bias"]
+    assert sidestep.read(tmp_path / "left", "progress.step") == 20
+    found = sidestep.read(tmp_path / "left", "model.weight")
+    assert torch.equal(found, model.weight.detach())

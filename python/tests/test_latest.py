@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The newest checkpoint is the same for everybody who asks: the one that a resume takes."""
 
+import logging
 import os
 import shutil
 
@@ -44,3 +45,40 @@ def test_copies_are_not_the_latest(tmp_path):
     with pytest.raises(sidestep.Error, match="copied or renamed") as refused:
         sidestep.latest(tmp_path)
     assert refused.value.status == sidestep.Status.EMISMATCH
+
+
+def test_what_is_passed_over_is_logged(tmp_path, caplog):
+    make(tmp_path, 1, 2, 3, 4)
+    (tmp_path / "step-4" / ".metadata").unlink()
+    (tmp_path / "step-3" / "__0_0.distcp").unlink()
+    with caplog.at_level(logging.WARNING, logger="sidestep"):
+        assert os.path.basename(sidestep.latest(tmp_path)) == "step-2"
+    newest, older = [record.getMessage() for record in caplog.records]
+    assert "passed over" in newest and "step-4' (damaged)" in newest and ".metadata" in newest
+    assert "step-3' (damaged): file '__0_0.distcp': it is missing" in older
+    caplog.clear()
+    for step in (3, 4):
+        shutil.rmtree(tmp_path / f"step-{step}")
+    assert os.path.basename(sidestep.latest(tmp_path)) == "step-2"
+    assert not caplog.records
+
+
+def test_why_there_is_none_is_logged(tmp_path, caplog):
+    (tmp_path / "step-7").mkdir()
+    (tmp_path / "step-7" / "__0_0.distcp").write_bytes(b"cut short")
+    with caplog.at_level(logging.WARNING, logger="sidestep"):
+        assert sidestep.latest(tmp_path) is None
+    assert "step-7' (incomplete): .metadata is missing" in caplog.text
+
+
+def test_a_root_that_is_none_is_refused(tmp_path):
+    """Who is told None begins anew."""
+    file = tmp_path / "file"
+    file.write_text("no directory")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("file", "dangling", "loop"):
+        with pytest.raises(sidestep.Error) as refused:
+            sidestep.latest(tmp_path / name)
+        assert refused.value.status == sidestep.Status.EINVAL, name
+    assert sidestep.latest(tmp_path / "not-there-yet") is None

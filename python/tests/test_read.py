@@ -49,7 +49,11 @@ def test_what_lies_in_sound_files(tmp_path: pathlib.Path) -> None:
     state = {f"w{i}": torch.full((1000,), float(i)) for i in range(8)}
     sidestep.save(state, checkpoint_id=str(tmp_path / "one"))
     sidestep.convert(tmp_path / "one", path, to="dcp", ranks=2)
+    whole = load_metadata(path)
+    assert whole.damage is None and whole.unread is None
     os.remove(os.path.join(path, "__1_0.distcp"))
+    found = load_metadata(path)
+    assert found.damage == "file '__1_0.distcp': it is missing" and found.unread is None
     lost = set()
     for name, tensor in load_metadata(path).tensors.items():
         if tensor.chunks[0].file == "__0_0.distcp":

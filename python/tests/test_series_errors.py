@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
@@ -106,3 +107,19 @@ def test_a_last_note_that_fails(tmp_path: Path) -> None:
     mine, theirs = run_ranks(2, note_at_the_end, str(tmp_path / "r"))
     assert "metric 'no note'" in mine and "rank 0" not in mine
     assert "metric 'no note'" in theirs and "rank 0" in theirs
+
+
+def test_a_forgotten_resume_is_named(tmp_path: Path) -> None:
+    """In Python's words, and before anything is written."""
+    with Checkpointer(tmp_path) as checkpoints:
+        checkpoints.save(1, {"w": torch.ones(8)})
+    with Checkpointer(tmp_path) as checkpoints:
+        with pytest.raises(sidestep.Error) as refused:
+            checkpoints.save(1, {"w": torch.zeros(8)})
+        assert refused.value.status == sidestep.Status.EEXISTS
+        assert "has to resume before its first save (resume())" in refused.value.message
+        assert "sidestep_" not in refused.value.message
+        checkpoints.resume({"w": torch.zeros(8)})
+        with pytest.raises(sidestep.Error, match="this run has resumed from it"):
+            checkpoints.save(1, {"w": torch.zeros(8)})
+    assert (sidestep.read(tmp_path / "step-1", "w") == 1).all()

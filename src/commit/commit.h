@@ -222,6 +222,7 @@ struct commit_mark {
     char run_id[SAVE_ID_HEX];
     char owner[64]; /* process id */
     char host[64];
+    int64_t step; /* -1: it has none, or the mark does not tell */
 };
 /* Make it in ${commit->dir}, and hold it locked as ${commit->mark}.  See lock_file_make(); where
  * storage has no locks, leftovers are reported instead of swept. */

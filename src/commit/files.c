@@ -142,10 +142,10 @@ static void mark_field(const char *text, const char *key, char *out, size_t out_
 enum sidestep_status commit_mark_read(struct store_file *file, struct commit_mark *mark,
                                       struct sidestep_error *err)
 {
-    char text[MARK_MAX_BYTES + 1] = "";
+    char text[MARK_MAX_BYTES + 1] = "", step[24];
     struct store_stat stat;
 
-    memset(mark, 0, sizeof(*mark));
+    *mark = (struct commit_mark){.step = -1};
     TRY(store_file_stat(file, &stat, err));
     if (stat.size > MARK_MAX_BYTES)
         return SIDESTEP_OK;
@@ -155,5 +155,7 @@ enum sidestep_status commit_mark_read(struct store_file *file, struct commit_mar
     mark_field(text, "owner", mark->owner, sizeof(mark->owner));
     mark_field(text, "host", mark->host, sizeof(mark->host));
     mark_field(text, "run", mark->run_id, sizeof(mark->run_id));
+    mark_field(text, "step", step, sizeof(step));
+    mark->step = names_number(step, step + strspn(step, "0123456789"));
     return SIDESTEP_OK;
 }

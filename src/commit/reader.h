@@ -94,6 +94,10 @@ void reader_close(struct reader **reader);
 enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
                                       struct store_dir *dir, uint32_t flags,
                                       struct sidestep_error *err);
+/* Open and check file ${i}, whose name is set.  With READER_TOLERANT what is wrong with it is noted
+ * in it, and is no failure. */
+enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flags,
+                                       struct sidestep_error *err);
 /* Are the files, as far as their attributes tell, those that were opened?  ECORRUPT: one is not.
  * Asked last, by who has read what no hash covers. */
 enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err);

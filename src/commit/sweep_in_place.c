@@ -392,19 +392,31 @@ void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
     sweep_dir(parent, dir, NULL, NULL);
 }
 
+/* What may not be looked into may hold leftovers, so it is reported; but for what file systems make
+ * for themselves. */
+static void sweep_child(struct sweep *sweep, const char *name)
+{
+    OWNED_DIR *dir = NULL;
+    struct sidestep_error why = {0};
+    enum sidestep_status status = store_dir_open(sweep->store, sweep->parent, name, &dir, &why);
+
+    if (status == SIDESTEP_OK)
+        sweep_dir(sweep->parent, dir, sweep, name);
+    else if (status != SIDESTEP_ENOTFOUND && sweep->kept != NULL && strcmp(name, "lost+found") != 0)
+        sweep->kept(sweep->context, name, why.message);
+}
+
 enum sidestep_status sweep_children(struct sweep *sweep, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
 
     TRY(name_list_read(sweep->parent, &names, err));
     for (size_t i = 0; i < names.count; i++) {
-        OWNED_DIR *dir = NULL;
         struct store_stat stat;
         if (names_parse(names.names[i]).kind == NAMES_NONE &&
             store_stat(sweep->parent, names.names[i], &stat, NULL) == SIDESTEP_OK &&
-            stat.kind == STORE_DIRECTORY &&
-            store_dir_open(sweep->store, sweep->parent, names.names[i], &dir, NULL) == SIDESTEP_OK)
-            sweep_dir(sweep->parent, dir, sweep, names.names[i]);
+            stat.kind == STORE_DIRECTORY)
+            sweep_child(sweep, names.names[i]);
     }
     return SIDESTEP_OK;
 }

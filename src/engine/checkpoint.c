@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects, verify.
- */
+/* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects. */
 #include "engine/checkpoint.h"
 
 #include <stdio.h>
@@ -85,15 +84,34 @@ static enum sidestep_status fill_entries(struct sidestep_checkpoint *c, struct s
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status fill_damage(struct sidestep_checkpoint *c, struct sidestep_error *err)
+/* The first of those that ${*count} counts. */
+static enum sidestep_status note_file(struct sidestep_checkpoint *c, const struct reader_file *file,
+                                      size_t *count, const char **first, struct sidestep_error *err)
 {
-    for (size_t i = 0; i < c->reader->file_count; i++) {
-        const struct reader_file *file = &c->reader->files[i];
-        if (file->problem == NULL || c->damaged_count++ != 0)
+    if ((*count)++ != 0)
+        return SIDESTEP_OK;
+    *first = arena_printf(&c->arena, "file '%s': %s", file->name, file->message);
+    return *first != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(file->name));
+}
+
+/* What is wrong with a file, and what only could not be read. */
+static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct sidestep_error *err)
+{
+    const struct reader *r = c->reader;
+
+    for (size_t i = 0; i < r->file_count; i++) {
+        const struct reader_file *file = &r->files[i];
+        if (file->problem == NULL)
             continue;
-        c->damage = arena_printf(&c->arena, "file '%s': %s", file->name, file->message);
-        if (c->damage == NULL)
-            return FAIL_NOMEM(err, strlen(file->name));
+        if (verify_is_damage(file->status)) {
+            TRY(note_file(c, file, &c->damaged_count, &c->damage, err));
+            continue;
+        }
+        TRY(note_file(c, file, &c->unread_count, &c->unread, err));
+        if (c->unread_count == 1)
+            c->unread_status = file->status;
+        if (r->has_manifest)
+            c->unread_bytes += r->manifest.files[i].bytes;
     }
     return SIDESTEP_OK;
 }
@@ -125,7 +143,7 @@ enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_
         return FAIL_NOMEM(err, sizeof(*c));
     enum sidestep_status status = open_reader(path, &c->reader, err);
     if (status == SIDESTEP_OK)
-        status = fill_damage(c, err);
+        status = fill_problems(c, err);
     if (status == SIDESTEP_OK)
         status = fill_entries(c, err);
     if (status == SIDESTEP_OK)
@@ -163,13 +181,16 @@ enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *
         .save_id = r->metadata.save_id != NULL ? r->metadata.save_id : "",
         .step = r->has_manifest ? r->manifest.step : -1,
         .world_size = r->has_manifest ? r->manifest.world_size : 0,
-        .bytes = r->bytes + r->record_bytes,
+        .bytes = r->bytes + r->record_bytes + c->unread_bytes,
     };
     for (size_t i = 0; i < r->manifest.file_count; i++)
         if (strcmp(r->manifest.files[i].origin, r->manifest.save_id) != 0)
             info->shared_bytes += r->manifest.files[i].bytes;
     info->damaged_count = c->damaged_count;
     info->damage = c->damage;
+    info->unread_count = c->unread_count;
+    info->unread = c->unread;
+    info->unread_status = c->unread_status;
     for (size_t i = 0; i < c->count; i++) {
         info->object_count += c->entries[i].is_object;
         info->tensor_count += !c->entries[i].is_object;
@@ -312,74 +333,4 @@ void sidestep_string_free(char **string)
 {
     free(*string);
     *string = NULL;
-}
-
-/* ---- verify ---- */
-
-void sidestep_verify_report_release(struct sidestep_verify_report *report)
-{
-    if (report->owner != NULL) {
-        verify_findings_release(report->owner);
-        free(report->owner);
-    }
-    *report = (struct sidestep_verify_report){0};
-}
-
-static enum sidestep_status verify_open(const char *path, uint32_t threads,
-                                        const struct verify_options *options,
-                                        struct verify_findings *findings,
-                                        struct sidestep_error *err)
-{
-    OWNED_BY(reader_close) struct reader *reader = NULL;
-    struct workers *workers = NULL;
-    struct sidestep_error why = {0};
-    uint32_t ring = store_ring_check() == 0 ? READER_RING : 0;
-    enum sidestep_status status = reader_open(
-        store_posix(), path, READER_TOLERANT | READER_SALVAGE | READER_LEASE | STORE_DIRECT | ring,
-        &reader, &why);
-
-    /* What cannot be opened because of what it contains is a finding. */
-    if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
-        return verify_add(findings, NULL, NULL, status == SIDESTEP_EUNSAFE ? "unsafe" : "format",
-                          why.message, err);
-    if (status != SIDESTEP_OK) {
-        error_wrap(&why, "open checkpoint '%s'", path);
-        error_copy(err, &why);
-        return status;
-    }
-    TRY(workers_new(threads - 1, "sidestep-verify", &workers, err));
-    status = verify_reader(reader, workers, options, findings, err);
-    workers_free(&workers);
-    return status;
-}
-
-enum sidestep_status sidestep_verify(const char *path, const struct sidestep_verify_options *theirs,
-                                     struct sidestep_verify_report *report,
-                                     struct sidestep_error *err)
-{
-    struct sidestep_verify_options options;
-
-    if (path == NULL || report == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "path or report is NULL");
-    *report = (struct sidestep_verify_report){0};
-    TRY(options_copy(&options, sizeof(options), theirs, "verify options", err));
-    if (options.flags != 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "verify options: unknown flags 0x%x",
-                    options.flags);
-    struct verify_findings *findings = memory_new(1, sizeof(*findings));
-    if (findings == NULL)
-        return FAIL_NOMEM(err, sizeof(*findings));
-    struct verify_options inner = {
-        .on_progress = options.on_progress, .context = options.context, .cancel = options.cancel};
-    unsigned threads = options.threads != 0 ? options.threads : thread_count();
-    enum sidestep_status status = verify_open(path, threads, &inner, findings, err);
-    *report = (struct sidestep_verify_report){.ok = status == SIDESTEP_OK && findings->count == 0,
-                                              .unlisted_count = findings->unlisted_count,
-                                              .checked_bytes = findings->checked_bytes,
-                                              .problem_count = findings->count,
-                                              .problems = findings->problems,
-                                              .owner = findings};
-    if (status != SIDESTEP_OK)
-        sidestep_verify_report_release(report);
-    return status;
 }

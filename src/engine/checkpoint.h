@@ -12,8 +12,11 @@ struct sidestep_checkpoint {
     struct arena arena;
     struct sidestep_entry *entries; /* sorted by name */
     size_t count;
-    const char *damage; /* of its files: see struct sidestep_checkpoint_info */
-    size_t damaged_count;
+    /* Of its files: see struct sidestep_checkpoint_info. */
+    const char *damage, *unread;
+    size_t damaged_count, unread_count;
+    enum sidestep_status unread_status;
+    uint64_t unread_bytes; /* as the manifest has them */
 };
 
 #endif

@@ -84,7 +84,10 @@ static enum sidestep_format infer(const struct convert *c)
     if (ends_with(c->destination, ".pt") || ends_with(c->destination, ".pth") ||
         ends_with(c->destination, ".bin"))
         return SIDESTEP_FORMAT_TORCH;
-    return c->reader->foreign == NULL ? SIDESTEP_FORMAT_SAFETENSORS : SIDESTEP_FORMAT_DCP;
+    /* What is left of a checkpoint is to be one again, with its objects. */
+    bool is_rescue = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
+    return c->reader->foreign == NULL && !is_rescue ? SIDESTEP_FORMAT_SAFETENSORS
+                                                    : SIDESTEP_FORMAT_DCP;
 }
 
 static enum sidestep_status choose_format(struct convert *c, struct sidestep_error *err)
@@ -239,6 +242,8 @@ static void fill_report(struct convert *c, struct sidestep_convert_report *repor
                                                .file_count = c->file_count,
                                                .left_out_count = c->left_out_count,
                                                .lost_count = c->lost_count,
+                                               .lost_status = c->lost_count != 0 ? c->lost_status
+                                                                                 : SIDESTEP_OK,
                                                .owner = arena};
     enum sidestep_status status = list_overflows(c, arena, report, NULL);
     if (status == SIDESTEP_OK)

@@ -57,8 +57,9 @@ struct convert {
     const char **reasons; /* ... and why, by their numbers there */
     const char **lost;    /* "NAME: REASON", of those that were wanted */
     size_t lost_count;
-    const char *aside;  /* the file's name */
-    atomic_bool failed; /* a rank that saves: then shared.err says why */
+    enum sidestep_status lost_status; /* what is wrong with the source: verify_findings_judge() */
+    const char *aside;                /* the file's name */
+    atomic_bool failed;               /* a rank that saves: then shared.err says why */
     struct {
         pthread_mutex_t lock;
         uint64_t done_bytes;

@@ -90,10 +90,11 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
     if (status != SIDESTEP_OK)
         error_copy(err, &why);
     if (status == SIDESTEP_EUNSUPPORTED)
-        error_wrap(err,
-                   "%zu objects (objects=skip leaves out what cannot be held, objects=aside keeps "
-                   "it in a file beside; or take the model only)",
-                   c->object_count);
+        error_wrap(
+            err,
+            "%zu objects (a checkpoint, dcp, can hold them; objects=skip leaves out what "
+            "cannot be held, objects=aside keeps it in a file beside; or take the model only)",
+            c->object_count);
     return status;
 }
 

@@ -53,7 +53,8 @@ enum sidestep_status convert_find_lost(struct convert *c, struct sidestep_error 
 {
     OWNED_BY(workers_free) struct workers *workers = NULL;
     struct verify_findings findings = {.most = SIZE_MAX};
-    const struct verify_options options = {.on_progress = c->options.on_progress,
+    const struct verify_options options = {.names_unread = true,
+                                           .on_progress = c->options.on_progress,
                                            .context = c->options.context,
                                            .cancel = c->options.cancel};
 
@@ -65,6 +66,7 @@ enum sidestep_status convert_find_lost(struct convert *c, struct sidestep_error 
     enum sidestep_status status = verify_reader(c->reader, workers, &options, &findings, err);
     if (status == SIDESTEP_OK)
         status = note_all(c, &findings, err);
+    c->lost_status = verify_findings_judge(&findings);
     verify_findings_release(&findings);
     return status;
 }

@@ -163,7 +163,7 @@ enum sidestep_status convert_select(struct convert *c, struct sidestep_error *er
     convert_renames_free(&s.renames);
     TRY(status);
     if (c->tensor_count == 0 && c->lost_count != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "no tensor that is wanted can be read (%.500s)",
+        return FAIL(err, c->lost_status, "no tensor that is wanted can be read (%.500s)",
                     c->lost[0]);
     if (c->tensor_count == 0)
         return refuse_nothing(c, err);

@@ -5,6 +5,7 @@
  */
 #include "engine/doctor.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,12 +18,22 @@
 
 #define MAX_ALIGNMENT 65536u
 
+/* A finding that could not be made is one, too: nobody shall take its absence for a yes. */
+static void add_unknown(struct doctor *doctor, const char *name, const char *why)
+{
+    doctor_add(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "not known: %s", why);
+}
+
 static void look_at_file_system(struct doctor *doctor, struct store_dir *dir, const char *directory)
 {
+    struct sidestep_error why = {0};
     struct store_traits traits;
     struct statvfs fs;
 
-    if (store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK) {
+    if (store_dir_traits(dir, &traits, &why) != SIDESTEP_OK) {
+        add_unknown(doctor, "durable", why.message);
+        add_unknown(doctor, "shared", why.message);
+    } else {
         if (traits.is_volatile)
             doctor_add(doctor, "durable", SIDESTEP_ALLOWED_NO,
                        "Save to a directory on a disk or on network storage.",
@@ -41,6 +52,8 @@ static void look_at_file_system(struct doctor *doctor, struct store_dir *dir, co
     if (statvfs(directory, &fs) == 0)
         doctor_add(doctor, "free_space", SIDESTEP_ALLOWED_FACT, NULL, "%.1f GiB",
                    (double)fs.f_bavail * (double)fs.f_frsize / (1 << 30));
+    else
+        add_unknown(doctor, "free_space", strerrordesc_np(errno));
 }
 
 /* The scheduler that stands between brackets; "" where there is no such file. */
@@ -64,11 +77,14 @@ static void look_at_scheduler(struct doctor *doctor, struct store_dir *dir)
     static const char *const fix =
         "echo bfq > /sys/block/DISK/queue/scheduler (as root), if training reads from this disk "
         "while saves write to it; or set a limit of bandwidth.";
+    struct sidestep_error why = {0};
     struct store_stat stat;
     char name[32];
 
-    if (store_dir_stat(dir, &stat, NULL) != SIDESTEP_OK)
+    if (store_dir_stat(dir, &stat, &why) != SIDESTEP_OK) {
+        add_unknown(doctor, "disk_scheduler", why.message);
         return;
+    }
     read_scheduler(stat.device, name, sizeof(name));
     if (name[0] == '\0')
         doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_FACT, NULL,
@@ -136,8 +152,10 @@ static void look_at_rights(struct doctor *doctor, const char *directory)
 {
     struct stat st;
 
-    if (stat(directory, &st) != 0)
+    if (stat(directory, &st) != 0) {
+        add_unknown(doctor, "rights", strerrordesc_np(errno));
         return;
+    }
     unsigned mode = (unsigned)st.st_mode & 07777u;
     if ((mode & S_IWOTH) != 0 && (mode & S_ISVTX) == 0)
         doctor_add(doctor, "rights", SIDESTEP_ALLOWED_PARTLY,

@@ -12,8 +12,9 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "commit/commit.h"
-#include "commit/named.h"
+#include "commit/reader.h"
 #include "engine/list.h"
+#include "engine/verify.h"
 #include "engine/whole_file.h"
 
 #define MAX_RECORD_BYTES ((uint64_t)64 << 20) /* of indexes and states in JSON */
@@ -95,14 +96,23 @@ static enum sidestep_status check_ranks(struct layouts_look *look, const char *b
 
 /* ---- records */
 
-/* NULL: it is not there, or no JSON. */
-static json_t *read_json(struct store_dir *dir, const char *name)
+static void free_json(json_t **json)
+{
+    json_decref(*json);
+}
+#define OWNED_JSON OWNED_BY(free_json) json_t
+
+/* ${*json} is NULL if it is not there, or is no JSON. */
+static enum sidestep_status read_json(struct store_dir *dir, const char *name, json_t **json,
+                                      struct sidestep_error *err)
 {
     OWNED_BUFFER text = {0};
 
-    if (commit_read_file(dir, name, 0, MAX_RECORD_BYTES, &text, NULL) != SIDESTEP_OK)
-        return NULL;
-    return json_loadb((const char *)text.bytes, text.length, 0, NULL);
+    *json = NULL;
+    enum sidestep_status status = commit_read_file(dir, name, 0, MAX_RECORD_BYTES, &text, err);
+    if (status == SIDESTEP_OK)
+        *json = json_loadb((const char *)text.bytes, text.length, 0, NULL);
+    return verify_is_damage(status) ? SIDESTEP_OK : status;
 }
 
 /* The number that a pointer file in the root says, behind ${prefix}; -1: there is none that does.
@@ -137,28 +147,26 @@ static enum sidestep_status check_pointer(struct layouts_look *look, const char 
 static enum sidestep_status check_index(struct layouts_look *look, const char *name,
                                         struct sidestep_error *err)
 {
-    json_t *index = read_json(look->dir, name), *map, *file;
-    enum sidestep_status status = SIDESTEP_OK;
+    OWNED_JSON *index = NULL;
     const char *tensor, *last = "";
+    json_t *file;
 
-    map = json_object_get(index, "weight_map");
-    if (!json_is_object(map)) {
-        json_decref(index);
+    TRY(read_json(look->dir, name, &index, err));
+    json_t *map = json_object_get(index, "weight_map");
+    if (!json_is_object(map))
         return say(look, err, " is no index", name);
-    }
     json_object_foreach(map, tensor, file)
     {
         const char *shard = json_string_value(file);
-        if (status != SIDESTEP_OK || look->reason != NULL)
+        if (look->reason != NULL)
             break;
         if (shard == NULL || !names_is_beneath(shard, strlen(shard)))
-            status = say(look, err, " names what is no file", name);
-        else if (strcmp(shard, last) != 0) /* most neighbours lie in one file */
-            status = check_file(look, look->dir, shard, err);
-        last = shard != NULL ? shard : "";
+            return say(look, err, " names what is no file", name);
+        if (strcmp(shard, last) != 0) /* most neighbours lie in one file */
+            TRY(check_file(look, look->dir, shard, err));
+        last = shard;
     }
-    json_decref(index);
-    return status;
+    return SIDESTEP_OK;
 }
 
 /* ---- weights in the forms of Hugging Face's libraries */
@@ -189,14 +197,37 @@ static bool has_weights(const struct layouts_look *look)
     return find_like(look, "model-", ".safetensors") != NULL;
 }
 
+static enum sidestep_status say_damage(struct layouts_look *look, const char *name,
+                                       const char *message, struct sidestep_error *err)
+{
+    look->reason = arena_printf(look->arena, "%s: %s", name, message);
+    return look->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(message));
+}
+
+/* Of FSDP's weights, or of the states of its optimizers. */
+static bool is_dcp_folder(const char *name)
+{
+    return (starts_with(name, "pytorch_model_fsdp") || starts_with(name, "optimizer_")) &&
+           strchr(name, '.') == NULL;
+}
+
 /* A folder of FSDP's is a DCP: its .metadata is written last. */
 static enum sidestep_status check_folder(struct layouts_look *look, const char *name,
                                          struct sidestep_error *err)
 {
-    if (!starts_with(name, "pytorch_model_fsdp") || names_end_with(name, ".bin") ||
-        named_has_metadata(look->root->store, look->dir, name))
-        return SIDESTEP_OK;
-    return say(look, err, " has no .metadata", name);
+    OWNED_BY(reader_close) struct reader *reader = NULL;
+    struct sidestep_error why = {0};
+
+    const char *path = arena_printf(look->arena, "%s/%s", look->path, name);
+    if (path == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    enum sidestep_status status = reader_open(look->root->store, path, 0, &reader, &why);
+    if (status == SIDESTEP_EUNCOMMITTED)
+        return say(look, err, " has no .metadata", name);
+    if (status == SIDESTEP_OK || verify_is_damage(status))
+        return status == SIDESTEP_OK ? status : say_damage(look, name, why.message, err);
+    error_copy(err, &why);
+    return status;
 }
 
 static enum sidestep_status check_weights(struct layouts_look *look, struct sidestep_error *err)
@@ -208,7 +239,7 @@ static enum sidestep_status check_weights(struct layouts_look *look, struct side
             TRY(names_end_with(weights[i], ".json") ? check_index(look, weights[i], err)
                                                     : check_file(look, look->dir, weights[i], err));
     for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
-        if (is_weights_folder(look->names->names[i]))
+        if (is_dcp_folder(look->names->names[i]))
             TRY(check_folder(look, look->names->names[i], err));
     /* Shards are written before the index that names them. */
     if (look->reason == NULL && find_like(look, "model-", ".safetensors") != NULL &&
@@ -246,11 +277,12 @@ static enum sidestep_status check_trainer(struct layouts_look *look, struct side
 {
     static const char *const states[] = {"optimizer.pt", "scheduler.pt", "optimizer.bin"};
 
-    json_t *state = read_json(look->dir, "trainer_state.json");
+    OWNED_JSON *state = NULL;
+
+    TRY(read_json(look->dir, "trainer_state.json", &state, err));
     json_t *step = json_object_get(state, "global_step");
     bool is_read = json_is_object(state);
     bool is_other = json_is_integer(step) && json_integer_value(step) != look->step;
-    json_decref(state);
     if (!has(look, "trainer_state.json"))
         return say(look, err, " is missing", "trainer_state.json");
     if (!is_read || is_other)
@@ -295,11 +327,17 @@ static enum sidestep_status check_megatron_rank(struct layouts_look *look, const
     OWNED_DIR *dir = NULL;
     struct store_stat stat;
 
-    if (store_dir_open(look->root->store, look->dir, name, &dir, NULL) != SIDESTEP_OK)
+    enum sidestep_status status = store_dir_open(look->root->store, look->dir, name, &dir, err);
+    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNSAFE)
         return say(look, err, " is no directory", name);
-    for (size_t i = 0; i < ARRAY_LENGTH(states); i++)
-        if (store_stat(dir, states[i], &stat, NULL) == SIDESTEP_OK)
+    TRY(status);
+    for (size_t i = 0; i < ARRAY_LENGTH(states); i++) {
+        status = store_stat(dir, states[i], &stat, err);
+        if (status == SIDESTEP_OK)
             return check_file(look, dir, states[i], err);
+        if (status != SIDESTEP_ENOTFOUND)
+            return status;
+    }
     return say(look, err, " has no model_optim_rng.pt", name);
 }
 
@@ -367,10 +405,33 @@ static const struct layout {
     {"deepspeed", "global_step", "", is_deepspeed, check_deepspeed},
 };
 
-bool layouts_is_file(const char *name)
+bool layouts_is_file(const char *name, enum whole_file_form form)
 {
-    return names_end_with(name, ".ckpt") &&
-           (list_step_of(name) >= 0 || strcmp(name, "last.ckpt") == 0);
+    if (!names_end_with(name, ".ckpt"))
+        return false;
+    return list_step_of(name) >= 0 || strcmp(name, "last.ckpt") == 0 || form == WHOLE_FILE_ZIP ||
+           form == WHOLE_FILE_EMPTY;
+}
+
+const char *layouts_tensors_in(const struct name_list *names)
+{
+    const char *found = NULL;
+
+    for (size_t i = 0; i < names->count; i++) {
+        const char *name = names->names[i];
+        if (names_end_with(name, ".safetensors"))
+            return "safetensors";
+        if (names_end_with(name, ".pt") || names_end_with(name, ".pth") ||
+            is_like(name, "pytorch_model", ".bin") || strcmp(name, "adapter_model.bin") == 0)
+            found = "torch";
+    }
+    return found;
+}
+
+enum sidestep_status layouts_check_weights(struct layouts_look *look, struct sidestep_error *err)
+{
+    look->reason = NULL;
+    return has_weights(look) ? check_weights(look, err) : SIDESTEP_OK;
 }
 
 enum sidestep_status layouts_look(struct layouts_look *look, struct sidestep_error *err)
@@ -379,8 +440,8 @@ enum sidestep_status layouts_look(struct layouts_look *look, struct sidestep_err
     for (size_t i = 0; i < ARRAY_LENGTH(layouts); i++) {
         const struct layout *layout = &layouts[i];
         bool is_named = is_like(look->name, layout->begin, layout->end);
-        if (!is_named || (look->step < 0 && strcmp(look->name, "last.ckpt") != 0) ||
-            !layout->is(look))
+        bool has_step = look->step >= 0 || strcmp(look->name, "last.ckpt") == 0;
+        if (!is_named || (!has_step && look->dir != NULL) || !layout->is(look))
             continue;
         look->layout = layout->name;
         return layout->check(look, err);

@@ -3,11 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "commit/named.h"
 #include "engine/list.h"
-#include "engine/verify.h"
-#include "format/names.h"
 
 /* Where all were rejected for the same reason, and that is no damage: that reason. */
 static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidestep_status one)
@@ -21,11 +17,13 @@ static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidest
 static enum sidestep_status report_none(const struct sidestep_list *list,
                                         struct sidestep_error *err)
 {
-    const struct sidestep_listed *incomplete = NULL;
+    const struct sidestep_listed *incomplete = NULL, *link = NULL;
     size_t bad = 0;
     const char *name = "";
 
     for (size_t i = 0; i < list->count; i++) {
+        if (list_is_link(&list->entries[i]) && list->entries[i].step >= 0)
+            link = &list->entries[i];
         if (list->entries[i].state == SIDESTEP_INCOMPLETE)
             incomplete = &list->entries[i];
         if (list->entries[i].state == SIDESTEP_BAD) {
@@ -33,37 +31,50 @@ static enum sidestep_status report_none(const struct sidestep_list *list,
             name = list->entries[i].name;
         }
     }
+    if (bad == 0 && link != NULL)
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s': %s", link->name,
+                    link->reason);
     if (bad == 0 && incomplete != NULL)
         return FAIL(err, SIDESTEP_ENOTFOUND, "there is no whole checkpoint yet: in '%s', %s",
                     incomplete->name, incomplete->reason);
     if (bad == 0)
         return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint yet");
-    return FAIL(
-        err, SIDESTEP_ECORRUPT,
-        "there is no checkpoint left: %zu are damaged, '%s' for one ('sidestep rebuild' makes "
-        "a lost .metadata anew)",
-        bad, name);
+    return FAIL(err, SIDESTEP_ECORRUPT,
+                "there is no checkpoint left: %zu are damaged and were set aside, '%s' for one",
+                bad, name);
+}
+
+bool list_is_candidate(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_DAMAGED;
+}
+
+bool list_is_left(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_COMMITTED && entry->reason != NULL;
 }
 
 /* May it be loaded from: by us, or, ${with_others}, by the program that wrote it? */
 static bool is_choice(const struct sidestep_listed *entry, bool with_others)
 {
-    return entry->state == SIDESTEP_COMMITTED || (with_others && entry->state == SIDESTEP_COMPLETE);
+    return list_is_candidate(entry) || (with_others && entry->state == SIDESTEP_COMPLETE);
 }
 
 /* Twice, past the cache the second time; without checksums there is nothing to verify by. */
-static enum sidestep_status verify_entry(struct store *store, const struct sidestep_listed *entry,
-                                         enum sidestep_verify_mode mode, struct workers *workers,
+static enum sidestep_status verify_entry(const struct list_choice *how,
+                                         const struct sidestep_listed *entry,
                                          struct sidestep_error *err)
 {
-    if (entry->state == SIDESTEP_COMPLETE && mode == SIDESTEP_VERIFY_STRUCTURE)
+    if (entry->state == SIDESTEP_COMPLETE && how->mode == SIDESTEP_VERIFY_STRUCTURE)
         return SIDESTEP_OK;
     if (entry->state == SIDESTEP_COMPLETE)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has no checksums to verify it by (%s)",
-                    entry->path, entry->layout);
-    enum sidestep_status status = verify_path(store, entry->path, mode, 0, workers, err);
-    if (status != SIDESTEP_OK && status != SIDESTEP_ENOMEM)
-        status = verify_path(store, entry->path, mode, STORE_UNCACHED, workers, err);
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "it has no checksums to verify it by (%s)",
+                    entry->layout);
+    enum sidestep_status status =
+        verify_path(how->store, entry->path, how->mode, 0, how->workers, how->options, err);
+    if (status != SIDESTEP_OK && status != SIDESTEP_ENOMEM && status != SIDESTEP_ECANCELLED)
+        status = verify_path(how->store, entry->path, how->mode, STORE_UNCACHED, how->workers,
+                             how->options, err);
     return status;
 }
 
@@ -72,7 +83,7 @@ static bool is_gone(struct store *store, const struct sidestep_listed *entry)
 {
     OWNED_DIR *dir = NULL;
 
-    return entry->state == SIDESTEP_COMMITTED &&
+    return list_is_candidate(entry) &&
            store_dir_open(store, NULL, entry->path, &dir, NULL) == SIDESTEP_ENOTFOUND;
 }
 
@@ -92,12 +103,26 @@ enum sidestep_status list_fail_unreadable(const struct sidestep_error *why,
     return status;
 }
 
-enum sidestep_status list_choose(
-    struct store *store, const struct sidestep_list *list, bool with_others,
-    enum sidestep_verify_mode mode, struct workers *workers,
-    enum sidestep_status (*reject)(void *context, const struct sidestep_listed *entry,
-                                   const struct sidestep_error *why, struct sidestep_error *err),
-    void *context, size_t *chosen, bool *gone, struct sidestep_error *err)
+/* What is wrong with ${entry} ends the search, or it is passed over. */
+static enum sidestep_status pass_over(const struct list_choice *how,
+                                      const struct sidestep_listed *entry,
+                                      enum sidestep_status status, const struct sidestep_error *why,
+                                      struct sidestep_error *err)
+{
+    if (status == SIDESTEP_ECANCELLED) {
+        error_copy(err, why);
+        return status;
+    }
+    if (!verify_is_damage(status)) {
+        struct sidestep_error named = *why;
+        error_wrap(&named, "'%s'", entry->path);
+        return list_fail_unreadable(&named, err);
+    }
+    return how->reject != NULL ? how->reject(how->context, entry, why, err) : SIDESTEP_OK;
+}
+
+enum sidestep_status list_choose(const struct list_choice *how, const struct sidestep_list *list,
+                                 size_t *chosen, bool *gone, struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
     char rejected[512] = "";
@@ -107,122 +132,23 @@ enum sidestep_status list_choose(
     *gone = false;
     for (size_t i = list->count; i-- > 0;) {
         const struct sidestep_listed *entry = &list->entries[i];
-        if (!is_choice(entry, with_others))
+        if (!is_choice(entry, how->with_others))
             continue;
         seen++;
         *chosen = i;
-        enum sidestep_status status = verify_entry(store, entry, mode, workers, &why);
+        enum sidestep_status status = verify_entry(how, entry, &why);
         if (status == SIDESTEP_OK)
             return SIDESTEP_OK;
-        *gone = is_gone(store, entry);
+        *gone = is_gone(how->store, entry);
         if (*gone)
             return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was deleted meanwhile", entry->path);
-        if (!verify_is_damage(status))
-            return list_fail_unreadable(&why, err);
+        TRY(pass_over(how, entry, status, &why, err));
         all = judge_rejected(all, status);
         size_t used = strlen(rejected);
-        snprintf(rejected + used, sizeof(rejected) - used, "%s%s", used != 0 ? "; " : "",
-                 why.message);
-        if (reject != NULL)
-            TRY(reject(context, entry, &why, err));
+        snprintf(rejected + used, sizeof(rejected) - used, "%s'%s': %s", used != 0 ? "; " : "",
+                 entry->path, why.message);
     }
     if (seen == 0)
         return report_none(list, err);
     return FAIL(err, all, "none of %zu checkpoints is valid: %s", seen, rejected);
-}
-
-/* ${list} without what no resume would take, as a list of its own (of ${*kept}, to be freed).  The
- * newest of those is told where nothing is left. */
-static enum sidestep_status pass_over(const struct sidestep_list *list, struct sidestep_list *out,
-                                      struct sidestep_listed **kept, const char **passed,
-                                      const char **why, struct sidestep_error *err)
-{
-    *out = (struct sidestep_list){0};
-    *kept = memory_new(list->count + 1, sizeof(**kept));
-    if (*kept == NULL)
-        return FAIL_NOMEM(err, list->count * sizeof(**kept));
-    for (size_t i = 0; i < list->count; i++) {
-        const struct sidestep_listed *entry = &list->entries[i];
-        if (entry->state == SIDESTEP_COMMITTED && entry->reason != NULL) {
-            *passed = entry->name;
-            *why = entry->reason;
-        } else {
-            (*kept)[out->count++] = *entry;
-        }
-    }
-    out->entries = *kept;
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status choose_latest(const struct sidestep_list *all,
-                                          enum sidestep_verify_mode verify, struct workers *workers,
-                                          const struct sidestep_listed **latest,
-                                          struct sidestep_listed **kept, bool *gone,
-                                          struct sidestep_error *err)
-{
-    const char *passed = NULL, *reason = NULL;
-    struct sidestep_list list;
-    size_t chosen = 0;
-
-    TRY(pass_over(all, &list, kept, &passed, &reason, err));
-    enum sidestep_status status =
-        list_choose(store_posix(), &list, false, verify, workers, NULL, NULL, &chosen, gone, err);
-    if (status == SIDESTEP_ENOTFOUND && passed != NULL) /* and not "nothing yet" */
-        status =
-            FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s' %s", passed, reason);
-    else if (status == SIDESTEP_ENOTFOUND && !*gone)
-        status = list_choose(store_posix(), &list, true, verify, workers, NULL, NULL, &chosen, gone,
-                             err);
-    *latest = status == SIDESTEP_OK ? &(*kept)[chosen] : NULL;
-    return status;
-}
-
-static enum sidestep_status look_for_latest(const char *root, enum sidestep_verify_mode verify,
-                                            struct workers *workers, char **path, bool *gone,
-                                            struct sidestep_error *err)
-{
-    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-    OWNED struct sidestep_listed *kept = NULL;
-    const struct sidestep_listed *latest;
-
-    *gone = false;
-    enum sidestep_status status = list_candidates(store_posix(), root, &list, err);
-    if (status == SIDESTEP_OK)
-        status = choose_latest(&list, verify, workers, &latest, &kept, gone, err);
-    if (*gone)
-        return SIDESTEP_ENOTFOUND;
-    if (status == SIDESTEP_ENOTFOUND && named_has_metadata(store_posix(), NULL, root))
-        return FAIL(err, SIDESTEP_EINVAL,
-                    "'%s' is a checkpoint itself; the latest is looked for among those in a "
-                    "directory",
-                    root);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "'%s'", root);
-        return status;
-    }
-    *path = memory_strdup(latest->path);
-    return *path != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(latest->path));
-}
-
-enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify,
-                                     char **path, struct sidestep_error *err)
-{
-    struct workers *workers = NULL;
-    enum sidestep_status status;
-    bool gone = false;
-
-    if (root == NULL || path == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "root or path is NULL");
-    TRY(workers_new(3, "sidestep-verify", &workers, err));
-    for (unsigned attempt = 1;; attempt++) {
-        status = look_for_latest(root, verify, workers, path, &gone, err);
-        if (!gone || attempt == LIST_TRIES)
-            break;
-    }
-    workers_free(&workers);
-    if (gone) /* and not "nothing yet" */
-        status = FAIL(
-            err, SIDESTEP_ELOCKED,
-            "'%s': each checkpoint that was found was deleted before it could be looked at", root);
-    return status;
 }

@@ -38,7 +38,9 @@ static enum sidestep_status find(struct marking *m, bool *has_id, char save_id[S
             continue;
         TRY(list_check_readable(entry, err));
         if (entry->state != SIDESTEP_COMMITTED)
-            continue;
+            return FAIL(err, SIDESTEP_ENOTFOUND, "it is %s%s%s", entry->state_name,
+                        entry->reason != NULL ? ": " : "",
+                        entry->reason != NULL ? entry->reason : "");
         *has_id = entry->save_id != NULL;
         if (*has_id)
             memcpy(save_id, entry->save_id, SAVE_ID_HEX);

@@ -116,17 +116,31 @@ static bool is_meant(const struct prune *p, struct sidestep_listed *entry)
            (p->is_settled == NULL || p->is_settled(p->context, entry));
 }
 
+/* Why it is nobody's here to delete, and what makes it so; NULL: it is ours. */
+static const char *find_stranger(const struct prune *p, const struct marks *marks,
+                                 const struct sidestep_listed *entry)
+{
+    if (entry->save_id == NULL)
+        return "sidestep did not write it, and deletes only what it wrote ('sidestep convert "
+               "--to=dcp' makes a checkpoint of sidestep's of it)";
+    if (marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) != NULL)
+        return NULL;
+    if (entry->is_renamed)
+        return "it was saved under another name, and copied or renamed (a run that resumes from it "
+               "by its step adopts it)";
+    if (p->run_id != NULL && (entry->run_id == NULL || strcmp(entry->run_id, p->run_id) != 0))
+        return "another run wrote it (a run that resumes from it by its step adopts it)";
+    return NULL;
+}
+
 static struct retention_item make_item(const struct prune *p, const struct marks *marks,
                                        const struct sidestep_listed *entry)
 {
-    struct retention_item item = {
-        .step = entry->step, .is_pinned = entry->is_pinned, .save_id = entry->save_id};
+    struct retention_item item = {.step = entry->step,
+                                  .stranger = find_stranger(p, marks, entry),
+                                  .is_pinned = entry->is_pinned,
+                                  .save_id = entry->save_id};
 
-    item.is_ours = entry->save_id != NULL && !entry->is_renamed;
-    if (p->run_id != NULL && item.is_ours)
-        item.is_ours = entry->run_id != NULL && strcmp(entry->run_id, p->run_id) == 0;
-    item.is_ours |= entry->save_id != NULL &&
-                    marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) != NULL;
     item.is_abandoned = entry->is_abandoned;
     for (uint32_t i = 0; i < entry->metric_count; i++)
         if (strcmp(entry->metrics[i].name, p->retention->metric) == 0) {
@@ -134,6 +148,37 @@ static struct retention_item make_item(const struct prune *p, const struct marks
             item.metric = entry->metrics[i].value;
         }
     return item;
+}
+
+static void keep(const struct prune *p, const struct sidestep_listed *entry, const char *why)
+{
+    if (p->report != NULL)
+        collecting_kept(p->report, entry->name, why);
+}
+
+/* By hand, all of a root is meant: what has no step, or is no whole checkpoint, is named, too. */
+static void keep_others(const struct prune *p, const struct sidestep_listed *entry)
+{
+    if (p->naming != NULL)
+        return;
+    switch (entry->state) {
+    case SIDESTEP_COMMITTED:
+        keep(p, entry, "its step is not known");
+        break;
+    case SIDESTEP_COMPLETE:
+    case SIDESTEP_INCOMPLETE:
+        keep(p, entry, "another program wrote it");
+        break;
+    case SIDESTEP_DAMAGED:
+    case SIDESTEP_BAD:
+        keep(p, entry, "it is damaged");
+        break;
+    case SIDESTEP_UNREADABLE:
+        keep(p, entry, "it cannot be read now");
+        break;
+    default: /* no checkpoints; gc sees to what is left of them */
+        break;
+    }
 }
 
 static enum sidestep_status look(struct prune *p, struct looking *l, struct sidestep_error *err)
@@ -148,6 +193,8 @@ static enum sidestep_status look(struct prune *p, struct looking *l, struct side
         struct sidestep_listed entry = l->list.entries[i];
         if (is_meant(p, &entry))
             l->entries[l->count++] = entry;
+        else
+            keep_others(p, &entry);
     }
     list_sort(l->entries, l->count);
     for (size_t i = 0; i < l->count; i++) {
@@ -171,11 +218,13 @@ static enum sidestep_status check_one(struct prune *p, struct looking *l, size_t
 {
     struct sidestep_error why = {0};
     enum sidestep_status status = verify_path(
-        p->store, l->entries[i].path, SIDESTEP_VERIFY_STRUCTURE, STORE_UNCACHED, NULL, &why);
+        p->store, l->entries[i].path, SIDESTEP_VERIFY_STRUCTURE, STORE_UNCACHED, NULL, NULL, &why);
 
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, sizeof(*l));
-    l->items[i].is_damaged = status != SIDESTEP_OK;
+    if (status != SIDESTEP_OK)
+        l->items[i].flaw =
+            verify_is_damage(status) ? "it does not verify" : "it cannot be read now";
     return SIDESTEP_OK;
 }
 
@@ -204,22 +253,16 @@ static enum sidestep_status check(struct prune *p, struct looking *l, struct sid
         TRY(store_dir_sync(p->root, err));
     for (size_t i = l->count; i-- > 0;) {
         struct retention_item *item = &l->items[i];
-        bool is_counted = item->is_ours && !item->is_abandoned && valid < wanted;
+        bool is_counted = item->stranger == NULL && !item->is_abandoned && valid < wanted;
         if (!is_counted && item->keep != NULL && !item->is_apart)
             continue;
         TRY(check_one(p, l, i, err));
-        if (!is_counted || item->is_damaged)
+        if (!is_counted || item->flaw != NULL)
             continue;
         TRY(sync_one(p, l->entries[i].name, err));
         valid++;
     }
     return SIDESTEP_OK;
-}
-
-static void keep(const struct prune *p, const struct sidestep_listed *entry, const char *why)
-{
-    if (p->report != NULL)
-        collecting_kept(p->report, entry->name, why);
 }
 
 /* What prune_delete() of it would say, by hand; but for a lock that is let go at once, nothing is

@@ -39,18 +39,18 @@ enum sidestep_status retention_take(struct retention *retention,
 /* May it count as one of the line? */
 static bool counts(const struct retention_item *item)
 {
-    return item->is_ours && !item->is_abandoned && !item->is_damaged;
+    return item->stranger == NULL && !item->is_abandoned && item->flaw == NULL;
 }
 
 static const char *judge(const struct retention *r, const struct retention_item *item,
                          uint64_t newer)
 {
-    if (!item->is_ours)
-        return "it is not of this run";
+    if (item->stranger != NULL)
+        return item->stranger;
     if (item->is_pinned)
         return "it is pinned";
-    if (item->is_damaged)
-        return "it does not verify";
+    if (item->flaw != NULL)
+        return item->flaw;
     if (item->is_abandoned)
         return NULL;
     if (newer == 0)

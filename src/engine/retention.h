@@ -19,10 +19,12 @@ struct retention {
 /* One checkpoint, as it is seen. */
 struct retention_item {
     int64_t step;
-    bool is_ours; /* a save of this run: others are not for us to delete */
+    const char
+        *stranger; /* why it is not for us to delete: it is no save of this run; NULL: it is */
     bool is_pinned;
     bool is_abandoned; /* of a line that ended */
-    bool is_damaged;   /* found so: neither counted nor deleted */
+    const char *flaw;  /* "it does not verify", "it cannot be read": then it is neither counted nor
+                          deleted; NULL: none was found */
     bool has_metric;
     double metric;
     /* The saves whose files it has, where they are not all its own: see ${save_id}. */

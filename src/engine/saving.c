@@ -2,9 +2,8 @@
 /*
  * saving.c -- sidestep_list_saving(): saves that are under way, as a stranger sees them.
  *
- * What a stranger must not do is to take part: even to try a lock for a moment could make a save
- * fail that is about to take it.  So locks are asked about, not taken, and holes are looked for,
- * which the store of saves has no words for.
+ * A stranger takes no lock (commit/owner.h), and looks for holes in files, which the store of saves
+ * has no words for.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,12 +14,11 @@
 #include <unistd.h>
 
 #include "base/owned.h"
-#include "commit/commit.h"
 #include "commit/name_list.h"
+#include "commit/owner.h"
 #include "engine/list.h"
 
 #define MAX_STRETCHES 4096u /* of data in one file, that are counted one by one */
-#define MARK_BYTES 4096u
 
 enum writer_state { WRITING, SEALED, DONE, FAILED };
 static const char *const writer_states[] = {"writing", "sealed", "done", "failed"};
@@ -43,6 +41,9 @@ struct looking {
     struct rank_seen *ranks;
     size_t rank_count;
     size_t rank_room;
+    const char **unread; /* as many as there are names in the root, at most */
+    size_t unread_count;
+    enum sidestep_status unread_status;
 };
 
 /* ---- files */
@@ -70,47 +71,63 @@ static void measure(int dir, const char *name, bool is_whole, struct rank_seen *
     OWNED_FD fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat stat;
 
-    if (fd < 0 || fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
+    /* Without the right to read it, its size is known all the same. */
+    int failed = fd >= 0 ? fstat(fd, &stat) : fstatat(dir, name, &stat, AT_SYMLINK_NOFOLLOW);
+    if (failed != 0 || !S_ISREG(stat.st_mode))
         return; /* sealed, or gone, in between */
+    is_whole |= fd < 0;
     rank->bytes += (uint64_t)stat.st_size;
     rank->written += is_whole ? (uint64_t)stat.st_size : count_data(fd, (uint64_t)stat.st_size);
 }
 
-/* The step that a mark tells; for those that tell none, by the name. */
-static int64_t step_of_mark(const char *text, const char *target)
-{
-    const char *line = strstr(text, "\nstep ");
-    long long step = -1;
+/* The directory at hand, under ${name}: as saves see it, and for what they have no words for. */
+struct place {
+    const char *name;
+    struct store_dir *dir;
+    int fd;
+    struct name_list names;
+};
 
-    if (line == NULL || sscanf(line, "\nstep %lld\n", &step) != 1 || step < 0)
-        return list_step_of(target);
-    return step;
+static void place_release(struct place *place)
+{
+    name_list_release(&place->names);
+    store_dir_close(place->dir);
+    if (place->fd >= 0)
+        (void)close(place->fd);
 }
 
-/* "target step-12\nowner 4711\nhost node-3\n...\nstep 12\n" */
-static enum sidestep_status read_mark(struct looking *l, int dir, const char *name,
-                                      struct sidestep_saving *entry, struct sidestep_error *err)
+/* What a save is to become.  ${in_place}: the checkpoint in whose directory it is written, whatever
+ * the mark says, because the directory may have been renamed or copied. */
+static enum sidestep_status take_target(struct looking *l, const struct place *place, bool in_place,
+                                        const struct commit_mark *mark,
+                                        struct sidestep_saving *entry, struct sidestep_error *err)
 {
-    OWNED_FD fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    char text[MARK_BYTES + 1], target[NAMES_MAX] = "", owner[64] = "", host[64] = "";
-    ssize_t length = fd >= 0 ? read(fd, text, MARK_BYTES) : -1;
+    const char *target = in_place ? place->name : mark->target;
 
-    if (length < 0)
-        return SIDESTEP_OK;
-    text[length] = '\0';
-    (void)sscanf(text, "target %255[^\n]\nowner %63[^\n]\nhost %63[^\n]\n", target, owner, host);
-    /* An exclusive lock needs a descriptor for writing; to ask about one does not. */
-    if (fcntl(fd, F_OFD_GETLK, &lock) == 0)
-        entry->is_dead = lock.l_type == F_UNLCK;
-    if (target[0] != '\0') {
-        entry->name = arena_strndup(&l->arena, target, strlen(target));
-        entry->step = step_of_mark(text, target);
-    }
-    if (owner[0] != '\0')
-        entry->owner = arena_printf(&l->arena, "process %s on %s", owner, host);
-    if ((target[0] != '\0' && entry->name == NULL) || (owner[0] != '\0' && entry->owner == NULL))
-        return FAIL_NOMEM(err, strlen(text));
+    entry->step = in_place ? list_step_of(target) : mark->step;
+    if (entry->step < 0)
+        entry->step = in_place ? mark->step : list_step_of(target);
+    if (target[0] != '\0' &&
+        (entry->name = arena_strndup(&l->arena, target, strlen(target))) == NULL)
+        return FAIL_NOMEM(err, strlen(target));
+    return SIDESTEP_OK;
+}
+
+/* What the mark of the save tells.  A mark that cannot be read leaves everything unknown. */
+static enum sidestep_status take_owner(struct looking *l, const struct place *place, bool in_place,
+                                       struct sidestep_saving *entry, struct sidestep_error *err)
+{
+    struct owner owner;
+    enum sidestep_status status = owner_look(place->dir, entry->save_id, &owner, err);
+
+    if (status != SIDESTEP_OK)
+        return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
+    const struct commit_mark *mark = &owner.mark;
+    entry->is_dead = owner.is_dead;
+    TRY(take_target(l, place, in_place, mark, entry, err));
+    if (mark->owner[0] != '\0' && (entry->owner = arena_printf(&l->arena, "process %s on %s",
+                                                               mark->owner, mark->host)) == NULL)
+        return FAIL_NOMEM(err, strlen(mark->owner));
     return SIDESTEP_OK;
 }
 
@@ -212,60 +229,76 @@ static struct sidestep_saving *new_entry(struct looking *l, struct sidestep_erro
     return entry;
 }
 
-/* The save ${id} in the directory ${name}, with these ${names}. */
-static enum sidestep_status look_at_save(struct looking *l, int dir, const char *name,
-                                         const struct name_list *names, const char *id,
-                                         bool in_place, struct sidestep_error *err)
+/* The save ${id} in ${place}. */
+static enum sidestep_status look_at_save(struct looking *l, const struct place *place,
+                                         const char *id, bool in_place, struct sidestep_error *err)
 {
     struct sidestep_saving *entry = new_entry(l, err);
-    char mark[NAMES_MAX];
 
     if (entry == NULL)
         return SIDESTEP_ENOMEM;
-    entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
+    entry->path = arena_printf(&l->arena, "%s/%s", l->root, place->name);
     entry->save_id = arena_strndup(&l->arena, id, strlen(id));
     if (entry->path == NULL || entry->save_id == NULL)
-        return FAIL_NOMEM(err, strlen(name));
+        return FAIL_NOMEM(err, strlen(place->name));
     l->rank_count = 0;
-    names_format(NAMES_PENDING, id, 0, 0, mark);
-    TRY(read_mark(l, dir, mark, entry, err));
-    for (size_t i = 0; i < names->count; i++)
-        TRY(note_name(l, dir, names->names[i], id, in_place, err));
+    TRY(take_owner(l, place, in_place, entry, err));
+    for (size_t i = 0; i < place->names.count; i++)
+        TRY(note_name(l, place->fd, place->names.names[i], id, in_place, err));
     return take_ranks(l, entry, err);
 }
 
 /* ---- the root */
 
+static enum sidestep_status open_place(struct store_dir *root, const char *path,
+                                       struct place *place, struct sidestep_error *err)
+{
+    TRY(store_dir_open(root->store, root, place->name, &place->dir, err));
+    TRY(name_list_read(place->dir, &place->names, err));
+    place->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return place->fd >= 0 ? SIDESTEP_OK : FAIL_SYS(err, "open directory '%s'", place->name);
+}
+
+/* ${why} a directory could not be looked into. */
+static enum sidestep_status note_unread(struct looking *l, const char *path, const char *name,
+                                        const struct sidestep_error *why,
+                                        struct sidestep_error *err)
+{
+    if (why->status == SIDESTEP_ENOMEM) {
+        error_copy(err, why);
+        return SIDESTEP_ENOMEM;
+    }
+    if (why->status == SIDESTEP_ENOTFOUND || strcmp(name, "lost+found") == 0)
+        return SIDESTEP_OK; /* it has come to an end; or it is of the file system */
+    if (l->unread_count == 0)
+        l->unread_status = (enum sidestep_status)why->status;
+    l->unread[l->unread_count] = arena_printf(&l->arena, "%s: %s", path, why->message);
+    return l->unread[l->unread_count++] != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(path));
+}
+
 static enum sidestep_status look_into(struct looking *l, struct store_dir *root, const char *name,
                                       struct sidestep_error *err)
 {
-    OWNED_NAMES struct name_list names = {0};
-    OWNED_DIR *dir = NULL;
-    OWNED char *path = NULL;
+    OWNED_BY(place_release) struct place place = {.name = name, .fd = -1};
     struct names_parsed own = names_parse(name);
+    struct sidestep_error why = {0};
     struct store_stat stat;
 
     if (strcmp(name, NAMES_SERIES_DIR) == 0 ||
         (own.kind != NAMES_SAVING && own.kind != NAMES_NONE) ||
         store_stat(root, name, &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_DIRECTORY)
         return SIDESTEP_OK;
-    size_t length = strlen(l->root) + strlen(name) + 2;
-    path = memory_new(length, 1);
+    const char *path = arena_printf(&l->arena, "%s/%s", l->root, name);
     if (path == NULL)
-        return FAIL_NOMEM(err, length);
-    snprintf(path, length, "%s/%s", l->root, name);
-    OWNED_FD fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || store_dir_open(root->store, root, name, &dir, NULL) != SIDESTEP_OK)
-        return SIDESTEP_OK; /* it has come to an end */
-    enum sidestep_status status = name_list_read(dir, &names, err);
-    if (status != SIDESTEP_OK)
-        return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
+        return FAIL_NOMEM(err, strlen(name));
+    if (open_place(root, path, &place, &why) != SIDESTEP_OK)
+        return note_unread(l, path, name, &why, err);
     if (own.kind == NAMES_SAVING)
-        return look_at_save(l, fd, name, &names, own.save_id, false, err);
-    for (size_t i = 0; i < names.count; i++) {
-        struct names_parsed parsed = names_parse(names.names[i]);
+        return look_at_save(l, &place, own.save_id, false, err);
+    for (size_t i = 0; i < place.names.count; i++) {
+        struct names_parsed parsed = names_parse(place.names.names[i]);
         if (parsed.kind == NAMES_PENDING)
-            TRY(look_at_save(l, fd, name, &names, parsed.save_id, true, err));
+            TRY(look_at_save(l, &place, parsed.save_id, true, err));
     }
     return SIDESTEP_OK;
 }
@@ -279,7 +312,7 @@ static enum sidestep_status expect(struct looking *l, struct sidestep_error *err
         return SIDESTEP_OK;
     TRY(list_root(store_posix(), l->root, &list, err));
     for (size_t i = list.count; i-- > 0;) {
-        if (list.entries[i].state != SIDESTEP_COMMITTED || list.entries[i].reason != NULL)
+        if (list.entries[i].state != SIDESTEP_COMMITTED || list_is_left(&list.entries[i]))
             continue;
         for (size_t k = 0; k < l->count; k++) {
             l->entries[k].expected_bytes = list.entries[i].bytes;
@@ -306,6 +339,9 @@ static enum sidestep_status look(struct looking *l, struct sidestep_error *err)
 
     TRY(store_dir_open(store_posix(), NULL, l->root, &root, err));
     TRY(name_list_read(root, &names, err));
+    l->unread = arena_new(&l->arena, names.count, sizeof(*l->unread));
+    if (l->unread == NULL)
+        return FAIL_NOMEM(err, names.count * sizeof(*l->unread));
     for (size_t i = 0; i < names.count; i++)
         TRY(look_into(l, root, names.names[i], err));
     TRY(expect(l, err));
@@ -345,6 +381,11 @@ enum sidestep_status sidestep_list_saving(const char *root, struct sidestep_savi
         error_wrap(err, "look for saves under '%s'", root);
         return status;
     }
-    *list = (struct sidestep_saving_list){.count = l->count, .entries = l->entries, .owner = l};
+    *list = (struct sidestep_saving_list){.count = l->count,
+                                          .entries = l->entries,
+                                          .owner = l,
+                                          .unread_count = l->unread_count,
+                                          .unread = l->unread,
+                                          .unread_status = l->unread_status};
     return SIDESTEP_OK;
 }

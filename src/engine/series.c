@@ -401,9 +401,12 @@ static bool prepare(struct sidestep_series *series, const char *name,
     note_progress(series); /* what may be deleted follows from what became of them */
     if (options->failure != NULL)
         return true;
-    if (!series_may_replace(series, name))
+    if (!series_may_replace(series, name)) {
         options->flags |= SIDESTEP_SAVE_NO_REPLACE;
-    if (series_check_space(series, why) != SIDESTEP_OK)
+        if (series_check_free(series, name, why) != SIDESTEP_OK)
+            options->failure = why;
+    }
+    if (options->failure == NULL && series_check_space(series, why) != SIDESTEP_OK)
         options->failure = why;
     return true;
 }

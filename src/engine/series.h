@@ -48,6 +48,7 @@ struct sidestep_series {
                                                         under ${shared.lock} */
     unsigned save_count;
     uint64_t queued;              /* saves that started while another was under way */
+    bool has_resumed;             /* from any checkpoint, since it was opened */
     bool has_progressed;          /* something was committed since the first resume */
     char resumed_name[NAMES_MAX]; /* rank 0: what was loaded, until something was committed */
     struct series_notes coming;   /* rank 0: of a save that has not started */
@@ -101,6 +102,9 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
                                        struct sidestep_error *err);
 /* Rank 0: is what lies under ${name} of a line that has ended, and may a save replace it? */
 bool series_may_replace(struct sidestep_series *series, const char *name);
+/* Rank 0, of a name that may not be replaced: EEXISTS if it holds a checkpoint, with what to do. */
+enum sidestep_status series_check_free(struct sidestep_series *series, const char *name,
+                                       struct sidestep_error *err);
 /* Rank 0: it came to something: no restart from there has failed. */
 void series_made_progress(struct sidestep_series *series);
 

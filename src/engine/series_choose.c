@@ -47,7 +47,8 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
     for (size_t i = 0; i < m->list.count; i++) {
         struct sidestep_listed entry = m->list.entries[i];
         uint64_t step;
-        if (entry.state == SIDESTEP_COMMITTED) { /* its step by name, which the caller sees */
+        bool is_member = list_is_candidate(&entry) || list_is_link(&entry);
+        if (is_member) { /* its step by name, which the caller sees */
             if (!naming_read(&series->naming, entry.name, &step))
                 continue;
             entry.step = (int64_t)step;
@@ -111,7 +112,9 @@ static enum sidestep_status quarantine(void *context, const struct sidestep_list
     struct lease *lease = &choosing->series->lease;
     char bad[NAMES_MAX];
 
-    note_rejected(choosing, entry, why->message);
+    char text[COMMIT_PATH_BYTES + sizeof(why->message)];
+    snprintf(text, sizeof(text), "'%s': %s", entry->path, why->message);
+    note_rejected(choosing, entry, text);
     bool is_damage = why->status == SIDESTEP_ECORRUPT || why->status == SIDESTEP_EUNSAFE;
     if (entry->save_id == NULL || !is_damage)
         return SIDESTEP_OK;
@@ -134,7 +137,7 @@ static size_t pass_over(struct choosing *c, struct members *m)
 
     for (size_t i = 0; i < m->count; i++) {
         char why[LINES_WHY_BYTES], text[COMMIT_PATH_BYTES + LINES_WHY_BYTES];
-        if (m->entries[i].state == SIDESTEP_COMMITTED &&
+        if (list_is_candidate(&m->entries[i]) &&
             is_passed_over(c->series, m, &m->entries[i], why)) {
             snprintf(text, sizeof(text), "'%s' %s", m->entries[i].path, why);
             note_rejected(c, &m->entries[i], text);
@@ -170,9 +173,12 @@ static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep
     TRY(find_members(series, &m, err));
     size_t passed = pass_over(choosing, &m);
     struct sidestep_list list = {.count = m.count, .entries = m.entries};
-    enum sidestep_status status =
-        list_choose(series->engine->store, &list, false, mode, series->engine->stagers, quarantine,
-                    choosing, &chosen, gone, err);
+    struct list_choice how = {.store = series->engine->store,
+                              .mode = mode,
+                              .workers = series->engine->stagers,
+                              .reject = quarantine,
+                              .context = choosing};
+    enum sidestep_status status = list_choose(&how, &list, &chosen, gone, err);
     if (*gone)
         return status;
     if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */
@@ -282,12 +288,12 @@ static enum sidestep_status check_readable(struct sidestep_series *series, const
         if (!list_is_doubtful(entry) || (uint64_t)entry->step < step)
             continue;
         if ((uint64_t)entry->step == step)
-            return FAIL(err, SIDESTEP_EIO,
+            return FAIL(err, entry->status,
                         "'%s' was loaded, but could not be read again to note that the run goes on "
                         "from it; nothing was noted, try again",
                         entry->path);
         if (series->save_count != 0) /* the newest stays in there */
-            return FAIL(err, SIDESTEP_EIO,
+            return FAIL(err, entry->status,
                         "'%s' is newer and cannot be read now, so it cannot be noted that it is "
                         "left behind; nothing was noted: make it readable, move it away, or open "
                         "the series anew, and try again",
@@ -316,8 +322,10 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
     TRY(check_readable(series, &m, step, err));
     for (size_t i = 0; i < m.count; i++) {
         const struct sidestep_listed *entry = &m.entries[i];
-        if (entry->state != SIDESTEP_COMMITTED || (uint64_t)entry->step < step)
+        if (!list_is_candidate(entry) || (uint64_t)entry->step < step)
             continue;
+        if ((uint64_t)entry->step == step && entry->state == SIDESTEP_DAMAGED)
+            continue; /* it has been damaged since it was loaded, and is_there says so */
         if ((uint64_t)entry->step == step) {
             series_note_bytes(series, entry->bytes);
             TRY(note_start(series, &m, entry, err));
@@ -347,6 +355,32 @@ bool series_may_replace(struct sidestep_series *series, const char *name)
         if (strcmp(m.entries[i].name, name) == 0)
             return m.entries[i].is_abandoned && !marks_may_have(series->lease.dir, MARKS_PIN, name);
     return false;
+}
+
+enum sidestep_status series_check_free(struct sidestep_series *series, const char *name,
+                                       struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+    uint64_t identity = 0;
+
+    if (store_dir_open(series->engine->store, series->lease.root, name, &dir, NULL) !=
+            SIDESTEP_OK ||
+        commit_identify(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
+        return SIDESTEP_OK; /* if something is in the way, the save says what */
+    if (strcmp(series->resumed_name, name) == 0)
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "this run has resumed from it, and has done no step since; a run that is over "
+                    "when it resumes has nothing to save");
+    if (!series->has_resumed && series->save_count == 0)
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "there is a checkpoint already, and this run has not resumed since it opened "
+                    "the series: it has to resume before its first save "
+                    "(sidestep_series_load()), and a run that begins anew needs a root of its own; "
+                    "nothing was changed");
+    return FAIL(err, SIDESTEP_EEXISTS,
+                "there is a checkpoint already; a save replaces only what was left behind by "
+                "going back to an older step (sidestep_series_load_step()), so save another step, "
+                "or delete it first; nothing was changed");
 }
 
 void series_made_progress(struct sidestep_series *series)

@@ -33,7 +33,7 @@ static enum sidestep_status is_lost_all(struct sidestep_series *series, const ch
     *lost = 0;
     if (series->engine->comm.rank == 0)
         *lost = verify_is_damage(verify_path(series->engine->store, path, SIDESTEP_VERIFY_BEFORE,
-                                             STORE_UNCACHED, series->engine->stagers, NULL));
+                                             STORE_UNCACHED, series->engine->stagers, NULL, NULL));
     return comm_max_all(&series->engine->comm, lost, 1, err);
 }
 
@@ -91,7 +91,9 @@ static enum sidestep_status go_on_all(struct sidestep_series *series, uint64_t s
 
     if (series->engine->comm.rank == 0)
         status = series_go_on_from(series, step, err);
-    return comm_vote_all(&series->engine->comm, status, err);
+    TRY(comm_vote_all(&series->engine->comm, status, err));
+    series->has_resumed = true;
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status

@@ -41,6 +41,7 @@ struct verify {
     struct verify_findings *findings;
     struct verify_pointer *pointers; /* to items without hashes of ours */
     size_t pointer_count;
+    bool *refused; /* per file: it was said that it may not be read */
     struct stretch *stretches;
     size_t count, room;
     struct budget *memory; /* for what must be held whole */
@@ -54,44 +55,6 @@ struct verify {
     } shared;
 };
 
-void verify_findings_release(struct verify_findings *findings)
-{
-    free(findings->problems);
-    arena_release(&findings->arena);
-    *findings = (struct verify_findings){.most = findings->most};
-}
-
-enum sidestep_status verify_add(struct verify_findings *findings, const char *file,
-                                const char *name, const char *kind, const char *message,
-                                struct sidestep_error *err)
-{
-    if (findings->count >= (findings->most != 0 ? findings->most : VERIFY_MAX_PROBLEMS)) {
-        findings->unlisted_count++;
-        return SIDESTEP_OK;
-    }
-    if (findings->count == findings->room) {
-        size_t room = findings->room != 0 ? findings->room * 2 : 16;
-        struct sidestep_problem *problems =
-            memory_resize(findings->problems, room, sizeof(*problems));
-        if (problems == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*problems));
-        findings->problems = problems;
-        findings->room = room;
-    }
-    struct sidestep_problem *problem = &findings->problems[findings->count];
-    *problem = (struct sidestep_problem){
-        .file = file != NULL ? arena_strndup(&findings->arena, file, strlen(file)) : NULL,
-        .name = name != NULL ? arena_strndup(&findings->arena, name, strlen(name)) : NULL,
-        .kind = kind,
-        .message = arena_strndup(&findings->arena, message, strlen(message)),
-    };
-    if (problem->message == NULL || (file != NULL && problem->file == NULL) ||
-        (name != NULL && problem->name == NULL))
-        return FAIL_NOMEM(err, strlen(message));
-    findings->count++;
-    return SIDESTEP_OK;
-}
-
 /* ${message} without the words that say where, which the finding says in fields of its own. */
 static const char *shorten(const char *message, const char *file, const char *name)
 {
@@ -104,17 +67,33 @@ static const char *shorten(const char *message, const char *file, const char *na
     return length > 0 && strncmp(message, prefix, (size_t)length) == 0 ? message + length : message;
 }
 
+static bool names_unread(const struct verify *v)
+{
+    return v->options != NULL && v->options->names_unread;
+}
+
+/* Who may not read a file may read none of it: that is said once.  Under the lock. */
+static bool was_said(struct verify *v, const char *file, enum sidestep_status status)
+{
+    bool once = status == SIDESTEP_EPERM && file != NULL && !names_unread(v);
+    size_t i = once ? table_find(&v->reader->file_names, file) : SIZE_MAX;
+
+    if (i == SIZE_MAX)
+        return false;
+    bool before = v->refused[i];
+    v->refused[i] = true;
+    return before;
+}
+
 static void report(struct verify *v, const char *file, const char *name,
                    enum sidestep_status status, const struct sidestep_error *why)
 {
     const char *message = shorten(why->message, file, name);
-    const char *kind = status == SIDESTEP_ECORRUPT ? "hash"
-                       : !verify_is_damage(status) ? "io"
-                                                   : "format";
 
     pthread_mutex_lock(&v->shared.lock);
-    if (v->shared.status == SIDESTEP_OK)
-        v->shared.status = verify_add(v->findings, file, name, kind, message, &v->shared.err);
+    if (v->shared.status == SIDESTEP_OK && !was_said(v, file, status))
+        v->shared.status = verify_findings_add(v->findings, file, name, verify_kind(status),
+                                               message, &v->shared.err);
     pthread_mutex_unlock(&v->shared.lock);
 }
 
@@ -213,8 +192,8 @@ static enum sidestep_status add_pointers(struct verify *v, struct sidestep_error
         file = p->storage->file;
         if (p->storage->offset < end) {
             for (size_t k = i; k < next; k++)
-                TRY(verify_add(v->findings, file, v->pointers[k].entry->name, "format",
-                               "it overlaps another item", err));
+                TRY(verify_findings_add(v->findings, file, v->pointers[k].entry->name, "format",
+                                        "it overlaps another item", err));
             continue;
         }
         end = p->storage->offset + p->storage->length;
@@ -243,10 +222,13 @@ static enum sidestep_status add_pointer(struct verify *v, const struct reader_fi
         v->pointers[v->pointer_count++] = *pointer;
         return SIDESTEP_OK;
     }
-    return verify_add(v->findings, file->name, pointer->entry->name, file->problem,
-                      reader_file_is_cut(file) ? "it ends behind the end of its file"
-                                               : "it is, wholly or in part, in a file that is lost",
-                      err);
+    if (!verify_is_damage(file->status) && !names_unread(v))
+        return SIDESTEP_OK; /* nothing is known to be lost */
+    return verify_findings_add(v->findings, file->name, pointer->entry->name, file->problem,
+                               reader_file_is_cut(file)
+                                   ? "it ends behind the end of its file"
+                                   : "it is, wholly or in part, in a file that is lost",
+                               err);
 }
 
 static enum sidestep_status make_pointers(struct verify *v, struct sidestep_error *err)
@@ -472,7 +454,7 @@ static enum sidestep_status check_coverage(struct reader *reader, struct verify_
             boxes[c] = entry->chunks[c].box;
         TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
         if (result != TILING_EXACT)
-            TRY(verify_add(
+            TRY(verify_findings_add(
                 findings, NULL, entry->name, "coverage",
                 result == TILING_GAP ? "its chunks do not cover it" : "its chunks overlap", err));
     }
@@ -485,8 +467,8 @@ static enum sidestep_status report_files(struct reader *r, struct verify_finding
 {
     for (size_t i = 0; i < r->file_count; i++)
         if (r->files[i].problem != NULL)
-            TRY(verify_add(findings, r->files[i].name, NULL, r->files[i].problem,
-                           r->files[i].message, err));
+            TRY(verify_findings_add(findings, r->files[i].name, NULL, r->files[i].problem,
+                                    r->files[i].message, err));
     return SIDESTEP_OK;
 }
 
@@ -532,56 +514,34 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
 
     budget_init(&own, VERIFY_MEMORY_BYTES);
     v.memory = options != NULL && options->memory != NULL ? options->memory : &own;
+    v.refused = memory_new(reader->file_count, sizeof(*v.refused));
+    if (v.refused == NULL)
+        return FAIL_NOMEM(err, reader->file_count);
     pthread_mutex_init(&v.shared.lock, NULL);
     enum sidestep_status status = verify_with(&v, workers, err);
     pthread_mutex_destroy(&v.shared.lock);
     budget_destroy(&own);
+    free(v.refused);
     free(v.pointers);
     free(v.stretches);
     return status;
 }
 
-bool verify_is_damage(enum sidestep_status status)
-{
-    switch (status) {
-    case SIDESTEP_ECORRUPT:
-    case SIDESTEP_EUNSAFE:
-    case SIDESTEP_EUNCOMMITTED:
-    case SIDESTEP_ENOTFOUND:
-    case SIDESTEP_EUNSUPPORTED:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The first that is damage; else the first. */
-static const struct sidestep_problem *worst(const struct verify_findings *findings)
-{
-    for (size_t i = 0; i < findings->count; i++)
-        if (strcmp(findings->problems[i].kind, "io") != 0)
-            return &findings->problems[i];
-    return &findings->problems[0];
-}
-
 enum sidestep_status verify_path(struct store *store, const char *path,
                                  enum sidestep_verify_mode mode, uint32_t flags,
-                                 struct workers *workers, struct sidestep_error *err)
+                                 struct workers *workers, const struct verify_options *options,
+                                 struct sidestep_error *err)
 {
     struct verify_findings findings = {0};
     struct reader *reader = NULL;
 
-    enum sidestep_status status = reader_open(store, path, flags | READER_PARSED, &reader, err);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "checkpoint '%s'", path);
-        return status;
-    }
+    TRY(reader_open(store, path, flags | READER_PARSED, &reader, err));
+    enum sidestep_status status = SIDESTEP_OK;
     if (mode != SIDESTEP_VERIFY_STRUCTURE)
-        status = verify_reader(reader, workers, NULL, &findings, err);
+        status = verify_reader(reader, workers, options, &findings, err);
     if (status == SIDESTEP_OK && findings.count != 0) {
-        const struct sidestep_problem *p = worst(&findings);
-        status = strcmp(p->kind, "io") == 0 ? SIDESTEP_EIO : SIDESTEP_ECORRUPT;
-        status = FAIL(err, status, "checkpoint '%s': %s%s%s%s%s", path,
+        const struct sidestep_problem *p = verify_findings_worst(&findings);
+        status = FAIL(err, verify_findings_judge(&findings), "%s%s%s%s%s",
                       p->file != NULL ? p->file : "", p->file != NULL ? ": " : "",
                       p->name != NULL ? p->name : "", p->name != NULL ? ": " : "", p->message);
     }

@@ -105,6 +105,9 @@ enum sidestep_status archive_object_read_plain(const void *bytes, size_t length,
 enum sidestep_status archive_check(const struct source *source, uint64_t offset, uint64_t length,
                                    struct sidestep_error *err);
 
+/* The same of a whole file of torch.save(), whatever it holds. */
+enum sidestep_status archive_check_file(const struct source *source, struct sidestep_error *err);
+
 /*
  * Make ${elements} elements plain in place: byte order, conjugation, negation as flagged.
  * A no-op for an unflagged tensor.

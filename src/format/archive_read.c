@@ -164,17 +164,31 @@ enum sidestep_status archive_object_read_plain(const void *bytes, size_t length,
     return read_object(bytes, length, out, pickle_to_plain_value, err);
 }
 
+static enum sidestep_status check_zip(struct archive_zip *zip, const struct source *source,
+                                      uint64_t offset, uint64_t length, struct sidestep_error *err)
+{
+    bool is_big = false;
+
+    TRY(archive_zip_open(zip, source, offset, length, err));
+    TRY(archive_read_begin(zip, &is_big, err));
+    if (archive_zip_find(zip, "data.pkl") == NULL)
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: it has no data.pkl");
+    for (size_t i = 0; i < zip->count; i++)
+        TRY(archive_zip_verify(zip, &zip->members[i], err));
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status archive_check(const struct source *source, uint64_t offset, uint64_t length,
                                    struct sidestep_error *err)
 {
     OWNED_ARCHIVE_ZIP zip = {0};
-    bool is_big = false;
 
-    TRY(archive_zip_open(&zip, source, offset, length, err));
-    TRY(archive_read_begin(&zip, &is_big, err));
-    if (archive_zip_find(&zip, "data.pkl") == NULL)
-        return FAIL(err, SIDESTEP_ECORRUPT, "archive: it has no data.pkl");
-    for (size_t i = 0; i < zip.count; i++)
-        TRY(archive_zip_verify(&zip, &zip.members[i], err));
-    return SIDESTEP_OK;
+    return check_zip(&zip, source, offset, length, err);
+}
+
+enum sidestep_status archive_check_file(const struct source *source, struct sidestep_error *err)
+{
+    OWNED_ARCHIVE_ZIP zip = {.is_large = true};
+
+    return check_zip(&zip, source, 0, source->length, err);
 }

@@ -135,6 +135,10 @@ struct store_ops {
        EUNSUPPORTED: no locks on this storage.  Exclusive needs STORE_WRITE or file_create(). */
     enum sidestep_status (*file_lock)(struct store_file *file, bool exclusive,
                                       struct sidestep_error *err);
+    /* Does another handle hold a lock on it?  This takes no lock, so nobody's attempt to take one
+       fails because of the question.  EUNSUPPORTED: this storage cannot tell. */
+    enum sidestep_status (*file_is_locked)(struct store_file *file, bool *is_locked,
+                                           struct sidestep_error *err);
     /* For store_queue.h; both are NULL where a request is only ever done by a call.  The descriptor
        on which io_uring may do this request with O_DIRECT; -1: not this one.  And, with what came
        of it (bytes, or a negative errno): finish it by calls where they are of use. */
@@ -277,6 +281,11 @@ static inline enum sidestep_status store_file_lock(struct store_file *file, bool
                                                    struct sidestep_error *err)
 {
     return STORE_OPS_OF(file)->file_lock(file, exclusive, err);
+}
+static inline enum sidestep_status store_file_is_locked(struct store_file *file, bool *is_locked,
+                                                        struct sidestep_error *err)
+{
+    return STORE_OPS_OF(file)->file_is_locked(file, is_locked, err);
 }
 static inline enum sidestep_status store_file_close(struct store_file *file,
                                                     struct sidestep_error *err)

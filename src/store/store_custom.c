@@ -354,6 +354,14 @@ static enum sidestep_status file_lock(struct store_file *file, bool exclusive,
     return THEIRS_OF_FILE(file, file_lock, err, exclusive);
 }
 
+static enum sidestep_status file_is_locked(struct store_file *file, bool *is_locked,
+                                           struct sidestep_error *err)
+{
+    (void)is_locked;
+    return FAIL(err, SIDESTEP_EUNSUPPORTED, "the store '%s' cannot tell who holds a lock",
+                of(file->store)->name);
+}
+
 static enum sidestep_status file_close(struct store_file *file, struct sidestep_error *err)
 {
     enum sidestep_status status = THEIRS_OF_FILE(file, file_close, err);
@@ -390,6 +398,7 @@ static const struct store_ops ops = {.name = "custom",
                                      .file_stat = file_stat,
                                      .file_alignment = file_alignment,
                                      .file_lock = file_lock,
+                                     .file_is_locked = file_is_locked,
                                      .file_close = file_close,
                                      .file_discard = file_discard};
 

@@ -81,6 +81,8 @@ static enum sidestep_status fail_dir_open(int at_fd, const char *name, struct si
     if (sys_errno == ENOTDIR && at_fd != AT_FDCWD &&
         fstatat(at_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
         return error_set(err, SIDESTEP_EUNSAFE, ELOOP, HERE, "'%s' is a symbolic link", name);
+    if (sys_errno == ELOOP && at_fd == AT_FDCWD) /* the caller's path, and nothing that was found */
+        return error_set(err, SIDESTEP_EINVAL, sys_errno, HERE, "open directory '%s'", name);
     errno = sys_errno;
     return FAIL_SYS(err, "open directory '%s'", name);
 }
@@ -339,6 +341,7 @@ struct store *store_posix(void)
         .file_stat = store_posix_file_stat,
         .file_alignment = store_posix_file_alignment,
         .file_lock = store_posix_file_lock,
+        .file_is_locked = store_posix_file_is_locked,
         .file_async_fd = store_posix_file_async_fd,
         .file_async_end = store_posix_file_async_end,
         .file_close = store_posix_file_close,

@@ -52,6 +52,10 @@ size_t store_posix_file_alignment(struct store_file *file);
 enum sidestep_status store_posix_file_lock(struct store_file *file, bool exclusive,
                                            struct sidestep_error *err);
 /* Lock ${fd}, which a child made by fork() will close; and, before it is closed, forget it. */
+enum sidestep_status store_posix_file_is_locked(struct store_file *file, bool *is_locked,
+                                                struct sidestep_error *err);
+enum sidestep_status store_posix_lock_ask(int fd, const char *name, bool *is_locked,
+                                          struct sidestep_error *err);
 enum sidestep_status store_posix_lock_take(int fd, const char *name, bool exclusive,
                                            struct sidestep_error *err);
 void store_posix_lock_forget(int fd);

@@ -496,6 +496,14 @@ enum sidestep_status store_posix_file_lock(struct store_file *base, bool exclusi
     return SIDESTEP_OK;
 }
 
+enum sidestep_status store_posix_file_is_locked(struct store_file *base, bool *is_locked,
+                                                struct sidestep_error *err)
+{
+    const struct posix_file *file = file_of(base);
+
+    return store_posix_lock_ask(file->fd, file->name, is_locked, err);
+}
+
 /* ---- closing */
 
 enum sidestep_status store_posix_file_close(struct store_file *base, struct sidestep_error *err)

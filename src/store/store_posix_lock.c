@@ -89,18 +89,10 @@ void store_posix_lock_forget(int fd)
     pthread_mutex_unlock(&held.lock);
 }
 
-enum sidestep_status store_posix_lock_take(int fd, const char *name, bool exclusive,
-                                           struct sidestep_error *err)
+/* By errno: held by another, or no locks here, or what storage says. */
+static enum sidestep_status fail_lock(const char *name, struct sidestep_error *err)
 {
-    struct flock lock = {.l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
-
-    TRY(remember(fd, err));
-    if (TEMP_FAILURE_RETRY(fault_hit("posix.lock") ? -1 : fcntl(fd, F_OFD_SETLK, &lock)) == 0)
-        return SIDESTEP_OK;
-    int sys_errno = errno;
-    store_posix_lock_forget(fd);
-    errno = sys_errno;
-    switch (sys_errno) {
+    switch (errno) {
     case EAGAIN:
     case EACCES:
         return error_set(err, SIDESTEP_ELOCKED, errno, HERE, "lock '%s': held by another", name);
@@ -112,4 +104,30 @@ enum sidestep_status store_posix_lock_take(int fd, const char *name, bool exclus
     default:
         return FAIL_SYS(err, "lock '%s'", name);
     }
+}
+
+enum sidestep_status store_posix_lock_take(int fd, const char *name, bool exclusive,
+                                           struct sidestep_error *err)
+{
+    struct flock lock = {.l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
+
+    TRY(remember(fd, err));
+    if (TEMP_FAILURE_RETRY(fault_hit("posix.lock") ? -1 : fcntl(fd, F_OFD_SETLK, &lock)) == 0)
+        return SIDESTEP_OK;
+    int sys_errno = errno;
+    store_posix_lock_forget(fd);
+    errno = sys_errno;
+    return fail_lock(name, err);
+}
+
+/* Unlike taking an exclusive lock, asking for one needs no descriptor for writing. */
+enum sidestep_status store_posix_lock_ask(int fd, const char *name, bool *is_locked,
+                                          struct sidestep_error *err)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    if (TEMP_FAILURE_RETRY(fault_hit("posix.lock") ? -1 : fcntl(fd, F_OFD_GETLK, &lock)) != 0)
+        return fail_lock(name, err);
+    *is_locked = lock.l_type != F_UNLCK;
+    return SIDESTEP_OK;
 }

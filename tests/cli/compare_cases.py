@@ -156,7 +156,8 @@ def test_watch_nothing(sidestep):
     """watch where nothing is being saved, and where nothing is"""
     saved(sidestep, 1)
     sidestep.expect("watch", "--once", sidestep.folder, stdout="nothing is being saved\n")
-    assert sidestep.json("watch", "--once", sidestep.folder) == {"saving": [], "ended": []}
+    assert sidestep.json("watch", "--once", sidestep.folder) == {"saving": [], "ended": [],
+                                                                 "unread": []}
     assert sidestep.run("watch", "--once", sidestep.path("nowhere")).status == 10
     for interval in ("x", "0", "0.001", "2d"):
         assert sidestep.run("watch", "--interval", interval, sidestep.folder).status == 2

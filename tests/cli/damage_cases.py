@@ -27,7 +27,7 @@ def data_offset(path, bytes_of_tensor):
 def damaged(sidestep, checkpoint, kinds):
     """verify has status 3 and reports problems of these kinds; returns them."""
     report = sidestep.json("verify", checkpoint, status=3)
-    assert list(report) == ["ok", "checked_bytes", "problems", "unlisted"], report
+    assert list(report) == ["ok", "checked_bytes", "problems", "unlisted", "unchecked"], report
     assert report["ok"] is False and report["unlisted"] == 0, report
     assert report["problems"], report
     for problem in report["problems"]:
@@ -62,7 +62,7 @@ def test_flipped_bit_in_root(sidestep):
     assert [entry["ok"] for entry in report["checkpoints"]] == [True, False, True], report
     result = sidestep.run("verify", sidestep.folder)
     assert result.status == 3, result.describe()
-    assert "2 ok, 1 damaged, 0 not checked" in result.stdout.splitlines()[-1], result.describe()
+    assert "2 ok, 1 damaged, 0 uncommitted, 0 not readable" in result.stdout.splitlines()[-1], result.describe()
     sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-3") + "\n")
 
 
@@ -136,6 +136,8 @@ def test_convert_partial(sidestep):
     assert sidestep.json("verify", target)["ok"]
     assert [t["name"] for t in sidestep.json("show", target)["tensors"]] == there
     sidestep.expect("cat", target, there[0], binary=True, stdout=data)
+    rescued = sidestep.json("convert", "--partial", checkpoint, sidestep.path("rescued"), status=3)
+    assert (rescued["to"], rescued["tensors"]) == ("dcp", len(there)), rescued["to"]
     result = sidestep.run("convert", "--partial", f"--include={there[1]}", f"--include={gone[0]}",
                           checkpoint, sidestep.path("two.safetensors"))
     assert result.status == 3 and result.stderr == \
@@ -178,8 +180,9 @@ def test_metadata_gone(sidestep):
     """without .metadata there is no checkpoint: status 4"""
     checkpoint = sidestep.copy("torch-2.14.1/nested")
     os.remove(f"{checkpoint}/.metadata")
-    for command in ("show", "verify"):
-        assert sidestep.json_error(command, checkpoint, status=4)["status"] == "EUNCOMMITTED"
+    assert sidestep.json_error("show", checkpoint, status=4)["status"] == "EUNCOMMITTED"
+    problem, = sidestep.json("verify", checkpoint, status=4)["problems"]
+    assert (problem["file"], problem["kind"]) == (".metadata", "incomplete"), problem
     assert sidestep.json_error("cat", checkpoint, "w", status=4)["status"] == "EUNCOMMITTED"
 
 

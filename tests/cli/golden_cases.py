@@ -108,7 +108,7 @@ def test_show_json(sidestep):
     """show --json has the stable fields, in order, and plain values"""
     shown = sidestep.json("show", NESTED)
     assert list(shown) == ["path", "format", "save_id", "step", "world_size", "bytes",
-                           "shared_bytes", "damage", "tensors", "objects"], shown
+                           "shared_bytes", "damage", "unread", "tensors", "objects"], shown
     assert shown["path"] == NESTED and shown["format"] == "dcp" and shown["bytes"] == 11205, shown
     assert shown["step"] is None, shown
     assert shown["tensors"][2] == {
@@ -138,7 +138,7 @@ def test_ls(sidestep):
     for entry in entries:
         assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
                                "ranks", "saved_at", "pinned", "abandoned", "renamed", "tags",
-                               "metrics", "layout", "reason"], entry
+                               "metrics", "layout", "reason", "target"], entry
         assert entry["state"] == "committed" and entry["step"] is None, entry
         assert entry["path"] == os.path.join(root, entry["name"]), entry
         assert entry["bytes"] > 9000, entry
@@ -166,14 +166,15 @@ def test_latest(sidestep):
         sidestep.copy("torch-2.14.1/nested", f"step-{step}")
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-100") + "\n")
     sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-100") + "\n")
-    assert sidestep.json("latest", sidestep.folder) == {"path": sidestep.path("step-100")}
+    assert sidestep.json("latest", sidestep.folder)["path"] == sidestep.path("step-100")
     os.remove(sidestep.path("step-100/.metadata"))
-    passed_over = one_line("passed over", "step-100", "is incomplete: .metadata is missing")
+    torn = "sidestep: passed over: .*step-100' is incomplete: .metadata is missing\n"
+    damaged = "sidestep: passed over: .*step-20' is damaged: file '__0_0.distcp': it is missing\n"
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-20") + "\n",
-                    stderr=passed_over)
+                    stderr=re.compile(torn))
     os.remove(sidestep.path("step-20/__0_0.distcp"))
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-9") + "\n",
-                    stderr=passed_over)
+                    stderr=re.compile(torn + damaged))
 
 
 def test_latest_passes_over_cut_shards(sidestep):
@@ -182,14 +183,15 @@ def test_latest_passes_over_cut_shards(sidestep):
         sidestep.copy("torch-2.14.1/nested", f"step-{step}")
     os.truncate(sidestep.path("step-20/__0_0.distcp"), 9000)
     for arguments in ([], ["--verify"]):
-        sidestep.expect("latest", *arguments, sidestep.folder, stdout=sidestep.path("step-9") + "\n")
+        sidestep.expect("latest", *arguments, sidestep.folder, stdout=sidestep.path("step-9") + "\n",
+                        stderr=one_line("passed over", "step-20' is damaged: ", "9000 bytes"))
 
 
 def test_verify(sidestep):
     """verify finds nothing wrong with torch's checkpoints"""
     for checkpoint in (NESTED, OLD_NESTED, FOUR_RANKS):
         report = sidestep.json("verify", checkpoint)
-        assert list(report) == ["ok", "checked_bytes", "problems", "unlisted"], report
+        assert list(report) == ["ok", "checked_bytes", "problems", "unlisted", "unchecked"], report
         assert report["ok"] is True and report["problems"] == [], report
         assert report["checked_bytes"] > 0, report
         sidestep.expect("verify", "-j", "2", checkpoint,
@@ -200,14 +202,18 @@ def test_verify_root(sidestep):
     """verify of a directory checks each checkpoint in it"""
     root = os.path.dirname(NESTED)
     report = sidestep.json("verify", root)
-    assert list(report) == ["ok", "checked_bytes", "checkpoints"], report
-    assert [entry["path"] for entry in report["checkpoints"]] == [FOUR_RANKS, NESTED], report
+    assert list(report) == ["ok", "checked_bytes", "checkpoints", "unfinished", "counts"], report
+    tensor = f"{root}/tensor.pt"
+    assert [entry["path"] for entry in report["checkpoints"]] == [FOUR_RANKS, NESTED, tensor], report
     assert report["checked_bytes"] == sum(entry["checked_bytes"] for entry in report["checkpoints"])
-    assert all(list(entry) == ["path", "ok", "checked_bytes", "problems", "unlisted"]
-               for entry in report["checkpoints"]), report
+    assert all(list(entry) == ["path", "ok", "checked_bytes", "problems", "unlisted", "unchecked",
+                               "state", "reason"] for entry in report["checkpoints"]), report
+    assert report["counts"] == {"ok": 3, "damaged": 0, "uncommitted": 0, "unreadable": 0, "dead": 0,
+                                "saving": 0, "trash": 0, "other": 0, "gone": 0}, report
     sidestep.expect("verify", root, stdout=re.compile(
         f"ok       {FOUR_RANKS}  .* checked\nok       {NESTED}  .* checked\n"
-        r"2 ok, 0 damaged, 0 not checked; [\d.]+ \w+" "\n"))
+        f"ok       {tensor}  .* checked\n"
+        r"3 ok, 0 damaged, 0 uncommitted, 0 not readable; [\d.]+ \w+" "\n"))
 
 
 def test_cat(sidestep):
@@ -299,8 +305,8 @@ def test_not_a_directory(sidestep):
         sidestep.expect(command, path, status=2, stderr=f"sidestep: {command}: '{path}' is a file, "
                         f"{operand} is a directory; did you mean '{NESTED}'?\n"
                         f"Try 'sidestep help {command}'.\n")
-    sidestep.expect("verify", "README.md", status=2, stderr="sidestep: verify: 'README.md' is a "
-                    "file, PATH is a directory\nTry 'sidestep help verify'.\n")
+    sidestep.expect("verify", "README.md", status=5,
+                    stderr="sidestep: 'README.md' is neither a checkpoint nor a file of tensors\n")
     assert sidestep.json_error("verify", path, status=2)["status"] == "EINVAL"
 
 

@@ -5,10 +5,11 @@ The files are as those programs write them: zip archives of torch.save, safetens
 import json
 import os
 import re
+import shutil
 import struct
 import zipfile
 
-from harness import one_line
+from harness import one_line, other_user
 from saved_cases import saved
 
 
@@ -146,8 +147,17 @@ def test_transformers_fsdp(sidestep):
     os.unlink(sidestep.path(f"{name}/model.safetensors"))
     root.write(f"{name}/pytorch_model_fsdp_0/__0_0.distcp")
     root.expect_broken(name, "transformers", "pytorch_model_fsdp_0 has no .metadata")
-    root.write(f"{name}/pytorch_model_fsdp_0/.metadata")
-    root.expect(name, "transformers", 8)
+    shutil.rmtree(sidestep.path(f"{name}/pytorch_model_fsdp_0"))
+    for folder in ("pytorch_model_fsdp_0", "optimizer_0"):
+        sidestep.copy("torch-2.14.1/four_ranks", f"{name}/{folder}")
+        root.expect(name, "transformers", 8)
+        os.rename(sidestep.path(f"{name}/{folder}/__2_0.distcp"), sidestep.path("aside"))
+        root.expect_broken(name, "transformers", f"{folder}: file '__2_0.distcp': it is missing")
+        os.rename(sidestep.path("aside"), sidestep.path(f"{name}/{folder}/__2_0.distcp"))
+    entry, = sidestep.json("ls", sidestep.folder)["checkpoints"]  # all of it is counted
+    sizes = [os.path.getsize(os.path.join(folder, file))
+             for folder, _, files in os.walk(sidestep.path(name)) for file in files]
+    assert (entry["files"], entry["bytes"]) == (len(sizes), sum(sizes)), entry
 
 
 def test_accelerate(sidestep):
@@ -249,9 +259,12 @@ def test_lightning(sidestep):
     root.expect_broken("epoch=1-step=100.ckpt", "lightning", "epoch=1-step=100.ckpt is empty")
     root.torch("last.ckpt")
     assert root.entry("last.ckpt") == ("complete", "lightning", None, None)
-    root.torch("notes.ckpt")
-    names = [entry["name"] for entry in sidestep.json("ls", "-a", sidestep.folder)["checkpoints"]]
-    assert "notes.ckpt" not in names, names
+    root.torch("best.ckpt")  # without a step, and so never newer than one with a step
+    assert root.entry("best.ckpt") == ("complete", "lightning", None, None)
+    root.write("cut.ckpt", data[:-30])
+    assert root.entry("cut.ckpt")[:3] == ("incomplete", "lightning", "cut.ckpt is cut short")
+    root.write("notes.ckpt", b"not of torch.save")
+    assert root.entry("notes.ckpt")[:2] == ("foreign", None)
     folder = sidestep.copy("torch-2.14.1/four_ranks", "epoch=2-step=150.ckpt")
     root.expect_broken("epoch=2-step=150.ckpt", "lightning", "meta.pt is missing")
     root.torch("epoch=2-step=150.ckpt/meta.pt")
@@ -264,7 +277,7 @@ def test_names_alone_prove_nothing(sidestep):
     root = Root(sidestep)
     for name in ("checkpoint-5", "checkpoint_5", "iter_0000005", "global_step5", "step-5", "x.ckpt"):
         root.write(f"{name}/notes.txt")
-        assert root.entry(name)[:3] == ("foreign", None, None), root.entry(name)
+        assert root.entry(name)[:3] == ("foreign", None, "it is not known to be a checkpoint")
     assert sidestep.run("latest", sidestep.folder).status == 10
 
 
@@ -285,3 +298,39 @@ def test_what_others_wrote_is_never_deleted(sidestep):
     result = sidestep.run("latest", "--verify", sidestep.folder)
     assert result.stdout == sidestep.path("step-2") + "\n", result.describe()
     assert sidestep.run("latest", sidestep.folder).stdout == result.stdout
+
+
+def test_what_may_not_be_read_is_not_incomplete(sidestep):
+    """a file of another program's that may not be read is not taken for one that was cut short"""
+    user = other_user(sidestep)
+    root = Root(sidestep)
+    name = trainer(root, 500)
+    for file in ("trainer_state.json", "model.safetensors", "optimizer.pt"):
+        os.chmod(sidestep.path(f"{name}/{file}"), 0)
+        result = sidestep.run("ls", "--json", sidestep.folder, **user)
+        assert result.status == 12, result.describe()
+        entry, = json.loads(result.stdout)["checkpoints"]
+        assert entry["state"] == "unreadable" and "Permission denied" in entry["reason"], entry
+        os.chmod(sidestep.path(f"{name}/{file}"), 0o644)
+    root.expect(name, "transformers", 500)
+
+
+def test_tensors_beside_checkpoints(sidestep):
+    """files of tensors, and directories of them, are foreign, and named with their form"""
+    root = Root(sidestep)
+    root.safetensors("model.safetensors")
+    root.torch("weights.pt")
+    root.torch("training_args.bin")
+    root.write("tokenizer.bin", b"something else")
+    root.write("config.json", b"{}")
+    root.safetensors("final/model.safetensors")
+    root.torch("old/pytorch_model.bin")
+    root.write("src/main.py")
+    for name, form in (("model.safetensors", "safetensors"), ("weights.pt", "torch"),
+                       ("training_args.bin", "torch"), ("tokenizer.bin", None), ("final", "safetensors"), ("old", "torch"),
+                       ("src", None)):
+        assert root.entry(name)[:2] == ("foreign", form), (name, root.entry(name))
+    names = [entry["name"] for entry in sidestep.json("ls", "-a", sidestep.folder)["checkpoints"]]
+    assert "config.json" not in names, names
+    assert sidestep.run("latest", sidestep.folder).status == 10
+    assert sidestep.json("ls", sidestep.folder)["checkpoints"] == []

@@ -79,7 +79,7 @@ def test_foreign_is_hidden(sidestep):
     assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
                            "ranks", "saved_at",
                            "pinned", "abandoned", "renamed", "tags", "metrics", "layout",
-                           "reason"]
+                           "reason", "target"]
     assert entry["name"] == "src" and entry["state"] == "foreign" and entry["step"] is None
     assert entry["ranks"] is None
 

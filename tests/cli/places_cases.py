@@ -5,7 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 
 from harness import Skip, other_user
@@ -77,8 +77,10 @@ def test_ls_of_the_unreadable(sidestep):
     assert result.status == 12 and "no checkpoints" not in result.stderr, result.describe()
     assert re.search(r"^ *1  unreadable +- +- +- .* step-1\n", result.stdout, re.MULTILINE), \
         result.describe()
-    assert result.stderr == (f"sidestep: ls: in '{sidestep.folder}', 1 directory cannot be read: "
-                             "'step-1'\n"), result.describe()
+    assert result.stderr == (
+        "sidestep: 'step-1' cannot be read: open directory 'step-1': Permission denied\n"
+        f"sidestep: ls: in '{sidestep.folder}', 1 directory cannot be read: 'step-1'\n"), \
+        result.describe()
     result = sidestep.run("ls", sidestep.path("step-1"), **user)
     assert result.status == 12, result.describe()
     os.chmod(sidestep.path("step-1"), 0o755)
@@ -101,8 +103,21 @@ def test_commands_on_the_unreadable(sidestep):
     os.chmod(os.path.join(checkpoint, "__0_0.distcp"), 0)
     result = sidestep.run("latest", sidestep.folder, **user)
     assert result.status == 12 and "__0_0.distcp" in result.stderr, result.describe()
-    result = sidestep.run("verify", checkpoint, **user)  # which says what is in that file
-    assert result.status == 3 and "Permission denied" in result.stdout, result.describe()
+    shard = "__0_0.distcp"
+    sidestep.expect("verify", checkpoint, status=12, **user, stdout=re.compile(
+        f"UNREADABLE  {checkpoint}  .* checked, 1 problem\n"
+        f"  {shard}: permission: open '{shard}': Permission denied\n"))
+    for arguments in (["show"], ["show", "--json"], ["show", "--stats"], ["diff", checkpoint],
+                      ["convert", sidestep.path("x.pt")], ["cat", "w"],
+                      ["convert", "--partial", sidestep.path("x.pt")]):
+        result = sidestep.run(arguments[0], *arguments[1:-1], checkpoint, arguments[-1], **user) \
+            if arguments[0] in ("cat", "convert", "diff") else \
+            sidestep.run(*arguments, checkpoint, **user)
+        assert result.status == 12, result.describe()
+        assert "Permission denied" in result.stdout + result.stderr, result.describe()
+    result = sidestep.run("show", checkpoint, **user)
+    assert f"\nnot read    file '{shard}': open '{shard}': Permission denied\n" in result.stdout
+    assert "damage" not in result.stdout, result.describe()
     os.chmod(os.path.join(checkpoint, "__0_0.distcp"), 0o644)
     os.chmod(os.path.join(checkpoint, ".metadata"), 0)
     for command in ("verify", "show"):
@@ -115,7 +130,7 @@ def test_verify_and_latest_beside_the_unreadable(sidestep):
     user = other_user(sidestep)
     locked(sidestep, 1, 2)
     result = sidestep.run("verify", sidestep.folder, **user)
-    assert result.status == 12 and "1 ok, 0 damaged, 1 not checked" in result.stdout, \
+    assert result.status == 12 and "1 ok, 0 damaged, 0 uncommitted, 1 not readable" in result.stdout, \
         result.describe()
     for arguments in ([], ["--verify"]):
         result = sidestep.run("latest", *arguments, sidestep.folder, **user)
@@ -151,16 +166,17 @@ def test_latest_is_interrupted(sidestep):
     for step in (1, 2):
         saver.save(sidestep.path(f"step-{step}"), step, [(b"big", 2, [16 << 20], numbers)], [])
     saver.close()
-    slow = (["strace", "-qq", "-f", "-e", "trace=pread64", "-e", "inject=pread64:delay_enter=50000",
-             "-o", "/dev/null"] if shutil.which("strace") else [])
-    if not slow:
+    if not shutil.which("strace"):
         raise Skip("no strace here, which makes reading slow")
-    process = subprocess.Popen([*slow, sidestep.program, "latest", "--verify", sidestep.folder],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env=sidestep.environment(), start_new_session=True)
-    time.sleep(0.7)
-    os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    if process.returncode not in (130, -signal.SIGINT):
-        print(stderr, file=sys.stderr)
+    shard, = [name for name in os.listdir(sidestep.path("step-2")) if name.endswith(".distcp")]
+    with tempfile.NamedTemporaryFile() as calls:
+        slow = ["strace", "-qq", "-f", "-o", calls.name, "-P", sidestep.path(f"step-2/{shard}"),
+                "-e", "trace=pread64", "-e", "inject=pread64:delay_exit=500000"]
+        process = subprocess.Popen([*slow, sidestep.program, "latest", "--verify", sidestep.folder],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=sidestep.environment(), start_new_session=True)
+        while process.poll() is None and b"pread64" not in calls.read():
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
     assert stdout == b"" and process.returncode in (130, -signal.SIGINT), (process, stdout, stderr)

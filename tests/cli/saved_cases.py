@@ -93,7 +93,8 @@ def test_damage(sidestep):
     result = sidestep.run("cat", checkpoint, "model.weight", binary=True)
     assert result.status == 3 and result.stdout == b"", result.describe()
     sidestep.expect("latest", "--verify", sidestep.folder, stdout=sidestep.path("step-1") + "\n",
-                    stderr=re.compile(f"sidestep: passed over: '{checkpoint}' is damaged: bytes .*\n"))
+                    stderr=re.compile(f"sidestep: passed over: '{checkpoint}' is damaged: __0_0.distcp: "
+                                      "model.weight: bytes .*\n"))
 
 
 def test_cut_shard(sidestep):
@@ -101,9 +102,9 @@ def test_cut_shard(sidestep):
     checkpoint = saved(sidestep, 1, 2)
     shard = os.path.join(checkpoint, shard_of(checkpoint))
     os.truncate(shard, os.path.getsize(shard) - 1)
-    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    sidestep.expect("latest", "-q", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
     os.remove(shard)
-    sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
+    sidestep.expect("latest", "-q", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
     assert sidestep.run("verify", sidestep.folder).status == 3
 
 
@@ -258,16 +259,58 @@ def leave_unfinished(sidestep):
     return left
 
 
+def listed(sidestep):
+    return {entry["path"]: entry for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]}
+
+
+def unfinished(sidestep):
+    """The saves in the root, each with its state and step, of which 'ls' and 'watch' say the same."""
+    entries = {path: (entry["state"], entry["step"], entry["target"])
+               for path, entry in listed(sidestep).items() if entry["state"] != "committed"}
+    watched = {save["path"]: ("dead" if save["dead"] else "saving", save["step"], save["name"])
+               for save in sidestep.json("watch", "--once", sidestep.folder)["saving"]}
+    assert watched == entries, (watched, entries)
+    return watched
+
+
 def test_unfinished(sidestep):
-    """what a killed save left is listed as saving, and is no checkpoint"""
+    """what a killed save left is listed as dead, with what it was to become, and is no checkpoint"""
     left = leave_unfinished(sidestep)
-    states = {entry["path"]: entry["state"]
-              for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]}
-    assert states == {left: "saving", sidestep.path("step-1"): "committed"}, states
+    entries = listed(sidestep)
+    states = {path: entry["state"] for path, entry in entries.items()}
+    assert states == {left: "dead", sidestep.path("step-1"): "committed"}, states
+    assert (entries[left]["step"], entries[left]["target"]) == (2, "step-2"), entries[left]
+    assert entries[left]["reason"] == (f"the save of 'step-2' was killed (process 1 on "
+                                       f"{socket.gethostname()}); 'sidestep gc' removes it")
+    sidestep.expect("ls", sidestep.folder, stdout=re.compile(
+        rf"STEP .*\n   1  committed .*\n   2  dead .* {os.path.basename(left)} \(step-2\)\n"))
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
     result = sidestep.run("verify", sidestep.folder)
-    assert result.status == 0 and "1 unfinished" in result.stderr, result.describe()
+    assert result.status == 0 and f"dead  {left}  the save of 'step-2' was killed" in \
+        result.stdout, result.describe()
     assert sidestep.run("verify", left).status == 4
+
+
+def test_saving(sidestep):
+    """a save whose owner lives is listed as saving, also in the place of a checkpoint to be"""
+    left = leave_unfinished(sidestep)
+    there = sidestep.path("step-3")
+    shutil.copytree(left, there, ignore=shutil.ignore_patterns("*manifest*"))
+    marks = [open(os.path.join(folder, name), "r+b") for folder in (left, there)
+             for name in os.listdir(folder) if name.endswith(".pending")]
+    for mark in marks:
+        lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(mark, F_OFD_SETLK, lock)
+    entries = listed(sidestep)
+    assert {path: (entry["state"], entry["step"], entry["target"])
+            for path, entry in entries.items()} == {
+                left: ("saving", 2, "step-2"), there: ("saving", 3, "step-3"),
+                sidestep.path("step-1"): ("committed", 1, None)}, entries
+    assert "is under way (process 1 on" in entries[left]["reason"], entries
+    assert unfinished(sidestep) == {left: ("saving", 2, "step-2"), there: ("saving", 3, "step-3")}
+    for mark in marks:
+        mark.close()
+    assert unfinished(sidestep) == {left: ("dead", 2, "step-2"), there: ("dead", 3, "step-3")}
 
 
 def test_gc(sidestep):

@@ -115,3 +115,31 @@ def test_what_was_left_is_not_the_latest(sidestep):
             assert re.search(r"passed over: '.*/step-2' is of a line", result.stderr), arguments
     result = sidestep.run("latest", sidestep.folder)
     assert result.status == 1 and "'step-2' is of a line" in result.stderr, result.describe()
+
+
+def test_prune_names_what_it_leaves(sidestep):
+    """prune says of each checkpoint why it stays, also of those that it cannot judge or adopt"""
+    saved(sidestep, 1, 2, 3, 4)
+    sidestep.copy("torch-2.14.1/nested", "step-5")
+    os.remove(sidestep.path("step-4/.metadata"))
+    sidestep.copy("torch-2.14.1/nested", "best")
+    os.mkdir(sidestep.path("checkpoint-7"))
+    with open(sidestep.path("checkpoint-7/trainer_state.json"), "w", encoding="ascii") as file:
+        file.write('{"global_step": 7}')
+    kept = sidestep.json("prune", "--keep-last=1", "-n", sidestep.folder)["kept"]
+    reasons = {os.path.basename(path): reason
+               for path, reason in (line.split(": ", 1) for line in kept)}
+    assert sorted(reasons) == ["best", "checkpoint-7", "step-3", "step-4", "step-5"], reasons
+    assert reasons["step-3"] == "it is the newest that is valid", reasons
+    assert reasons["best"] == "its step is not known", reasons
+    assert reasons["step-4"] == "it is damaged", reasons
+    assert reasons["checkpoint-7"] == "another program wrote it", reasons
+    assert "sidestep did not write it" in reasons["step-5"], reasons
+    assert "'sidestep convert --to=dcp'" in reasons["step-5"], reasons
+    # ... which is true: what comes out may go
+    sidestep.json("convert", "--to=dcp", sidestep.path("step-5"), sidestep.path("step-6"))
+    result = sidestep.run("prune", "--keep-last=1", "--yes", sidestep.folder)
+    assert "sidestep did not write it" in result.stdout and steps(sidestep)[-1] == 7
+    sidestep.json("convert", "--to=dcp", sidestep.path("step-5"), sidestep.path("step-8"))
+    removed = sidestep.json("prune", "--keep-last=1", "--yes", sidestep.folder)["removed"]
+    assert removed == [sidestep.path("step-6")], removed

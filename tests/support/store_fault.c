@@ -291,6 +291,13 @@ static enum sidestep_status file_lock(struct store_file *file, bool exclusive,
     return store_file_lock(inner_file(file), exclusive, err);
 }
 
+static enum sidestep_status file_is_locked(struct store_file *file, bool *is_locked,
+                                           struct sidestep_error *err)
+{
+    INJECT("file_is_locked", "");
+    return store_file_is_locked(inner_file(file), is_locked, err);
+}
+
 static void file_discard(struct store_file *file)
 {
     store_file_discard(inner_file(file));
@@ -336,6 +343,7 @@ static const struct store_ops fault_ops = {
     .file_async_fd = file_async_fd,
     .file_async_end = file_async_end,
     .file_lock = file_lock,
+    .file_is_locked = file_is_locked,
     .file_close = file_close,
     .file_discard = file_discard,
 };

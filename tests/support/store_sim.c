@@ -446,6 +446,7 @@ const struct store_ops sim_ops = {
     .file_stat = sim_file_stat,
     .file_alignment = sim_file_alignment,
     .file_lock = sim_file_lock,
+    .file_is_locked = sim_file_is_locked,
     .file_close = sim_file_close,
     .file_discard = sim_file_discard,
 };

@@ -171,6 +171,8 @@ enum sidestep_status sim_file_sync(struct store_file *file, struct sidestep_erro
 enum sidestep_status sim_file_stat(struct store_file *file, struct store_stat *out,
                                    struct sidestep_error *err);
 size_t sim_file_alignment(struct store_file *file);
+enum sidestep_status sim_file_is_locked(struct store_file *file, bool *is_locked,
+                                        struct sidestep_error *err);
 enum sidestep_status sim_file_lock(struct store_file *file, bool exclusive,
                                    struct sidestep_error *err);
 void sim_file_discard(struct store_file *file);

@@ -160,16 +160,23 @@ static struct sim_lock *lock_held_by(struct sim *sim, const struct sim_handle *h
     return NULL;
 }
 
+static bool is_locked_by_another(struct sim *sim, const struct sim_handle *handle, bool exclusive)
+{
+    for (size_t i = 0; i < sim->lock_count; i++)
+        if (sim->locks[i].holder != handle && sim->locks[i].inode == handle->inode &&
+            (exclusive || sim->locks[i].is_exclusive))
+            return true;
+    return false;
+}
+
 static int lock(struct sim *sim, struct sim_handle *handle, bool exclusive)
 {
     struct sim_lock *mine = lock_held_by(sim, handle);
 
     if (exclusive && !handle->is_writable)
         return EBADF;
-    for (size_t i = 0; i < sim->lock_count; i++)
-        if (&sim->locks[i] != mine && sim->locks[i].inode == handle->inode &&
-            (exclusive || sim->locks[i].is_exclusive))
-            return EAGAIN;
+    if (is_locked_by_another(sim, handle, exclusive))
+        return EAGAIN;
     if (mine == NULL) {
         if (!SIM_RESERVE(sim->locks, sim->lock_capacity, sim->lock_count))
             return ENOMEM;
@@ -198,6 +205,19 @@ enum sidestep_status sim_file_lock(struct store_file *file, bool exclusive,
         return error_set(err, SIDESTEP_ELOCKED, EAGAIN, HERE,
                          "lock '%s': held by another (simulated)", handle->name);
     return failed == 0 ? SIDESTEP_OK : sim_fail(err, failed, "lock", handle->name);
+}
+
+enum sidestep_status sim_file_is_locked(struct store_file *file, bool *is_locked,
+                                        struct sidestep_error *err)
+{
+    struct sim_handle *handle = sim_handle_of(file);
+
+    SIM_BEGIN(file->store, "file_is_locked", handle->name);
+    if (sim->flags & SIM_NO_LOCKS)
+        return error_set(err, SIDESTEP_EUNSUPPORTED, ENOLCK, HERE, "ask about '%s' (simulated)",
+                         handle->name);
+    *is_locked = is_locked_by_another(sim, handle, true);
+    return SIDESTEP_OK;
 }
 
 /* Also of dead clients, and without the hook: error paths close what they hold. */

@@ -318,8 +318,8 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
     if (store_dir_sync(lease->root, err) != SIDESTEP_OK ||
         list_candidates(store, MODEL_PARENT, &list, err) != SIDESTEP_OK)
         return false;
-    enum sidestep_status status = list_choose(store, &list, false, SIDESTEP_VERIFY_STRUCTURE, NULL,
-                                              NULL, NULL, &at, &gone, err);
+    const struct list_choice how = {.store = store, .mode = SIDESTEP_VERIFY_STRUCTURE};
+    enum sidestep_status status = list_choose(&how, &list, &at, &gone, err);
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
         return false;
     if (status == SIDESTEP_OK && !sync_chosen(lease, store, list.entries[at].name, err))

@@ -106,7 +106,7 @@ static enum sidestep_status load_one(struct sidestep_engine *engine, struct side
 
 static enum sidestep_status verify_one(struct sidestep_engine *engine, struct sidestep_error *err)
 {
-    return verify_path(engine->store, one, SIDESTEP_VERIFY_BEFORE, 0, engine->stagers, err);
+    return verify_path(engine->store, one, SIDESTEP_VERIFY_BEFORE, 0, engine->stagers, NULL, err);
 }
 
 /* Nothing of the last load must be taken for this one's. */

@@ -89,6 +89,38 @@ static void the_newest_is_resumed(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
+static void expect_exists(struct sidestep_series *series, uint64_t step, const char *words)
+{
+    world_fill(&world, 77);
+    assert_int_equal(sidestep_series_save(series, step, world.state, NULL, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    if (strstr(err.message, words) == NULL)
+        fail_msg("%s", err.message);
+    assert_non_null(strstr(err.message, scratch.path));
+}
+
+/* Of a step that exists, each run is told what it has forgotten, and nothing is harmed. */
+static void who_forgot_to_resume_is_told(void **state)
+{
+    struct sidestep_series *series = open_with(NULL);
+
+    (void)state;
+    save_step(series, 1);
+    save_step(series, 2);
+    expect_exists(series, 2, "a save replaces only what was left behind by going back");
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    series = open_with(NULL);
+    expect_exists(series, 1, "has to resume before its first save (sidestep_series_load())");
+    expect_resume(series, 2, NULL);
+    expect_exists(series, 2, "this run has resumed from it, and has done no step since");
+    expect_exists(series, 1, "a save replaces only what was left behind by going back");
+    save_step(series, 3);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    series = open_with(NULL);
+    expect_resume(series, 3, NULL);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+}
+
 static void damaged_ones_are_set_aside(void **state)
 {
     (void)state;
@@ -391,6 +423,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
         CASE(the_newest_is_resumed),
+        CASE(who_forgot_to_resume_is_told),
         CASE(damaged_ones_are_set_aside),
         CASE(delete_keeps_the_last_good_one),
         CASE(a_series_has_one_owner),

@@ -447,6 +447,34 @@ static void locks_exclude_other_handles(void **state)
     assert_ok(store_file_lock(second, true, &b->err));
 }
 
+/* To ask about a lock needs no right to write, takes no lock, and sees those of other handles. */
+static void a_lock_is_asked_about(void **state)
+{
+    struct bench *b = *state;
+    OWNED_FILE *holder = NULL, *stranger = NULL;
+    bool is_locked = false;
+
+    assert_ok(store_file_create(b->root, "f", 0, &holder, &b->err));
+    assert_ok(store_file_open(b->root, "f", 0, &stranger, &b->err));
+    if (b->kind == CUSTOM) {
+        assert_int_equal(store_file_is_locked(stranger, &is_locked, &b->err),
+                         SIDESTEP_EUNSUPPORTED);
+        return;
+    }
+    for (int exclusive = 0; exclusive <= 1; exclusive++) {
+        assert_ok(store_file_lock(holder, exclusive == 1, &b->err));
+        assert_ok(store_file_is_locked(stranger, &is_locked, &b->err));
+        assert_true(is_locked);
+        assert_ok(store_file_is_locked(holder, &is_locked, &b->err));
+        assert_false(is_locked);
+    }
+    assert_ok(store_file_close(TAKE(holder), &b->err));
+    assert_ok(store_file_is_locked(stranger, &is_locked, &b->err));
+    assert_false(is_locked);
+    assert_ok(store_file_open(b->root, "f", STORE_WRITE, &holder, &b->err));
+    assert_ok(store_file_lock(holder, true, &b->err)); /* the questions have left nothing behind */
+}
+
 static void traits_have_a_name(void **state)
 {
     struct bench *b = *state;
@@ -562,6 +590,7 @@ static void handles_survive_short_memory(void **state)
     X(sizes_change_by_truncate_only)                                                               \
     X(what_was_opened_to_read_is_not_written)                                                      \
     X(locks_exclude_other_handles)                                                                 \
+    X(a_lock_is_asked_about)                                                                       \
     X(traits_have_a_name)                                                                          \
     X(threads_write_read_and_list_at_once)                                                         \
     X(handles_survive_short_memory)

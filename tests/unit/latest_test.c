@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* latest_test.c -- the newest that is valid, and a word on each newer one that was not taken. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "support/flip.h"
+#include "support/one_series.h"
+
+static const uint32_t found_step = 2, newest_step = 5;
+
+/* Steps 1 to 5: 5 has lost its .metadata, 4 a shard, and 3 has a flipped bit in its data. */
+static void make_root(void)
+{
+    struct sidestep_series *series = open_with(NULL);
+    char path[320];
+
+    for (uint64_t n = 1; n <= newest_step; n++)
+        save_step(series, n);
+    close_series(&series);
+    snprintf(path, sizeof(path), "%s/.metadata", step_path(5));
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/__0_0.distcp", step_path(4));
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/__0_0.distcp", step_path(3));
+    flip(path, 30000);
+}
+
+static void expect_passed(const struct sidestep_latest_report *report, size_t i, uint64_t step,
+                          const char *reason)
+{
+    assert_true(i < report->passed_count);
+    assert_int_equal(report->passed[i].step, step);
+    assert_string_equal(report->passed[i].path, step_path(step));
+    assert_string_equal(report->passed[i].state_name, "damaged");
+    if (strstr(report->passed[i].reason, reason) == NULL)
+        fail_msg("%s", report->passed[i].reason);
+    assert_null(strstr(report->passed[i].reason, scratch.path));
+    assert_int_not_equal(report->passed[i].status, SIDESTEP_OK);
+}
+
+static void each_that_is_passed_over_is_told(void **state)
+{
+    OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
+
+    (void)state;
+    make_root();
+    ASSERT_OK(sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, NULL, &report, &err));
+    assert_string_equal(report.path, step_path(3)); /* its structure is right */
+    assert_int_equal(report.step, 3);
+    assert_true(report.saved_at > 1600000000 && report.layout == NULL);
+    assert_int_equal(report.passed_count, 2);
+    expect_passed(&report, 0, 5, ".metadata is missing");
+    expect_passed(&report, 1, 4, "file '__0_0.distcp': it is missing");
+    sidestep_latest_report_release(&report);
+    assert_null(report.path);
+    ASSERT_OK(sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_READ, NULL, &report, &err));
+    assert_string_equal(report.path, step_path(found_step));
+    assert_int_equal(report.passed_count, 3);
+    expect_passed(&report, 2, 3, "__0_0.distcp: ");
+}
+
+/* Also where nothing is found, which is not "nothing yet". */
+static void a_failure_tells_them_too(void **state)
+{
+    OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
+
+    (void)state;
+    make_root();
+    for (uint64_t n = 1; n <= 2; n++) {
+        char path[320];
+        snprintf(path, sizeof(path), "%s/.metadata", step_path(n));
+        assert_int_equal(truncate(path, 0), 0);
+    }
+    assert_int_equal(sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_READ, NULL, &report, &err),
+                     SIDESTEP_ECORRUPT);
+    assert_null(report.path);
+    assert_true(report.step == -1 && report.saved_at == -1);
+    assert_int_equal(report.passed_count, newest_step);
+    expect_passed(&report, 4, 1, ".metadata: ");
+}
+
+static void what_is_asked_wrongly_is_refused(void **state)
+{
+    struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
+    struct sidestep_latest_report report;
+    char path[320];
+
+    (void)state;
+    assert_int_equal(sidestep_find_latest(NULL, SIDESTEP_VERIFY_STRUCTURE, NULL, &report, &err),
+                     SIDESTEP_EINVAL);
+    assert_int_equal(
+        sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, NULL, NULL, &err),
+        SIDESTEP_EINVAL);
+    options.flags = 8;
+    assert_int_equal(
+        sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &options, &report, &err),
+        SIDESTEP_EUNSUPPORTED);
+    sidestep_latest_report_release(&report);
+    snprintf(path, sizeof(path), "%s/nowhere", scratch.path);
+    assert_int_equal(sidestep_find_latest(path, SIDESTEP_VERIFY_STRUCTURE, NULL, &report, &err),
+                     SIDESTEP_ENOTFOUND);
+    assert_true(report.path == NULL && report.passed_count == 0);
+    sidestep_latest_report_release(&report);
+}
+
+/* It ends the search, and nothing is called damaged because of it. */
+static void a_reader_that_gives_up_names_nothing(void **state)
+{
+    OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
+    struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
+    const bool volatile cancel = true;
+
+    (void)state;
+    save_step(open_with(NULL), 1);
+    options.cancel = &cancel;
+    assert_int_equal(
+        sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_READ, &options, &report, &err),
+        SIDESTEP_ECANCELLED);
+    assert_true(report.path == NULL && report.passed_count == 0);
+}
+
+/* The right answer, or an error. */
+static void any_failure_is_survived(void **state)
+{
+    static const char *const points[] = {"memory", "posix"};
+
+    (void)state;
+    make_root();
+    for (size_t p = 0; p < ARRAY_LENGTH(points); p++) {
+        bool fired = true;
+        for (unsigned long nth = 1; fired; nth++) {
+            OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
+            fault_arm(points[p], nth, false, p == 0 ? ENOMEM : EIO);
+            enum sidestep_status status =
+                sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_READ, NULL, &report, &err);
+            fired = fault_fired() != NULL;
+            fault_arm("", 0, false, 0);
+            assert_true(fired || status == SIDESTEP_OK);
+            assert_true((status == SIDESTEP_OK) == (report.path != NULL));
+            if (status == SIDESTEP_OK)
+                assert_int_equal(report.step, found_step);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
+        CASE(each_that_is_passed_over_is_told), CASE(a_failure_tells_them_too),
+        CASE(what_is_asked_wrongly_is_refused), CASE(a_reader_that_gives_up_names_nothing),
+        CASE(any_failure_is_survived),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("latest", tests, NULL, NULL);
+}

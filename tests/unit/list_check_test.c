@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* list_check_test.c -- a listing calls whole what is whole, damaged what is damaged, and neither
+ * what it could not read; and a resume says what it passes over. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "engine/list.h"
+#include "support/one_series.h"
+#include "support/store_fault.h"
+
+static void save_steps(uint64_t first, uint64_t last)
+{
+    struct sidestep_series *series = open_with(NULL);
+
+    for (uint64_t n = first; n <= last; n++)
+        save_step(series, n);
+    close_series(&series);
+}
+
+static void run(const char *format, const char *a)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command), format, a);
+    assert_int_equal(system(command), 0);
+}
+
+static void unlink_in(uint64_t step, const char *name)
+{
+    char path[320];
+
+    snprintf(path, sizeof(path), "%s/%s", step_path(step), name);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* One look with a failure armed.  Has it come to pass? */
+static bool look_with(struct store *store, const char *point, unsigned long nth, int error)
+{
+    struct sidestep_list list = {0};
+
+    fault_arm(point, nth, false, error);
+    enum sidestep_status status = list_checked(store, scratch.path, &list, &err);
+    bool fired = fault_fired() != NULL;
+    fault_arm("", 0, false, 0);
+    assert_true(fired || status == SIDESTEP_OK);
+    for (size_t i = 0; status == SIDESTEP_OK && i < list.count; i++) {
+        const struct sidestep_listed *entry = &list.entries[i];
+        bool is_unread = entry->state == SIDESTEP_UNREADABLE;
+        if (!is_unread && entry->state != SIDESTEP_COMMITTED)
+            fail_msg("%s %lu: '%s' is %s: %s", point, nth, entry->name, entry->state_name,
+                     entry->reason);
+        assert_true(!is_unread ||
+                    (fired && entry->reason != NULL && entry->status == SIDESTEP_EIO));
+    }
+    sidestep_list_release(&list);
+    return fired;
+}
+
+/* Of ours, and of torch's, which is opened as a load opens it. */
+static void a_read_that_fails_is_no_damage(void **state)
+{
+    static const char *const points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
+                                         "store.dir_list",  "store.stat",         "store.file_stat",
+                                         "memory"};
+    struct store *faulty = store_fault_new(store_posix());
+
+    (void)state;
+    assert_non_null(faulty);
+    save_steps(1, 2);
+    run("cp -r tests/golden/torch-2.14.1/nested %s/step-9 && chmod -R u+w %1$s", scratch.path);
+    for (size_t p = 0; p < ARRAY_LENGTH(points); p++) {
+        unsigned long nth = 1;
+        while (look_with(faulty, points[p], nth, strcmp(points[p], "memory") == 0 ? ENOMEM : EIO))
+            nth++;
+        assert_true(nth > 3);
+    }
+    store_fault_free(&faulty);
+}
+
+/* So many that threads look at them: each gets its own answer. */
+static void each_of_many_has_its_own_answer(void **state)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+
+    (void)state;
+    save_steps(1, 40);
+    for (uint64_t n = 3; n <= 40; n += 3)
+        unlink_in(n, "__0_0.distcp");
+    ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
+    assert_int_equal(list.count, 40);
+    for (size_t i = 0; i < list.count; i++) {
+        const struct sidestep_listed *entry = &list.entries[i];
+        bool is_damaged = entry->step % 3 == 0;
+        assert_int_equal(entry->step, i + 1);
+        assert_int_equal(entry->state, is_damaged ? SIDESTEP_DAMAGED : SIDESTEP_COMMITTED);
+        assert_int_equal(entry->status, is_damaged ? SIDESTEP_ECORRUPT : SIDESTEP_OK);
+        if (is_damaged)
+            assert_string_equal(entry->reason, "file '__0_0.distcp': it is missing");
+        else
+            assert_null(entry->reason);
+    }
+}
+
+/* It was the newest, and is not passed over without a word. */
+static void a_lost_metadata_is_told(void **state)
+{
+    struct sidestep_series *series;
+    char rejected[2048];
+    uint64_t step;
+
+    (void)state;
+    save_steps(1, 2);
+    unlink_in(2, ".metadata");
+    series = open_with(NULL);
+    ASSERT_OK(resume(series, &step, rejected));
+    assert_int_equal(step, 1);
+    assert_non_null(strstr(rejected, "step-2"));
+    assert_non_null(strstr(rejected, "its .metadata is missing"));
+    close_series(&series);
+    assert_true(step_exists(2)); /* it can be made anew, so it is not set aside */
+    ASSERT_OK(sidestep_rebuild(step_path(2), &err));
+    series = open_with(NULL); /* but the run has left it behind */
+    ASSERT_OK(resume(series, &step, rejected));
+    assert_int_equal(step, 1);
+    assert_non_null(strstr(rejected, "step-2' is of a line that was left"));
+    close_series(&series);
+}
+
+static void a_lost_metadata_is_not_nothing(void **state)
+{
+    struct sidestep_series *series;
+    char rejected[2048], *latest = NULL;
+    uint64_t step;
+
+    (void)state;
+    save_steps(1, 1);
+    unlink_in(1, ".metadata");
+    assert_int_equal(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
+                     SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "sidestep rebuild"));
+    series = open_with(NULL);
+    assert_int_equal(resume(series, &step, rejected), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "its .metadata is missing"));
+    close_series(&series);
+}
+
+/* Checkpoints that were moved to another disk, with links in their place: a run must not begin
+ * anew because of that. */
+static void links_are_not_nothing(void **state)
+{
+    struct sidestep_series *series;
+    char rejected[2048], *latest = NULL;
+    uint64_t step;
+
+    (void)state;
+    save_steps(1, 1);
+    run("cd %s && mkdir elsewhere && mv step-1 elsewhere && ln -s elsewhere/step-1 step-1",
+        scratch.path);
+    assert_int_equal(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
+                     SIDESTEP_EMISMATCH);
+    assert_non_null(strstr(err.message, "'step-1': it is a symbolic link"));
+    series = open_with(NULL);
+    assert_int_equal(resume(series, &step, rejected), SIDESTEP_EMISMATCH);
+    assert_non_null(strstr(err.message, "'step-1': it is a symbolic link"));
+    close_series(&series);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
+        CASE(a_read_that_fails_is_no_damage), CASE(each_of_many_has_its_own_answer),
+        CASE(a_lost_metadata_is_told),        CASE(a_lost_metadata_is_not_nothing),
+        CASE(links_are_not_nothing),
+#undef CASE
+    };
+
+    return cmocka_run_group_tests_name("list_check", tests, NULL, NULL);
+}

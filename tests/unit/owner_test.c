@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* owner_test.c -- a save is dead if its owner has ended, and only where that can be told. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/owned.h"
+#include "commit/owner.h"
+#include "support/store_sim.h"
+
+#define ID "0123456789abcdef0123456789abcdef"
+#define MARK ".sidestep." ID ".pending"
+
+/* A save whose files are in the root of a disk; client 0 owns it, client 1 looks. */
+struct fixture {
+    struct sim *sim;
+    struct store_ops ops; /* what client 1 uses: those of the disk, but for traits */
+    struct store_file *mark;
+    struct owner owner;
+    struct sidestep_error err;
+};
+
+static enum sidestep_status traits_of_network(struct store_dir *dir, struct store_traits *out,
+                                              struct sidestep_error *err)
+{
+    (void)dir;
+    (void)err;
+    *out = (struct store_traits){.is_network = true, .type_name = "nfs"};
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status no_traits(struct store_dir *dir, struct store_traits *out,
+                                      struct sidestep_error *err)
+{
+    (void)dir;
+    (void)out;
+    return error_set(err, SIDESTEP_EIO, EIO, HERE, "traits");
+}
+
+static void begin(struct fixture *f, unsigned flags)
+{
+    *f = (struct fixture){.sim = sim_new(flags)};
+    assert_non_null(f->sim);
+}
+
+static void end(struct fixture *f)
+{
+    store_file_discard(f->mark);
+    sim_free(&f->sim);
+}
+
+static void make_mark(struct fixture *f, const char *text)
+{
+    OWNED_DIR *dir = NULL;
+
+    assert_int_equal(store_dir_open(sim_store(f->sim, 0), NULL, "/", &dir, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_create(dir, MARK, 0, &f->mark, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_write_at(f->mark, text, strlen(text), 0, NULL), SIDESTEP_OK);
+}
+
+/* What a stranger sees.  ${traits} NULL: those of the disk, which is local. */
+static bool is_dead(struct fixture *f,
+                    enum sidestep_status (*traits)(struct store_dir *dir, struct store_traits *out,
+                                                   struct sidestep_error *err))
+{
+    struct store *stranger = sim_store(f->sim, 1);
+    const struct store_ops *before = stranger->ops;
+    OWNED_DIR *dir = NULL;
+
+    f->ops = *before;
+    if (traits != NULL)
+        f->ops.dir_traits = traits;
+    stranger->ops = &f->ops;
+    assert_int_equal(store_dir_open(stranger, NULL, "/", &dir, &f->err), SIDESTEP_OK);
+    assert_int_equal(owner_look(dir, ID, &f->owner, &f->err), SIDESTEP_OK);
+    store_dir_close(TAKE(dir));
+    stranger->ops = before;
+    return f->owner.is_dead;
+}
+
+static void an_owner_that_ends_is_dead(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    make_mark(&f, "target step-12\nowner 4711\nhost node-3\nrun " ID "\nstep 12\n");
+    assert_int_equal(store_file_lock(f.mark, true, &f.err), SIDESTEP_OK);
+    assert_false(is_dead(&f, NULL));
+    assert_string_equal(f.owner.mark.target, "step-12");
+    assert_string_equal(f.owner.mark.owner, "4711");
+    assert_string_equal(f.owner.mark.host, "node-3");
+    assert_int_equal(f.owner.mark.step, 12);
+    sim_client_die(f.sim, 0);
+    assert_true(is_dead(&f, NULL));
+    end(&f);
+}
+
+/* Locks of another host may not be seen through network storage; those of ours are. */
+static void on_network_storage_only_this_host_is_known(void **state)
+{
+    char text[160], host[64] = "";
+    struct fixture f;
+
+    (void)state;
+    (void)gethostname(host, sizeof(host) - 1);
+    for (int ours = 0; ours <= 1; ours++) {
+        begin(&f, 0);
+        snprintf(text, sizeof(text), "target a\nowner 1\nhost %s%s\n", host, ours ? "" : "-2");
+        make_mark(&f, text);
+        assert_true(is_dead(&f, traits_of_network) == (ours == 1));
+        assert_true(is_dead(&f, NULL));
+        assert_false(is_dead(&f, no_traits));
+        end(&f);
+    }
+}
+
+static void what_cannot_be_told_is_not_dead(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    begin(&f, SIM_NO_LOCKS);
+    make_mark(&f, "target a\nowner 1\nhost node-3\n");
+    assert_false(is_dead(&f, NULL));
+    assert_string_equal(f.owner.mark.target, "a");
+    end(&f);
+}
+
+/* The mark is made before any other file: without one, the save was killed before that. */
+static void a_save_without_a_mark_is_dead(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    assert_true(is_dead(&f, NULL));
+    assert_string_equal(f.owner.mark.target, "");
+    assert_int_equal(f.owner.mark.step, -1);
+    assert_false(is_dead(&f, traits_of_network));
+    end(&f);
+}
+
+static void a_mark_of_nonsense_tells_nothing(void **state)
+{
+    static const char *const texts[] = {
+        "", "step 12", "step -1\n", "step 99999999999999999999\n", "target\n\n\nowner", "\xff\xfe"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct fixture f;
+        begin(&f, 0);
+        make_mark(&f, texts[i]);
+        assert_true(is_dead(&f, NULL));
+        assert_int_equal(f.owner.mark.step, i == 1 ? 12 : -1);
+        assert_string_equal(f.owner.mark.target, "");
+        end(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_owner_that_ends_is_dead),
+        cmocka_unit_test(on_network_storage_only_this_host_is_known),
+        cmocka_unit_test(what_cannot_be_told_is_not_dead),
+        cmocka_unit_test(a_save_without_a_mark_is_dead),
+        cmocka_unit_test(a_mark_of_nonsense_tells_nothing),
+    };
+
+    return cmocka_run_group_tests_name("owner", tests, NULL, NULL);
+}
