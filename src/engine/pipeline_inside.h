@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline_inside.h -- what pipeline.c and press.c, the two ways of writing windows, share, and
- * nobody else includes. */
+/* pipeline_inside.h -- what pipeline.c (staging), pipeline_write.c and press.c (the two ways of
+ * writing windows) share, and nobody else includes. */
 #ifndef ENGINE_PIPELINE_INSIDE_H
 #define ENGINE_PIPELINE_INSIDE_H
 
@@ -19,6 +19,10 @@ bool pipeline_may_add(struct pipeline *p, size_t in_flight);
 uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes);
 /* The same without waiting; false: not now. */
 bool pipeline_may_write(struct pipeline *p, uint64_t bytes);
+/* Stage window ${i}, which was taken; false: the save has failed. */
+bool pipeline_stage_taken(struct pipeline *p, size_t i);
+/* Window ${i} is staged; the last one releases the state. */
+void pipeline_count_staged(struct pipeline *p, size_t i);
 /* After the writers: all is staged, or the first failure is returned. */
 enum sidestep_status pipeline_end(struct pipeline *p, struct sidestep_error *err);
 /* Those below: p->shared.lock is held. */

@@ -13,51 +13,7 @@
 #include "base/fault.h"
 #include "base/owned.h"
 #include "store/store.h"
-#include "support/store_bench.h"
-
-#define assert_ok(call) assert_int_equal((call), SIDESTEP_OK)
-
-static void put(struct bench *b, struct store_dir *at, const char *name, const char *text)
-{
-    struct store_file *file = NULL;
-
-    assert_ok(store_file_create(at, name, 0, &file, &b->err));
-    assert_ok(store_file_write_at(file, text, strlen(text), 0, &b->err));
-    assert_ok(store_file_sync(file, &b->err));
-    assert_ok(store_file_close(file, &b->err));
-}
-
-static void assert_contents(struct bench *b, struct store_dir *at, const char *name,
-                            const char *text)
-{
-    OWNED_FILE *file = NULL;
-    struct store_stat st;
-    char seen[64] = "";
-
-    assert_ok(store_file_open(at, name, 0, &file, &b->err));
-    assert_ok(store_file_stat(file, &st, &b->err));
-    assert_int_equal(st.size, strlen(text));
-    assert_ok(store_file_read_at(file, seen, strlen(text), 0, &b->err));
-    assert_string_equal(seen, text);
-}
-
-static struct store_dir *make_dir(struct bench *b, struct store_dir *at, const char *name)
-{
-    struct store_dir *dir = NULL;
-
-    assert_ok(store_dir_make(at, name, &b->err));
-    assert_ok(store_dir_open(b->store, at, name, &dir, &b->err));
-    return dir;
-}
-
-static bool exists(struct bench *b, const char *name)
-{
-    struct store_stat st;
-    enum sidestep_status status = store_stat(b->root, name, &st, &b->err);
-
-    assert_true(status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND);
-    return status == SIDESTEP_OK;
-}
+#include "support/store_files.h"
 
 static void writes_are_read_back(void **state)
 {
