@@ -115,7 +115,8 @@ static enum sidestep_status pass_over(const struct list_choice *how,
     }
     if (!verify_is_damage(status)) {
         struct sidestep_error named = *why;
-        error_wrap(&named, "'%s'", entry->path);
+        if (strstr(named.message, entry->path) == NULL)
+            error_wrap(&named, "'%s'", entry->path);
         return list_fail_unreadable(&named, err);
     }
     return how->reject != NULL ? how->reject(how->context, entry, why, err) : SIDESTEP_OK;
