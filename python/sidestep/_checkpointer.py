@@ -35,6 +35,7 @@ from ._flatten import flatten, is_stateful
 from ._handle import SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Hooks
 from ._options import Ways
+from ._parents import try_make_parents
 from ._series import Series, SeriesStatus
 from ._signals import Preempted, Signals
 
@@ -191,14 +192,12 @@ class Checkpointer:
         )
         failure: Optional[Error] = None
         if self._engine.rank == 0:
-            failure = _make_parents(self.root)
+            failure = try_make_parents(self.root)  # then opening fails on all ranks
             tell_about_job(self.environment, self._engine.size)
         try:
             self._series = Series(self._engine, self.root, config)
         except Error as refusal:
-            if failure is not None:
-                raise refusal from failure
-            raise
+            raise refusal from failure
         close_when_dropped(self, self._series, self._signals)
         prunes = config.keep_last is not None and self._engine.rank == 0
         self._hooks = Hooks(
@@ -595,14 +594,3 @@ class Checkpointer:
         if self._may_go_on():
             while take_sticky(self._saves) is not None:
                 pass
-
-
-def _make_parents(root: str) -> Optional[Error]:
-    """Why they cannot be made: opening will fail for that, on all ranks."""
-    from ._plugins import make_parents
-
-    try:
-        make_parents(root)
-    except Error as failure:
-        return failure
-    return None

@@ -39,7 +39,11 @@ def latest(
     report, err = LatestReport(), ErrorInfo()
     try:
         status = lib().sidestep_find_latest(
-            os.fsencode(a_path(root, "root")), int(modes[verify]), None, ctypes.byref(report), ctypes.byref(err)
+            os.fsencode(a_path(root, "root")),
+            int(modes[verify]),
+            None,
+            ctypes.byref(report),
+            ctypes.byref(err),
         )
         _log_passed_over(report)
         if status == Status.ENOTFOUND:

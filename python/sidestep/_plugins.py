@@ -9,7 +9,6 @@ invents for each save and sends to all ranks with their plans.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import threading
@@ -38,12 +37,13 @@ from ._checked import a_number, a_path, a_step
 from ._checkpoint import Checkpoint
 from ._comm import Comm, StoreComm
 from ._engine import Engine, engine_alone, engine_of
-from ._errors import Error, error_of_os, make_error
+from ._errors import Error
 from ._extension import compress_of
 from ._flatten import Index, Leaf
 from ._handle import SaveHandle
 from ._metadata import file_id, lazy_metadata, read_metadata
 from ._options import COMPRESSIONS, Ways, parse_compression
+from ._parents import make_parents
 from ._shards import Piece, Shards, is_writable
 from ._state import StateDict
 
@@ -288,46 +288,6 @@ def _tell_of_extras(path: str, metadata: Metadata) -> None:
         from ._stock import logger
 
         logger.warning("save '%s': the planner's own %s is not stored", path, ", ".join(extras))
-
-
-def make_parents(path: str) -> None:
-    """Make the directories above ``path``, so that they survive power loss like the checkpoint.
-
-    Errors: `Error`: what is in the way, or may not be written to.
-    """
-    parent = os.path.dirname(os.path.abspath(path))
-    missing = []
-    while not os.path.isdir(parent):
-        missing.append(parent)
-        parent = os.path.dirname(parent)
-    for made in reversed(missing):
-        try:
-            os.makedirs(made, exist_ok=True)
-            _sync_directory(os.path.dirname(made))
-        except OSError as reason:
-            raise _cannot_make(path, made, reason) from reason
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that has nothing to sync there
-            raise
-    finally:
-        os.close(descriptor)
-
-
-def _cannot_make(path: str, directory: str, reason: OSError) -> Error:
-    if os.path.lexists(directory) and not os.path.isdir(directory):
-        return make_error(
-            f"save '{path}': '{directory}' is not a directory, so nothing can lie below it; choose "
-            "another path",
-            status=Status.ENOTFOUND,
-            errno=errno.ENOTDIR,
-        )
-    return error_of_os(f"save '{path}': make the directory '{directory}'", reason)
 
 
 def save_plan(engine: Engine, writer: Writer, plan: SavePlan, planner: SavePlanner) -> SaveHandle:

@@ -18,7 +18,8 @@ from ._engine import Engine, engine_for
 from ._errors import Error
 from ._flatten import flatten
 from ._handle import SaveHandle
-from ._plugins import Launcher, make_parents, start_save
+from ._parents import make_parents
+from ._plugins import Launcher, start_save
 from ._stock import (
     Ours,
     Stock,

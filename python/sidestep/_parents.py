@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The directories above a checkpoint or a root: made so that they survive power loss."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Optional
+
+from ._abi import Status
+from ._errors import Error, error_of_os, make_error
+
+
+def make_parents(path: str) -> None:
+    """Make the directories above ``path``, so that they survive power loss like the checkpoint.
+
+    Errors: `Error`: what is in the way, or may not be written to.
+    """
+    parent = os.path.dirname(os.path.abspath(path))
+    missing = []
+    while not os.path.isdir(parent):
+        missing.append(parent)
+        parent = os.path.dirname(parent)
+    for made in reversed(missing):
+        try:
+            os.makedirs(made, exist_ok=True)
+            _sync_directory(os.path.dirname(made))
+        except OSError as reason:
+            raise _cannot_make(path, made, reason) from reason
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that has nothing to sync there
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_make(path: str, directory: str, reason: OSError) -> Error:
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        return make_error(
+            f"save '{path}': '{directory}' is not a directory, so nothing can lie below it; choose "
+            "another path",
+            status=Status.ENOTFOUND,
+            errno=errno.ENOTDIR,
+        )
+    return error_of_os(f"save '{path}': make the directory '{directory}'", reason)
+
+
+def try_make_parents(path: str) -> Optional[Error]:
+    """`make_parents`; returns the error instead, for one rank that must not leave the others."""
+    try:
+        make_parents(path)
+    except Error as failure:
+        return failure
+    return None
