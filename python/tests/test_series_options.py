@@ -141,14 +141,15 @@ with Checkpointer(f"{root}/r", **options) as found:
         (
             "none",
             ["ENOSPC later ['step-1', 'step-2']"] * 2,
-            r"__0_0\.distcp\.part: save '/.*/r/step-3': reserve \d+ bytes for "
-            r"'__0_0\.distcp\.part': No space left on device \[ENOSPC, ",
+            r"__0_0\.distcp\.part: save '/.*/r/step-3': the storage is full: the files of rank 0 "
+            r"take \d+ bytes, and \d+ were free; deleting all checkpoints but the newest would "
+            r"free \d+ bytes \(1 checkpoint\): .*: reserve \d+ bytes for '__0_0\.distcp\.part': ",
         ),
         (
             "fail",
             ["ENOSPC at once ['step-1', 'step-2']"] * 2,
             r"None: save '/.*/r/step-3': the newest checkpoint takes \d+ bytes, and '/.*/r' has "
-            r"\d+ left \[ENOSPC, ",
+            r"\d+ left; deleting all checkpoints but the newest would free \d+ bytes",
         ),
         (
             "make_room",

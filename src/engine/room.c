@@ -46,8 +46,8 @@ void room_describe(struct store_dir *root, const char *path, const char *run_id,
     if (look(root, path, is_series ? run_id : NULL, &bytes, &count))
         snprintf(words, ROOM_WORDS,
                  "; deleting all checkpoints but the newest would free %llu bytes (%zu "
-                 "checkpoints): %s`sidestep prune --keep-last 1` does that%s",
-                 (unsigned long long)bytes, count,
+                 "checkpoint%s): %s`sidestep prune --keep-last 1` does that%s",
+                 (unsigned long long)bytes, count, count != 1 ? "s" : "",
                  is_series ? "on_full=\"make_room\" (SIDESTEP_SERIES_MAKE_ROOM) does that before "
                              "a save, and "
                            : "",
