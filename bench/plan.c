@@ -16,7 +16,7 @@
 #include "base/owned.h"
 #include "base/random.h"
 #include "commit/commit.h"
-#include "engine/pipeline.h"
+#include "save/pipeline.h"
 #include "plan/save_plan.h"
 #include "snapshot/image.h"
 

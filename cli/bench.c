@@ -6,10 +6,10 @@
 #include "interval.h"
 #include "json.h"
 #include "output.h"
-#include "plain_io.h"
-#include "quantity.h"
+#include "baseline_io.h"
+#include "parse_units.h"
 #include "table.h"
-#include "units.h"
+#include "format_units.h"
 
 #include <stdlib.h>
 #include <string.h>

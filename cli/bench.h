@@ -11,7 +11,7 @@
 
 enum cli_bench_what {
     CLI_BENCH_COPY,  /* memcpy() by one thread */
-    CLI_BENCH_WRITE, /* plain_io.h */
+    CLI_BENCH_WRITE, /* baseline_io.h */
     CLI_BENCH_READ,
     CLI_BENCH_STALL, /* of an asynchronous save: until the call returns */
     CLI_BENCH_SAVE,  /* from then until it is committed */

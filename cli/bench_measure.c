@@ -7,10 +7,10 @@
  * cache.
  */
 #include "bench.h"
-#include "check.h"
+#include "verify_path.h"
 #include "memory.h"
 #include "output.h"
-#include "plain_io.h"
+#include "baseline_io.h"
 #include "progress.h"
 
 #include <errno.h>

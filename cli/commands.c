@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * commands.c -- the table of commands, global options and exit statuses.  What users read about
- * each command stands in commands_look.c and commands_change.c.
+ * each command stands in commands_readonly.c and commands_other.c.
  */
 #include "commands.h"
 

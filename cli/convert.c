@@ -2,13 +2,13 @@
 /* convert.c -- `sidestep convert`: options into those of sidestep_convert(), and what came of it.
  */
 #include "arguments.h"
-#include "check.h"
+#include "verify_path.h"
 #include "escape.h"
 #include "json.h"
 #include "output.h"
 #include "progress.h"
-#include "quantity.h"
-#include "units.h"
+#include "parse_units.h"
+#include "format_units.h"
 
 #include <malloc.h>
 #include <string.h>

@@ -6,13 +6,13 @@
  * failure that has no status of its own, is 2 here.
  */
 #include "arguments.h"
-#include "check.h"
+#include "verify_path.h"
 #include "escape.h"
 #include "json.h"
 #include "output.h"
 #include "progress.h"
 #include "table.h"
-#include "units.h"
+#include "format_units.h"
 
 #include <inttypes.h>
 #include <math.h>

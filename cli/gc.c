@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gc.c -- `sidestep gc`: remove leftovers. */
-#include "removing.h"
+#include "removal.h"
 
 static enum sidestep_status collect(const struct cli *cli, uint32_t flags,
                                     struct sidestep_gc_report *report, struct sidestep_error *err)

@@ -3,7 +3,7 @@
 #include "json.h"
 
 #include "escape.h"
-#include "units.h"
+#include "format_units.h"
 
 #include <inttypes.h>
 #include <math.h>

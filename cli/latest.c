@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* latest.c -- `sidestep latest`: the path alone, for scripts; what was passed over goes to standard
  * error. */
-#include "check.h"
+#include "verify_path.h"
 #include "escape.h"
 #include "json.h"
 #include "output.h"
 #include "progress.h"
-#include "units.h"
+#include "format_units.h"
 
 #include <string.h>
 #include <time.h>

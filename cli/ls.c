@@ -4,7 +4,7 @@
 #include "json.h"
 #include "output.h"
 #include "table.h"
-#include "units.h"
+#include "format_units.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* prune.c -- `sidestep prune`: delete checkpoints that no option keeps. */
 #include "output.h"
-#include "removing.h"
+#include "removal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "memory.h"
 #include "output.h"
 #include "table.h"
-#include "units.h"
+#include "format_units.h"
 #include "value.h"
 
 #include <fnmatch.h>

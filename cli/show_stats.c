@@ -2,7 +2,7 @@
 /* show_stats.c -- `sidestep show --stats`: what the elements of the tensors are like. */
 #include "show.h"
 
-#include "check.h"
+#include "verify_path.h"
 #include "memory.h"
 #include "progress.h"
 #include "table.h"

@@ -10,7 +10,7 @@
 
 #include "escape.h"
 #include "memory.h"
-#include "units.h"
+#include "format_units.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,13 +7,13 @@
  * something, so that nothing that is there can be missing from the sum.
  */
 #include "arguments.h"
-#include "check.h"
+#include "verify_path.h"
 #include "escape.h"
 #include "json.h"
 #include "memory.h"
 #include "output.h"
 #include "table.h"
-#include "units.h"
+#include "format_units.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,14 +6,14 @@
  * there is anything to say.  What becomes of a save is known when it is gone: its checkpoint is
  * there, or not.
  */
-#include "check.h"
+#include "verify_path.h"
 #include "escape.h"
 #include "json.h"
 #include "memory.h"
 #include "output.h"
-#include "quantity.h"
+#include "parse_units.h"
 #include "table.h"
-#include "units.h"
+#include "format_units.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

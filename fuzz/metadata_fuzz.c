@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 #include "format/dcp_metadata.h"
-#include "format/names.h"
+#include "format/file_name.h"
 
 #include "../tests/support/metadata_show.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "codec/custom.h"
+#include "codec/codec_custom.h"
 
 static const struct codec *const codecs[] = {&codec_zstd, &codec_planes};
 

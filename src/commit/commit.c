@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 #include "base/owned.h"
-#include "commit/named.h"
+#include "commit/referenced_files.h"
 #include "commit/sweep.h"
 #include "format/dcp_metadata.h"
 

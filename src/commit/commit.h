@@ -54,7 +54,7 @@
 #include "base/memory.h"
 #include "format/footer.h"
 #include "format/manifest.h"
-#include "format/names.h"
+#include "format/file_name.h"
 #include "model/metadata.h"
 #include "store/store.h"
 

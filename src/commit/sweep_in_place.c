@@ -11,7 +11,7 @@
 #include "commit/commit.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
-#include "commit/named.h"
+#include "commit/referenced_files.h"
 #include "commit/sweep.h"
 
 /* It will never be read, however often we try. */
@@ -357,7 +357,7 @@ static void sweep_ended(struct place *place)
             (void)is_unlinked(&place->remover, place->names.names[i]);
 }
 
-/* The lock by which saves take turns (exchange.c), if who held it was killed. */
+/* The lock by which saves take turns (exchange_in_place.c), if who held it was killed. */
 static void sweep_lock(struct place *place)
 {
     OWNED_FILE *lock = NULL;

@@ -12,15 +12,15 @@
 #include "base/workers.h"
 #include "comm/comm.h"
 #include "commit/commit.h"
-#include "engine/depth.h"
+#include "save/queue_depth.h"
 #include "engine/events.h"
-#include "engine/hold.h"
-#include "engine/keep.h"
-#include "engine/neighbour.h"
-#include "engine/pace.h"
-#include "engine/pipeline.h"
-#include "engine/press.h"
-#include "engine/save_queue.h"
+#include "save/snapshot_policy.h"
+#include "save/incremental.h"
+#include "engine/throttle.h"
+#include "save/compression_policy.h"
+#include "save/pipeline.h"
+#include "save/compressor.h"
+#include "save/save_queue.h"
 #include "plan/save_plan.h"
 #include "snapshot/devices.h"
 #include "snapshot/image.h"
@@ -50,7 +50,7 @@ struct sidestep_engine {
     uint32_t flags;
     struct store_queue_kind io;
     struct neighbour neighbour;
-    sem_t *turn;       /* NULL, or: see save_turn.c; set before the first save */
+    sem_t *turn;       /* NULL, or: see save_memory_turn.c; set before the first save */
     uint64_t pool_cap; /* 0: as large as needed */
     uint64_t timeout_ms;
     struct workers *stagers;
@@ -169,7 +169,7 @@ bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns);
  */
 enum sidestep_status save_check_promised(struct sidestep_save *save, struct sidestep_error *err);
 
-/* ---- save_turn.c: engines of one process that share memory ---- */
+/* ---- save_memory_turn.c: engines of one process that share memory ---- */
 
 /* Before this save stages anything, and when it is written, or has failed and nobody stages any
  * more: gives back the memory that the engine has for saves.  No-ops where engine->turn is NULL. */

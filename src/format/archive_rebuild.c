@@ -15,7 +15,7 @@
 #include "base/owned.h"
 #include "format/archive_dtype.h"
 #include "model/box.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 #define MAX_TENSOR_BYTES ((uint64_t)1 << 62)
 

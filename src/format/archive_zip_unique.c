@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "base/checked.h"
-#include "base/table.h"
+#include "base/hash_table.h"
 #include "format/archive_zip.h"
 
 static enum sidestep_status refuse(const struct archive_member *m, struct sidestep_error *err)

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "model/shown.h"
+#include "model/display.h"
 
 #define FIRST_CAPACITY 8u
 

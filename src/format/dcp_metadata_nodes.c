@@ -7,7 +7,7 @@
 #include "base/owned.h"
 #include "base/utf8.h"
 #include "format/dcp_metadata.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 #define MAX_CHECKPOINT_ID 65536u
 

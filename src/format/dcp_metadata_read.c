@@ -10,9 +10,9 @@
 
 #include "base/owned.h"
 #include "format/dcp_metadata_nodes.h"
-#include "format/names.h"
+#include "format/file_name.h"
 #include "model/path.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 #define CLASSES "torch.distributed.checkpoint.metadata "
 #define OLD_CLASSES "torch.distributed._shard.sharded_tensor.metadata "

@@ -13,7 +13,7 @@
 #include "base/owned.h"
 #include "format/dcp_writer.h"
 #include "model/path.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 #define BATCH 1000u
 #define NOT_YET UINT32_MAX

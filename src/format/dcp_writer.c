@@ -8,7 +8,7 @@
 
 #include "base/owned.h"
 #include "base/utf8.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 static const struct {
     const char *module;

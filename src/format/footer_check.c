@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/utf8.h"
 #include "format/footer_layout.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 /* Numbers in files are positions in SIDESTEP_DTYPE_MAP; the list may only grow at its end. */
 _Static_assert(SIDESTEP_FLOAT64 == 1 && SIDESTEP_BOOL == 12 && SIDESTEP_COMPLEX32 == 16 &&

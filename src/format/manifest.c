@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/table.h"
+#include "base/hash_table.h"
 #include "format/manifest_layout.h"
-#include "format/names.h"
-#include "model/shown.h"
+#include "format/file_name.h"
+#include "model/display.h"
 
 /* Room for one entry of "files" but for its name, and for all that comes before them. */
 #define FILE_TEXT_BYTES 192u

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "codec/hash.h"
 #include "format/footer.h"
-#include "format/naming.h"
+#include "format/name_template.h"
 
 #define MANIFEST_MAX_BYTES ((size_t)256 << 20)
 #define MANIFEST_MAX_FILES ((size_t)1 << 22)

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "format/jsontext.h"
+#include "format/json_reader.h"
 #include "format/manifest_layout.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 #define FAIL_FORMAT(err, ...) FAIL(err, SIDESTEP_ECORRUPT, __VA_ARGS__)
 #define FIRST_FILES 16u /* room for so many at first */

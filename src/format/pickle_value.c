@@ -11,7 +11,7 @@
 
 #include "base/owned.h"
 #include "format/pickle.h"
-#include "model/shown.h"
+#include "model/display.h"
 #include "model/value_keys.h"
 
 #define MAX_SHOWN_BIGINT 32u /* bytes */

@@ -9,11 +9,11 @@
 #include "base/checked.h"
 #include "base/cursor.h"
 #include "base/owned.h"
-#include "base/table.h"
-#include "format/jsontext.h"
-#include "format/jsonwrite.h"
+#include "base/hash_table.h"
+#include "format/json_reader.h"
+#include "format/json_write.h"
 #include "model/box.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 #define LENGTH_BYTES 8u
 #define METADATA "__metadata__"

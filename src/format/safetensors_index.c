@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "format/jsontext.h"
-#include "format/jsonwrite.h"
-#include "format/names.h"
+#include "format/json_reader.h"
+#include "format/json_write.h"
+#include "format/file_name.h"
 #include "format/safetensors.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 struct places {
     struct safetensors_place *items;

@@ -4,10 +4,10 @@
  * tensor says a text in the header's metadata, JSON within JSON: {"w": {"saved_offsets": [2, 0]}}.
  */
 #include "base/owned.h"
-#include "base/table.h"
-#include "format/jsontext.h"
+#include "base/hash_table.h"
+#include "format/json_reader.h"
 #include "format/safetensors.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 #include <string.h>
 

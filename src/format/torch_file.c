@@ -7,14 +7,14 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "base/table.h"
+#include "base/hash_table.h"
 #include "base/utf8.h"
 #include "format/archive_dtype.h"
 #include "format/archive_rebuild.h"
 #include "format/archive_zip.h"
 #include "format/pickle.h"
 #include "model/path.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 struct walk {
     struct arena *arena;

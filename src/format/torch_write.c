@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "base/table.h"
+#include "base/hash_table.h"
 #include "format/archive_dtype.h"
 #include "format/pickle.h"
 #include "model/path.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 #define BATCH 1000u
 #define MAX_HOLES 100000u /* None at places of lists that have no value */

@@ -2,7 +2,7 @@
 /* metadata.c -- see metadata.h. */
 #include "model/metadata.h"
 
-#include "model/shown.h"
+#include "model/display.h"
 
 void metadata_release(struct metadata *metadata)
 {

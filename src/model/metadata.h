@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/table.h"
+#include "base/hash_table.h"
 #include "model/box.h"
 #include "model/chunk_table.h"
 

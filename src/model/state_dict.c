@@ -15,7 +15,7 @@
 #include "base/owned.h"
 #include "base/utf8.h"
 #include "model/path.h"
-#include "model/shown.h"
+#include "model/display.h"
 #include "model/value.h"
 
 #define MIN_CAPACITY 64u

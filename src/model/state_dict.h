@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/table.h"
+#include "base/hash_table.h"
 #include "model/box.h"
 
 /* The flags that make up the layout. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "model/shown.h"
+#include "model/display.h"
 #include "model/state_dict.h"
 #include "model/value.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/checked.h"
 #include "base/owned.h"
-#include "model/shown.h"
+#include "model/display.h"
 #include "plan/overlap.h"
 #include "plan/tiling.h"
 

@@ -14,8 +14,8 @@
 
 #include "base/owned.h"
 #include "codec/hash.h"
-#include "model/shown.h"
-#include "plan/save_plan_code.h"
+#include "model/display.h"
+#include "plan/save_plan_encoding.h"
 #include "plan/save_plan_table.h"
 #include "plan/tiling.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/cursor.h"
 #include "base/owned.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 #define TABLE_MAGIC 0x31545053u /* "SPT1" */
 #define TABLE_MIN_ENTRY_BYTES 5u

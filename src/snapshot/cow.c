@@ -16,7 +16,7 @@
 #include "base/fault.h"
 #include "base/owned.h"
 #include "base/thread.h"
-#include "snapshot/cow_inside.h"
+#include "snapshot/cow_internal.h"
 
 /* A thread's share of protecting: a multiple of granules. */
 #define ARM_BYTES ((uint64_t)64 << 20)

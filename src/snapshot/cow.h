@@ -8,7 +8,7 @@
  * Two kinds of threads take granules: whoever stages a window (cow_stage(), in the order of the
  * file, ahead of the trainer if it can), and the fault handlers, for a trainer that writes to a
  * granule which nobody has copied yet.  A piece of a granule is copied once its window has a place
- * in the pool (places.h), by who took the granule under the lock; the lock is not held while
+ * in the pool (pool_slots.h), by who took the granule under the lock; the lock is not held while
  * copying.  Handlers also ask for the places that are missing.  Where there is none, the writer
  * waits, but no handler does: the granule stays protected until its window is staged in its turn,
  * or cow_poke() has handlers look again.
@@ -90,11 +90,11 @@
 #include "base/priority.h"
 #include "base/workers.h"
 #include "snapshot/image.h"
-#include "snapshot/places.h"
+#include "snapshot/pool_slots.h"
 #include "snapshot/pool.h"
 
-/* Of a pool that windows share, this much is in reserve (places.h), or half: what is being hashed
- * and written at once. */
+/* Of a pool that windows share, this much is in reserve (pool_slots.h), or half: what is being
+ * hashed and written at once. */
 #define COW_RESERVE_BYTES ((uint64_t)48 << 20)
 
 struct cow;

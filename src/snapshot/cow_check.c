@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/fault.h"
 #include "base/owned.h"
-#include "snapshot/cow_inside.h"
+#include "snapshot/cow_internal.h"
 
 /* Of /proc/self/pagemap: 8 bytes for each page. */
 #define ENTRY_PROTECTED ((uint64_t)1 << 57)

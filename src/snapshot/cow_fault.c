@@ -10,7 +10,7 @@
 
 #include "base/checked.h"
 #include "base/fault.h"
-#include "snapshot/cow_inside.h"
+#include "snapshot/cow_internal.h"
 
 #define KEPT_FAULTS 64u
 /* A handler lets others go first for so long, or until there are places, once it is told what it

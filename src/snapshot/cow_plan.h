@@ -10,8 +10,8 @@
  *   piece     bytes of one item in one granule and in one window of the file
  *   gap       a page in a range with bytes that belong to no tensor
  *
- * Where windows share the pool (places.h), who writes may have to wait for a place.  That must not
- * happen to a stranger in a gap, whom saving itself may need to get on (malloc's list of free
+ * Where windows share the pool (pool_slots.h), who writes may have to wait for a place.  That must
+ * not happen to a stranger in a gap, whom saving itself may need to get on (malloc's list of free
  * blocks, say).  So there only whole pages of a tensor are held: what it has in other pages is
  * copied aside in the call, and a fault in a page without a piece is served by lifting that page.
  *

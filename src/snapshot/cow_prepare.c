@@ -8,7 +8,7 @@
 
 #include "base/checked.h"
 #include "base/owned.h"
-#include "snapshot/cow_inside.h"
+#include "snapshot/cow_internal.h"
 
 /* So much is copied aside at most where the pool could be whole. */
 #define MAX_ASIDE_BYTES ((uint64_t)64 << 20)

@@ -16,7 +16,7 @@
 #include "base/fault.h"
 #include "base/memory.h"
 #include "base/owned.h"
-#include "snapshot/device_cuda_inside.h"
+#include "snapshot/device_cuda_internal.h"
 
 #define MODULE "/proc/driver/nvidia/version"
 

@@ -5,7 +5,7 @@
  */
 #include <assert.h>
 
-#include "snapshot/device_cuda_inside.h"
+#include "snapshot/device_cuda_internal.h"
 
 enum { CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1 };
 enum { CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE = 1 };

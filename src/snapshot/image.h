@@ -44,7 +44,7 @@ struct image_item {
     bool away;              /* in a device's memory: offload.h brings it into the windows ... */
     uint8_t *aside;         /* ... but for what was put aside, in one piece, or NULL */
     size_t planned;         /* its number in the plan */
-    /* Of tensors, see known.h. */
+    /* Of tensors, see unchanged.h. */
     bool kept;            /* it comes first, with all others that are */
     bool is_known;        /* ${known} and ${known_crcs} are those of an earlier save */
     uint32_t unchanged;   /* saves in a row that found it as the one before */
@@ -71,7 +71,7 @@ struct image_window {
     size_t first_item;         /* the first that has a byte in it */
     struct image_seam *opens;  /* at its beginning, or NULL */
     struct image_seam *closes; /* at its end, or NULL */
-    uint64_t print;            /* of what was hashed where it lies: cow_live.c */
+    uint64_t print;            /* of what was hashed where it lies: cow_zero_copy.c */
 };
 
 struct image {
@@ -89,7 +89,7 @@ struct image {
      * inner ones, and whole pages in memory. */
     bool cut_at_data;
     bool away;         /* some items are: windows have places of their own before they are staged */
-    size_t kept_count; /* items of known.h's choice, which come first */
+    size_t kept_count; /* items of unchanged.h's choice, which come first */
     /* Set before image_bind(): they are to be a file of their own, the kept one.  Its windows come
      * first, too, and the other file begins where they end. */
     bool splits;

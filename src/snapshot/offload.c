@@ -10,7 +10,7 @@
 
 #include "base/checked.h"
 #include "base/fault.h"
-#include "snapshot/offload_inside.h"
+#include "snapshot/offload_internal.h"
 
 /* Where windows share the pool each has a chunk: more events than threads that wait for them. */
 #define OFFLOAD_MIN_EVENTS 72u

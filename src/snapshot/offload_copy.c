@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "snapshot/device_rows.h"
-#include "snapshot/offload_inside.h"
+#include "snapshot/device_strided.h"
+#include "snapshot/offload_internal.h"
 
 #define ASIDE_ALIGN ((uint64_t)64)
 

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 #include "engine/engine.h"
-#include "engine/list.h"
+#include "catalog/list.h"
 #include "support/prng.h"
 #include "support/store_sim.h"
 

@@ -16,7 +16,7 @@
 
 #include "base/buffer.h"
 #include "model/metadata.h"
-#include "model/shown.h"
+#include "model/display.h"
 
 static inline void metadata_show_storage(struct buffer *out, const struct metadata_storage *storage)
 {

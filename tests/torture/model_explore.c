@@ -13,8 +13,8 @@
 #include <xxhash.h>
 
 #include "base/owned.h"
-#include "commit/lease.h"
-#include "commit/reader.h"
+#include "catalog/lease.h"
+#include "checkpoint/reader.h"
 #include "commit/sweep.h"
 #include "support/store_sim_disk.h"
 

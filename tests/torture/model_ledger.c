@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include "base/owned.h"
-#include "commit/reader.h"
+#include "checkpoint/reader.h"
 #include "support/store_sim_disk.h"
 
 struct model_save *ledger_new_save(struct ledger *ledger, const char *name, uint32_t ranks)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_program.c -- what processes do.  A rank does what engine/save.c, save_runner.c and
+ * model_program.c -- what processes do.  A rank does what save/save.c, save_runner.c and
  * save_handle.c make it do, without their threads; the agreement is a variable.  See model.h.
  */
 #include "model.h"
@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "commit/lease.h"
-#include "commit/reader.h"
+#include "catalog/lease.h"
+#include "checkpoint/reader.h"
 #include "commit/sweep.h"
-#include "engine/list.h"
+#include "catalog/list.h"
 
 /* ---- one rank of a save */
 

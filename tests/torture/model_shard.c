@@ -10,7 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/owned.h"
-#include "commit/reader.h"
+#include "checkpoint/reader.h"
 
 static const char *const tensors[] = {"w", "kept"}; /* by number of shard */
 #define DATA_BYTES 8

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "commit/lease.h"
-#include "commit/reader.h"
+#include "catalog/lease.h"
+#include "checkpoint/reader.h"
 
 /* ---- before */
 

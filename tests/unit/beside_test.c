@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
-#include "commit/export.h"
+#include "convert/export.h"
 #include "engine/engine.h"
 #include "support/one_rank.h"
 #include "support/store_sim_disk.h"

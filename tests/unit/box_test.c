@@ -12,7 +12,7 @@
 
 #include "base/owned.h"
 #include "model/box.h"
-#include "model/shown.h"
+#include "model/display.h"
 #include "support/guard.h"
 #include "support/prng.h"
 #include "support/tilings.h"

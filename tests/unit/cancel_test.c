@@ -17,7 +17,7 @@
 #include "base/fault.h"
 #include "base/owned.h"
 #include "engine/engine.h"
-#include "format/names.h"
+#include "format/file_name.h"
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
 #include "support/prng.h"

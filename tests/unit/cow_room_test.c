@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/priority.h"
-#include "snapshot/places.h"
+#include "snapshot/pool_slots.h"
 #include "support/held.h"
 
 #define CAP (16 * MIB)

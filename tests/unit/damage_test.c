@@ -20,9 +20,9 @@
 
 #include "base/owned.h"
 #include "base/workers.h"
-#include "commit/reader.h"
-#include "engine/fetch.h"
-#include "engine/verify.h"
+#include "checkpoint/reader.h"
+#include "load/fetch.h"
+#include "verify/verify.h"
 #include "support/comm_threads.h"
 #include "support/scratch.h"
 #include "support/store_sim.h"

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
-#include "engine/diff.h"
+#include "inspect/diff.h"
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
 

@@ -21,7 +21,7 @@
 #include "base/fault.h"
 #include "commit/sweep.h"
 #include "engine/engine.h"
-#include "engine/verify.h"
+#include "verify/verify.h"
 #include "support/scratch.h"
 #include "support/store_fault.h"
 #include "support/world.h"

@@ -22,7 +22,7 @@
 
 #include "base/owned.h"
 #include "engine/engine.h"
-#include "engine/series.h"
+#include "series/series.h"
 #include "support/history.h"
 
 #define MAX_ACTIONS 9u

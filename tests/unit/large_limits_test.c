@@ -15,7 +15,7 @@
 
 #include "base/checked.h"
 #include "base/owned.h"
-#include "commit/marks.h"
+#include "catalog/annotations.h"
 #include "format/archive.h"
 #include "format/archive_zip.h"
 #include "format/safetensors.h"

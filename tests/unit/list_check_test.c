@@ -13,7 +13,7 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
-#include "engine/list.h"
+#include "catalog/list.h"
 #include "support/one_series.h"
 #include "support/store_fault.h"
 

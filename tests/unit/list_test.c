@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
-#include "engine/list.h"
+#include "catalog/list.h"
 #include "support/scratch.h"
 
 static const struct {

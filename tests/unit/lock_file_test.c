@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
-#include "commit/lease.h"
+#include "catalog/lease.h"
 #include "commit/lock_file.h"
 #include "commit/sweep.h"
 #include "support/trap.h"

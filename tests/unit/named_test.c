@@ -13,7 +13,7 @@
 #include "base/owned.h"
 #include "commit/commit.h"
 #include "commit/name_list.h"
-#include "commit/named.h"
+#include "commit/referenced_files.h"
 #include "format/dcp_metadata.h"
 #include "store/store.h"
 #include "support/one_rank.h"

@@ -12,7 +12,7 @@
 #include "base/fault.h"
 #include "base/owned.h"
 #include "commit/commit.h"
-#include "commit/reader.h"
+#include "checkpoint/reader.h"
 #include "format/dcp_metadata.h"
 #include "support/one_rank.h"
 

@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "base/owned.h"
-#include "engine/retention.h"
+#include "series/retention.h"
 #include "support/prng.h"
 
 /* One letter each, oldest first, of steps 10, 20, 30 ...: 'o' ours, 'p' pinned, 'a' abandoned, 'P'

@@ -14,9 +14,9 @@
 
 #include "base/owned.h"
 #include "commit/sweep.h"
-#include "engine/list.h"
-#include "engine/series.h"
-#include "format/names.h"
+#include "catalog/list.h"
+#include "series/series.h"
+#include "format/file_name.h"
 #include "support/sim_series.h"
 
 static void (*_Atomic at)(const char *op,

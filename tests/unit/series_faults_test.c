@@ -19,7 +19,7 @@
 #include "base/fault.h"
 #include "base/owned.h"
 #include "engine/engine.h"
-#include "engine/series.h"
+#include "series/series.h"
 #include "support/comm_hook.h"
 #include "support/comm_threads.h"
 #include "support/one_rank.h"

@@ -14,7 +14,7 @@
 
 #include "support/comm_threads.h"
 #include "support/flip.h"
-#include "engine/series.h"
+#include "series/series.h"
 #include "support/one_rank.h"
 
 /* Load the newest; the state must be that of ${want}. */

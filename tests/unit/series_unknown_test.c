@@ -14,7 +14,7 @@
 
 #include "base/fault.h"
 #include "engine/engine.h"
-#include "engine/series.h"
+#include "series/series.h"
 #include "support/one_series.h"
 #include "support/store_fault.h"
 

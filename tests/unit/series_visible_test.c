@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
-#include "engine/list.h"
-#include "engine/prune.h"
+#include "catalog/list.h"
+#include "series/prune.h"
 #include "support/sim_series.h"
 
 static atomic_int armed;    /* 1: at the rename of a save; 2: at the sync after it */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stream_test.c -- base/stream.h: every length around its limits, every alignment, nothing beside.
+/* stream_test.c -- base/nontemporal_copy.h: every length around its limits, every alignment,
+ * nothing beside.
  */
-#include "base/stream.h"
+#include "base/nontemporal_copy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

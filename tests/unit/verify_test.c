@@ -16,10 +16,10 @@
 #include <zstd.h>
 
 #include "base/owned.h"
-#include "engine/verify.h"
+#include "verify/verify.h"
 #include "format/archive.h"
 #include "format/dcp_metadata.h"
-#include "format/names.h"
+#include "format/file_name.h"
 #include "support/scratch.h"
 
 #define ENTRIES 1300

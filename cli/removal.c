@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* removal.c -- see removal.h. */
+#include "removal.h"
+
+#include "escape.h"
+#include "json.h"
+#include "output.h"
+#include "format_units.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+static void print_json(const struct cli *cli, const struct sidestep_gc_report *report)
+{
+    struct cli_json json = {.out = cli->out};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_bool(&json, "dry_run", cli_has(cli, CLI_OPTION_DRY_RUN));
+    cli_json_open(&json, "removed", '[');
+    for (size_t i = 0; i < report->removed_count; i++)
+        cli_json_text(&json, NULL, report->removed[i]);
+    cli_json_close(&json, ']');
+    cli_json_open(&json, "kept", '[');
+    for (size_t i = 0; i < report->kept_count; i++)
+        cli_json_text(&json, NULL, report->kept[i]);
+    cli_json_close(&json, ']');
+    cli_json_uint(&json, "bytes", report->bytes);
+    cli_json_close(&json, '}');
+    cli_json_end(&json);
+}
+
+static void print_lines(FILE *out, const char *verb, const char *const *lines, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        fprintf(out, "%s ", verb);
+        cli_escape_write(out, lines[i], strlen(lines[i]));
+        fputc('\n', out);
+    }
+}
+
+static void print_report(const struct cli *cli, const struct sidestep_gc_report *report)
+{
+    bool dry_run = cli_has(cli, CLI_OPTION_DRY_RUN);
+    char size[CLI_UNITS_ROOM];
+
+    if (cli_has(cli, CLI_OPTION_JSON)) {
+        print_json(cli, report);
+        return;
+    }
+    print_lines(cli->out, dry_run ? "would remove" : "removed", report->removed,
+                report->removed_count);
+    print_lines(cli->out, "kept", report->kept, report->kept_count);
+    cli_units_size(size, report->bytes);
+    if (report->removed_count == 0)
+        cli_output_note(cli, "nothing to remove");
+    else if (report->bytes > 0)
+        cli_output_note(cli, "%s %s", size, dry_run ? "would be freed" : "freed");
+}
+
+bool cli_removing_must_ask(const struct cli *cli)
+{
+    return !cli_has(cli, CLI_OPTION_YES) && !cli_has(cli, CLI_OPTION_DRY_RUN);
+}
+
+bool cli_removing_can_ask(void)
+{
+    return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+}
+
+/* Show what would go, and read the answer.  Nothing to remove needs no answer. */
+static enum sidestep_status ask(const struct cli *cli, cli_remove *remove, bool *go,
+                                struct sidestep_error *err)
+{
+    struct sidestep_gc_report report = {0};
+    enum sidestep_status status;
+    char answer[16] = "";
+
+    status = remove(cli, SIDESTEP_GC_DRY_RUN, &report, err);
+    if (status != SIDESTEP_OK)
+        return status;
+    *go = report.removed_count == 0;
+    if (!*go) {
+        print_lines(stderr, "would remove", report.removed, report.removed_count);
+        fprintf(stderr, "Remove %s? [y/N] ", report.removed_count == 1 ? "it" : "them");
+        fflush(stderr);
+        *go = fgets(answer, sizeof(answer), stdin) != NULL &&
+              (strcasecmp(answer, "y\n") == 0 || strcasecmp(answer, "yes\n") == 0);
+    }
+    sidestep_gc_report_release(&report);
+    return SIDESTEP_OK;
+}
+
+int cli_removing_run(const struct cli *cli, cli_remove *remove)
+{
+    uint32_t flags = cli_has(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_GC_DRY_RUN : 0;
+    struct sidestep_gc_report report = {0};
+    struct sidestep_error err = {0};
+    bool go = true;
+
+    if (cli_removing_must_ask(cli) && cli_removing_can_ask() &&
+        ask(cli, remove, &go, &err) != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
+    if (!go) {
+        cli_error_set(&err, SIDESTEP_EABORTED, "%s: nothing was removed", cli->command->name);
+        return cli_output_error(cli, &err);
+    }
+    if (remove(cli, flags, &report, &err) != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
+    print_report(cli, &report);
+    sidestep_gc_report_release(&report);
+    return 0;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hash_table.c -- see hash_table.h. */
+#include "base/hash_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+
+#define TABLE_MIN_CAPACITY 64u
+
+struct table_slot {
+    const char *name; /* NULL: free */
+    uint64_t hash;
+    size_t index;
+};
+
+void table_release(struct table *t)
+{
+    free(t->slots);
+    *t = (struct table){0};
+}
+
+static struct table_slot *find_slot(const struct table *t, const char *name, uint64_t hash)
+{
+    size_t mask = t->capacity - 1;
+    size_t at = hash & mask;
+
+    while (t->slots[at].name != NULL &&
+           (t->slots[at].hash != hash || strcmp(t->slots[at].name, name) != 0))
+        at = (at + 1) & mask;
+    return &t->slots[at];
+}
+
+static uint64_t hash_name(const struct table *t, const char *name)
+{
+    return XXH3_64bits_withSeed(name, strlen(name), t->seed);
+}
+
+size_t table_find(const struct table *t, const char *name)
+{
+    if (t->count == 0)
+        return SIZE_MAX;
+    struct table_slot *slot = find_slot(t, name, hash_name(t, name));
+    return slot->name != NULL ? slot->index : SIZE_MAX;
+}
+
+static bool has_room(const struct table *t, size_t count)
+{
+    return count < t->capacity / 4 * 3;
+}
+
+/* ${capacity} is a power of two. */
+static enum sidestep_status table_grow(struct table *t, size_t capacity, struct sidestep_error *err)
+{
+    struct table bigger = *t;
+
+    bigger.capacity = capacity;
+    if (t->capacity == 0)
+        TRY(random_bytes(&bigger.seed, sizeof(bigger.seed), err));
+    bigger.slots = memory_new(bigger.capacity, sizeof(*bigger.slots));
+    if (bigger.slots == NULL)
+        return FAIL_NOMEM(err, bigger.capacity * sizeof(*bigger.slots));
+    for (size_t i = 0; i < t->capacity; i++)
+        if (t->slots[i].name != NULL)
+            *find_slot(&bigger, t->slots[i].name, t->slots[i].hash) = t->slots[i];
+    free(t->slots);
+    *t = bigger;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status table_reserve(struct table *t, size_t count, struct sidestep_error *err)
+{
+    struct table wanted = {.capacity = TABLE_MIN_CAPACITY};
+
+    while (!has_room(&wanted, count) && wanted.capacity <= SIZE_MAX / 2 / sizeof(*t->slots))
+        wanted.capacity *= 2;
+    return t->capacity >= wanted.capacity ? SIDESTEP_OK : table_grow(t, wanted.capacity, err);
+}
+
+enum sidestep_status table_insert(struct table *t, const char *name, size_t index, size_t *existing,
+                                  struct sidestep_error *err)
+{
+    if (!has_room(t, t->count))
+        TRY(table_grow(t, t->capacity != 0 ? t->capacity * 2 : TABLE_MIN_CAPACITY, err));
+    uint64_t hash = hash_name(t, name);
+    struct table_slot *slot = find_slot(t, name, hash);
+    *existing = SIZE_MAX;
+    if (slot->name != NULL) {
+        *existing = slot->index;
+        return SIDESTEP_OK;
+    }
+    *slot = (struct table_slot){.name = name, .hash = hash, .index = index};
+    t->count++;
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* annotate.c -- pins and tags by hand: of a checkpoint that is there, and still is afterwards. */
+#include <string.h>
+
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "catalog/annotations.h"
+#include "catalog/list.h"
+
+/* The checkpoint at a path, and the marks of its root. */
+struct marking {
+    struct commit path;
+    struct store_dir *marks;
+    bool has_id;
+    char save_id[SAVE_ID_HEX];
+};
+
+static void marking_release(struct marking *m)
+{
+    store_dir_close(m->marks);
+    commit_close(&m->path);
+}
+
+/* The save id of what lies there now, from the listing, which knows every form. */
+static enum sidestep_status find(struct marking *m, bool *has_id, char save_id[SAVE_ID_HEX],
+                                 struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    char root[COMMIT_PATH_BYTES];
+    size_t length = strlen(m->path.path) - strlen(m->path.name);
+
+    memcpy(root, m->path.path, length);
+    root[length > 1 ? length - 1 : length] = '\0';
+    TRY(list_root(m->path.store, root, &list, err));
+    for (size_t i = 0; i < list.count; i++) {
+        const struct sidestep_listed *entry = &list.entries[i];
+        if (strcmp(entry->name, m->path.name) != 0)
+            continue;
+        TRY(list_check_readable(entry, err));
+        if (entry->state != SIDESTEP_COMMITTED)
+            return FAIL(err, SIDESTEP_ENOTFOUND, "it is %s%s%s", entry->state_name,
+                        entry->reason != NULL ? ": " : "",
+                        entry->reason != NULL ? entry->reason : "");
+        *has_id = entry->save_id != NULL;
+        if (*has_id)
+            memcpy(save_id, entry->save_id, SAVE_ID_HEX);
+        return SIDESTEP_OK;
+    }
+    return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint");
+}
+
+static enum sidestep_status marking_open(struct marking *m, const char *path,
+                                         struct sidestep_error *err)
+{
+    struct store_dir *parent;
+
+    m->path.store = store_posix();
+    TRY(commit_open(&m->path, path, err));
+    TRY(find(m, &m->has_id, m->save_id, err));
+    parent = m->path.parent;
+    if (store_dir_make(parent, NAMES_SERIES_DIR, NULL) == SIDESTEP_OK)
+        TRY(store_dir_sync(parent, err));
+    return store_dir_open(m->path.store, parent, NAMES_SERIES_DIR, &m->marks, err);
+}
+
+/* A retention at work may have been faster than the mark. */
+static enum sidestep_status still_there(struct marking *m, struct sidestep_error *err)
+{
+    char now[SAVE_ID_HEX];
+    bool has_id;
+
+    TRY(find(m, &has_id, now, err));
+    if (has_id != m->has_id || (has_id && strcmp(now, m->save_id) != 0))
+        return FAIL(err, SIDESTEP_ENOTFOUND, "it was replaced meanwhile");
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status mark(enum marks_kind kind, const char *path, const char *tag, bool on,
+                                 struct sidestep_error *err)
+{
+    OWNED_BY(marking_release) struct marking m = {0};
+
+    if (path == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
+    if (kind == MARKS_TAG && !marks_is_word(tag))
+        return FAIL(err, SIDESTEP_EINVAL, "tag '%s': 1 to %u letters, digits, '_' and '-', please",
+                    tag != NULL ? tag : "", MARKS_MAX_WORD);
+    TRY(marking_open(&m, path, err));
+    if (!on)
+        return marks_unset(m.marks, kind, tag, m.path.name, err);
+    TRY(marks_set(m.marks, kind, tag, m.path.name, m.has_id ? m.save_id : NULL, NULL, err));
+    enum sidestep_status status = still_there(&m, err);
+    if (status != SIDESTEP_OK)
+        (void)marks_unset(m.marks, kind, tag, m.path.name, NULL);
+    return status;
+}
+
+enum sidestep_status sidestep_pin(const char *path, bool on, struct sidestep_error *err)
+{
+    enum sidestep_status status = mark(MARKS_PIN, path, NULL, on, err);
+
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "%s '%s'", on ? "pin" : "unpin", path != NULL ? path : "");
+    return status;
+}
+
+enum sidestep_status sidestep_tag(const char *path, const char *tag, bool on,
+                                  struct sidestep_error *err)
+{
+    enum sidestep_status status = mark(MARKS_TAG, path, tag, on, err);
+
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "tag '%s'", path != NULL ? path : "");
+    return status;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* file_probe.c -- see file_probe.h. */
+#include "catalog/file_probe.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "format/file_name.h"
+#include "format/safetensors.h"
+
+#define FORM_BYTES 10u    /* of the beginning, by which safetensors are known */
+#define ZIP_END_BYTES 22u /* of the record at the end; torch writes no comment behind it */
+
+bool whole_file_may_hold_tensors(const char *name)
+{
+    static const char *const endings[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl"};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(endings); i++)
+        if (names_end_with(name, endings[i]))
+            return true;
+    return false;
+}
+
+enum sidestep_status whole_file_form(struct store_file *file, uint64_t size,
+                                     enum whole_file_form *form, struct sidestep_error *err)
+{
+    uint8_t begin[FORM_BYTES] = {0};
+
+    *form = WHOLE_FILE_EMPTY;
+    if (size == 0)
+        return SIDESTEP_OK;
+    TRY(store_file_read_at(file, begin, (size_t)min_u64(size, sizeof(begin)), 0, err));
+    if (safetensors_is_one(begin, size) || safetensors_is_cut_off(begin, size))
+        *form = WHOLE_FILE_SAFETENSORS;
+    else if (memcmp(begin, "PK\3\4", 4) == 0)
+        *form = WHOLE_FILE_ZIP;
+    else
+        *form = begin[0] == 0x80 && begin[1] >= 2 && begin[1] <= 5 ? WHOLE_FILE_PICKLE
+                                                                   : WHOLE_FILE_OTHER;
+    return SIDESTEP_OK;
+}
+
+static const char cut_short[] = " is cut short";
+
+/* A zip file begins with a record "PK\3\4", and ends with one "PK\5\6". */
+static enum sidestep_status check_zip(struct store_file *file, uint64_t size, const char **problem,
+                                      struct sidestep_error *err)
+{
+    char begin[4] = "", end[ZIP_END_BYTES] = "";
+
+    *problem = cut_short;
+    if (size < sizeof(begin))
+        return SIDESTEP_OK;
+    TRY(store_file_read_at(file, begin, sizeof(begin), 0, err));
+    if (memcmp(begin, "PK\3\4", sizeof(begin)) != 0) {
+        *problem = NULL; /* an old torch's, or a pickle */
+        return SIDESTEP_OK;
+    }
+    if (size < sizeof(end))
+        return SIDESTEP_OK;
+    TRY(store_file_read_at(file, end, sizeof(end), size - sizeof(end), err));
+    if (memcmp(end, "PK\5\6", 4) == 0)
+        *problem = NULL;
+    return SIDESTEP_OK;
+}
+
+/* By its header, as who loads it reads that. */
+static enum sidestep_status check_safetensors(struct store_file *file, uint64_t size,
+                                              const char **problem, struct sidestep_error *err)
+{
+    struct source source = commit_file_source(file, size);
+    OWNED_ARENA arena = {0};
+    struct safetensors header;
+
+    enum sidestep_status status = safetensors_read(&source, &arena, &header, err);
+    *problem = status == SIDESTEP_ECORRUPT ? " is cut short or damaged" : NULL;
+    /* Of tensors that we do not have: that is no damage. */
+    return status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSUPPORTED ? SIDESTEP_OK : status;
+}
+
+static enum sidestep_status check_open(struct store_file *file, const char *name,
+                                       const char **problem, struct sidestep_error *err)
+{
+    struct store_stat stat;
+
+    TRY(store_file_stat(file, &stat, err));
+    *problem = " is empty";
+    if (stat.size == 0)
+        return SIDESTEP_OK;
+    return names_end_with(name, ".safetensors") ? check_safetensors(file, stat.size, problem, err)
+                                                : check_zip(file, stat.size, problem, err);
+}
+
+enum sidestep_status whole_file_check(struct store_dir *dir, const char *name, const char **problem,
+                                      struct sidestep_error *err)
+{
+    OWNED_FILE *file = NULL;
+
+    *problem = NULL;
+    enum sidestep_status status = store_file_open(dir, name, 0, &file, err);
+    if (status == SIDESTEP_OK)
+        return check_open(file, name, problem, err);
+    if (status == SIDESTEP_ENOTFOUND)
+        *problem = " is missing";
+    else if (status == SIDESTEP_EUNSAFE)
+        *problem = " is no regular file";
+    return *problem != NULL ? SIDESTEP_OK : status;
+}

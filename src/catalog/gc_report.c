@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gc_report.c -- see gc_report.h. */
+#include "catalog/gc_report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void add_text(struct collecting *c, const char ***texts, size_t *count, size_t *room,
+                     const char *text)
+{
+    if (*count == *room) {
+        size_t more = *room != 0 ? *room * 2 : 16;
+        const char **grown = memory_resize(*texts, more, sizeof(*grown));
+        if (grown == NULL) {
+            c->failed = true;
+            return;
+        }
+        *texts = grown;
+        *room = more;
+    }
+    if (text == NULL)
+        c->failed = true;
+    else
+        (*texts)[(*count)++] = text;
+}
+
+struct collecting *collecting_new(const char *parent)
+{
+    struct collecting *c = memory_new(1, sizeof(*c));
+    size_t length = strlen(parent);
+
+    if (c == NULL)
+        return NULL;
+    while (length > 1 && parent[length - 1] == '/')
+        length--;
+    c->parent = strcmp(parent, ".") == 0 ? ""
+                                         : arena_printf(&c->arena, "%.*s%s", (int)length, parent,
+                                                        parent[length - 1] == '/' ? "" : "/");
+    if (c->parent != NULL)
+        return c;
+    collecting_free(c);
+    return NULL;
+}
+
+void collecting_free(struct collecting *c)
+{
+    if (c == NULL)
+        return;
+    arena_release(&c->arena);
+    free(c->removed);
+    free(c->kept);
+    free(c);
+}
+
+void collecting_removed(void *context, const char *name, uint64_t bytes)
+{
+    struct collecting *c = context;
+
+    c->bytes += bytes;
+    add_text(c, &c->removed, &c->removed_count, &c->removed_room,
+             arena_printf(&c->arena, "%s%s", c->parent, name));
+}
+
+void collecting_kept(void *context, const char *name, const char *reason)
+{
+    struct collecting *c = context;
+
+    add_text(c, &c->kept, &c->kept_count, &c->kept_room,
+             arena_printf(&c->arena, "%s%s: %s", c->parent, name, reason));
+}
+
+enum sidestep_status collecting_report(struct collecting *c, struct sidestep_gc_report *report,
+                                       struct sidestep_error *err)
+{
+    if (c->failed) {
+        collecting_free(c);
+        return FAIL_NOMEM(err, sizeof(*report));
+    }
+    *report = (struct sidestep_gc_report){.removed_count = c->removed_count,
+                                          .removed = c->removed,
+                                          .kept_count = c->kept_count,
+                                          .kept = c->kept,
+                                          .bytes = c->bytes,
+                                          .owner = c};
+    return SIDESTEP_OK;
+}
+
+void sidestep_gc_report_release(struct sidestep_gc_report *report)
+{
+    collecting_free(report->owner);
+    *report = (struct sidestep_gc_report){0};
+}

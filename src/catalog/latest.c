@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* latest.c -- sidestep_find_latest(): what a resume would take under a root, and what it would pass
+ * over, with the reasons. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/thread.h"
+#include "commit/referenced_files.h"
+#include "checkpoint/reader.h"
+#include "catalog/list.h"
+
+#define THREADS 4u /* where the caller names no number */
+
+/* What a report points into. */
+struct finding {
+    struct arena arena;
+    struct sidestep_passed_over *passed; /* as much room as the listing has entries */
+    size_t count;
+    const char *path; /* NULL: none was found */
+};
+
+static void finding_free(struct finding **finding)
+{
+    if (*finding != NULL)
+        arena_release(&(*finding)->arena);
+    free(*finding);
+    *finding = NULL;
+}
+
+/* ---- what is passed over ---- */
+
+static const char *copy(struct finding *f, const char *text)
+{
+    return text != NULL ? arena_strndup(&f->arena, text, strlen(text)) : NULL;
+}
+
+static enum sidestep_status add_passed(struct finding *f, const struct sidestep_listed *entry,
+                                       const char *state, const char *reason,
+                                       enum sidestep_status status, struct sidestep_error *err)
+{
+    struct sidestep_passed_over *passed = &f->passed[f->count++];
+
+    *passed = (struct sidestep_passed_over){.path = copy(f, entry->path),
+                                            .state_name = state,
+                                            .reason = copy(f, reason),
+                                            .step = entry->step,
+                                            .status = status};
+    return passed->path != NULL && passed->reason != NULL ? SIDESTEP_OK
+                                                          : FAIL_NOMEM(err, strlen(entry->path));
+}
+
+static enum sidestep_status note_rejected(void *context, const struct sidestep_listed *entry,
+                                          const struct sidestep_error *why,
+                                          struct sidestep_error *err)
+{
+    enum sidestep_status status = (enum sidestep_status)why->status;
+
+    /* What is not supported may be whole, for another program or another sidestep. */
+    return add_passed(context, entry,
+                      status == SIDESTEP_EUNSUPPORTED ? entry->state_name : "damaged", why->message,
+                      status, err);
+}
+
+/* Would somebody who looks into the root take it for a checkpoint? */
+static bool looks_like_one(const struct sidestep_listed *entry)
+{
+    switch (entry->state) {
+    case SIDESTEP_COMMITTED:
+        return list_is_left(entry);
+    case SIDESTEP_FOREIGN:
+        return list_is_link(entry) && entry->step >= 0;
+    case SIDESTEP_UNREADABLE:
+        return strcmp(entry->name, "lost+found") != 0;
+    default:
+        return entry->state == SIDESTEP_BAD || entry->state == SIDESTEP_INCOMPLETE;
+    }
+}
+
+static bool is_noted(const struct finding *f, const struct sidestep_listed *entry)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (strcmp(f->passed[i].path, entry->path) == 0)
+            return true;
+    return false;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct sidestep_passed_over *x = a, *y = b;
+
+    if (x->step != y->step)
+        return x->step > y->step ? -1 : 1;
+    return strcmp(y->path, x->path);
+}
+
+/* Of those that are newer than the one that was found: what was not even tried.  All of them, where
+ * none was found. */
+static enum sidestep_status note_untried(struct finding *f, const struct sidestep_list *list,
+                                         const char *found, struct sidestep_error *err)
+{
+    for (size_t i = list->count; i-- > 0;) {
+        const struct sidestep_listed *entry = &list->entries[i];
+        if (found != NULL && strcmp(entry->path, found) == 0)
+            break;
+        if (looks_like_one(entry) && !is_noted(f, entry))
+            TRY(add_passed(f, entry, entry->state_name, entry->reason, entry->status, err));
+    }
+    if (f->count != 0)
+        qsort(f->passed, f->count, sizeof(*f->passed), compare_places);
+    return SIDESTEP_OK;
+}
+
+/* ---- choosing ---- */
+
+/* The entries of ${list} that a resume would try, or may report, as a list of its own (of
+ * ${*kept}); ${*left} is the newest of the others, or NULL. */
+static enum sidestep_status leave_out(const struct sidestep_list *list, struct sidestep_list *out,
+                                      struct sidestep_listed **kept,
+                                      const struct sidestep_listed **left,
+                                      struct sidestep_error *err)
+{
+    *out = (struct sidestep_list){0};
+    *left = NULL;
+    *kept = memory_new(list->count + 1, sizeof(**kept));
+    if (*kept == NULL)
+        return FAIL_NOMEM(err, list->count * sizeof(**kept));
+    for (size_t i = 0; i < list->count; i++) {
+        if (list_is_left(&list->entries[i]))
+            *left = &list->entries[i];
+        else
+            (*kept)[out->count++] = list->entries[i];
+    }
+    out->entries = *kept;
+    return SIDESTEP_OK;
+}
+
+static bool has_candidate(const struct sidestep_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list_is_candidate(&list->entries[i]))
+            return true;
+    return false;
+}
+
+/* What other programs wrote counts only where sidestep has nothing to load. */
+static enum sidestep_status choose(struct list_choice *how, const struct sidestep_list *all,
+                                   struct finding *f, struct sidestep_latest_report *report,
+                                   bool *gone, struct sidestep_error *err)
+{
+    OWNED struct sidestep_listed *kept = NULL;
+    const struct sidestep_listed *left;
+    struct sidestep_list list;
+    size_t chosen = 0;
+
+    TRY(leave_out(all, &list, &kept, &left, err));
+    how->with_others = !has_candidate(&list) && left == NULL;
+    enum sidestep_status status = list_choose(how, &list, &chosen, gone, err);
+    if (status == SIDESTEP_ENOTFOUND && left != NULL) /* and not "nothing yet" */
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s' %s", left->name,
+                    left->reason);
+    TRY(status);
+    const struct sidestep_listed *found = &kept[chosen];
+    report->path = f->path = copy(f, found->path);
+    report->layout = copy(f, found->layout);
+    report->step = found->step;
+    report->saved_at = found->saved_at;
+    if (report->path == NULL || (found->layout != NULL && report->layout == NULL))
+        return FAIL_NOMEM(err, strlen(found->path));
+    return SIDESTEP_OK;
+}
+
+/* A root that is not there is one without checkpoints yet; one that is something else is not: who
+ * is told "nothing yet" begins anew. */
+static enum sidestep_status fail_root(const char *root, enum sidestep_status status,
+                                      const struct sidestep_error *why, struct sidestep_error *err)
+{
+    struct stat st;
+    bool is_dangling = why->sys_errno == ENOENT && lstat(root, &st) == 0;
+
+    if (status == SIDESTEP_ENOTFOUND && (why->sys_errno == ENOTDIR || is_dangling))
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s", root,
+                    is_dangling ? "a symbolic link that leads nowhere" : "no directory");
+    error_copy(err, why);
+    return status;
+}
+
+/* One look.  ${*gone}: what was found was deleted meanwhile, so look again. */
+static enum sidestep_status look(const char *root, struct list_choice *how,
+                                 struct sidestep_latest_report *report, bool *gone,
+                                 struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    struct finding *f = report->owner;
+    struct sidestep_error why = {.rank = -1};
+
+    *gone = false;
+    enum sidestep_status status = list_candidates(how->store, root, &list, &why);
+    if (status != SIDESTEP_OK)
+        return fail_root(root, status, &why, err);
+    f->passed = arena_new(&f->arena, list.count, sizeof(*f->passed));
+    if (f->passed == NULL)
+        return FAIL_NOMEM(err, list.count * sizeof(*f->passed));
+    status = choose(how, &list, f, report, gone, err);
+    if (*gone || status == SIDESTEP_ENOMEM)
+        return status;
+    if (status == SIDESTEP_ENOTFOUND && named_has_metadata(how->store, NULL, root))
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "'%s' is a checkpoint itself; the latest is looked for among those in a "
+                    "directory",
+                    root);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "'%s'", root);
+    TRY(note_untried(f, &list, f->path, status == SIDESTEP_OK ? err : NULL));
+    report->passed_count = f->count;
+    report->passed = f->passed;
+    return status;
+}
+
+/* ${*report} is empty, and gets an owner. */
+static enum sidestep_status begin(struct sidestep_latest_report *report, struct list_choice *how,
+                                  struct sidestep_error *err)
+{
+    struct finding *f = memory_new(1, sizeof(*f));
+
+    sidestep_latest_report_release(report);
+    if (f == NULL)
+        return FAIL_NOMEM(err, sizeof(*f));
+    *report = (struct sidestep_latest_report){.step = -1, .saved_at = -1, .owner = f};
+    how->reject = note_rejected;
+    how->context = f;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status find(const char *root, struct list_choice *how,
+                                 struct sidestep_latest_report *report, struct sidestep_error *err)
+{
+    for (unsigned attempt = 1;; attempt++) {
+        bool gone;
+        TRY(begin(report, how, err));
+        enum sidestep_status status = look(root, how, report, &gone, err);
+        if (!gone)
+            return status;
+        if (attempt == LIST_TRIES) /* and not "nothing yet" */
+            return FAIL(err, SIDESTEP_ELOCKED,
+                        "'%s': each checkpoint that was found was deleted before it could be "
+                        "looked at",
+                        root);
+    }
+}
+
+void sidestep_latest_report_release(struct sidestep_latest_report *report)
+{
+    struct finding *f = report->owner;
+
+    finding_free(&f);
+    *report = (struct sidestep_latest_report){.step = -1, .saved_at = -1};
+}
+
+enum sidestep_status sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
+                                          const struct sidestep_verify_options *theirs,
+                                          struct sidestep_latest_report *report,
+                                          struct sidestep_error *err)
+{
+    OWNED_BY(workers_free) struct workers *workers = NULL;
+    struct sidestep_verify_options options;
+
+    if (root == NULL || report == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "root or report is NULL");
+    *report = (struct sidestep_latest_report){.step = -1, .saved_at = -1};
+    TRY(options_copy(&options, sizeof(options), theirs, "verify options", err));
+    if (options.flags != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "verify options: unknown flags 0x%x",
+                    options.flags);
+    if (verify != SIDESTEP_VERIFY_STRUCTURE)
+        TRY(workers_new((options.threads != 0 ? options.threads : THREADS) - 1, "sidestep-verify",
+                        &workers, err));
+    const struct verify_options inner = {
+        .on_progress = options.on_progress, .context = options.context, .cancel = options.cancel};
+    struct list_choice how = {
+        .store = store_posix(), .mode = verify, .workers = workers, .options = &inner};
+    return find(root, &how, report, err);
+}
+
+enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify,
+                                     char **path, struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
+
+    if (root == NULL || path == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "root or path is NULL");
+    TRY(sidestep_find_latest(root, verify, NULL, &report, err));
+    *path = memory_strdup(report.path);
+    return *path != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(report.path));
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lease.c -- see lease.h. */
+#include "catalog/lease.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/owned.h"
+#include "base/random.h"
+#include "commit/lock_file.h"
+
+#define LEASE_LOCK "lock"
+#define LEASE_STATE "state"
+#define LEASE_STATE_NEW "state.new"
+#define LEASE_MAX_BYTES 4096u
+#define LEASE_DELETES ", which deletes"
+#define LEASE_PATIENCE_NS UINT64_C(30000000000)
+#define LEASE_LOOKS 4 /* who has just taken it may not have said yet what for */
+
+static enum sidestep_status make_dir(struct store_dir *at, const char *name,
+                                     struct sidestep_error *err)
+{
+    enum sidestep_status status = store_dir_make(at, name, err);
+
+    return status == SIDESTEP_EEXISTS ? SIDESTEP_OK : status;
+}
+
+/* ROOT, made in its parent if it is missing. */
+static enum sidestep_status open_root(struct lease *lease, const char *root,
+                                      struct sidestep_error *err)
+{
+    struct commit path = {.store = lease->store};
+    enum sidestep_status status = store_dir_open(lease->store, NULL, root, &lease->root, err);
+
+    if (status != SIDESTEP_ENOTFOUND)
+        return status;
+    status = commit_open(&path, root, err);
+    if (status == SIDESTEP_OK)
+        status = make_dir(path.parent, path.name, err);
+    commit_close(&path);
+    TRY(status);
+    return store_dir_open(lease->store, NULL, root, &lease->root, err);
+}
+
+struct holder {
+    char text[LEASE_MAX_BYTES + 1];
+};
+
+/* "process 4711 on node-3", as who holds the lock has written into it. */
+static const char *read_holder(struct store_file *lock, struct holder *holder)
+{
+    struct store_stat stat;
+
+    *holder = (struct holder){0};
+    if (store_file_stat(lock, &stat, NULL) == SIDESTEP_OK && stat.size != 0 &&
+        stat.size <= LEASE_MAX_BYTES)
+        (void)store_file_read_at(lock, holder->text, stat.size, 0, NULL);
+    holder->text[strcspn(holder->text, "\n")] = '\0';
+    return holder->text[0] != '\0' ? holder->text : "another process";
+}
+
+static enum sidestep_status report_holder(struct lease *lease, struct sidestep_error *err)
+{
+    struct holder holder;
+
+    return FAIL(err, SIDESTEP_ELOCKED, "it is in use by %s", read_holder(lease->lock, &holder));
+}
+
+static bool is_deleting(struct store_file *lock)
+{
+    struct holder holder;
+
+    return strstr(read_holder(lock, &holder), LEASE_DELETES) != NULL;
+}
+
+static enum sidestep_status open_lock(struct lease *lease, struct sidestep_error *err)
+{
+    enum sidestep_status status = store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
+
+    if (status == SIDESTEP_EEXISTS)
+        status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
+    return status;
+}
+
+/* Opens the file again as long as somebody removes it before it is locked. */
+static enum sidestep_status try_lock(struct lease *lease, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_ENOTFOUND;
+
+    for (unsigned look = 0; status == SIDESTEP_ENOTFOUND && look < LEASE_LOOKS; look++) {
+        if (lease->lock == NULL)
+            TRY(open_lock(lease, err));
+        status = lock_file_take(lease->dir, LEASE_LOCK, lease->lock, err);
+        if (status == SIDESTEP_ENOTFOUND)
+            store_file_discard(TAKE(lease->lock));
+    }
+    return status;
+}
+
+/* Who only deletes is soon done: a run that begins waits for that. */
+static enum sidestep_status await_lock(struct lease *lease, bool begins, struct sidestep_error *err)
+{
+    struct clock *clock = clock_system();
+    struct backoff backoff = {.max_ms = 100};
+    uint64_t until = clock_now(clock) + LEASE_PATIENCE_NS;
+    enum sidestep_status status = try_lock(lease, err);
+
+    for (unsigned look = 1; status == SIDESTEP_ELOCKED && begins; look++) {
+        if (clock_now(clock) >= until || (look >= LEASE_LOOKS && !is_deleting(lease->lock)))
+            break;
+        backoff_sleep(&backoff, clock);
+        status = try_lock(lease, err);
+    }
+    return status;
+}
+
+static enum sidestep_status take_lock(struct lease *lease, bool begins, struct sidestep_error *err)
+{
+    char text[160], host[64] = "?";
+    enum sidestep_status status = await_lock(lease, begins, err);
+
+    if (status == SIDESTEP_ELOCKED)
+        return report_holder(lease, err);
+    if (status != SIDESTEP_EUNSUPPORTED) /* then the incarnation alone protects us */
+        TRY(status);
+    lease->is_locked = status == SIDESTEP_OK;
+    (void)gethostname(host, sizeof(host) - 1);
+    snprintf(text, sizeof(text), "process %ld on %s%s\n", (long)getpid(), host,
+             begins ? "" : LEASE_DELETES);
+    if (store_file_truncate(lease->lock, 0, NULL) ==
+        SIDESTEP_OK) /* for people: it is held without */
+        (void)store_file_write_at(lease->lock, text, strlen(text), 0, NULL);
+    return SIDESTEP_OK;
+}
+
+/* "run <id> incarnation <n>"; ENOTFOUND or ECORRUPT: it was lost. */
+enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
+                                uint64_t *incarnation, struct sidestep_error *err)
+{
+    OWNED_BUFFER text = {0};
+    uint8_t id[SAVE_ID_BYTES];
+    unsigned long long number = 0;
+
+    TRY(commit_read_file(dir, LEASE_STATE, 0, LEASE_MAX_BYTES, &text, err));
+    buffer_put_u8(&text, 0);
+    TRY(buffer_check(&text, err));
+    if (sscanf((const char *)text.bytes, "run %32s incarnation %llu\n", run_id, &number) != 2 ||
+        strlen(run_id) != SAVE_ID_HEX - 1 || !hash_from_hex(run_id, SAVE_ID_BYTES, id))
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is damaged", LEASE_STATE);
+    *incarnation = number;
+    return SIDESTEP_OK;
+}
+
+static bool is_lost(enum sidestep_status status)
+{
+    return status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT;
+}
+
+static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
+                                             struct sidestep_error *err)
+{
+    uint8_t id[SAVE_ID_BYTES];
+    char text[128];
+
+    /* A lost state is a new run: save ids differ, and what the old run left is fenced all the same.
+     */
+    if (is_new) {
+        TRY(random_bytes(id, sizeof(id), err));
+        hash_to_hex(id, sizeof(id), lease->run_id);
+        lease->incarnation = 0;
+    }
+    lease->incarnation++;
+    snprintf(text, sizeof(text), "run %s incarnation %llu\n", lease->run_id,
+             (unsigned long long)lease->incarnation);
+    (void)store_unlink(lease->dir, LEASE_STATE_NEW, NULL);
+    TRY(commit_write_file(lease->dir, LEASE_STATE_NEW, text, strlen(text), err));
+    TRY(store_rename(lease->dir, LEASE_STATE_NEW, lease->dir, LEASE_STATE, STORE_REPLACE, err));
+    return store_dir_sync(lease->dir, err);
+}
+
+/*
+ * Until a state is written, the directories are new: who made them may have been killed before
+ * their names were durable, and with them all that is committed in them.
+ */
+static enum sidestep_status make_root_durable(struct lease *lease, const char *root,
+                                              struct sidestep_error *err)
+{
+    struct commit path = {.store = lease->store};
+
+    TRY(store_dir_sync(lease->root, err));
+    enum sidestep_status status = commit_open(&path, root, err);
+    if (status == SIDESTEP_OK)
+        status = store_dir_sync(path.parent, err);
+    else if (status == SIDESTEP_EPERM || status == SIDESTEP_EINVAL)
+        status = SIDESTEP_OK; /* it is not of our making: in a parent that we cannot read, or "/" */
+    commit_close(&path);
+    return status;
+}
+
+/* ${begins}: where there is no run yet, one begins. */
+static enum sidestep_status take(struct lease *lease, const char *root, bool begins,
+                                 struct sidestep_error *err)
+{
+    TRY(open_root(lease, root, err));
+    TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
+    TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
+    TRY(take_lock(lease, begins, err));
+    enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
+    if (is_lost(status) && !begins)
+        return SIDESTEP_OK; /* what lies there is another run's: the next one may go on from it */
+    if (is_lost(status))
+        TRY(make_root_durable(lease, root, err));
+    else
+        TRY(status); /* it may be readable later: do not start another run */
+    return next_incarnation(lease, is_lost(status), err);
+}
+
+enum sidestep_status lease_take(struct lease *lease, struct store *store, const char *root,
+                                struct sidestep_error *err)
+{
+    *lease = (struct lease){.store = store};
+    enum sidestep_status status = take(lease, root, true, err);
+    if (status != SIDESTEP_OK)
+        lease_release(lease);
+    return status;
+}
+
+enum sidestep_status lease_take_to_delete(struct lease *lease, struct store *store,
+                                          const char *root, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+
+    *lease = (struct lease){.store = store};
+    enum sidestep_status status = take(lease, root, false, &why);
+    if (status == SIDESTEP_ENOSPC && lease->is_locked) {
+        (void)store_unlink(lease->dir, LEASE_STATE_NEW, NULL);
+        return SIDESTEP_OK;
+    }
+    if (status != SIDESTEP_OK) {
+        lease_release(lease);
+        error_copy(err, &why);
+    }
+    return status;
+}
+
+static enum sidestep_status report_successor(struct lease *lease, struct sidestep_error *err)
+{
+    OWNED_FILE *lock = NULL; /* by its name: it may be another file than ours */
+    struct holder holder;
+    const char *who = "another process";
+
+    if (store_file_open(lease->dir, LEASE_LOCK, 0, &lock, NULL) == SIDESTEP_OK)
+        who = read_holder(lock, &holder);
+    return FAIL(err, SIDESTEP_EABORTED,
+                "incarnation %llu of this series has ended: it was taken over by %s; checkpoints "
+                "that were committed are safe, and this run can commit no more",
+                (unsigned long long)lease->incarnation, who);
+}
+
+enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err)
+{
+    char run_id[SAVE_ID_HEX];
+    uint64_t incarnation = 0;
+
+    enum sidestep_status status = lease_read(lease->dir, run_id, &incarnation, err);
+    if (status == SIDESTEP_OK && strcmp(run_id, lease->run_id) == 0 &&
+        incarnation == lease->incarnation)
+        return SIDESTEP_OK;
+    if (status != SIDESTEP_OK && !is_lost(status))
+        return status;
+    return report_successor(lease, err);
+}
+
+enum sidestep_status lease_check_root(struct lease *lease, struct store_dir *root,
+                                      struct sidestep_error *err)
+{
+    struct store_stat ours, theirs;
+
+    TRY(store_dir_stat(lease->root, &ours, err));
+    TRY(store_dir_stat(root, &theirs, err));
+    if (ours.device == theirs.device && ours.inode == theirs.inode)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EABORTED,
+                "the root was moved or replaced since this run has opened it");
+}
+
+void lease_release(struct lease *lease)
+{
+    store_file_discard(TAKE(lease->lock));
+    store_dir_close(TAKE(lease->dir));
+    store_dir_close(TAKE(lease->root));
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lineage.c -- see lineage.h. */
+#include "catalog/lineage.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+static size_t prefix_length(const char *name)
+{
+    size_t length = strlen(name);
+
+    while (length > 0 && isdigit((unsigned char)name[length - 1]))
+        length--;
+    return length;
+}
+
+/* A save of a series that still has its name. */
+static bool is_of_line(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_COMMITTED && entry->run_id != NULL && !entry->is_renamed;
+}
+
+static bool is_same_naming(const struct sidestep_listed *a, const struct sidestep_listed *b)
+{
+    size_t length = prefix_length(a->name);
+
+    if (a->naming != NULL || b->naming != NULL)
+        return a->naming != NULL && b->naming != NULL && strcmp(a->naming, b->naming) == 0;
+    return length == prefix_length(b->name) && memcmp(a->name, b->name, length) == 0;
+}
+
+/* Two ways to name under one root are two series that take turns. */
+static bool is_same_line(const struct sidestep_listed *a, const struct sidestep_listed *b)
+{
+    return is_of_line(a) && strcmp(a->run_id, b->run_id) == 0 && is_same_naming(a, b);
+}
+
+/* Those of the line of ${entries}[first], which is its first. */
+static void find_ended(struct sidestep_listed *entries, size_t count, size_t first,
+                       const struct marks *marks)
+{
+    uint64_t latest = 0;
+
+    for (size_t i = first; i < count; i++) {
+        struct sidestep_listed *entry = &entries[i];
+        if (!is_same_line(entry, &entries[first]) || entry->is_abandoned)
+            continue;
+        if (entry->incarnation >= latest)
+            latest = entry->incarnation;
+        else if (marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) == NULL)
+            entry->is_abandoned = true;
+    }
+}
+
+void lines_find_ended(struct sidestep_listed *entries, size_t count, const struct marks *marks)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t first = 0;
+        if (!is_of_line(&entries[i]))
+            continue;
+        while (!is_same_line(&entries[first], &entries[i])) /* few lines: found soon */
+            first++;
+        if (first == i)
+            find_ended(entries, count, i, marks);
+    }
+}
+
+bool lines_passes_over(const struct lines_rule *rule, const struct marks *marks,
+                       const struct sidestep_listed *entry, char why[LINES_WHY_BYTES])
+{
+    bool is_adopted = marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) != NULL;
+    bool is_of_another =
+        entry->run_id != NULL && rule->run_id != NULL && strcmp(entry->run_id, rule->run_id) != 0;
+
+    if (entry->is_abandoned)
+        snprintf(why, LINES_WHY_BYTES, "is of a line that was left when an older one was resumed");
+    else if (is_of_another && !is_adopted)
+        snprintf(why, LINES_WHY_BYTES, "is of another run (%s)", entry->run_id);
+    else if (entry->is_renamed && !rule->any_name && !is_adopted)
+        snprintf(why, LINES_WHY_BYTES, "was saved under another name, and copied or renamed");
+    else
+        return false;
+    return true;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* list.c -- see list.h.  A listing looks at names, sizes and manifests; it reads no data. */
+#include "catalog/list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "commit/name_list.h"
+#include "catalog/listing.h"
+#include "format/file_name.h"
+
+static const char *const presence_names[] = {
+    [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
+    [SIDESTEP_TRASH] = "trash",         [SIDESTEP_BAD] = "bad",
+    [SIDESTEP_FOREIGN] = "foreign",     [SIDESTEP_UNREADABLE] = "unreadable",
+    [SIDESTEP_COMPLETE] = "complete",   [SIDESTEP_INCOMPLETE] = "incomplete",
+    [SIDESTEP_DEAD] = "dead",           [SIDESTEP_DAMAGED] = "damaged",
+};
+
+void listing_set_state(struct sidestep_listed *entry, enum sidestep_presence state)
+{
+    entry->state = state;
+    entry->state_name = presence_names[state];
+}
+
+enum sidestep_status listing_set_reason(struct listing *l, struct sidestep_listed *entry,
+                                        const char *reason, struct sidestep_error *err)
+{
+    entry->reason = arena_strndup(&l->arena, reason, strlen(reason));
+    return entry->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(reason));
+}
+
+const char *const *list_origins(const struct sidestep_list *list, const char *save_id,
+                                size_t *count)
+{
+    const struct listing *l = list->owner;
+
+    *count = 0;
+    for (size_t i = 0; save_id != NULL && i < l->sharing_count; i++)
+        if (strcmp(l->sharing[i].save_id, save_id) == 0) {
+            *count = l->sharing[i].count;
+            return l->sharing[i].origins;
+        }
+    return NULL;
+}
+
+/* May it be the name of a step?  Which stands anywhere in the name, as its series has it. */
+static bool has_digit(const char *name)
+{
+    return strpbrk(name, "0123456789") != NULL;
+}
+
+static enum sidestep_status add_entry(struct listing *l, const char *name,
+                                      struct sidestep_error *err)
+{
+    struct sidestep_listed *entry = &l->entries[l->count];
+    bool is_ours = names_parse(name).kind != NAMES_NONE;
+    struct sidestep_error why = {0};
+
+    if (strcmp(name, NAMES_SERIES_DIR) == 0)
+        return SIDESTEP_OK;
+    *entry = (struct sidestep_listed){.step = is_ours ? -1 : list_step_of(name)};
+    enum sidestep_status status = listing_look(l, name, entry, &why);
+    if (status == SIDESTEP_ENOMEM)
+        return FAIL_NOMEM(err, strlen(name));
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    if (status != SIDESTEP_OK) {
+        entry->state = SIDESTEP_UNREADABLE;
+        entry->status = status;
+    }
+    listing_set_state(entry, entry->state);
+    if (status != SIDESTEP_OK && l->with_doubtful && !is_ours && has_digit(name))
+        entry->state = SIDESTEP_COMMITTED; /* list_is_doubtful() knows it by its state_name */
+    else if (status != SIDESTEP_OK)
+        TRY(listing_set_reason(l, entry, why.message, err));
+    entry->name = arena_strndup(&l->arena, name, strlen(name));
+    entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
+    if (entry->name == NULL || entry->path == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    entry->is_renamed =
+        !is_ours && entry->run_id != NULL && entry->step >= 0 && !list_has_own_name(entry);
+    l->count++;
+    return listing_take_marks(l, entry, err);
+}
+
+static int compare_listed(const void *a, const void *b)
+{
+    const struct sidestep_listed *x = a, *y = b;
+
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    if (x->step < 0 && x->saved_at != y->saved_at)
+        return x->saved_at < y->saved_at ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+void list_sort(struct sidestep_listed *entries, size_t count)
+{
+    if (count != 0)
+        qsort(entries, count, sizeof(*entries), compare_listed);
+}
+
+/* Where those that could not be looked into belong: what is newer than all others is not to be
+ * taken for the oldest. */
+static void place_doubtful(struct listing *l)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        struct sidestep_listed *entry = &l->entries[i];
+        if (list_is_doubtful(entry) && entry->step < 0)
+            entry->step = list_step_beside(l->entries, l->count, entry->name);
+    }
+}
+
+static void clear_listing(struct listing *l)
+{
+    arena_release(&l->arena);
+    marks_release(&l->marks);
+    l->count = l->sharing_count = 0;
+    l->has_changed = false;
+}
+
+static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+
+    clear_listing(l);
+    TRY(name_list_read(l->root_dir, &names, err));
+    l->entries = arena_new(&l->arena, names.count, sizeof(*l->entries));
+    l->sharing = arena_new(&l->arena, names.count, sizeof(*l->sharing));
+    if (l->entries == NULL || l->sharing == NULL)
+        return FAIL_NOMEM(err, names.count * sizeof(*l->entries));
+    TRY(listing_read_marks(l, err));
+    for (size_t i = 0; i < names.count; i++)
+        TRY(add_entry(l, names.names[i], err));
+    place_doubtful(l);
+    list_sort(l->entries, l->count);
+    TRY(listing_find_passed_over(l, err));
+    return l->with_check ? listing_check(l, err) : SIDESTEP_OK;
+}
+
+/* A listing of several names is of no one moment: where some of them went meanwhile, the ones that
+ * came for them may be missing. */
+static enum sidestep_status fill_listing(struct listing *l, struct sidestep_error *err)
+{
+    for (unsigned attempt = 1;; attempt++) {
+        TRY(fill_once(l, err));
+        if (!l->has_changed || attempt == LIST_TRIES)
+            return SIDESTEP_OK;
+    }
+}
+
+/* ${how}: what is wanted of it; the rest is filled in here. */
+static enum sidestep_status list_any(struct store *store, const char *root,
+                                     const struct listing *how, struct sidestep_list *list,
+                                     struct sidestep_error *err)
+{
+    struct listing *l = memory_new(1, sizeof(*l));
+
+    *list = (struct sidestep_list){0};
+    if (l == NULL)
+        return FAIL_NOMEM(err, sizeof(*l));
+    *l = *how;
+    l->store = store;
+    l->root = root;
+    enum sidestep_status status = store_dir_open(store, NULL, root, &l->root_dir, err);
+    if (status == SIDESTEP_OK)
+        status = fill_listing(l, err);
+    store_dir_close(TAKE(l->root_dir));
+    *list = (struct sidestep_list){.count = l->count, .entries = l->entries, .owner = l};
+    if (status != SIDESTEP_OK)
+        sidestep_list_release(list);
+    return status;
+}
+
+enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
+                               struct sidestep_error *err)
+{
+    return list_any(store, root, &(struct listing){0}, list, err);
+}
+
+enum sidestep_status list_checked(struct store *store, const char *root, struct sidestep_list *list,
+                                  struct sidestep_error *err)
+{
+    return list_any(store, root, &(struct listing){.with_check = true}, list, err);
+}
+
+enum sidestep_status list_candidates(struct store *store, const char *root,
+                                     struct sidestep_list *list, struct sidestep_error *err)
+{
+    return list_any(store, root, &(struct listing){.with_doubtful = true}, list, err);
+}
+
+enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
+                                         struct sidestep_error *err)
+{
+    if (entry->state != SIDESTEP_UNREADABLE)
+        return SIDESTEP_OK;
+    return FAIL(err, entry->status,
+                "'%s' cannot be read now, so nobody can tell which save it is: %s", entry->path,
+                entry->reason);
+}
+
+bool list_is_doubtful(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_COMMITTED &&
+           entry->state_name == presence_names[SIDESTEP_UNREADABLE];
+}
+
+void sidestep_list_release(struct sidestep_list *list)
+{
+    struct listing *l = list->owner;
+
+    if (l != NULL)
+        clear_listing(l);
+    free(l);
+    *list = (struct sidestep_list){0};
+}
+
+enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *list,
+                                        struct sidestep_error *err)
+{
+    if (root == NULL || list == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
+    enum sidestep_status status = list_checked(store_posix(), root, list, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "list '%s'", root);
+    return status;
+}

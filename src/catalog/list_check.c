@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * list_check.c -- are the checkpoints of a listing whole, as far as names and sizes tell?
+ *
+ * A root may hold a thousand checkpoints, and a checkpoint a gigabyte of footers and metadata.  So
+ * of a checkpoint of ours only the manifest is read, and each file that it lists is opened for its
+ * size.  Only what is not as its manifest says, and what other programs saved, is opened as a load
+ * would open it, which gives the reason, and tells damage from what cannot be read now.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "base/workers.h"
+#include "commit/commit.h"
+#include "checkpoint/reader.h"
+#include "catalog/listing.h"
+#include "verify/verify.h"
+
+#define THREADS 4u             /* so many requests to a slow storage are under way */
+#define ALONE_MAX ((size_t)16) /* fewer checkpoints are not worth a thread */
+
+struct verdict {
+    enum sidestep_status status;
+    struct sidestep_error why;
+};
+
+struct checking {
+    struct listing *listing;
+    struct verdict *verdicts; /* one per entry */
+    atomic_size_t next;
+};
+
+static bool has_size(struct store_dir *dir, const char *name, uint64_t bytes)
+{
+    OWNED_FILE *file = NULL;
+    struct store_stat stat;
+
+    return store_file_open(dir, name, 0, &file, NULL) == SIDESTEP_OK &&
+           store_file_stat(file, &stat, NULL) == SIDESTEP_OK && stat.size == bytes;
+}
+
+/* Is every file there, readable, and as long as the manifest says?  False also where that cannot be
+ * told. */
+static bool is_as_listed(struct listing *l, const struct sidestep_listed *entry)
+{
+    OWNED_BUFFER bytes = {0};
+    OWNED_ARENA arena = {0};
+    OWNED_DIR *dir = NULL;
+    struct manifest manifest;
+    char name[NAMES_MAX];
+
+    names_format(NAMES_MANIFEST, entry->save_id, 0, 0, name);
+    if (store_dir_open(l->store, l->root_dir, entry->name, &dir, NULL) != SIDESTEP_OK ||
+        commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) != SIDESTEP_OK ||
+        manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK ||
+        !has_size(dir, NAMES_METADATA, manifest.metadata_bytes))
+        return false;
+    for (size_t i = 0; i < manifest.file_count; i++)
+        if (!has_size(dir, manifest.files[i].name, manifest.files[i].bytes))
+            return false;
+    return true;
+}
+
+static void check_entry(struct listing *l, const struct sidestep_listed *entry,
+                        struct verdict *verdict)
+{
+    OWNED_BY(reader_close) struct reader *reader = NULL;
+
+    if (entry->state != SIDESTEP_COMMITTED || (entry->save_id != NULL && is_as_listed(l, entry)))
+        return;
+    verdict->status = reader_open(l->store, entry->path, READER_PARSED, &reader, &verdict->why);
+}
+
+static void run(void *context)
+{
+    struct checking *checking = context;
+    struct listing *l = checking->listing;
+
+    for (size_t i; (i = atomic_fetch_add(&checking->next, 1)) < l->count;)
+        check_entry(l, &l->entries[i], &checking->verdicts[i]);
+}
+
+/* It is not there any more under this name: what was found is of something on its way out. */
+static bool is_gone(struct listing *l, const struct sidestep_listed *entry)
+{
+    struct store_stat stat;
+
+    return store_stat(l->root_dir, entry->name, &stat, NULL) == SIDESTEP_ENOTFOUND;
+}
+
+static enum sidestep_status take_verdict(struct listing *l, struct sidestep_listed *entry,
+                                         const struct verdict *verdict, struct sidestep_error *err)
+{
+    if (verdict->status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (verdict->status == SIDESTEP_ENOMEM) {
+        error_copy(err, &verdict->why);
+        return SIDESTEP_ENOMEM;
+    }
+    l->has_changed |= is_gone(l, entry);
+    if (verdict->status != SIDESTEP_EUNSUPPORTED) { /* that one is whole, for another sidestep */
+        entry->status = verdict->status;
+        listing_set_state(entry, verify_is_damage(verdict->status) ? SIDESTEP_DAMAGED
+                                                                   : SIDESTEP_UNREADABLE);
+    }
+    return listing_set_reason(l, entry, verdict->why.message, err);
+}
+
+enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err)
+{
+    OWNED_BY(workers_free) struct workers *workers = NULL;
+    OWNED struct verdict *verdicts = memory_new(l->count, sizeof(*verdicts));
+    struct checking checking = {.listing = l, .verdicts = verdicts};
+
+    if (verdicts == NULL)
+        return FAIL_NOMEM(err, l->count * sizeof(*verdicts));
+    TRY(workers_new(l->count > ALONE_MAX ? THREADS - 1 : 0, "sidestep-list", &workers, err));
+    workers_run(workers, run, &checking);
+    for (size_t i = 0; i < l->count; i++)
+        TRY(take_verdict(l, &l->entries[i], &verdicts[i], err));
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* list_entry.c -- what lies under one name of a root: names, sizes and the manifest tell; no data
+ * is read. */
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "commit/name_list.h"
+#include "commit/referenced_files.h"
+#include "commit/owner.h"
+#include "catalog/foreign_layouts.h"
+#include "catalog/listing.h"
+#include "verify/verify.h"
+
+/* What the names in a directory tell. */
+struct contents {
+    bool has_metadata;
+    bool has_rank_metadata; /* of a save without collectives */
+    bool has_mark;
+    char save_id[SAVE_ID_HEX]; /* of the only manifest */
+    size_t manifests;
+    uint32_t ranks;
+};
+
+static void note_name(struct contents *c, const char *name)
+{
+    struct names_parsed parsed = names_parse(name);
+
+    if (strcmp(name, NAMES_METADATA) == 0)
+        c->has_metadata = true;
+    else if (strcmp(name, "__0.metadata") == 0)
+        c->has_rank_metadata = true;
+    else if (parsed.kind == NAMES_PENDING)
+        c->has_mark = true;
+    else if (parsed.kind == NAMES_MANIFEST) {
+        memcpy(c->save_id, parsed.save_id, sizeof(c->save_id));
+        c->manifests++;
+    } else if (parsed.kind == NAMES_SHARD && parsed.rank >= c->ranks)
+        c->ranks = parsed.rank + 1;
+}
+
+/* More than one manifest: a replacement was cut short, and .metadata says which one counts.
+ * ENOTFOUND: none does. */
+static enum sidestep_status resolve_manifest(struct store_dir *dir, struct contents *c)
+{
+    OWNED_NAMED named = {0};
+    uint8_t id[SAVE_ID_BYTES];
+
+    if (c->manifests <= 1)
+        return c->manifests == 1 ? SIDESTEP_OK : SIDESTEP_ENOTFOUND;
+    TRY(named_read(dir, NAMES_METADATA, &named));
+    if (named.save_id == NULL || strlen(named.save_id) != SAVE_ID_HEX - 1 ||
+        !hash_from_hex(named.save_id, SAVE_ID_BYTES, id))
+        return SIDESTEP_ENOTFOUND;
+    memcpy(c->save_id, named.save_id, SAVE_ID_HEX);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_manifest(struct store_dir *dir, struct contents *c,
+                                          struct arena *arena, struct manifest *manifest,
+                                          struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    char name[NAMES_MAX];
+
+    enum sidestep_status status = resolve_manifest(dir, c);
+    if (status != SIDESTEP_OK)
+        return FAIL(err, status, "%s cannot be read", NAMES_METADATA);
+    names_format(NAMES_MANIFEST, c->save_id, 0, 0, name);
+    TRY(commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err));
+    return manifest_decode(bytes.bytes, bytes.length, arena, manifest, err);
+}
+
+/* Which of its files are of which earlier saves. */
+static enum sidestep_status take_origins(struct listing *l, const struct manifest *manifest,
+                                         struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct listing_sharing *s = &l->sharing[l->sharing_count];
+
+    *s = (struct listing_sharing){.save_id = entry->save_id};
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        const char *origin = manifest->files[i].origin;
+        size_t known = 0;
+        if (strcmp(origin, manifest->save_id) == 0)
+            continue;
+        entry->shared_files++;
+        while (known < s->count && strcmp(s->origins[known], origin) != 0)
+            known++;
+        if (known < s->count)
+            continue;
+        if (s->origins == NULL)
+            s->origins = arena_new(&l->arena, manifest->file_count - i, sizeof(*s->origins));
+        if (s->origins == NULL ||
+            (s->origins[s->count++] = arena_strndup(&l->arena, origin, strlen(origin))) == NULL)
+            return FAIL_NOMEM(err, manifest->file_count * sizeof(*s->origins));
+    }
+    l->sharing_count += s->count != 0;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status take_manifest(struct listing *l, struct store_dir *dir,
+                                          struct contents *c, struct sidestep_listed *entry,
+                                          struct sidestep_error *err)
+{
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+
+    enum sidestep_status status = read_manifest(dir, c, &arena, &manifest, err);
+    if (status != SIDESTEP_OK)
+        return verify_is_damage(status) ? SIDESTEP_OK : status; /* or it would pass for another's */
+    entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
+    if (manifest.run_id[0] != '\0')
+        entry->run_id = arena_strndup(&l->arena, manifest.run_id, strlen(manifest.run_id));
+    entry->incarnation = manifest.incarnation;
+    entry->ranks = manifest.world_size;
+    entry->saved_at = manifest.saved_at;
+    if (manifest.step >= 0)
+        entry->step = manifest.step;
+    if (manifest.naming[0] != '\0')
+        entry->naming = arena_strndup(&l->arena, manifest.naming, strlen(manifest.naming));
+    if (entry->save_id == NULL)
+        return FAIL_NOMEM(err, sizeof(manifest.save_id));
+    return take_origins(l, &manifest, entry, err);
+}
+
+static enum sidestep_presence classify(const char *name, const struct contents *c)
+{
+    switch (names_parse(name).kind) {
+    case NAMES_SAVING:
+        return SIDESTEP_SAVING;
+    case NAMES_TRASH:
+        return SIDESTEP_TRASH;
+    case NAMES_BAD:
+        return SIDESTEP_BAD;
+    default:
+        if (c->has_metadata || c->has_rank_metadata)
+            return SIDESTEP_COMMITTED;
+        if (c->manifests != 0 && !c->has_mark)
+            return SIDESTEP_DAMAGED; /* a checkpoint of ours that has lost its .metadata */
+        return c->has_mark ? SIDESTEP_SAVING : SIDESTEP_FOREIGN;
+    }
+}
+
+static enum sidestep_status read_contents(struct store_dir *dir, struct name_list *names,
+                                          struct contents *c, struct sidestep_listed *entry,
+                                          struct sidestep_error *err)
+{
+    struct store_stat stat;
+
+    TRY(name_list_read(dir, names, err));
+    for (size_t i = 0; i < names->count; i++) {
+        note_name(c, names->names[i]);
+        enum sidestep_status status = store_stat(dir, names->names[i], &stat, err);
+        if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+            return status; /* else its size would be left out of the sum */
+        if (status != SIDESTEP_OK || stat.kind != STORE_FILE)
+            continue;
+        entry->files++;
+        entry->bytes += stat.size;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Of saves in one directory: the one that is still being written tells more than a dead one. */
+static enum sidestep_status find_owner(struct store_dir *dir, const char *save_id,
+                                       struct owner *owner, struct sidestep_error *err)
+{
+    struct owner other;
+    enum sidestep_status status = owner_look(dir, save_id, &other, err);
+
+    if (status == SIDESTEP_ENOMEM)
+        return status;
+    if (status != SIDESTEP_OK)
+        other = (struct owner){.mark.step = -1}; /* nobody can tell, so nobody is dead */
+    if (owner->is_dead)
+        *owner = other;
+    return SIDESTEP_OK;
+}
+
+/* What a save is to become, who writes it, and whether that process has ended. */
+static enum sidestep_status describe_save(struct listing *l, const struct owner *owner,
+                                          const char *target, struct sidestep_listed *entry,
+                                          struct sidestep_error *err)
+{
+    const struct commit_mark *mark = &owner->mark;
+    const char *who = mark->owner[0] != '\0'
+                          ? arena_printf(&l->arena, " (process %s on %s)", mark->owner, mark->host)
+                          : "";
+
+    if (who == NULL)
+        return FAIL_NOMEM(err, sizeof(*mark));
+    entry->state = owner->is_dead ? SIDESTEP_DEAD : SIDESTEP_SAVING;
+    entry->target = target[0] != '\0' ? arena_strndup(&l->arena, target, strlen(target)) : NULL;
+    entry->reason = arena_printf(
+        &l->arena,
+        owner->is_dead ? "the save of %s%s%s was killed%s; 'sidestep gc' removes it"
+                       : "the save of %s%s%s is under way%s",
+        target[0] != '\0' ? "'" : "a checkpoint", target, target[0] != '\0' ? "'" : "", who);
+    if (entry->reason == NULL || (target[0] != '\0' && entry->target == NULL))
+        return FAIL_NOMEM(err, sizeof(*mark));
+    if (entry->step < 0)
+        entry->step = mark->step >= 0 ? mark->step : list_step_of(target);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status take_owner(struct listing *l, const char *name, struct store_dir *dir,
+                                       const struct name_list *names, struct sidestep_listed *entry,
+                                       struct sidestep_error *err)
+{
+    struct names_parsed own = names_parse(name);
+    struct owner owner = {.is_dead = true, .mark.step = -1};
+
+    if (entry->state != SIDESTEP_SAVING)
+        return SIDESTEP_OK;
+    if (own.kind == NAMES_SAVING) {
+        TRY(find_owner(dir, own.save_id, &owner, err));
+        return describe_save(l, &owner, owner.mark.target, entry, err);
+    }
+    for (size_t i = 0; i < names->count; i++) {
+        struct names_parsed parsed = names_parse(names->names[i]);
+        if (parsed.kind == NAMES_PENDING)
+            TRY(find_owner(dir, parsed.save_id, &owner, err));
+    }
+    return describe_save(l, &owner, name, entry, err);
+}
+
+#define NESTED_DEPTH 4u /* of directories in another program's checkpoint */
+
+/* Add the files of directories in ${dir}, which has these ${names}. */
+static enum sidestep_status count_nested(struct store_dir *dir, const struct name_list *names,
+                                         unsigned depth, struct sidestep_listed *entry,
+                                         struct sidestep_error *err)
+{
+    for (size_t i = 0; depth != 0 && i < names->count; i++) {
+        OWNED_NAMES struct name_list inner_names = {0};
+        OWNED_DIR *inner = NULL;
+        struct contents contents = {0};
+        struct store_stat stat;
+        enum sidestep_status status = store_stat(dir, names->names[i], &stat, err);
+        if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+            return status;
+        if (status != SIDESTEP_OK || stat.kind != STORE_DIRECTORY)
+            continue;
+        TRY(store_dir_open(dir->store, dir, names->names[i], &inner, err));
+        TRY(read_contents(inner, &inner_names, &contents, entry, err));
+        TRY(count_nested(inner, &inner_names, depth - 1, entry, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* What is not ours may be another program's. */
+static enum sidestep_status take_layout(struct listing *l, const char *name, struct store_dir *dir,
+                                        const struct name_list *names,
+                                        struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct layouts_look look = {.root = l->root_dir,
+                                .name = name,
+                                .path = arena_printf(&l->arena, "%s/%s", l->root, name),
+                                .dir = dir,
+                                .names = names,
+                                .step = list_step_of(name),
+                                .arena = &l->arena};
+
+    if (entry->save_id != NULL ||
+        (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_FOREIGN))
+        return SIDESTEP_OK;
+    if (look.path == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    TRY(layouts_look(&look, err));
+    entry->layout = look.layout;
+    entry->reason = look.reason;
+    if (look.layout == NULL && entry->state == SIDESTEP_FOREIGN && entry->ranks != 0) {
+        entry->layout = "dcp"; /* shards, whatever the directory is called */
+        entry->reason = "there is no .metadata: the save did not finish, or it was lost";
+    }
+    if (entry->reason != NULL)
+        entry->state = SIDESTEP_INCOMPLETE;
+    else if (look.layout != NULL && entry->state == SIDESTEP_FOREIGN)
+        entry->state = SIDESTEP_COMPLETE;
+    if (entry->layout == NULL && entry->state == SIDESTEP_FOREIGN)
+        entry->layout = layouts_tensors_in(names);
+    return look.layout != NULL && dir != NULL ? count_nested(dir, names, NESTED_DEPTH, entry, err)
+                                              : SIDESTEP_OK;
+}
+
+/* Why no resume takes it, where its state says it all. */
+static void take_reason(struct sidestep_listed *entry)
+{
+    static const char *const reasons[] = {
+        [SIDESTEP_TRASH] = "it is being deleted, or that was cut short: 'sidestep gc' finishes it",
+        [SIDESTEP_BAD] = "a resume found it damaged, and set it aside",
+        [SIDESTEP_FOREIGN] = "it is not known to be a checkpoint",
+        [SIDESTEP_DAMAGED] = "its .metadata is missing: 'sidestep rebuild' makes it anew",
+    };
+
+    if (entry->state == SIDESTEP_DAMAGED)
+        entry->status = SIDESTEP_EUNCOMMITTED;
+    if (entry->reason == NULL && (size_t)entry->state < ARRAY_LENGTH(reasons))
+        entry->reason = reasons[entry->state];
+}
+
+/* What cannot be opened has the form that its name says. */
+static enum sidestep_status form_of(struct listing *l, const char *name,
+                                    const struct store_stat *stat, enum whole_file_form *form,
+                                    struct sidestep_error *err)
+{
+    OWNED_FILE *file = NULL;
+
+    *form = names_end_with(name, ".safetensors") ? WHOLE_FILE_SAFETENSORS : WHOLE_FILE_ZIP;
+    TRY(store_file_open(l->root_dir, name, 0, &file, err));
+    return whole_file_form(file, stat->size, form, err);
+}
+
+/* A file that is a checkpoint by itself, or may have tensors in it. */
+static enum sidestep_status look_at_file(struct listing *l, const char *name,
+                                         const struct store_stat *stat,
+                                         struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    static const struct name_list none;
+    enum whole_file_form form;
+    enum sidestep_status status = form_of(l, name, stat, &form, err);
+
+    entry->state = SIDESTEP_FOREIGN;
+    entry->saved_at = stat->modified;
+    entry->files = 1;
+    entry->bytes = stat->size;
+    if (layouts_is_file(name, form))
+        return status == SIDESTEP_OK ? take_layout(l, name, NULL, &none, entry, err) : status;
+    if (form == WHOLE_FILE_SAFETENSORS)
+        entry->layout = "safetensors";
+    else if (form == WHOLE_FILE_ZIP || (form == WHOLE_FILE_PICKLE && !names_end_with(name, ".pkl")))
+        entry->layout = "torch"; /* before 1.6, that was a pickle */
+    take_reason(entry);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status look_into_dir(struct listing *l, const char *name,
+                                          struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+    struct contents contents = {0};
+
+    TRY(store_dir_open(l->store, l->root_dir, name, &dir, err));
+    TRY(read_contents(dir, &names, &contents, entry, err));
+    entry->state = classify(name, &contents);
+    entry->ranks = contents.ranks;
+    TRY(take_manifest(l, dir, &contents, entry, err));
+    TRY(take_owner(l, name, dir, &names, entry, err));
+    TRY(take_layout(l, name, dir, &names, entry, err));
+    take_reason(entry);
+    return SIDESTEP_OK;
+}
+
+/* Nothing beneath a root is reached through links, so this is nobody's checkpoint here. */
+static const char link_reason[] = "it is a symbolic link, which is not followed";
+
+bool list_is_link(const struct sidestep_listed *entry)
+{
+    return entry->reason == link_reason;
+}
+
+/* ENOTFOUND: it is no link either. */
+static enum sidestep_status look_at_other(struct listing *l, const char *name,
+                                          struct sidestep_listed *entry)
+{
+    OWNED_DIR *dir = NULL;
+
+    if (store_dir_open(l->store, l->root_dir, name, &dir, NULL) != SIDESTEP_EUNSAFE)
+        return SIDESTEP_ENOTFOUND;
+    entry->state = SIDESTEP_FOREIGN;
+    entry->reason = link_reason;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status listing_look(struct listing *l, const char *name,
+                                  struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct store_stat stat, now;
+
+    enum sidestep_status status = store_stat(l->root_dir, name, &stat, err);
+    l->has_changed |= status == SIDESTEP_ENOTFOUND;
+    TRY(status);
+    if (stat.kind == STORE_FILE && whole_file_may_hold_tensors(name))
+        return look_at_file(l, name, &stat, entry, err);
+    if (stat.kind == STORE_OTHER)
+        return look_at_other(l, name, entry);
+    if (stat.kind != STORE_DIRECTORY)
+        return SIDESTEP_ENOTFOUND;
+    entry->saved_at = stat.modified;
+    status = look_into_dir(l, name, entry, err);
+    /* If it has another name by now, what was seen may be what was left on its way out. */
+    enum sidestep_status again = store_stat(l->root_dir, name, &now, NULL);
+    l->has_changed |=
+        again == SIDESTEP_ENOTFOUND || (again == SIDESTEP_OK && now.inode != stat.inode);
+    return status;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rebuild.c -- the two functions outside a save that write: gc, and rebuilding lost metadata. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/name_list.h"
+#include "checkpoint/reader.h"
+#include "commit/sweep.h"
+#include "catalog/gc_report.h"
+#include "format/dcp_metadata.h"
+
+/* ---- gc ---- */
+
+enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
+                                 struct sidestep_gc_report *report, struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    if (parent == NULL || report == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "parent or report is NULL");
+    *report = (struct sidestep_gc_report){0};
+    if ((flags & ~SIDESTEP_GC_DRY_RUN) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "gc: unknown flags 0x%x", flags);
+    TRY(store_dir_open(store_posix(), NULL, parent, &dir, err));
+    struct collecting *c = collecting_new(parent);
+    if (c == NULL)
+        return FAIL_NOMEM(err, sizeof(*c));
+    struct sweep sweep = {.store = store_posix(),
+                          .parent = dir,
+                          .mode = SWEEP_ALL,
+                          .dry_run = (flags & SIDESTEP_GC_DRY_RUN) != 0,
+                          .removed = collecting_removed,
+                          .kept = collecting_kept,
+                          .context = c};
+    enum sidestep_status status = sweep_parent(&sweep, err);
+    if (status == SIDESTEP_OK)
+        status = sweep_children(&sweep, err);
+    if (status != SIDESTEP_OK)
+        collecting_free(c);
+    else
+        status = collecting_report(c, report, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "gc '%s'", parent);
+    return status;
+}
+
+/* ---- rebuild ---- */
+
+struct rebuilding {
+    struct store_dir *dir;
+    struct arena arena;
+    struct footer *footers;
+    const char **names;
+    struct manifest manifest;
+};
+
+static enum sidestep_status read_shard(struct rebuilding *r, const char *name,
+                                       struct sidestep_error *err)
+{
+    size_t i = r->manifest.file_count;
+    struct manifest_file *row = &r->manifest.files[i];
+    OWNED_FILE *file = NULL;
+    struct store_stat stat;
+
+    TRY(store_file_open(r->dir, name, 0, &file, err));
+    TRY(store_file_stat(file, &stat, err));
+    struct source source = commit_file_source(file, stat.size);
+    enum sidestep_status status =
+        footer_read(&source, &r->arena, &r->footers[i], row->footer_sha256, err);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "shard '%s'", name);
+        return status == SIDESTEP_ENOTFOUND ? SIDESTEP_EUNSUPPORTED : status;
+    }
+    row->name = r->names[i] = arena_strndup(&r->arena, name, strlen(name));
+    row->bytes = stat.size;
+    hash_to_hex(r->footers[i].save_id, SAVE_ID_BYTES, row->origin);
+    if (row->name == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    r->manifest.file_count++;
+    return SIDESTEP_OK;
+}
+
+/* The first of the lowest rank: it is of the save itself, as others need not be. */
+static size_t find_first(const struct rebuilding *r)
+{
+    size_t first = 0;
+
+    for (size_t i = 1; i < r->manifest.file_count; i++) {
+        const struct footer *f = &r->footers[i], *best = &r->footers[first];
+        if (f->shard < best->shard || (f->shard == best->shard && f->rank < best->rank))
+            first = i;
+    }
+    return first;
+}
+
+/* All shards are of one layout, the first of each rank of one save (others may be shared with an
+ * earlier one), and all of them are there. */
+static enum sidestep_status check_complete(struct rebuilding *r, struct sidestep_error *err)
+{
+    size_t at = find_first(r);
+    const struct footer *first = &r->footers[at];
+    uint64_t expected = 0;
+
+    if (r->manifest.file_count == 0)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "there are no shards of ours");
+    for (size_t i = 0; i < r->manifest.file_count; i++) {
+        const struct footer *f = &r->footers[i];
+        if ((f->shard == 0 && memcmp(f->save_id, first->save_id, SAVE_ID_BYTES) != 0) ||
+            f->layout_digest != first->layout_digest || f->world_size != first->world_size)
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' and '%s' are of different saves",
+                        r->names[at], r->names[i]);
+        for (size_t k = 0; k < i; k++)
+            if (r->footers[k].rank == f->rank && r->footers[k].shard == f->shard)
+                return FAIL(err, SIDESTEP_ECORRUPT, "'%s' and '%s' are the same shard", r->names[k],
+                            r->names[i]);
+        if (f->shard == 0)
+            expected += f->shard_count;
+        if (f->rank >= f->world_size)
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is of rank %u of %u", r->names[i], f->rank,
+                        f->world_size);
+    }
+    if (expected != r->manifest.file_count || expected < first->world_size)
+        return FAIL(err, SIDESTEP_EUNCOMMITTED, "only %zu shards of %u ranks are there",
+                    r->manifest.file_count, first->world_size);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata *metadata,
+                                          struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    OWNED_BUFFER manifest = {0};
+    char name[NAMES_MAX], tmp[NAMES_MAX];
+
+    TRY(dcp_metadata_write(&bytes, metadata, err));
+    r->manifest.metadata_bytes = bytes.length;
+    hash_sha256(bytes.bytes, bytes.length, r->manifest.metadata_sha256);
+    TRY(manifest_encode(&r->manifest, &manifest, err));
+    names_format(NAMES_MANIFEST, r->manifest.save_id, 0, 0, name);
+    names_format(NAMES_META_TMP, r->manifest.save_id, 0, 0, tmp);
+    (void)store_unlink(r->dir, tmp, NULL);
+    /* The old manifest stays until the new one is whole: it alone knows step and run. */
+    TRY(commit_write_file(r->dir, tmp, manifest.bytes, manifest.length, err));
+    TRY(store_rename(r->dir, tmp, r->dir, name, STORE_REPLACE, err));
+    TRY(commit_write_file(r->dir, tmp, bytes.bytes, bytes.length, err));
+    TRY(store_dir_sync(r->dir, err));
+    TRY(store_rename(r->dir, tmp, r->dir, NAMES_METADATA, STORE_REPLACE, err));
+    return store_dir_sync(r->dir, err);
+}
+
+/* Shards that are shared carry another save's id, and only the manifest tells which is meant. */
+static enum sidestep_status check_listed(const struct rebuilding *r, const struct manifest *old,
+                                         struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->manifest.file_count; i++) {
+        const struct manifest_file *row = &r->manifest.files[i];
+        size_t k = 0;
+
+        while (k < old->file_count && strcmp(old->files[k].name, row->name) != 0)
+            k++;
+        if (k == old->file_count ||
+            memcmp(old->files[k].footer_sha256, row->footer_sha256, HASH_SHA256_BYTES) != 0)
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is not the file that the manifest lists",
+                        row->name);
+    }
+    return SIDESTEP_OK;
+}
+
+/* What no footer knows: from the manifest of this save, if it is still there, else unknown. */
+static enum sidestep_status take_manifest(struct rebuilding *r, struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    struct manifest old = {0};
+    char name[NAMES_MAX];
+
+    r->manifest.step = -1;
+    r->manifest.saved_at = (int64_t)time(NULL);
+    names_format(NAMES_MANIFEST, r->manifest.save_id, 0, 0, name);
+    enum sidestep_status status =
+        commit_read_file(r->dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err);
+    if (status == SIDESTEP_OK)
+        status = manifest_decode(bytes.bytes, bytes.length, &r->arena, &old, err);
+    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
+        return SIDESTEP_OK;
+    TRY(status);
+    if (strcmp(old.save_id, r->manifest.save_id) != 0)
+        return SIDESTEP_OK;
+    TRY(check_listed(r, &old, err));
+    memcpy(r->manifest.run_id, old.run_id, sizeof(old.run_id));
+    r->manifest.incarnation = old.incarnation;
+    r->manifest.step = old.step;
+    memcpy(r->manifest.naming, old.naming, sizeof(old.naming));
+    r->manifest.saved_at = old.saved_at;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status rebuild(struct rebuilding *r, const char *path,
+                                    struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_METADATA metadata = {0};
+
+    TRY(name_list_read(r->dir, &names, err));
+    r->footers = arena_new(&r->arena, names.count, sizeof(*r->footers));
+    r->names = arena_new(&r->arena, names.count, sizeof(*r->names));
+    r->manifest.files = arena_new(&r->arena, names.count, sizeof(*r->manifest.files));
+    if (r->footers == NULL || r->names == NULL || r->manifest.files == NULL)
+        return FAIL_NOMEM(err, names.count * sizeof(*r->footers));
+    for (size_t i = 0; i < names.count; i++)
+        if (names_parse(names.names[i]).kind == NAMES_SHARD)
+            TRY(read_shard(r, names.names[i], err));
+    TRY(check_complete(r, err));
+    TRY(commit_metadata_build(r->footers, r->names, r->manifest.file_count, &metadata, err));
+    memcpy(r->manifest.save_id, r->manifest.files[find_first(r)].origin, SAVE_ID_HEX);
+    TRY(take_manifest(r, err));
+    r->manifest.world_size = r->footers[0].world_size;
+    metadata.save_id = r->manifest.save_id;
+    metadata.checkpoint_id = path;
+    return write_rebuilt(r, &metadata, err);
+}
+
+enum sidestep_status sidestep_rebuild(const char *path, struct sidestep_error *err)
+{
+    struct rebuilding r = {0};
+    struct reader *reader = NULL;
+
+    if (path == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
+    if (reader_open(store_posix(), path, READER_PARSED, &reader, NULL) == SIDESTEP_OK) {
+        reader_close(&reader);
+        return FAIL(err, SIDESTEP_EEXISTS, "rebuild '%s': it is a whole checkpoint already", path);
+    }
+    enum sidestep_status status = store_dir_open(store_posix(), NULL, path, &r.dir, err);
+    if (status == SIDESTEP_OK)
+        status = rebuild(&r, path, err);
+    store_dir_close(r.dir);
+    arena_release(&r.arena);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "rebuild '%s'", path);
+    return status;
+}

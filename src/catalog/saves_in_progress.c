@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * saves_in_progress.c -- sidestep_list_saving(): saves that are under way, as a stranger sees them.
+ *
+ * A stranger takes no lock (commit/owner.h), and looks for holes in files, which the store of saves
+ * has no words for.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/owned.h"
+#include "commit/name_list.h"
+#include "commit/owner.h"
+#include "catalog/list.h"
+
+#define MAX_STRETCHES 4096u /* of data in one file, that are counted one by one */
+
+enum writer_state { WRITING, SEALED, DONE, FAILED };
+static const char *const writer_states[] = {"writing", "sealed", "done", "failed"};
+
+/* What is known of a rank so far. */
+struct rank_seen {
+    uint32_t rank;
+    enum writer_state state;
+    uint64_t bytes;
+    uint64_t written;
+};
+
+struct looking {
+    struct arena arena;
+    const char *root;
+    struct sidestep_saving *entries;
+    size_t count;
+    size_t room;
+    /* Of the directory at hand. */
+    struct rank_seen *ranks;
+    size_t rank_count;
+    size_t rank_room;
+    const char **unread; /* as many as there are names in the root, at most */
+    size_t unread_count;
+    enum sidestep_status unread_status;
+};
+
+/* ---- files */
+
+/* Bytes of a file that are no holes. */
+static uint64_t count_data(int fd, uint64_t size)
+{
+    uint64_t data = 0;
+    off_t at = 0;
+
+    for (unsigned i = 0; i < MAX_STRETCHES; i++) {
+        off_t begin = lseek(fd, at, SEEK_DATA);
+        if (begin < 0)
+            return errno == ENXIO ? data : size; /* the rest is a hole; or there is no telling */
+        at = lseek(fd, begin, SEEK_HOLE);
+        if (at < 0)
+            return size;
+        data += (uint64_t)(at - begin);
+    }
+    return data;
+}
+
+static void measure(int dir, const char *name, bool is_whole, struct rank_seen *rank)
+{
+    OWNED_FD fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat stat;
+
+    /* Without the right to read it, its size is known all the same. */
+    int failed = fd >= 0 ? fstat(fd, &stat) : fstatat(dir, name, &stat, AT_SYMLINK_NOFOLLOW);
+    if (failed != 0 || !S_ISREG(stat.st_mode))
+        return; /* sealed, or gone, in between */
+    is_whole |= fd < 0;
+    rank->bytes += (uint64_t)stat.st_size;
+    rank->written += is_whole ? (uint64_t)stat.st_size : count_data(fd, (uint64_t)stat.st_size);
+}
+
+/* The directory at hand, under ${name}: as saves see it, and for what they have no words for. */
+struct place {
+    const char *name;
+    struct store_dir *dir;
+    int fd;
+    struct name_list names;
+};
+
+static void place_release(struct place *place)
+{
+    name_list_release(&place->names);
+    store_dir_close(place->dir);
+    if (place->fd >= 0)
+        (void)close(place->fd);
+}
+
+/* What a save is to become.  ${in_place}: the checkpoint in whose directory it is written, whatever
+ * the mark says, because the directory may have been renamed or copied. */
+static enum sidestep_status take_target(struct looking *l, const struct place *place, bool in_place,
+                                        const struct commit_mark *mark,
+                                        struct sidestep_saving *entry, struct sidestep_error *err)
+{
+    const char *target = in_place ? place->name : mark->target;
+
+    entry->step = in_place ? list_step_of(target) : mark->step;
+    if (entry->step < 0)
+        entry->step = in_place ? mark->step : list_step_of(target);
+    if (target[0] != '\0' &&
+        (entry->name = arena_strndup(&l->arena, target, strlen(target))) == NULL)
+        return FAIL_NOMEM(err, strlen(target));
+    return SIDESTEP_OK;
+}
+
+/* What the mark of the save tells.  A mark that cannot be read leaves everything unknown. */
+static enum sidestep_status take_owner(struct looking *l, const struct place *place, bool in_place,
+                                       struct sidestep_saving *entry, struct sidestep_error *err)
+{
+    struct owner owner;
+    enum sidestep_status status = owner_look(place->dir, entry->save_id, &owner, err);
+
+    if (status != SIDESTEP_OK)
+        return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
+    const struct commit_mark *mark = &owner.mark;
+    entry->is_dead = owner.is_dead;
+    TRY(take_target(l, place, in_place, mark, entry, err));
+    if (mark->owner[0] != '\0' && (entry->owner = arena_printf(&l->arena, "process %s on %s",
+                                                               mark->owner, mark->host)) == NULL)
+        return FAIL_NOMEM(err, strlen(mark->owner));
+    return SIDESTEP_OK;
+}
+
+/* ---- one save */
+
+static enum sidestep_status find_rank(struct looking *l, uint32_t rank, struct rank_seen **out,
+                                      struct sidestep_error *err)
+{
+    for (size_t i = l->rank_count; i-- > 0;)
+        if (l->ranks[i].rank == rank) {
+            *out = &l->ranks[i];
+            return SIDESTEP_OK;
+        }
+    if (l->rank_count == l->rank_room) {
+        size_t room = l->rank_room != 0 ? l->rank_room * 2 : 64;
+        struct rank_seen *ranks = memory_resize(l->ranks, room, sizeof(*ranks));
+        if (ranks == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*ranks));
+        l->ranks = ranks;
+        l->rank_room = room;
+    }
+    *out = &l->ranks[l->rank_count++];
+    **out = (struct rank_seen){.rank = rank, .state = WRITING};
+    return SIDESTEP_OK;
+}
+
+/* A name in the directory of save ${id}, or, ${in_place}, in a checkpoint's own. */
+static enum sidestep_status note_name(struct looking *l, int dir, const char *name, const char *id,
+                                      bool in_place, struct sidestep_error *err)
+{
+    struct names_parsed parsed = names_parse(name);
+    bool is_file = parsed.kind == NAMES_SHARD || parsed.kind == NAMES_PART;
+    bool is_vote = parsed.kind == NAMES_YES || parsed.kind == NAMES_FAILED;
+    struct rank_seen *rank = NULL;
+
+    if (!is_file && !is_vote)
+        return SIDESTEP_OK;
+    /* In place, the files of other saves lie beside: those of the checkpoint that is there. */
+    if (strcmp(parsed.save_id, is_file && !in_place ? "" : id) != 0)
+        return SIDESTEP_OK;
+    TRY(find_rank(l, parsed.rank, &rank, err));
+    if (is_file)
+        measure(dir, name, parsed.kind == NAMES_SHARD, rank);
+    enum writer_state state = parsed.kind == NAMES_PART    ? WRITING
+                              : parsed.kind == NAMES_SHARD ? SEALED
+                              : parsed.kind == NAMES_YES   ? DONE
+                                                           : FAILED;
+    if (state > rank->state)
+        rank->state = state;
+    return SIDESTEP_OK;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const struct rank_seen *x = a, *y = b;
+
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static enum sidestep_status take_ranks(struct looking *l, struct sidestep_saving *entry,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_writer *writers = arena_new(&l->arena, l->rank_count, sizeof(*writers));
+
+    if (writers == NULL)
+        return FAIL_NOMEM(err, l->rank_count * sizeof(*writers));
+    if (l->rank_count != 0)
+        qsort(l->ranks, l->rank_count, sizeof(*l->ranks), compare_ranks);
+    for (size_t i = 0; i < l->rank_count; i++) {
+        const struct rank_seen *rank = &l->ranks[i];
+        writers[i] = (struct sidestep_writer){.rank = rank->rank,
+                                              .state_name = writer_states[rank->state],
+                                              .bytes = rank->bytes,
+                                              .written_bytes = rank->written};
+        entry->done_count += rank->state == DONE;
+        entry->failed_count += rank->state == FAILED;
+        entry->bytes += rank->bytes;
+        entry->written_bytes += rank->written;
+    }
+    entry->writers = writers;
+    entry->rank_count = (uint32_t)l->rank_count;
+    return SIDESTEP_OK;
+}
+
+static struct sidestep_saving *new_entry(struct looking *l, struct sidestep_error *err)
+{
+    if (l->count == l->room) {
+        size_t room = l->room != 0 ? l->room * 2 : 16;
+        struct sidestep_saving *entries = memory_resize(l->entries, room, sizeof(*entries));
+        if (entries == NULL) {
+            (void)FAIL_NOMEM(err, room * sizeof(*entries));
+            return NULL;
+        }
+        l->entries = entries;
+        l->room = room;
+    }
+    struct sidestep_saving *entry = &l->entries[l->count++];
+    *entry = (struct sidestep_saving){.step = -1};
+    return entry;
+}
+
+/* The save ${id} in ${place}. */
+static enum sidestep_status look_at_save(struct looking *l, const struct place *place,
+                                         const char *id, bool in_place, struct sidestep_error *err)
+{
+    struct sidestep_saving *entry = new_entry(l, err);
+
+    if (entry == NULL)
+        return SIDESTEP_ENOMEM;
+    entry->path = arena_printf(&l->arena, "%s/%s", l->root, place->name);
+    entry->save_id = arena_strndup(&l->arena, id, strlen(id));
+    if (entry->path == NULL || entry->save_id == NULL)
+        return FAIL_NOMEM(err, strlen(place->name));
+    l->rank_count = 0;
+    TRY(take_owner(l, place, in_place, entry, err));
+    for (size_t i = 0; i < place->names.count; i++)
+        TRY(note_name(l, place->fd, place->names.names[i], id, in_place, err));
+    return take_ranks(l, entry, err);
+}
+
+/* ---- the root */
+
+static enum sidestep_status open_place(struct store_dir *root, const char *path,
+                                       struct place *place, struct sidestep_error *err)
+{
+    TRY(store_dir_open(root->store, root, place->name, &place->dir, err));
+    TRY(name_list_read(place->dir, &place->names, err));
+    place->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return place->fd >= 0 ? SIDESTEP_OK : FAIL_SYS(err, "open directory '%s'", place->name);
+}
+
+/* ${why} a directory could not be looked into. */
+static enum sidestep_status note_unread(struct looking *l, const char *path, const char *name,
+                                        const struct sidestep_error *why,
+                                        struct sidestep_error *err)
+{
+    if (why->status == SIDESTEP_ENOMEM) {
+        error_copy(err, why);
+        return SIDESTEP_ENOMEM;
+    }
+    if (why->status == SIDESTEP_ENOTFOUND || strcmp(name, "lost+found") == 0)
+        return SIDESTEP_OK; /* it has come to an end; or it is of the file system */
+    if (l->unread_count == 0)
+        l->unread_status = (enum sidestep_status)why->status;
+    l->unread[l->unread_count] = arena_printf(&l->arena, "%s: %s", path, why->message);
+    return l->unread[l->unread_count++] != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(path));
+}
+
+static enum sidestep_status look_into(struct looking *l, struct store_dir *root, const char *name,
+                                      struct sidestep_error *err)
+{
+    OWNED_BY(place_release) struct place place = {.name = name, .fd = -1};
+    struct names_parsed own = names_parse(name);
+    struct sidestep_error why = {0};
+    struct store_stat stat;
+
+    if (strcmp(name, NAMES_SERIES_DIR) == 0 ||
+        (own.kind != NAMES_SAVING && own.kind != NAMES_NONE) ||
+        store_stat(root, name, &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_DIRECTORY)
+        return SIDESTEP_OK;
+    const char *path = arena_printf(&l->arena, "%s/%s", l->root, name);
+    if (path == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    if (open_place(root, path, &place, &why) != SIDESTEP_OK)
+        return note_unread(l, path, name, &why, err);
+    if (own.kind == NAMES_SAVING)
+        return look_at_save(l, &place, own.save_id, false, err);
+    for (size_t i = 0; i < place.names.count; i++) {
+        struct names_parsed parsed = names_parse(place.names.names[i]);
+        if (parsed.kind == NAMES_PENDING)
+            TRY(look_at_save(l, &place, parsed.save_id, true, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* What a save may come to: as much as the newest one that is there. */
+static enum sidestep_status expect(struct looking *l, struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+
+    if (l->count == 0)
+        return SIDESTEP_OK;
+    TRY(list_root(store_posix(), l->root, &list, err));
+    for (size_t i = list.count; i-- > 0;) {
+        if (list.entries[i].state != SIDESTEP_COMMITTED || list_is_left(&list.entries[i]))
+            continue;
+        for (size_t k = 0; k < l->count; k++) {
+            l->entries[k].expected_bytes = list.entries[i].bytes;
+            l->entries[k].expected_ranks = list.entries[i].ranks;
+        }
+        break;
+    }
+    return SIDESTEP_OK;
+}
+
+static int compare_saves(const void *a, const void *b)
+{
+    const struct sidestep_saving *x = a, *y = b;
+
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+static enum sidestep_status look(struct looking *l, struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *root = NULL;
+
+    TRY(store_dir_open(store_posix(), NULL, l->root, &root, err));
+    TRY(name_list_read(root, &names, err));
+    l->unread = arena_new(&l->arena, names.count, sizeof(*l->unread));
+    if (l->unread == NULL)
+        return FAIL_NOMEM(err, names.count * sizeof(*l->unread));
+    for (size_t i = 0; i < names.count; i++)
+        TRY(look_into(l, root, names.names[i], err));
+    TRY(expect(l, err));
+    if (l->count != 0)
+        qsort(l->entries, l->count, sizeof(*l->entries), compare_saves);
+    return SIDESTEP_OK;
+}
+
+static void free_looking(struct looking *l)
+{
+    arena_release(&l->arena);
+    free(l->entries);
+    free(l->ranks);
+    free(l);
+}
+
+void sidestep_saving_list_release(struct sidestep_saving_list *list)
+{
+    if (list->owner != NULL)
+        free_looking(list->owner);
+    *list = (struct sidestep_saving_list){0};
+}
+
+enum sidestep_status sidestep_list_saving(const char *root, struct sidestep_saving_list *list,
+                                          struct sidestep_error *err)
+{
+    if (root == NULL || list == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
+    *list = (struct sidestep_saving_list){0};
+    struct looking *l = memory_new(1, sizeof(*l));
+    if (l == NULL)
+        return FAIL_NOMEM(err, sizeof(*l));
+    l->root = root;
+    enum sidestep_status status = look(l, err);
+    if (status != SIDESTEP_OK) {
+        free_looking(l);
+        error_wrap(err, "look for saves under '%s'", root);
+        return status;
+    }
+    *list = (struct sidestep_saving_list){.count = l->count,
+                                          .entries = l->entries,
+                                          .owner = l,
+                                          .unread_count = l->unread_count,
+                                          .unread = l->unread,
+                                          .unread_status = l->unread_status};
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* step_name.c -- see list.h: the step in a checkpoint's name, with a template and without. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "catalog/list.h"
+#include "format/name_template.h"
+#include "model/display.h"
+
+/* The first of the digits that [name, end) ends with. */
+static const char *last_digits(const char *name, const char *end)
+{
+    while (end > name && isdigit((unsigned char)end[-1]))
+        end--;
+    return end;
+}
+
+int64_t list_number_of(const char *name)
+{
+    const char *end = name + strlen(name);
+
+    return names_number(last_digits(name, end), end);
+}
+
+/* How its series names its checkpoints.  False: its name does not tell. */
+static bool naming_beside(const struct sidestep_listed *entry, struct naming *naming)
+{
+    char prefix[NAMES_MAX];
+
+    if (entry->naming != NULL)
+        return naming_of_template(entry->naming, naming, NULL) == SIDESTEP_OK;
+    const char *digits = last_digits(entry->name, entry->name + strlen(entry->name));
+    snprintf(prefix, sizeof(prefix), "%.*s", (int)(digits - entry->name), entry->name);
+    return naming_of_prefix(prefix, naming, NULL) == SIDESTEP_OK;
+}
+
+bool list_has_own_name(const struct sidestep_listed *entry)
+{
+    struct naming naming;
+    char name[NAMES_MAX];
+
+    if (entry->naming == NULL) /* whichever the prefix was */
+        return list_number_of(entry->name) == entry->step;
+    if (naming_of_template(entry->naming, &naming, NULL) != SIDESTEP_OK)
+        return false;
+    naming_format(&naming, (uint64_t)entry->step, name);
+    return strcmp(name, entry->name) == 0;
+}
+
+int64_t list_step_beside(const struct sidestep_listed *entries, size_t count, const char *name)
+{
+    struct naming naming;
+    uint64_t step;
+
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].run_id != NULL && !entries[i].is_renamed &&
+            naming_beside(&entries[i], &naming) && naming_read(&naming, name, &step))
+            return (int64_t)step;
+    return -1;
+}
+
+enum sidestep_status sidestep_name_of_step(const char *template, uint64_t step, char name[256],
+                                           struct sidestep_error *err)
+{
+    struct naming naming;
+
+    if (template == NULL || name == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "template or name is NULL");
+    TRY(naming_of_template(template, &naming, err));
+    naming_format(&naming, step, name);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_step_of_name(const char *template, const char *name, uint64_t *step,
+                                           struct sidestep_error *err)
+{
+    struct naming naming;
+
+    if (template == NULL || name == NULL || step == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "template, name or step is NULL");
+    TRY(naming_of_template(template, &naming, err));
+    if (!naming_read(&naming, name, step))
+        return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' is no name that '%s' makes of a step",
+                    shown_name(name).text, shown_name(template).text);
+    return SIDESTEP_OK;
+}
+
+static bool ends_with(const char *name, const char *end, const char *text)
+{
+    size_t length = strlen(text);
+
+    return (size_t)(end - name) >= length && memcmp(end - length, text, length) == 0;
+}
+
+/* What may stand before the number of a step. */
+static bool is_step_prefix(const char *name, const char *end)
+{
+    static const char *const whole[] = {
+        "",      "step-", "step_",  "checkpoint-", "checkpoint_", "global_step", "global_step_",
+        "iter_", "epoch", "epoch-", "epoch_",      "epoch=",
+    };
+    static const struct {
+        const char *before, *between; /* a number lies between the two */
+    } two[] = {{"epoch_", "_step_"} /* NeMo */, {"epoch=", "-step="} /* Lightning */};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(whole); i++)
+        if (strlen(whole[i]) == (size_t)(end - name) && ends_with(name, end, whole[i]))
+            return true;
+    for (size_t i = 0; i < ARRAY_LENGTH(two); i++) {
+        if (!ends_with(name, end, two[i].between))
+            continue;
+        const char *digits_end = end - strlen(two[i].between);
+        const char *digits = last_digits(name, digits_end);
+        if (digits != digits_end && (size_t)(digits - name) == strlen(two[i].before) &&
+            ends_with(name, digits, two[i].before))
+            return true;
+    }
+    return false;
+}
+
+int64_t list_step_of(const char *name)
+{
+    const char *end = name + strlen(name);
+
+    if (ends_with(name, end, ".ckpt")) /* Lightning */
+        end -= strlen(".ckpt");
+    const char *digits = last_digits(name, end);
+    return is_step_prefix(name, digits) ? names_number(digits, end) : -1;
+}

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* foreign.c -- see foreign.h. */
+#include "checkpoint/foreign.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/name_list.h"
+#include "format/safetensors.h"
+#include "format/torch_file.h"
+#include "model/display.h"
+
+#define SNIFF_BYTES 264u /* of the start of a file: up to the mark of a tar */
+#define SUFFIX ".safetensors"
+
+void foreign_free(struct foreign **foreign)
+{
+    struct foreign *f = *foreign;
+
+    if (f == NULL)
+        return;
+    *foreign = NULL;
+    for (size_t i = 0; i < f->dir_count; i++)
+        store_dir_close(f->dirs[i]);
+    free(f->dirs);
+    arena_release(&f->objects);
+    free(f);
+}
+
+/* ---------------------------------------------------------------- files */
+
+/* The directory that really has ${path}, and its name there. */
+static enum sidestep_status open_place(struct reader *r, const char *path, struct store_dir **dir,
+                                       const char **name, struct sidestep_error *err)
+{
+    OWNED char *real = realpath(path, NULL);
+
+    if (real == NULL)
+        return FAIL_SYS(err, "'%s'", path);
+    char *slash = strrchr(real, '/');
+    *name = arena_strndup(&r->arena, slash + 1, strlen(slash + 1));
+    if (*name == NULL)
+        return FAIL_NOMEM(err, strlen(real));
+    *slash = '\0';
+    TRY(store_dir_open(r->store, NULL, slash != real ? real : "/", dir, err));
+    r->foreign->dirs[r->foreign->dir_count++] = *dir;
+    return SIDESTEP_OK;
+}
+
+/* Open ${path} as the next of the reader's files. */
+static enum sidestep_status open_file(struct reader *r, const char *path, const char *shown,
+                                      uint32_t flags, struct reader_file **out,
+                                      struct sidestep_error *err)
+{
+    struct reader_file *file = &r->files[r->file_count];
+    struct store_dir *dir = NULL;
+    size_t existing;
+
+    TRY(open_place(r, path, &dir, &file->name, err));
+    size_t number = r->file_count++; /* it is closed with the reader, also if it is half open */
+    TRY(reader_file_open(r, file, dir, flags, err));
+    /* Items name their file as the user knows it, whatever it is called where it really lies. */
+    TRY(table_insert(&r->file_names, shown, number, &existing, err));
+    *out = file;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status begin(struct reader *r, const char *format, size_t files,
+                                  struct sidestep_error *err)
+{
+    r->foreign = memory_new(1, sizeof(*r->foreign));
+    if (r->foreign == NULL)
+        return FAIL_NOMEM(err, sizeof(*r->foreign));
+    r->foreign->format = format;
+    r->foreign->dirs = memory_new(files, sizeof(*r->foreign->dirs));
+    r->files = memory_new(files, sizeof(*r->files));
+    if (r->foreign->dirs == NULL || r->files == NULL)
+        return FAIL_NOMEM(err, files * sizeof(*r->files));
+    return SIDESTEP_OK;
+}
+
+/* Room for ${more} entries behind those that are there. */
+static enum sidestep_status reserve(struct reader *r, size_t more, struct sidestep_error *err)
+{
+    struct metadata *m = &r->metadata;
+    size_t count = m->count + more;
+    struct metadata_entry *entries = arena_new(&m->arena, count, sizeof(*entries));
+    struct foreign_entry *extra = arena_new(&m->arena, count, sizeof(*extra));
+
+    if (entries == NULL || extra == NULL)
+        return FAIL_NOMEM(err, count * sizeof(*entries));
+    if (m->count != 0) {
+        memcpy(entries, m->entries, m->count * sizeof(*entries));
+        memcpy(extra, r->foreign->entries, m->count * sizeof(*extra));
+    }
+    m->entries = entries;
+    r->foreign->entries = extra;
+    return SIDESTEP_OK;
+}
+
+/* A tensor with one chunk: all of it, or, at ${place}, a piece that foreign_join_shards() looks at.
+ */
+static enum sidestep_status fill_tensor(struct reader *r, struct metadata_entry *entry,
+                                        const struct metadata_storage *storage,
+                                        const int64_t *place, struct sidestep_error *err)
+{
+    struct arena *arena = &r->metadata.arena;
+    struct metadata_chunk *chunk = arena_new(arena, 1, sizeof(*chunk));
+    int64_t *zeros = arena_new(arena, entry->ndim, sizeof(*zeros));
+
+    if (chunk == NULL || zeros == NULL)
+        return FAIL_NOMEM(err, sizeof(*chunk));
+    *chunk = (struct metadata_chunk){.box = {.ndim = entry->ndim,
+                                             .offsets = place != NULL ? place : zeros,
+                                             .lengths = entry->shape},
+                                     .storage = *storage};
+    entry->dtype_name = sidestep_dtype_name(entry->dtype);
+    entry->chunks = chunk;
+    entry->chunk_count = 1;
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- safetensors */
+
+static enum sidestep_status add_tensors(struct reader *r, const struct safetensors *tensors,
+                                        const char *shown, struct sidestep_error *err)
+{
+    TRY(reserve(r, tensors->count, err));
+    for (size_t i = 0; i < tensors->count; i++) {
+        const struct safetensors_tensor *t = &tensors->tensors[i];
+        struct metadata_entry *entry = &r->metadata.entries[r->metadata.count];
+
+        *entry = (struct metadata_entry){
+            .name = t->name, .dtype = t->dtype, .ndim = t->ndim, .shape = t->shape};
+        TRY(fill_tensor(
+            r, entry,
+            &(struct metadata_storage){.file = shown, .offset = t->offset, .length = t->bytes},
+            t->place, err));
+        r->foreign->has_pieces = r->foreign->has_pieces || t->place != NULL;
+        r->metadata.count++;
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_safetensors(struct reader *r, const char *path, const char *shown,
+                                            uint32_t flags, struct sidestep_error *err)
+{
+    struct safetensors tensors = {0};
+    struct reader_file *file = NULL;
+    enum sidestep_status status = open_file(r, path, shown, flags, &file, err);
+
+    if (status == SIDESTEP_OK)
+        status = safetensors_read(&file->source, &r->metadata.arena, &tensors, err);
+    if (status == SIDESTEP_OK)
+        status = add_tensors(r, &tensors, shown, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "file '%s'", shown);
+    else if (r->file_count > READER_MAX_OPEN)
+        store_file_discard(TAKE(file->file));
+    return status;
+}
+
+static enum sidestep_status index_tensors(struct reader *r, struct sidestep_error *err)
+{
+    if (r->foreign->has_pieces)
+        TRY(foreign_join_shards(&r->metadata, err));
+    return metadata_index(&r->metadata, err);
+}
+
+/* The files that the index names, each once, in order of their names. */
+static enum sidestep_status list_of_index(const struct safetensors_place *places, size_t count,
+                                          struct name_list *files, struct sidestep_error *err)
+{
+    OWNED_TABLE seen = {0};
+    size_t existing;
+
+    for (size_t i = 0; i < count; i++) {
+        TRY(table_insert(&seen, places[i].file, i, &existing, err));
+        if (existing == SIZE_MAX)
+            TRY(name_list_add(files, places[i].file, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* What the index says is what the files have: else the directory is of two exports. */
+static enum sidestep_status check_index(const struct reader *r,
+                                        const struct safetensors_place *places, size_t count,
+                                        struct sidestep_error *err)
+{
+    OWNED_TABLE listed = {0};
+    size_t existing;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct metadata_entry *entry = metadata_find(&r->metadata, places[i].name);
+
+        TRY(table_insert(&listed, places[i].name, i, &existing, err));
+        if (existing != SIZE_MAX)
+            return FAIL(err, SIDESTEP_ECORRUPT, "%s: '%s' is in it twice", SAFETENSORS_INDEX_NAME,
+                        shown_name(places[i].name).text);
+        if (entry == NULL || strcmp(entry->chunks[0].storage.file, places[i].file) != 0)
+            return FAIL(err, SIDESTEP_ECORRUPT, "%s: '%s' is not in '%s', where it should be",
+                        SAFETENSORS_INDEX_NAME, shown_name(places[i].name).text, places[i].file);
+    }
+    for (size_t i = 0; i < r->metadata.count; i++)
+        if (table_find(&listed, r->metadata.entries[i].name) == SIZE_MAX)
+            return FAIL(err, SIDESTEP_ECORRUPT, "%s does not list '%s', which is in '%s'",
+                        SAFETENSORS_INDEX_NAME, shown_name(r->metadata.entries[i].name).text,
+                        r->metadata.entries[i].chunks[0].storage.file);
+    return SIDESTEP_OK;
+}
+
+/* ${names}: of files in the directory of ${r}. */
+static enum sidestep_status add_files(struct reader *r, const struct name_list *names,
+                                      uint32_t flags, struct sidestep_error *err)
+{
+    TRY(begin(r, "safetensors", names->count, err));
+    for (size_t i = 0; i < names->count; i++) {
+        const char *shown = arena_strndup(&r->arena, names->names[i], strlen(names->names[i]));
+        const char *path = arena_printf(&r->arena, "%s/%s", r->path, names->names[i]);
+
+        if (shown == NULL || path == NULL)
+            return FAIL_NOMEM(err, strlen(r->path));
+        TRY(add_safetensors(r, path, shown, flags, err));
+    }
+    return index_tensors(r, err);
+}
+
+/* The index as text, "" if there is none. */
+static enum sidestep_status read_index(struct reader *r, char **text, struct sidestep_error *err)
+{
+    const char *path = arena_printf(&r->arena, "%s/%s", r->path, SAFETENSORS_INDEX_NAME);
+    OWNED char *real = path != NULL ? realpath(path, NULL) : NULL;
+    OWNED_BUFFER bytes = {0};
+    OWNED_DIR *dir = NULL;
+
+    *text = NULL;
+    if (path == NULL)
+        return FAIL_NOMEM(err, strlen(r->path));
+    if (real == NULL && errno == ENOENT)
+        return SIDESTEP_OK;
+    if (real == NULL)
+        return FAIL_SYS(err, "'%s'", path);
+    char *slash = strrchr(real, '/');
+    *slash = '\0';
+    TRY(store_dir_open(r->store, NULL, slash != real ? real : "/", &dir, err));
+    TRY(commit_read_file(dir, slash + 1, 0, SAFETENSORS_MAX_INDEX_BYTES, &bytes, err));
+    r->record_bytes = bytes.length;
+    *text = arena_strndup(&r->arena, (const char *)bytes.bytes, bytes.length);
+    if (*text == NULL)
+        return FAIL_NOMEM(err, bytes.length);
+    if (strlen(*text) != bytes.length)
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s: it has a NUL", SAFETENSORS_INDEX_NAME);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status open_indexed(struct reader *r, char *text, uint32_t flags,
+                                         struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    struct safetensors_place *places = NULL;
+    size_t count = 0;
+    enum sidestep_status status = safetensors_index_read(text, &r->arena, &places, &count, err);
+
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, SAFETENSORS_INDEX_NAME);
+        return status;
+    }
+    TRY(list_of_index(places, count, &names, err));
+    TRY(add_files(r, &names, flags, err));
+    return check_index(r, places, count, err);
+}
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    size_t length = strlen(text);
+
+    return length > strlen(suffix) && strcmp(text + length - strlen(suffix), suffix) == 0;
+}
+
+static enum sidestep_status open_directory(struct reader *r, uint32_t flags, bool *is_foreign,
+                                           struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0}, files = {0};
+    OWNED_DIR *dir = NULL;
+    char *text = NULL;
+
+    TRY(store_dir_open(r->store, NULL, r->path, &dir, err));
+    TRY(name_list_read(dir, &names, err));
+    for (size_t i = 0; i < names.count; i++) {
+        if (strcmp(names.names[i], NAMES_METADATA) == 0 ||
+            strcmp(names.names[i], "__0.metadata") == 0)
+            return SIDESTEP_OK;
+        if (ends_with(names.names[i], SUFFIX))
+            TRY(name_list_add(&files, names.names[i], err));
+    }
+    TRY(read_index(r, &text, err));
+    *is_foreign = text != NULL || files.count != 0;
+    if (!*is_foreign)
+        return SIDESTEP_OK;
+    return text != NULL ? open_indexed(r, text, flags, err) : add_files(r, &files, flags, err);
+}
+
+/* ---------------------------------------------------------------- torch.save() */
+
+static enum sidestep_status add_torch_entry(struct reader *r, const struct torch_file_entry *from,
+                                            const char *shown, struct sidestep_error *err)
+{
+    struct metadata_entry *entry = &r->metadata.entries[r->metadata.count];
+    struct foreign_entry *foreign = &r->foreign->entries[r->metadata.count];
+    const struct archive_tensor *tensor = from->tensor;
+    struct metadata_storage storage = {.file = shown};
+
+    *entry = (struct metadata_entry){.name = from->name,
+                                     .is_object = tensor == NULL,
+                                     .unreadable = from->unreadable,
+                                     .path = from->path,
+                                     .path_length = from->path_length,
+                                     .storage = storage};
+    *foreign = (struct foreign_entry){.tensor = tensor, .object = from->object};
+    r->metadata.count++;
+    if (tensor == NULL)
+        return SIDESTEP_OK;
+    entry->dtype = tensor->dtype;
+    entry->ndim = tensor->ndim;
+    entry->shape = tensor->shape;
+    entry->requires_grad = from->requires_grad;
+    storage.offset = tensor->data_offset;
+    storage.length = tensor->data_bytes;
+    return fill_tensor(r, entry, &storage, NULL, err);
+}
+
+static enum sidestep_status open_torch(struct reader *r, const char *shown, uint32_t flags,
+                                       struct sidestep_error *err)
+{
+    struct reader_file *file = NULL;
+    struct torch_file content = {0};
+
+    TRY(begin(r, "torch", 1, err));
+    TRY(open_file(r, r->path, shown, flags, &file, err));
+    TRY(torch_file_read(&file->source, &r->foreign->objects, &content, err));
+    TRY(reserve(r, content.count, err));
+    for (size_t i = 0; i < content.count; i++)
+        TRY(add_torch_entry(r, &content.entries[i], shown, err));
+    return metadata_index(&r->metadata, err);
+}
+
+enum sidestep_status foreign_object_bytes(const void *object, void **bytes, size_t *length,
+                                          struct sidestep_error *err)
+{
+    OWNED_BUFFER out = {0};
+
+    TRY(torch_file_object(object, &out, err));
+    *length = out.length;
+    *bytes = TAKE(out.bytes);
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- what is it? */
+
+static enum sidestep_status refuse_file(const uint8_t *bytes, uint64_t file_bytes,
+                                        struct sidestep_error *err)
+{
+    static const char advice[] = "load it with torch.load() in a torch that can, and save it "
+                                 "again with torch.save()";
+
+    if (file_bytes == 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is empty");
+    if (safetensors_is_cut_off(bytes, file_bytes))
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "it is safetensors that were cut off: their header goes on behind byte %llu, "
+                    "where the file ends",
+                    (unsigned long long)file_bytes);
+    if (file_bytes >= SNIFF_BYTES - 2 && memcmp(bytes + 257, "ustar", 5) == 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "it is a tar, as torch before 0.1.10 saved: %s",
+                    advice);
+    if (bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "it is a pickle, as torch before 1.6 saved, or what is no torch.save(): %s",
+                    advice);
+    if (memcmp(bytes, "\x93NUMPY", 6) == 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "it is an array of NumPy, which has no name");
+    return FAIL(err, SIDESTEP_EUNSUPPORTED, "it is neither safetensors nor a file of torch.save()");
+}
+
+static enum sidestep_status open_regular(struct reader *r, uint32_t flags,
+                                         struct sidestep_error *err)
+{
+    const char *slash = strrchr(r->path, '/');
+    const char *shown = slash != NULL ? slash + 1 : r->path;
+    OWNED char *real = realpath(r->path, NULL);
+    uint8_t bytes[SNIFF_BYTES] = {0};
+    struct store_stat stat;
+    OWNED_DIR *dir = NULL;
+    OWNED_FILE *file = NULL;
+
+    if (real == NULL)
+        return FAIL_SYS(err, "look for the file");
+    char *name = strrchr(real, '/');
+    *name++ = '\0';
+    TRY(store_dir_open(r->store, NULL, real[0] != '\0' ? real : "/", &dir, err));
+    TRY(store_file_open(dir, name, 0, &file, err));
+    TRY(store_file_stat(file, &stat, err));
+    if (stat.size != 0)
+        TRY(store_file_read_at(file, bytes, stat.size < SNIFF_BYTES ? stat.size : SNIFF_BYTES, 0,
+                               err));
+    if (safetensors_is_one(bytes, stat.size)) {
+        TRY(begin(r, "safetensors", 1, err));
+        TRY(add_safetensors(r, r->path, shown, flags, err));
+        return index_tensors(r, err);
+    }
+    if (memcmp(bytes, "PK\3\4", 4) == 0)
+        return open_torch(r, shown, flags, err);
+    return refuse_file(bytes, stat.size, err);
+}
+
+/* What ranks compare: names, places and sizes of all tensors. */
+static enum sidestep_status set_digest(struct reader *r, struct sidestep_error *err)
+{
+    OWNED_BUFFER text = {0};
+
+    buffer_printf(&text, "%s %llu\n", r->foreign->format, (unsigned long long)r->bytes);
+    for (size_t i = 0; i < r->metadata.count; i++) {
+        const struct metadata_entry *entry = &r->metadata.entries[i];
+        const struct metadata_storage *storage =
+            entry->is_object ? &entry->storage : &entry->chunks[0].storage;
+
+        buffer_printf(&text, "%s %d %llu %llu\n", entry->name, (int)entry->dtype,
+                      (unsigned long long)storage->offset, (unsigned long long)storage->length);
+    }
+    TRY(buffer_check(&text, err));
+    hash_sha256(text.bytes, text.length, r->manifest_sha256);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_foreign,
+                                  struct sidestep_error *err)
+{
+    struct sidestep_error why = {0};
+    OWNED_DIR *dir = NULL;
+    enum sidestep_status status = store_dir_open(r->store, NULL, r->path, &dir, &why);
+
+    *is_foreign = status != SIDESTEP_OK && why.sys_errno == ENOTDIR;
+    if (status == SIDESTEP_OK)
+        TRY(open_directory(r, flags, is_foreign, err));
+    else if (*is_foreign)
+        TRY(open_regular(r, flags, err));
+    else
+        error_copy(err, &why);
+    if (status != SIDESTEP_OK && !*is_foreign)
+        return status;
+    return *is_foreign ? set_digest(r, err) : SIDESTEP_OK;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* foreign_shards.c -- see foreign.h: tensors of which several files hold pieces become one entry
+ * each, with a chunk for each piece, as in a checkpoint. */
+#include <string.h>
+
+#include "base/owned.h"
+#include "checkpoint/foreign.h"
+#include "model/display.h"
+#include "plan/tiling.h"
+
+/* Which entries are of one tensor. */
+struct owners {
+    size_t *owner;  /* per entry: the first of its name */
+    size_t *pieces; /* per owner */
+};
+
+static enum sidestep_status find_owners(const struct metadata *m, struct owners *o,
+                                        struct sidestep_error *err)
+{
+    OWNED_TABLE names = {0};
+
+    for (size_t i = 0; i < m->count; i++) {
+        size_t existing;
+        TRY(table_insert(&names, m->entries[i].name, i, &existing, err));
+        o->owner[i] = existing != SIZE_MAX ? existing : i;
+        o->pieces[o->owner[i]]++;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Room for all chunks of a tensor, with its own as the first. */
+static enum sidestep_status begin_entry(struct metadata *m, struct metadata_entry *entry,
+                                        size_t pieces, struct sidestep_error *err)
+{
+    struct metadata_chunk *chunks = arena_new(&m->arena, pieces, sizeof(*chunks));
+    int64_t *shape = arena_new(&m->arena, entry->ndim, sizeof(*shape));
+
+    if (chunks == NULL || shape == NULL)
+        return FAIL_NOMEM(err, pieces * sizeof(*chunks));
+    chunks[0] = entry->chunks[0];
+    for (uint32_t d = 0; d < entry->ndim; d++)
+        shape[d] = chunks[0].box.offsets[d] + chunks[0].box.lengths[d];
+    entry->chunks = chunks;
+    entry->shape = shape;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_piece(struct metadata_entry *to, const struct metadata_entry *from,
+                                      struct sidestep_error *err)
+{
+    const struct metadata_chunk *chunk = &from->chunks[0];
+    int64_t *shape = (int64_t *)(uintptr_t)to->shape; /* begin_entry()'s */
+
+    if (to->dtype != from->dtype || to->ndim != from->ndim)
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "pieces of '%s' in '%s' and '%s' have different dtypes or dimensions",
+                    shown_name(to->name).text, to->chunks[0].storage.file, chunk->storage.file);
+    for (uint32_t d = 0; d < to->ndim; d++) {
+        int64_t end = chunk->box.offsets[d] + chunk->box.lengths[d];
+        shape[d] = end > shape[d] ? end : shape[d];
+    }
+    to->chunks[to->chunk_count++] = *chunk;
+    return SIDESTEP_OK;
+}
+
+/* All of it is there, once. */
+static enum sidestep_status check_entry(const struct metadata_entry *entry,
+                                        struct sidestep_error *err)
+{
+    OWNED struct box *boxes = memory_new(entry->chunk_count, sizeof(*boxes));
+    enum tiling_result result;
+
+    if (boxes == NULL)
+        return FAIL_NOMEM(err, entry->chunk_count * sizeof(*boxes));
+    for (size_t i = 0; i < entry->chunk_count; i++) {
+        boxes[i] = entry->chunks[i].box;
+        TRY(box_check(&boxes[i], entry->shape, sidestep_dtype_size(entry->dtype), err));
+    }
+    TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
+    if (result != TILING_EXACT)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is in %zu pieces, which %s; are all files there?",
+                    shown_name(entry->name).text, entry->chunk_count,
+                    result == TILING_GAP ? "leave gaps" : "overlap");
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status join(struct metadata *m, struct owners *o, struct sidestep_error *err)
+{
+    size_t kept = 0;
+
+    TRY(find_owners(m, o, err));
+    for (size_t i = 0; i < m->count; i++) {
+        struct metadata_entry *entry = &m->entries[i];
+        if (o->owner[i] == i)
+            TRY(begin_entry(m, entry, o->pieces[i], err));
+        else
+            TRY(add_piece(&m->entries[o->owner[i]], entry, err));
+    }
+    for (size_t i = 0; i < m->count; i++) {
+        if (o->owner[i] != i)
+            continue;
+        TRY(check_entry(&m->entries[i], err));
+        m->entries[kept++] = m->entries[i];
+    }
+    m->count = kept;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status foreign_join_shards(struct metadata *metadata, struct sidestep_error *err)
+{
+    OWNED size_t *owner = memory_new(metadata->count, sizeof(*owner));
+    OWNED size_t *pieces = memory_new(metadata->count, sizeof(*pieces));
+    struct owners owners = {.owner = owner, .pieces = pieces};
+
+    if (owner == NULL || pieces == NULL)
+        return FAIL_NOMEM(err, 2 * metadata->count * sizeof(*owner));
+    return join(metadata, &owners, err);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* missing.c -- see missing.h. */
+#include "checkpoint/missing.h"
+
+#include "commit/name_list.h"
+#include "commit/referenced_files.h"
+#include "format/file_name.h"
+#include "model/display.h"
+
+#define LOOKS 1000u /* into what lies in it; what a series keeps is fewer */
+
+/* What lies in ${dir} and has a .metadata: the last of them by name; NULL: nothing has. */
+static const char *find_one(struct store_dir *dir, const struct name_list *names)
+{
+    size_t first = names->count > LOOKS ? names->count - LOOKS : 0;
+
+    for (size_t i = names->count; i > first; i--)
+        if (names->names[i - 1][0] != '.' &&
+            named_has_metadata(dir->store, dir, names->names[i - 1]))
+            return names->names[i - 1];
+    return NULL;
+}
+
+/* Is it a checkpoint of ours, whose save is over? */
+static bool has_lost_it(const struct name_list *names)
+{
+    bool has_manifest = false, is_pending = false;
+
+    for (size_t i = 0; i < names->count; i++) {
+        enum names_kind kind = names_parse(names->names[i]).kind;
+        has_manifest |= kind == NAMES_MANIFEST;
+        is_pending |= kind == NAMES_PENDING;
+    }
+    return has_manifest && !is_pending;
+}
+
+enum sidestep_status absent_metadata(struct store_dir *dir, struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    const char *one = NULL;
+
+    TRY(name_list_read(dir, &names, err));
+    one = find_one(dir, &names);
+    if (has_lost_it(&names))
+        return FAIL(err, SIDESTEP_EUNCOMMITTED,
+                    "its %s is missing ('sidestep rebuild' makes a lost one anew)", NAMES_METADATA);
+    if (one == NULL)
+        return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no %s", NAMES_METADATA);
+    return FAIL(err, SIDESTEP_EUNCOMMITTED,
+                "there is no %s; but checkpoints lie in it, as '%s': name the one that is meant",
+                NAMES_METADATA, shown_name(one).text);
+}
+
+bool absent_is_lost(struct store *store, const char *path)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+
+    return store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
+           name_list_read(dir, &names, NULL) == SIDESTEP_OK && has_lost_it(&names);
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader.c -- see reader.h: opening a checkpoint and checking its files against each other. */
+#include "checkpoint/reader.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/checked.h"
+#include "base/owned.h"
+#include "checkpoint/missing.h"
+#include "commit/commit.h"
+#include "checkpoint/foreign.h"
+#include "commit/name_list.h"
+#include "commit/referenced_files.h"
+#include "format/dcp_metadata.h"
+
+#define READER_TRIES 5u
+
+static bool is_our_id(const char *id)
+{
+    uint8_t bytes[SAVE_ID_BYTES];
+
+    return id != NULL && strlen(id) == SAVE_ID_HEX - 1 && hash_from_hex(id, SAVE_ID_BYTES, bytes);
+}
+
+/* Rank-local metadata of a save without collectives: `__0.metadata`, `__1.metadata` ... */
+static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_error *err)
+{
+    for (uint32_t rank = 0; rank < SIDESTEP_MAX_RANKS; rank++) {
+        OWNED_BUFFER bytes = {0};
+        OWNED_METADATA part = {0};
+        char name[NAMES_MAX];
+
+        snprintf(name, sizeof(name), "__%u.metadata", rank);
+        enum sidestep_status status =
+            commit_read_file(r->dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, err);
+        if (status == SIDESTEP_ENOTFOUND && rank != 0)
+            break;
+        if (status == SIDESTEP_ENOTFOUND)
+            return absent_metadata(r->dir, err);
+        if (status == SIDESTEP_OK)
+            status = dcp_metadata_read(bytes.bytes, bytes.length, &part, err);
+        if (status == SIDESTEP_OK)
+            status = dcp_metadata_merge(&r->metadata, &part, err);
+        r->record_bytes += bytes.length;
+        if (status != SIDESTEP_OK) {
+            error_wrap(err, "%s", name);
+            return status;
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+/* Are there manifests of ours, none of which lists this .metadata? */
+static bool is_not_as_made(const struct reader *r)
+{
+    OWNED_NAMES struct name_list names = {0};
+    size_t manifests = 0;
+
+    if (name_list_read(r->dir, &names, NULL) != SIDESTEP_OK)
+        return false;
+    for (size_t i = 0; i < names.count; i++) {
+        OWNED_BUFFER bytes = {0};
+        OWNED_ARENA arena = {0};
+        struct manifest manifest;
+        if (names_parse(names.names[i]).kind != NAMES_MANIFEST ||
+            commit_read_file(r->dir, names.names[i], 0, MANIFEST_MAX_BYTES, &bytes, NULL) !=
+                SIDESTEP_OK ||
+            manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK)
+            continue;
+        manifests++;
+        if (memcmp(manifest.metadata_sha256, r->manifest_sha256, HASH_SHA256_BYTES) == 0)
+            return false;
+    }
+    return manifests != 0;
+}
+
+/* Is .metadata one that a manifest lists?  Then whose is known; and if that manifest lists files,
+ * what is in them. */
+static enum sidestep_status find_listed(struct reader *r, uint32_t flags,
+                                        struct sidestep_error *err)
+{
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+    uint64_t bytes;
+
+    TRY(commit_hash_file(r->dir, NAMES_METADATA, flags & STORE_UNCACHED, DCP_METADATA_MAX_BYTES,
+                         &bytes, r->manifest_sha256, err));
+    r->manifest.metadata_bytes = r->record_bytes = bytes;
+    r->is_listed = named_find(r->dir, r->manifest_sha256, bytes, &arena, &manifest) &&
+                   manifest.file_count != 0;
+    if (!r->is_listed)
+        return SIDESTEP_OK;
+    r->metadata.save_id =
+        arena_strndup(&r->metadata.arena, manifest.save_id, strlen(manifest.save_id));
+    return r->metadata.save_id != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, SAVE_ID_HEX);
+}
+
+static enum sidestep_status parse_metadata(struct reader *r, uint32_t flags,
+                                           struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+
+    TRY(commit_read_file(r->dir, NAMES_METADATA, flags & STORE_UNCACHED, DCP_METADATA_MAX_BYTES,
+                         &bytes, err));
+    hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
+    r->manifest.metadata_bytes = r->record_bytes = bytes.length;
+    enum sidestep_status status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
+    /* What we made, we can read: else a flipped bit would pass for a newer format. */
+    if (status == SIDESTEP_EUNSUPPORTED && is_not_as_made(r))
+        status = FAIL(err, SIDESTEP_ECORRUPT, "it is not the one that the manifest lists");
+    return status;
+}
+
+static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
+                                          struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if ((flags & (READER_PARSED | READER_TOLERANT)) == 0)
+        status = find_listed(r, flags, err);
+    if (status == SIDESTEP_OK && !r->is_listed)
+        status = parse_metadata(r, flags, err);
+    if (status == SIDESTEP_ENOTFOUND)
+        return read_rank_local(r, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, NAMES_METADATA);
+    return status;
+}
+
+static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
+                                          struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    char name[NAMES_MAX];
+    uint64_t metadata_bytes = r->manifest.metadata_bytes;
+
+    if (!is_our_id(r->metadata.save_id))
+        return SIDESTEP_OK;
+    names_format(NAMES_MANIFEST, r->metadata.save_id, 0, 0, name);
+    enum sidestep_status status =
+        commit_read_file(r->dir, name, flags, MANIFEST_MAX_BYTES, &bytes, err);
+    if (status == SIDESTEP_ENOTFOUND)
+        return FAIL(err, SIDESTEP_ECORRUPT, "its manifest '%s' is missing", name);
+    if (status == SIDESTEP_OK)
+        status = manifest_decode(bytes.bytes, bytes.length, &r->arena, &r->manifest, err);
+    if (status == SIDESTEP_OK && strcmp(r->manifest.save_id, r->metadata.save_id) != 0)
+        status = FAIL(err, SIDESTEP_ECORRUPT, "it is of save %s", r->manifest.save_id);
+    if (status == SIDESTEP_OK &&
+        (r->manifest.metadata_bytes != metadata_bytes ||
+         memcmp(r->manifest.metadata_sha256, r->manifest_sha256, HASH_SHA256_BYTES) != 0))
+        status =
+            FAIL(err, SIDESTEP_ECORRUPT, "%s is not the one that it was made with", NAMES_METADATA);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "manifest '%s'", name);
+        return status;
+    }
+    hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
+    r->record_bytes += bytes.length;
+    r->has_manifest = true;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_file(struct reader *r, const char *name, struct sidestep_error *err)
+{
+    size_t existing;
+
+    if (name == NULL || table_find(&r->file_names, name) != SIZE_MAX)
+        return SIDESTEP_OK;
+    TRY(table_insert(&r->file_names, name, r->file_count, &existing, err));
+    r->files[r->file_count++].name = name;
+    return SIDESTEP_OK;
+}
+
+/* The files that manifest and metadata name, each once. */
+static enum sidestep_status list_files(struct reader *r, struct sidestep_error *err)
+{
+    size_t most = r->manifest.file_count;
+
+    for (size_t i = 0; i < r->metadata.count; i++)
+        most += r->metadata.entries[i].is_object ? 1 : r->metadata.entries[i].chunk_count;
+    r->files = memory_new(most, sizeof(*r->files));
+    if (r->files == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*r->files));
+    for (size_t i = 0; i < r->manifest.file_count; i++)
+        TRY(add_file(r, r->manifest.files[i].name, err));
+    for (size_t i = 0; i < r->metadata.count; i++) {
+        const struct metadata_entry *entry = &r->metadata.entries[i];
+        if (entry->is_object)
+            TRY(add_file(r, entry->storage.file, err));
+        for (size_t c = 0; c < entry->chunk_count; c++)
+            TRY(add_file(r, entry->chunks[c].storage.file, err));
+    }
+    if (r->has_manifest && r->file_count != r->manifest.file_count)
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "%s names the file '%s', which the manifest does not list", NAMES_METADATA,
+                    r->files[r->manifest.file_count].name);
+    return SIDESTEP_OK;
+}
+
+static bool is_transform(const struct reader_file *file, const struct footer_item *item,
+                         const char *transform)
+{
+    if (item->transform == 0 || transform == NULL)
+        return item->transform == 0 && transform == NULL;
+    return strcmp(file->footer.transforms[item->transform - 1], transform) == 0;
+}
+
+/* What .metadata says of a chunk is what the footer of its file says. */
+static enum sidestep_status check_chunk(struct reader *r, const struct metadata_entry *entry,
+                                        const struct metadata_storage *storage,
+                                        const struct box *box, struct sidestep_error *err)
+{
+    const struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
+    const struct footer_item *item = reader_find_item(file, storage->offset);
+
+    if (file->problem != NULL)
+        return SIDESTEP_OK; /* that is said of the whole file */
+    if (item != NULL && item->bytes == storage->length && strcmp(item->name, entry->name) == 0 &&
+        is_transform(file, item, storage->transform) && item->is_object == entry->is_object &&
+        (entry->is_object ||
+         (item->dtype == entry->dtype && item->ndim == entry->ndim &&
+          memcmp(item->shape, entry->shape, entry->ndim * sizeof(*entry->shape)) == 0 &&
+          box_equal(&item->box, box))))
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %s and the footer of '%s' do not agree", entry->name,
+                NAMES_METADATA, file->name);
+}
+
+/* A stock item lies inside its file: torch leaves files short when it is killed. */
+static enum sidestep_status check_extent(struct reader *r, const struct metadata_entry *entry,
+                                         const struct metadata_storage *storage, uint32_t flags,
+                                         struct sidestep_error *err)
+{
+    struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
+    uint64_t end;
+
+    if (file->problem != NULL)
+        return SIDESTEP_OK; /* that is said of the whole file */
+    if (checked_add(storage->offset, storage->length, &end) && end <= file->source.length)
+        return SIDESTEP_OK;
+    if ((flags & READER_TOLERANT) != 0) {
+        file->problem = "size";
+        file->status = SIDESTEP_ECORRUPT;
+        file->message = arena_printf(&r->arena, "it has %llu bytes, but '%s' ends at byte %llu",
+                                     (unsigned long long)file->source.length, entry->name,
+                                     (unsigned long long)end);
+        return file->message != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, SIDESTEP_MAX_NAME);
+    }
+    return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' has %llu bytes, but '%s' ends at byte %llu",
+                file->name, (unsigned long long)file->source.length, entry->name,
+                (unsigned long long)end);
+}
+
+static enum sidestep_status check_extents(struct reader *r, uint32_t flags,
+                                          struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->metadata.count; i++) {
+        const struct metadata_entry *entry = &r->metadata.entries[i];
+        if (entry->is_object)
+            TRY(check_extent(r, entry, &entry->storage, flags, err));
+        for (size_t c = 0; c < entry->chunk_count; c++)
+            TRY(check_extent(r, entry, &entry->chunks[c].storage, flags, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_chunks(struct reader *r, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->metadata.count; i++) {
+        const struct metadata_entry *entry = &r->metadata.entries[i];
+        if (entry->is_object)
+            TRY(check_chunk(r, entry, &entry->storage, NULL, err));
+        for (size_t c = 0; c < entry->chunk_count; c++)
+            TRY(check_chunk(r, entry, &entry->chunks[c].storage, &entry->chunks[c].box, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* Of a checkpoint that is listed: what its .metadata says, too. */
+static enum sidestep_status gather_metadata(struct reader *r, struct sidestep_error *err)
+{
+    OWNED struct footer *footers = memory_new(r->file_count, sizeof(*footers));
+    OWNED const char **names = memory_new(r->file_count, sizeof(*names));
+
+    if (footers == NULL || names == NULL)
+        return FAIL_NOMEM(err, r->file_count * (sizeof(*footers) + sizeof(*names)));
+    for (size_t i = 0; i < r->file_count; i++) {
+        footers[i] = r->files[i].footer;
+        names[i] = r->files[i].name;
+    }
+    enum sidestep_status status =
+        commit_metadata_gather(footers, names, r->file_count, &r->metadata, err);
+    if (status == SIDESTEP_EDISAGREE) {
+        status = SIDESTEP_ECORRUPT;
+        if (err != NULL)
+            err->status = SIDESTEP_ECORRUPT;
+    }
+    return status;
+}
+
+static void take_lease(struct reader *r)
+{
+    struct store_file *file = NULL;
+
+    if (store_file_open(r->dir, NAMES_METADATA, 0, &file, NULL) != SIDESTEP_OK)
+        return;
+    if (store_file_lock(file, false, NULL) == SIDESTEP_OK)
+        r->lease = file;
+    else
+        store_file_discard(file);
+}
+
+static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct sidestep_error *err)
+{
+    bool foreign = false;
+
+    r->queue = (struct store_queue_kind){.ring = (flags & READER_RING) != 0, .depth = READER_DEPTH};
+    r->salvages = (flags & READER_SALVAGE) != 0;
+    if ((flags & READER_FOREIGN) != 0)
+        TRY(foreign_open(r, flags, &foreign, err));
+    if (foreign)
+        return SIDESTEP_OK;
+    TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
+    if ((flags & READER_LEASE) != 0)
+        take_lease(r);
+    TRY(read_metadata(r, flags, err));
+    TRY(read_manifest(r, flags & STORE_UNCACHED, err));
+    TRY(list_files(r, err));
+    for (size_t i = 0; i < r->file_count; i++)
+        TRY(reader_file_check(r, i, flags, err));
+    if (r->is_listed)
+        return gather_metadata(r, err);
+    return r->has_manifest ? check_chunks(r, err) : check_extents(r, flags, err);
+}
+
+void reader_close(struct reader **reader)
+{
+    struct reader *r = *reader;
+
+    if (r == NULL)
+        return;
+    *reader = NULL;
+    for (size_t i = 0; i < r->file_count; i++)
+        store_file_discard(r->files[i].file);
+    store_file_discard(r->lease);
+    store_dir_close(r->dir);
+    foreign_free(&r->foreign);
+    table_release(&r->file_names);
+    metadata_release(&r->metadata);
+    arena_release(&r->arena);
+    free(r->files);
+    free(r->path);
+    free(r);
+}
+
+static enum sidestep_status reader_new(struct store *store, const char *path, struct reader **out,
+                                       struct sidestep_error *err)
+{
+    *out = memory_new(1, sizeof(**out));
+    if (*out == NULL)
+        return FAIL_NOMEM(err, sizeof(**out));
+    (*out)->store = store;
+    (*out)->path = memory_strdup(path);
+    if ((*out)->path != NULL)
+        return SIDESTEP_OK;
+    reader_close(out);
+    return FAIL_NOMEM(err, strlen(path));
+}
+
+/* Does the path lead to another save by now? */
+static bool was_replaced(const struct reader *r)
+{
+    OWNED_DIR *dir = NULL;
+    uint64_t before = r->metadata.save_id != NULL ? commit_identity(r->metadata.save_id) : 0;
+    uint64_t now = 0;
+
+    return before != 0 && store_dir_open(r->store, NULL, r->path, &dir, NULL) == SIDESTEP_OK &&
+           commit_identify(dir, &now, NULL) == SIDESTEP_OK && now != before;
+}
+
+enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
+                                 struct reader **out, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    *out = NULL;
+    for (unsigned attempt = 0; attempt < READER_TRIES; attempt++) {
+        struct reader *r = NULL;
+        TRY(reader_new(store, path, &r, err));
+        status = reader_try(r, flags, err);
+        if (status == SIDESTEP_OK) {
+            *out = r;
+            return SIDESTEP_OK;
+        }
+        bool again = was_replaced(r);
+        reader_close(&r);
+        if (!again)
+            break;
+    }
+    return status;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_file.c -- see reader.h: one data file of a checkpoint, opened and checked against what the
+ * manifest, or .metadata, says of it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "checkpoint/reader.h"
+
+/* It is as long as it was written.  What has its end, so is another save's file, or another rank's,
+ * is never taken for one that was cut short. */
+static enum sidestep_status check_size(struct reader_file *file, const struct manifest_file *row,
+                                       struct sidestep_error *err)
+{
+    struct footer_trailer trailer;
+    char origin[SAVE_ID_HEX];
+
+    if (file->source.length == row->bytes)
+        return SIDESTEP_OK;
+    if (footer_trailer_read(&file->source, &trailer, NULL) == SIDESTEP_OK) {
+        hash_to_hex(trailer.save_id, SAVE_ID_BYTES, origin);
+        file->problem = "id";
+        if (strcmp(origin, row->origin) != 0)
+            return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, not %s", origin,
+                        row->origin);
+        return FAIL(
+            err, SIDESTEP_ECORRUPT,
+            "it is another file of that save: it has %llu bytes instead of %llu, and its end",
+            (unsigned long long)file->source.length, (unsigned long long)row->bytes);
+    }
+    file->problem = "size";
+    return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",
+                (unsigned long long)file->source.length, (unsigned long long)row->bytes);
+}
+
+/* The footer of a file of ours is the one that the manifest means. */
+static enum sidestep_status check_footer(struct reader *r, struct reader_file *file,
+                                         const struct manifest_file *row,
+                                         struct sidestep_error *err)
+{
+    uint8_t sha256[HASH_SHA256_BYTES];
+    char origin[SAVE_ID_HEX];
+
+    TRY(check_size(file, row, err));
+    file->problem = "format";
+    enum sidestep_status status = footer_read(&file->source, &r->arena, &file->footer, sha256, err);
+    if (status == SIDESTEP_ENOTFOUND)
+        return FAIL(err, SIDESTEP_ECORRUPT, "its trailer is missing");
+    TRY(status);
+    file->problem = "id";
+    hash_to_hex(file->footer.save_id, SAVE_ID_BYTES, origin);
+    if (strcmp(origin, row->origin) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, not %s", origin, row->origin);
+    file->problem = "hash";
+    if (memcmp(sha256, row->footer_sha256, HASH_SHA256_BYTES) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is not the file that the manifest lists");
+    file->ours = true;
+    file->problem = NULL;
+    file->footer_offset = file->footer.begin;
+    return SIDESTEP_OK;
+}
+
+/* A file with a trailer of ours cannot be torch's: then it is .metadata that was changed. */
+static enum sidestep_status check_stock_file(struct reader_file *file, struct sidestep_error *err)
+{
+    struct footer_trailer trailer;
+    struct sidestep_error why = {0};
+    char origin[SAVE_ID_HEX];
+    enum sidestep_status status = footer_trailer_read(&file->source, &trailer, &why);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    file->problem = "id";
+    if (status == SIDESTEP_OK) {
+        hash_to_hex(trailer.save_id, SAVE_ID_BYTES, origin);
+        return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, which %s does not name", origin,
+                    NAMES_METADATA);
+    }
+    error_copy(err, &why);
+    return status;
+}
+
+/* Is ${now} what was opened?  What carries our hashes is known by them; and its names may come and
+ * go, as checkpoints of a series share it, which changes the time of its attributes. */
+static enum sidestep_status check_same(const struct reader_file *file, const struct store_stat *now,
+                                       struct sidestep_error *err)
+{
+    const struct store_stat *then = &file->stat;
+
+    if (now->inode != then->inode || now->device != then->device)
+        return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' was replaced while it was being read",
+                    file->name);
+    if (now->size != then->size || now->modified_ns != then->modified_ns ||
+        (!file->ours && now->changed_ns != then->changed_ns))
+        return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' was changed while it was being read",
+                    file->name);
+    return SIDESTEP_OK;
+}
+
+/* A file that is not held open: the one that was checked, or an error. */
+static enum sidestep_status reopen(const struct reader_file *file, struct store_file **out,
+                                   struct sidestep_error *err)
+{
+    struct store_stat now;
+
+    TRY(store_file_open(file->dir, file->name, 0, out, err));
+    TRY(store_file_stat(*out, &now, err));
+    return check_same(file, &now, err);
+}
+
+enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->file_count; i++) {
+        const struct reader_file *file = &r->files[i];
+        OWNED_FILE *opened = NULL;
+        struct store_stat now;
+
+        if (file->problem != NULL && !reader_file_is_cut(file))
+            continue; /* nothing of it was read */
+        if (file->file == NULL) {
+            TRY(reopen(file, &opened, err));
+        } else {
+            TRY(store_file_stat(file->file, &now, err));
+            TRY(check_same(file, &now, err));
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_file_at(const struct source *source, void *to, size_t bytes,
+                                         uint64_t offset, struct sidestep_error *err)
+{
+    const struct reader_file *file = source->context;
+    OWNED_FILE *opened = NULL;
+
+    if (file->file == NULL)
+        TRY(reopen(file, &opened, err));
+    return store_file_read_at(opened != NULL ? opened : file->file, to, bytes, offset, err);
+}
+
+enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
+                                      struct store_dir *dir, uint32_t flags,
+                                      struct sidestep_error *err)
+{
+    TRY(store_file_open(dir, file->name, flags & ~READER_FLAGS, &file->file, err));
+    TRY(store_file_stat(file->file, &file->stat, err));
+    file->dir = dir;
+    file->source =
+        (struct source){.length = file->stat.size, .read_at = read_file_at, .context = file};
+    r->bytes += file->stat.size;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flags,
+                                       struct sidestep_error *err)
+{
+    struct reader_file *file = &r->files[i];
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status = reader_file_open(r, file, r->dir, flags, &why);
+
+    /* No file can have a name that is too long: what names it is damaged. */
+    if (status == SIDESTEP_ENOTFOUND || why.sys_errno == ENAMETOOLONG) {
+        file->problem = "missing";
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s",
+                    status == SIDESTEP_ENOTFOUND ? "it is missing" : why.message);
+    }
+    if (status != SIDESTEP_OK) {
+        error_copy(err, &why);
+        return status;
+    }
+    return r->has_manifest ? check_footer(r, file, &r->manifest.files[i], err)
+                           : check_stock_file(file, err);
+}
+
+/* The kind that was found, unless it was a read that failed: that says nothing of the file. */
+static const char *problem_of(const struct reader_file *file, enum sidestep_status status)
+{
+    if (status == SIDESTEP_EPERM)
+        return "permission";
+    if (status == SIDESTEP_EUNSAFE && file->problem == NULL)
+        return "unsafe";
+    bool is_damage = status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSUPPORTED ||
+                     status == SIDESTEP_EUNSAFE;
+    return is_damage && file->problem != NULL ? file->problem : "io";
+}
+
+enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flags,
+                                       struct sidestep_error *err)
+{
+    struct reader_file *file = &r->files[i];
+    struct sidestep_error why = {0};
+    enum sidestep_status status = check_file(r, i, flags, &why);
+
+    if (i >= READER_MAX_OPEN)
+        store_file_discard(TAKE(file->file));
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    file->problem = problem_of(file, status);
+    file->status = status;
+    file->message = arena_strndup(&r->arena, why.message, strlen(why.message));
+    if ((flags & READER_TOLERANT) != 0 && file->message != NULL && status != SIDESTEP_ENOMEM)
+        return SIDESTEP_OK;
+    error_copy(err, &why);
+    error_wrap(err, "file '%s'", file->name);
+    return status;
+}

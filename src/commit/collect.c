@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* collect.c -- step 4 of the protocol (commit.h): C waits for the votes, then trusts only what it
+ * reads: every shard by descriptor, its size, ids, footer and digest, and that the boxes of all
+ * ranks tile every tensor. */
+#include "commit/commit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "base/trace.h"
+#include "plan/tiling.h"
+
+/* The marks and growing files that one look at the directory shows. */
+struct tally {
+    struct commit *commit;
+    uint8_t *voted; /* per rank */
+    uint32_t yes_count;
+    int64_t failed_rank; /* -1: none */
+    uint64_t progress;   /* changes when anything does */
+};
+
+static bool tally_name(void *context, const char *name)
+{
+    struct tally *tally = context;
+    struct names_parsed parsed = names_parse(name);
+    struct store_stat stat;
+
+    if (strcmp(parsed.save_id, tally->commit->save_id) != 0 && parsed.save_id[0] != '\0')
+        return true;
+    if (parsed.kind == NAMES_YES && parsed.rank < tally->commit->world_size &&
+        !tally->voted[parsed.rank]) {
+        tally->voted[parsed.rank] = 1;
+        tally->yes_count++;
+    } else if (parsed.kind == NAMES_FAILED &&
+               (tally->failed_rank < 0 || parsed.rank < tally->failed_rank)) {
+        tally->failed_rank = parsed.rank;
+    } else if (parsed.kind == NAMES_PART &&
+               store_stat(tally->commit->dir, name, &stat, NULL) == SIDESTEP_OK) {
+        tally->progress += stat.size + (uint64_t)stat.modified;
+    }
+    tally->progress += 1;
+    return true;
+}
+
+static enum sidestep_status report_failed(struct commit *commit, uint32_t rank,
+                                          struct sidestep_error *err)
+{
+    struct sidestep_error why = {0};
+    char name[NAMES_MAX];
+
+    names_format(NAMES_FAILED, commit->save_id, rank, 0, name);
+    (void)commit_read_reason(commit->dir, name, &why, NULL);
+    enum sidestep_status status =
+        FAIL(err, SIDESTEP_EPEER, "rank %u: %.600s", rank,
+             why.message[0] != '\0'
+                 ? why.message
+                 : "it failed, and could not write why (no free file descriptors, or no space?)");
+    if (err != NULL)
+        err->rank = (int32_t)rank;
+    return status;
+}
+
+static enum sidestep_status report_silent(struct commit *commit, const struct tally *tally,
+                                          struct sidestep_error *err)
+{
+    uint32_t rank = 0;
+
+    while (rank < commit->world_size && tally->voted[rank])
+        rank++;
+    enum sidestep_status status = FAIL(
+        err, SIDESTEP_ETIMEDOUT,
+        "no word from rank %u for %.1f s (%u of %u ranks have written their shards); if nothing "
+        "of it was ever seen: is '%s' on storage that all hosts share?",
+        rank, (double)commit->timeout_ns / 1e9, tally->yes_count, commit->world_size, commit->path);
+    if (err != NULL)
+        err->rank = (int32_t)rank;
+    return status;
+}
+
+#define ASK_GUARD_NS UINT64_C(500000000)
+
+/* A run that was fenced has lost its votes with its saving directory: it is not to wait for them.
+ */
+static enum sidestep_status ask_guard(const struct commit *commit, uint64_t *asked_ns,
+                                      struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    uint64_t now = clock_now(commit->clock);
+
+    if (commit->guard == NULL || now - *asked_ns < ASK_GUARD_NS)
+        return SIDESTEP_OK;
+    *asked_ns = now;
+    if (commit->guard->holds(commit->guard->context, commit, &why) != SIDESTEP_EABORTED)
+        return SIDESTEP_OK; /* what cannot be told now is asked again, and before the commit */
+    error_copy(err, &why);
+    return SIDESTEP_EABORTED;
+}
+
+static enum sidestep_status wait_for_votes(struct commit *commit, struct sidestep_error *err)
+{
+    OWNED uint8_t *voted = memory_new(commit->world_size, 1);
+    struct tally tally = {.commit = commit, .voted = voted};
+    struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
+    uint64_t last_progress = 0, since = clock_now(commit->clock), asked = since;
+
+    if (voted == NULL)
+        return FAIL_NOMEM(err, commit->world_size);
+    for (;;) {
+        tally.failed_rank = -1;
+        tally.progress = 0;
+        TRY(commit_check_cancelled(commit, err));
+        TRY(store_dir_list(commit->dir, tally_name, &tally, err));
+        if (tally.failed_rank >= 0)
+            return report_failed(commit, (uint32_t)tally.failed_rank, err);
+        if (tally.yes_count == commit->world_size)
+            return SIDESTEP_OK;
+        if (!commit_has_mark(commit, commit->dir)) /* then the votes are gone, too */
+            return commit_report_gone(commit, err);
+        if (tally.progress != last_progress) {
+            last_progress = tally.progress;
+            since = clock_now(commit->clock);
+        } else if (clock_now(commit->clock) - since > commit->timeout_ns) {
+            return report_silent(commit, &tally, err);
+        }
+        TRY(ask_guard(commit, &asked, err));
+        backoff_sleep(&backoff, commit->clock);
+    }
+}
+
+void commit_shared_release(struct commit_shared *shared)
+{
+    free(shared->files);
+    *shared = (struct commit_shared){0};
+}
+
+/* What of a file decides whether it is one that was shared. */
+static struct commit_shared_file shared_file(const struct footer *footer,
+                                             const struct manifest_file *row,
+                                             const struct store_stat *stat)
+{
+    struct commit_shared_file file = {.rank = footer->rank,
+                                      .shard = footer->shard,
+                                      .bytes = row->bytes,
+                                      .device = stat->device,
+                                      .inode = stat->inode};
+
+    memcpy(file.origin, row->origin, sizeof(file.origin));
+    memcpy(file.footer_sha256, row->footer_sha256, sizeof(file.footer_sha256));
+    return file;
+}
+
+/* Is it the very file that the checkpoint had which was committed last? */
+static bool was_committed(const struct commit *commit, const struct commit_shared_file *file)
+{
+    for (size_t i = 0; commit->shared != NULL && i < commit->shared->count; i++) {
+        const struct commit_shared_file *known = &commit->shared->files[i];
+        if (known->rank == file->rank && known->shard == file->shard)
+            return known->bytes == file->bytes && known->device == file->device &&
+                   known->inode == file->inode && strcmp(known->origin, file->origin) == 0 &&
+                   memcmp(known->footer_sha256, file->footer_sha256, sizeof(file->footer_sha256)) ==
+                       0;
+    }
+    return false;
+}
+
+/* Note it for the next save, but for the first of each rank, which is always new. */
+static enum sidestep_status share(struct commit_shared *shared,
+                                  const struct commit_shared_file *file, struct sidestep_error *err)
+{
+    if (file->shard == 0)
+        return SIDESTEP_OK;
+    if (shared->count == shared->room) {
+        size_t room = shared->room != 0 ? 2 * shared->room : 8;
+        struct commit_shared_file *files = memory_resize(shared->files, room, sizeof(*files));
+        if (files == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*files));
+        shared->files = files;
+        shared->room = room;
+    }
+    shared->files[shared->count++] = *file;
+    return SIDESTEP_OK;
+}
+
+/* It is of this save, or of an earlier one that may be shared, and of the layout agreed upon. */
+static enum sidestep_status check_ids(struct commit *commit, const struct footer *footer,
+                                      const struct commit_shared_file *file,
+                                      struct sidestep_error *err)
+{
+    bool is_own = memcmp(footer->save_id, commit->save_id_bytes, SAVE_ID_BYTES) == 0;
+
+    if (footer->world_size != commit->world_size ||
+        (!is_own && (footer->shard == 0 || !was_committed(commit, file))))
+        return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");
+    if (footer->layout_digest != commit->layout_digest)
+        return FAIL(err, SIDESTEP_EDISAGREE, "rank %u saved another layout than rank 0",
+                    footer->rank);
+    return SIDESTEP_OK;
+}
+
+/* One shard, by descriptor: its footer, and its row of the manifest. */
+static enum sidestep_status read_shard(struct commit *commit, struct commit_count *count,
+                                       const char *name, struct footer *footer,
+                                       struct manifest_file *row, struct store_stat *stat,
+                                       struct sidestep_error *err)
+{
+    OWNED_FILE *file = NULL;
+
+    TRY(store_file_open(commit->dir, name, 0, &file, err));
+    TRY(store_file_stat(file, stat, err));
+    struct source source = commit_file_source(file, stat->size);
+    TRY(footer_read(&source, &count->arena, footer, row->footer_sha256, err));
+    row->name = arena_strndup(&count->arena, name, strlen(name));
+    row->bytes = stat->size;
+    hash_to_hex(footer->save_id, SAVE_ID_BYTES, row->origin);
+    return row->name != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, NAMES_MAX);
+}
+
+static enum sidestep_status check_shard(struct commit *commit, struct commit_count *count,
+                                        uint32_t rank, uint32_t shard, struct footer *footer,
+                                        struct manifest_file *row, struct sidestep_error *err)
+{
+    struct store_stat stat;
+    char name[NAMES_MAX];
+
+    names_format(NAMES_SHARD, commit->in_place ? commit->save_id : "", rank, shard, name);
+    enum sidestep_status status = read_shard(commit, count, name, footer, row, &stat, err);
+    if (status == SIDESTEP_OK && (footer->rank != rank || footer->shard != shard))
+        status = FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");
+    if (status == SIDESTEP_OK) {
+        struct commit_shared_file file = shared_file(footer, row, &stat);
+        status = check_ids(commit, footer, &file, err);
+        if (status == SIDESTEP_OK)
+            status = share(&count->shared, &file, err);
+    }
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "check shard '%s'", name);
+    return status;
+}
+
+static enum sidestep_status grow_files(struct commit_count *count, size_t files,
+                                       struct sidestep_error *err)
+{
+    struct footer *footers = arena_new(&count->arena, files, sizeof(*footers));
+    struct manifest_file *rows = arena_new(&count->arena, files, sizeof(*rows));
+
+    if (footers == NULL || rows == NULL)
+        return FAIL_NOMEM(err, files * (sizeof(*footers) + sizeof(*rows)));
+    if (count->manifest.file_count != 0) {
+        memcpy(footers, count->footers, count->manifest.file_count * sizeof(*footers));
+        memcpy(rows, count->manifest.files, count->manifest.file_count * sizeof(*rows));
+    }
+    count->footers = footers;
+    count->manifest.files = rows;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_shards(struct commit *commit, struct commit_count *count,
+                                         struct sidestep_error *err)
+{
+    size_t room = commit->world_size;
+
+    TRY(grow_files(count, room, err));
+    for (uint32_t rank = 0; rank < commit->world_size; rank++) {
+        uint32_t shards = 1;
+        for (uint32_t shard = 0; shard < shards; shard++) {
+            size_t at = count->manifest.file_count;
+            if (at == room)
+                TRY(grow_files(count, room *= 2, err));
+            TRY(check_shard(commit, count, rank, shard, &count->footers[at],
+                            &count->manifest.files[at], err));
+            if (shard == 0)
+                shards = count->footers[at].shard_count;
+            count->manifest.file_count++;
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+void commit_count_release(struct commit_count *count)
+{
+    metadata_release(&count->metadata);
+    arena_release(&count->arena);
+    commit_shared_release(&count->shared);
+    *count = (struct commit_count){0};
+}
+
+enum sidestep_status commit_count_votes(struct commit *commit, struct commit_count *count,
+                                        struct sidestep_error *err)
+{
+    OWNED const char **names = NULL;
+    struct manifest *manifest = &count->manifest;
+
+    TRY(wait_for_votes(commit, err));
+    TRY(check_shards(commit, count, err));
+    names = memory_new(manifest->file_count, sizeof(*names));
+    if (names == NULL)
+        return FAIL_NOMEM(err, manifest->file_count * sizeof(*names));
+    commit->bytes = 0;
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        names[i] = manifest->files[i].name;
+        commit->bytes += manifest->files[i].bytes;
+    }
+    TRY(commit_metadata_build(count->footers, names, manifest->file_count, &count->metadata, err));
+    memcpy(manifest->save_id, commit->save_id, sizeof(manifest->save_id));
+    memcpy(manifest->run_id, commit->run_id, sizeof(manifest->run_id));
+    manifest->incarnation = commit->incarnation;
+    manifest->step = commit->step;
+    memcpy(manifest->naming, commit->naming, sizeof(manifest->naming));
+    manifest->world_size = commit->world_size;
+    manifest->saved_at = (int64_t)time(NULL);
+    count->metadata.save_id =
+        arena_strndup(&count->metadata.arena, commit->save_id, strlen(commit->save_id));
+    count->metadata.checkpoint_id =
+        arena_strndup(&count->metadata.arena, commit->path, strlen(commit->path));
+    if (count->metadata.save_id == NULL || count->metadata.checkpoint_id == NULL)
+        return FAIL_NOMEM(err, strlen(commit->path));
+    TRACE(commit, "save %s: %zu files, %zu entries", commit->save_id, manifest->file_count,
+          count->metadata.count);
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * exchange_in_place.c -- the rename that commits in place: .metadata.<id> becomes .metadata, if
+ * what it replaces is what was there when the save began (I9).
+ *
+ * Saves take turns for the comparison and the rename, by a lock in NAME, so that none comes between
+ * the two of another.  Programs that know nothing of the lock, and saves on storage without locks,
+ * can: so what the rename took out is compared once more.  A second rename must not undo that: it
+ * can bring back a .metadata whose owner has seen that it is gone, and has deleted its files.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/lock_file.h"
+#include "commit/referenced_files.h"
+#include "format/dcp_metadata.h"
+#include "model/display.h"
+
+/* "save <id> (step 12, begun 2026-01-02T03:04:05Z)" */
+static struct shown describe(const char *save_id, int64_t step, const char *verb, int64_t time)
+{
+    char number[32] = "";
+    struct shown text;
+
+    if (step >= 0)
+        snprintf(number, sizeof(number), "step %lld, ", (long long)step);
+    snprintf(text.text, sizeof(text.text), "save %s (%s%s %s)", save_id, number, verb,
+             shown_time(time).text);
+    return text;
+}
+
+/* The checkpoint that ${name}, a .metadata in NAME, is of. */
+static struct shown describe_other(struct commit *commit, const char *name)
+{
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+    uint8_t sha256[HASH_SHA256_BYTES];
+    uint64_t length;
+
+    if (commit_hash_file(commit->dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL) ==
+            SIDESTEP_OK &&
+        named_find(commit->dir, sha256, length, &arena, &manifest))
+        return describe(manifest.save_id, manifest.step, "saved", manifest.saved_at);
+    return (struct shown){.text = "a checkpoint of another program"};
+}
+
+static struct shown describe_own(const struct commit *commit)
+{
+    return describe(commit->save_id, commit->step, "begun", commit->began_at);
+}
+
+static enum sidestep_status refuse(struct commit *commit, struct sidestep_error *err)
+{
+    return FAIL(err, SIDESTEP_EEXISTS,
+                "'%s' holds %s, which was put there after this %s began: it stays, and this one is "
+                "not committed; save again if it is to be replaced",
+                commit->path, describe_other(commit, NAMES_METADATA).text,
+                describe_own(commit).text);
+}
+
+enum sidestep_status commit_check_replaceable(struct commit *commit, struct sidestep_error *err)
+{
+    uint64_t now;
+
+    TRY(commit_identify(commit->dir, &now, err));
+    if (now == 0 || (now == commit->previous && !commit->no_replace))
+        return SIDESTEP_OK;
+    return refuse(commit, err);
+}
+
+/* Without a lock, what was taken out is all that is looked at. */
+static enum sidestep_status take_turn(struct commit *commit, struct store_file **turn,
+                                      struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status =
+        lock_file_make(commit, commit->dir, NAMES_COMMIT_LOCK, LOCK_FILE_SHARED, turn, &why);
+
+    if (status == SIDESTEP_OK || status == SIDESTEP_EUNSUPPORTED || status == SIDESTEP_EPERM)
+        return SIDESTEP_OK;
+    if (status == SIDESTEP_ELOCKED)
+        error_wrap(&why, "another save of '%s' has not ended its commit for %.1f s", commit->path,
+                   (double)commit->timeout_ns / 1e9);
+    error_copy(err, &why);
+    return status;
+}
+
+static void end_turn(struct commit *commit, struct store_file *turn)
+{
+    if (turn != NULL)
+        (void)store_unlink(commit->dir, NAMES_COMMIT_LOCK, NULL);
+    store_file_discard(turn);
+}
+
+/* In turn.  ${*old} is what was compared; without an inode: there was none. */
+static enum sidestep_status compare_and_rename(struct commit *commit, const char *tmp,
+                                               struct store_stat *old, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status = store_stat(commit->dir, NAMES_METADATA, old, &why);
+    bool is_there = status == SIDESTEP_OK;
+
+    if (!is_there && status != SIDESTEP_ENOTFOUND) {
+        error_copy(err, &why);
+        return status;
+    }
+    TRY(commit_check_replaceable(commit, err));
+    TRY(commit_ask_guard(commit, err));
+    status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA,
+                          is_there ? STORE_EXCHANGE : STORE_NOREPLACE, err);
+    if (status == SIDESTEP_EEXISTS)
+        return refuse(commit, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_REPLACE, err);
+    return status;
+}
+
+/* EUNKNOWN: what is now called ${tmp} is not ${old}. */
+static enum sidestep_status check_taken_out(struct commit *commit, const char *tmp,
+                                            const struct store_stat *old,
+                                            struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    struct store_stat out;
+    enum sidestep_status status = store_stat(commit->dir, tmp, &out, &why);
+
+    if (status == SIDESTEP_ENOTFOUND) /* the rename has taken nothing out */
+        return SIDESTEP_OK;
+    if (status != SIDESTEP_OK) {
+        error_wrap(&why, "'%s' holds this %s, but what it replaced cannot be looked at",
+                   commit->path, describe_own(commit).text);
+        error_copy(err, &why);
+        return SIDESTEP_EUNKNOWN;
+    }
+    if (out.inode == old->inode && out.device == old->device &&
+        out.modified_ns == old->modified_ns && out.size == old->size)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EUNKNOWN,
+                "'%s' holds this %s, but in the same moment somebody put %s there, which this save "
+                "did not know; until the next save to this path nothing of that one is deleted: "
+                "rename '%s' in it to '%s' to go back to it",
+                commit->path, describe_own(commit).text, describe_other(commit, tmp).text, tmp,
+                NAMES_METADATA);
+}
+
+enum sidestep_status commit_exchange(struct commit *commit, struct sidestep_error *err)
+{
+    struct store_file *turn = NULL;
+    struct store_stat old = {0};
+    char tmp[NAMES_MAX];
+
+    names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
+    TRY(take_turn(commit, &turn, err));
+    enum sidestep_status status = compare_and_rename(commit, tmp, &old, err);
+    end_turn(commit, turn);
+    return status == SIDESTEP_OK ? check_taken_out(commit, tmp, &old, err) : status;
+}

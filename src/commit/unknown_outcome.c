@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * unknown_outcome.c -- saves whose files somebody moves, and saves whose outcome is unknown: the
+ * look at the path, and the sentences that say what is known, where to look and what to do next.
+ */
+#include <string.h>
+
+#include "base/owned.h"
+#include "commit/commit.h"
+
+/* Is ${path} the directory ${dir}?  Fails if that cannot be seen. */
+static enum sidestep_status compare(struct store_dir *dir, const char *path, bool *is_same,
+                                    struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    struct store_stat held, found;
+    OWNED_DIR *now = NULL;
+    enum sidestep_status status = store_dir_open(dir->store, NULL, path, &now, &why);
+
+    *is_same = false;
+    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNSAFE)
+        return SIDESTEP_OK;
+    if (status == SIDESTEP_OK)
+        status = store_dir_stat(dir, &held, &why);
+    if (status == SIDESTEP_OK)
+        status = store_dir_stat(now, &found, &why);
+    if (status != SIDESTEP_OK) {
+        error_copy(err, &why);
+        return status;
+    }
+    *is_same = held.inode == found.inode && held.device == found.device;
+    return SIDESTEP_OK;
+}
+
+/* Where ${dir} is now; false: nobody knows. */
+static bool find_dir(struct store_dir *dir, char path[COMMIT_PATH_BYTES])
+{
+    bool is_same = false;
+
+    return store_dir_path(dir, path, COMMIT_PATH_BYTES, NULL) == SIDESTEP_OK &&
+           compare(dir, path, &is_same, NULL) == SIDESTEP_OK && is_same;
+}
+
+static enum sidestep_status report_moved(struct store_dir *dir, const char *path, const char *holds,
+                                         struct sidestep_error *err)
+{
+    char now[COMMIT_PATH_BYTES];
+
+    if (find_dir(dir, now))
+        return FAIL(err, SIDESTEP_EUNKNOWN,
+                    "all was written and is durable, but in '%s': '%s', or a directory above it, "
+                    "was renamed or replaced meanwhile; move it back, or repeat the call",
+                    now, path);
+    return FAIL(err, SIDESTEP_EUNKNOWN,
+                "all was written, but '%s', or a directory above it, was renamed, replaced or "
+                "removed meanwhile: look for the directory that holds '%s', or repeat the call",
+                path, holds);
+}
+
+enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *dir,
+                                       const char *path, const char *holds,
+                                       struct sidestep_error *err)
+{
+    bool is_same;
+
+    store_dir_close(TAKE(commit->spare)); /* so that there is a descriptor */
+    if (compare(dir, path, &is_same, err) == SIDESTEP_OK)
+        return is_same ? SIDESTEP_OK : report_moved(dir, path, holds, err);
+    error_wrap(err,
+               "all was written and is durable, but it cannot be seen whether '%s' leads to it; "
+               "look there, or repeat the call",
+               path);
+    return SIDESTEP_EUNKNOWN;
+}
+
+enum sidestep_status commit_report_gone(const struct commit *commit, struct sidestep_error *err)
+{
+    return FAIL(err, SIDESTEP_EABORTED,
+                "what was being written for '%s' was renamed or removed during the save, by "
+                "another process or by hand; nothing was committed, save again",
+                commit->path);
+}
+
+enum sidestep_status commit_report_unsynced(const struct commit *commit, struct sidestep_error *err)
+{
+    error_wrap(err,
+               "'%s' holds the whole checkpoint, which can be loaded, but the storage has not "
+               "confirmed it, so a power loss may undo this save; check the storage, and save "
+               "again",
+               commit->path);
+    return SIDESTEP_EUNKNOWN;
+}
+
+enum sidestep_status commit_report_unsure(const struct commit *commit, struct sidestep_error *err)
+{
+    error_wrap(err,
+               "the storage reported an error, but the commit may have taken effect; verify '%s' "
+               "to see whether it holds save %s, or save again",
+               commit->path, commit->save_id);
+    return SIDESTEP_EUNKNOWN;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * convert.c -- sidestep_convert(): what is at one path, to another, in another format.
+ *
+ * The source is whatever checkpoint/reader.h can open: checkpoints and what checkpoint/foreign.h
+ * knows. The destination is a save (convert_dcp.c), or files whose every byte has its place before
+ * the first is written (convert_write.c, and a file for each format).  Both ask convert_read() for
+ * stretches of tensors, which asks tensor_reader.h.
+ */
+#include "convert/convert.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/thread.h"
+#include "base/trace.h"
+#include "format/safetensors.h"
+#include "model/cast.h"
+#include "model/display.h"
+
+#define MIN_THREADS 4u /* reads and writes in flight, also where there are fewer cores */
+#define MAX_THREADS 6u
+#define FILE_THREADS 10u /* into files: so many fit into the memory that the header promises */
+#define LIMIT_THREADS 64u
+#define LIMIT_RANKS 64u
+#define LISTED_OVERFLOWS 1000u
+
+_Static_assert(sizeof(struct sidestep_convert_options) == 128, "a field was added: check it below");
+
+static const char *const format_names[] = {
+    [SIDESTEP_FORMAT_DCP] = "dcp",
+    [SIDESTEP_FORMAT_SAFETENSORS] = "safetensors",
+    [SIDESTEP_FORMAT_TORCH] = "torch",
+    [SIDESTEP_FORMAT_NPZ] = "npz",
+};
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    size_t length = strlen(text);
+
+    return length > strlen(suffix) && strcmp(text + length - strlen(suffix), suffix) == 0;
+}
+
+/* ---------------------------------------------------------------- options */
+
+static enum sidestep_status check_options(const struct sidestep_convert_options *o,
+                                          struct sidestep_error *err)
+{
+    const uint32_t flags = SIDESTEP_CONVERT_REPLACE | SIDESTEP_CONVERT_MODEL_ONLY |
+                           SIDESTEP_CONVERT_DRY_RUN | SIDESTEP_CONVERT_PARTIAL;
+
+    if ((o->flags & ~flags) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "convert options: unknown flags 0x%x",
+                    o->flags & ~flags);
+    if ((unsigned)o->to > SIDESTEP_FORMAT_NPZ || (unsigned)o->objects > SIDESTEP_OBJECTS_ASIDE)
+        return FAIL(err, SIDESTEP_EINVAL, "convert options: format %d, objects %d", (int)o->to,
+                    (int)o->objects);
+    if (o->ranks > LIMIT_RANKS || o->threads > LIMIT_THREADS)
+        return FAIL(err, SIDESTEP_EINVAL, "convert options: at most %u ranks and %u threads",
+                    LIMIT_RANKS, LIMIT_THREADS);
+    if (o->dtype != SIDESTEP_DTYPE_NONE && !cast_knows(o->dtype))
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "conversion to %s",
+                    sidestep_dtype_name(o->dtype) != NULL ? sidestep_dtype_name(o->dtype)
+                                                          : "a dtype that does not exist");
+    struct sidestep_save_options how;
+    if (o->compress != NULL && !convert_compress(o->compress, &how))
+        return FAIL(
+            err, SIDESTEP_EUNSUPPORTED,
+            "compression '%.100s'; there are none, zstd, zstd:1 to zstd:19, planes and auto",
+            o->compress);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_format infer(const struct convert *c)
+{
+    if (ends_with(c->destination, ".safetensors"))
+        return SIDESTEP_FORMAT_SAFETENSORS;
+    if (ends_with(c->destination, ".npz"))
+        return SIDESTEP_FORMAT_NPZ;
+    if (ends_with(c->destination, ".pt") || ends_with(c->destination, ".pth") ||
+        ends_with(c->destination, ".bin"))
+        return SIDESTEP_FORMAT_TORCH;
+    /* What is left of a checkpoint is to be one again, with its objects. */
+    bool is_rescue = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
+    return c->reader->foreign == NULL && !is_rescue ? SIDESTEP_FORMAT_SAFETENSORS
+                                                    : SIDESTEP_FORMAT_DCP;
+}
+
+static enum sidestep_status choose_format(struct convert *c, struct sidestep_error *err)
+{
+    c->to = c->options.to != SIDESTEP_FORMAT_AUTO ? c->options.to : infer(c);
+    if (c->to != SIDESTEP_FORMAT_DCP && (c->options.ranks > 1 || c->options.compress != NULL))
+        return FAIL(err, SIDESTEP_EINVAL, "%s are for checkpoints (dcp), not for %s",
+                    c->options.ranks > 1 ? "ranks" : "kinds of compression", format_names[c->to]);
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- the conversion */
+
+static enum sidestep_status open_bytes(struct convert *c, struct sidestep_error *err)
+{
+    OWNED bool *wanted = memory_new(c->reader->metadata.count, sizeof(*wanted));
+
+    if (wanted == NULL)
+        return FAIL_NOMEM(err, c->reader->metadata.count);
+    for (size_t i = 0; i < c->tensor_count; i++)
+        wanted[c->tensors[i].entry] = true;
+    return tensor_bytes_open(c->reader, wanted, c->threads + 2, &c->bytes, err);
+}
+
+/* Names of files that conversions to a directory make. */
+static bool is_known(const char *name)
+{
+    return ends_with(name, ".safetensors") || strcmp(name, SAFETENSORS_INDEX_NAME) == 0 ||
+           strcmp(name, "objects.pt") == 0;
+}
+
+static enum sidestep_status write_files(struct convert *c, const struct sidestep_value *aside,
+                                        struct sidestep_error *err)
+{
+    bool is_file =
+        c->to != SIDESTEP_FORMAT_SAFETENSORS || ends_with(c->destination, ".safetensors");
+    bool replace = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0;
+    struct export export;
+    enum sidestep_status status = export_begin(&export, store_posix(), clock_system(),
+                                               c->destination, is_file, replace, is_known, err);
+
+    if (status == SIDESTEP_OK)
+        status = c->to == SIDESTEP_FORMAT_SAFETENSORS ? convert_to_safetensors(c, &export, err)
+                                                      : convert_to_zip(c, &export, err);
+    if (status == SIDESTEP_OK && aside != NULL && sidestep_value_count(aside) != 0)
+        status = convert_write_aside(c, &export, aside, err);
+    if (status == SIDESTEP_OK)
+        status = export_publish(&export, err);
+    export_end(&export);
+    return status;
+}
+
+static void free_value(struct sidestep_value **value)
+{
+    sidestep_value_free(value);
+}
+
+static enum sidestep_status to_files(struct convert *c, struct sidestep_error *err)
+{
+    OWNED_BY(free_value) struct sidestep_value *aside = NULL;
+
+    if (c->options.objects == SIDESTEP_OBJECTS_ASIDE) {
+        aside = sidestep_value_dict();
+        if (aside == NULL)
+            return FAIL_NOMEM(err, sizeof(void *));
+    }
+    TRY(convert_take_objects(c, c->to == SIDESTEP_FORMAT_TORCH, aside, err));
+    if ((c->options.flags & SIDESTEP_CONVERT_DRY_RUN) != 0)
+        return SIDESTEP_OK;
+    return write_files(c, aside, err);
+}
+
+static enum sidestep_status convert_with(struct convert *c, struct sidestep_error *err)
+{
+    bool partial = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
+    uint32_t flags =
+        STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT | READER_SALVAGE : 0);
+
+    TRY(location_check(c->destination, err)); /* before anything is read */
+    enum sidestep_status status = reader_open(store_posix(), c->source, flags, &c->reader, err);
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "open '%s'", c->source);
+        return status;
+    }
+    TRY(choose_format(c, err));
+    if (partial)
+        TRY(convert_find_lost(c, err));
+    TRY(convert_select(c, err));
+    unsigned most = c->to == SIDESTEP_FORMAT_DCP ? convert_dcp_threads(c) : FILE_THREADS;
+    c->threads = (unsigned)min_u64(c->threads, most);
+    TRY(open_bytes(c, err));
+    return c->to == SIDESTEP_FORMAT_DCP ? convert_to_dcp(c, err) : to_files(c, err);
+}
+
+/* ---------------------------------------------------------------- the report */
+
+static enum sidestep_status list_overflows(struct convert *c, struct arena *arena,
+                                           struct sidestep_convert_report *report,
+                                           struct sidestep_error *err)
+{
+    const char **list = arena_new(arena, c->tensor_count, sizeof(*list));
+
+    if (list == NULL)
+        return FAIL_NOMEM(err, c->tensor_count * sizeof(*list));
+    for (size_t i = 0; i < c->tensor_count && report->overflow_count < LISTED_OVERFLOWS; i++) {
+        uint64_t count = atomic_load(&c->tensors[i].overflows);
+        if (count == 0)
+            continue;
+        list[report->overflow_count] =
+            arena_printf(arena, "%s: %llu", c->tensors[i].name, (unsigned long long)count);
+        if (list[report->overflow_count] == NULL)
+            return FAIL_NOMEM(err, strlen(c->tensors[i].name));
+        report->overflow_count++;
+    }
+    report->overflows = list;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status copy_list(struct arena *arena, const char **from, size_t count,
+                                      const char *const **out, struct sidestep_error *err)
+{
+    const char **list = arena_new(arena, count, sizeof(*list));
+
+    if (list == NULL)
+        return FAIL_NOMEM(err, count * sizeof(*list));
+    for (size_t i = 0; i < count; i++)
+        if ((list[i] = arena_strndup(arena, from[i], strlen(from[i]))) == NULL)
+            return FAIL_NOMEM(err, strlen(from[i]));
+    *out = list;
+    return SIDESTEP_OK;
+}
+
+static const char *name_of_source(const struct reader *r)
+{
+    return r->foreign != NULL ? r->foreign->format : r->has_manifest ? "sidestep" : "dcp";
+}
+
+/* What was converted is there, also if there is no memory for the report of it: that stays empty.
+ */
+static void fill_report(struct convert *c, struct sidestep_convert_report *report)
+{
+    struct arena *arena = memory_new(1, sizeof(*arena));
+
+    if (arena == NULL)
+        return;
+    *report = (struct sidestep_convert_report){.from = name_of_source(c->reader),
+                                               .to = format_names[c->to],
+                                               .tensor_count = c->tensor_count,
+                                               .object_count = c->object_count,
+                                               .tensor_bytes = c->total_bytes,
+                                               .bytes_read = tensor_bytes_total(c->bytes),
+                                               .file_count = c->file_count,
+                                               .left_out_count = c->left_out_count,
+                                               .lost_count = c->lost_count,
+                                               .lost_status = c->lost_count != 0 ? c->lost_status
+                                                                                 : SIDESTEP_OK,
+                                               .owner = arena};
+    enum sidestep_status status = list_overflows(c, arena, report, NULL);
+    if (status == SIDESTEP_OK)
+        status = copy_list(arena, c->files, c->file_count, &report->files, NULL);
+    if (status == SIDESTEP_OK)
+        status = copy_list(arena, c->left_out, c->left_out_count, &report->left_out, NULL);
+    if (status == SIDESTEP_OK)
+        status = copy_list(arena, c->lost, c->lost_count, &report->lost, NULL);
+    if (status == SIDESTEP_OK && c->aside != NULL &&
+        (report->aside = arena_strndup(arena, c->aside, strlen(c->aside))) == NULL)
+        status = SIDESTEP_ENOMEM;
+    if (status != SIDESTEP_OK)
+        sidestep_convert_report_release(report);
+}
+
+void sidestep_convert_report_release(struct sidestep_convert_report *report)
+{
+    if (report == NULL)
+        return;
+    if (report->owner != NULL)
+        arena_release(report->owner);
+    free(report->owner);
+    *report = (struct sidestep_convert_report){0};
+}
+
+static void release(struct convert *c)
+{
+    for (size_t i = 0; i < c->object_count; i++)
+        sidestep_value_free(&c->objects[i].value);
+    tensor_bytes_free(&c->bytes);
+    reader_close(&c->reader);
+    table_release(&c->damaged);
+    arena_release(&c->arena);
+    free(c->files);
+    pthread_mutex_destroy(&c->shared.lock);
+}
+
+enum sidestep_status sidestep_convert(const char *source, const char *destination,
+                                      const struct sidestep_convert_options *theirs,
+                                      struct sidestep_convert_report *report,
+                                      struct sidestep_error *err)
+{
+    struct convert c = {.source = source, .destination = destination};
+
+    if (report != NULL)
+        *report = (struct sidestep_convert_report){0};
+    if (source == NULL || destination == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "source or destination is NULL");
+    TRY(options_copy(&c.options, sizeof(c.options), theirs, "convert options", err));
+    TRY(check_options(&c.options, err));
+    c.threads = c.options.threads != 0
+                    ? c.options.threads
+                    : (unsigned)max_u64(MIN_THREADS, min_u64(MAX_THREADS, thread_cpu_count()));
+    pthread_mutex_init(&c.shared.lock, NULL);
+    enum sidestep_status status = convert_with(&c, err);
+    if (status == SIDESTEP_OK && report != NULL)
+        fill_report(&c, report);
+    release(&c);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "convert '%s' to '%s'", source, destination);
+    return status;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * convert_dcp.c -- to a checkpoint of ours: a save like any other, of a state whose tensors are
+ * read while they are saved, through a small pool.
+ *
+ * Ranks save one after the other (save_memory_turn.c), each with all threads: so what a conversion
+ * takes does not grow with their number.
+ */
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "codec/codec.h"
+#include "comm/local_ranks.h"
+#include "convert/convert.h"
+#include "engine/engine.h"
+#include "model/state_dict.h"
+
+#define HIGH_LEVEL 10u /* of zstd: from here on it takes more memory */
+
+static enum sidestep_status read_stretch(struct convert *c, size_t tensor, const struct box *box,
+                                         uint64_t begin, uint64_t bytes, uint8_t *to,
+                                         struct sidestep_error *err)
+{
+    bool is_last = false;
+
+    TRY(convert_read(c, tensor, box, begin, bytes, to, err));
+    TRY(convert_progress(c, bytes, &is_last, err));
+    /* Whatever is wrong with what was read must be known before the save commits. */
+    return is_last ? tensor_bytes_finish(c->bytes, err) : SIDESTEP_OK;
+}
+
+/* Where one rank has failed, those whose turn has not come need not begin: they say the same. */
+static enum sidestep_status read_tensor(void *context, size_t tensor, const struct box *box,
+                                        uint64_t begin, uint64_t bytes, uint8_t *to,
+                                        struct sidestep_error *err)
+{
+    struct convert *c = context;
+    struct sidestep_error why = {0};
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (!atomic_load(&c->failed))
+        status = read_stretch(c, tensor, box, begin, bytes, to, &why);
+    pthread_mutex_lock(&c->shared.lock);
+    if (status != SIDESTEP_OK && !atomic_exchange(&c->failed, true))
+        c->shared.err = why;
+    if (atomic_load(&c->failed)) {
+        status = (enum sidestep_status)c->shared.err.status;
+        error_copy(err, &c->shared.err);
+    }
+    pthread_mutex_unlock(&c->shared.lock);
+    return status;
+}
+
+static enum sidestep_status add_object(struct convert *c, const struct convert_object *o,
+                                       struct sidestep_state_dict *state,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_error why = {0};
+    OWNED void *bytes = NULL;
+    size_t length = 0;
+    enum sidestep_status status = convert_object_bytes(c, o, &bytes, &length, &why);
+
+    if (status == SIDESTEP_OK)
+        return sidestep_state_dict_add_bytes(state, o->name, o->path, o->path_length, bytes, length,
+                                             err);
+    /* Only of torch.save(), where an object has no bytes of its own that could be kept. */
+    if (status == SIDESTEP_EUNSUPPORTED && c->options.objects == SIDESTEP_OBJECTS_SKIP)
+        return convert_leave_out(c, o, err);
+    error_copy(err, &why);
+    return status;
+}
+
+static enum sidestep_status add_objects(struct convert *c, struct sidestep_state_dict *state,
+                                        struct sidestep_error *err)
+{
+    for (size_t i = 0; i < c->object_count; i++)
+        TRY(add_object(c, &c->objects[i], state, err));
+    c->object_count -= c->left_out_count;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status fill_state(struct convert *c, const struct state_reader *reader,
+                                       struct sidestep_state_dict *state,
+                                       struct sidestep_error *err)
+{
+    /* All ranks have all; the save divides it among them. */
+    uint32_t replicated = c->options.ranks > 1 ? SIDESTEP_TENSOR_REPLICATED : 0;
+
+    for (size_t i = 0; i < c->tensor_count; i++) {
+        const struct convert_tensor *t = &c->tensors[i];
+        uint32_t grad = t->from->requires_grad ? SIDESTEP_TENSOR_REQUIRES_GRAD : 0;
+        struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                         .name = t->name,
+                                         .dtype = t->dtype,
+                                         .ndim = t->from->ndim,
+                                         .shape = t->from->shape,
+                                         .flags = grad | replicated,
+                                         .path = t->path,
+                                         .path_length = t->path_length};
+        TRY(state_dict_add_read(state, &tensor, reader, i, err));
+    }
+    return add_objects(c, state, err);
+}
+
+/* What the ranks save together. */
+struct saving {
+    struct convert *c;
+    const struct sidestep_state_dict *state;
+    sem_t turn;
+};
+
+/* "zstd:LEVEL". */
+static bool zstd_level(const char *name, struct sidestep_save_options *how)
+{
+    static const char prefix[] = "zstd:";
+    uint32_t level = 0;
+
+    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
+        return false;
+    for (const char *c = name + sizeof(prefix) - 1; *c != '\0'; c++) {
+        if (*c < '0' || *c > '9' || level > CODEC_ZSTD_LEVELS)
+            return false;
+        level = level * 10 + (uint32_t)(*c - '0');
+    }
+    how->compress = SIDESTEP_COMPRESS_ZSTD;
+    how->compress_level = level;
+    return level >= 1 && level <= CODEC_ZSTD_LEVELS;
+}
+
+/* The first save of an engine knows nothing of its disk, so AUTO would never compress here; and
+ * there is no training to keep from waiting. */
+bool convert_compress(const char *name, struct sidestep_save_options *how)
+{
+    static const struct {
+        const char *name;
+        enum sidestep_compress compress;
+    } known[] = {{"none", SIDESTEP_COMPRESS_NONE},
+                 {"zstd", SIDESTEP_COMPRESS_ZSTD},
+                 {"planes", SIDESTEP_COMPRESS_PLANES},
+                 {"auto", SIDESTEP_COMPRESS_PLANES}};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(known); i++)
+        if (strcmp(known[i].name, name) == 0) {
+            how->compress = known[i].compress;
+            return true;
+        }
+    return zstd_level(name, how);
+}
+
+/* What fits into the memory that the header promises.  Beside the pool, a thread has what it reads
+ * with, a window that it has encoded, and its encoder. */
+static struct room {
+    uint64_t pool_bytes;
+    unsigned threads;
+} room_for(const char *compress)
+{
+    struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
+
+    if (compress != NULL)
+        (void)convert_compress(compress, &how); /* convert.c has asked the same */
+    if (how.compress == SIDESTEP_COMPRESS_NONE)
+        return (struct room){.pool_bytes = (uint64_t)64 << 20, .threads = 16};
+    if (how.compress_level == 0)
+        return (struct room){.pool_bytes = (uint64_t)64 << 20, .threads = 8};
+    return (struct room){.pool_bytes = (uint64_t)32 << 20,
+                         .threads = how.compress_level < HIGH_LEVEL ? 4 : 3};
+}
+
+unsigned convert_dcp_threads(const struct convert *c)
+{
+    return room_for(c->options.compress).threads;
+}
+
+/* On each rank. */
+static enum sidestep_status save(const struct sidestep_comm *comm, void *context,
+                                 struct sidestep_error *err)
+{
+    struct saving *s = context;
+    const struct convert *c = s->c;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
+
+    options.comm = comm;
+    options.threads = c->threads;
+    options.pool_bytes = room_for(c->options.compress).pool_bytes;
+    how.flags = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0 ? 0 : SIDESTEP_SAVE_NO_REPLACE;
+    if (c->options.compress != NULL)
+        (void)convert_compress(c->options.compress, &how); /* convert.c has asked the same */
+    how.has_step = c->reader->has_manifest && c->reader->manifest.step >= 0;
+    how.step = how.has_step != 0 ? (uint64_t)c->reader->manifest.step : 0;
+    TRY(sidestep_engine_open(&engine, &options, err));
+    engine->turn = &s->turn;
+    enum sidestep_status status = sidestep_save(engine, c->destination, s->state, &how, NULL, err);
+    enum sidestep_status closed =
+        sidestep_engine_close(&engine, status == SIDESTEP_OK ? err : NULL);
+    return status != SIDESTEP_OK ? status : closed;
+}
+
+static enum sidestep_status save_all(struct convert *c, const struct sidestep_state_dict *state,
+                                     struct sidestep_error *err)
+{
+    struct saving saving = {.c = c, .state = state};
+
+    sem_init(&saving.turn, 0, 1);
+    enum sidestep_status status = c->options.ranks <= 1
+                                      ? save(NULL, &saving, err)
+                                      : local_run((int32_t)c->options.ranks, save, &saving, err);
+    sem_destroy(&saving.turn);
+    return status;
+}
+
+enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err)
+{
+    const struct state_reader reader = {.read = read_tensor, .context = c};
+    struct sidestep_state_dict *state = NULL;
+
+    TRY(sidestep_state_dict_new(&state, err));
+    enum sidestep_status status = fill_state(c, &reader, state, err);
+    if (status == SIDESTEP_OK && (c->options.flags & SIDESTEP_CONVERT_DRY_RUN) == 0)
+        status = save_all(c, state, err);
+    sidestep_state_dict_free(&state);
+    return status;
+}

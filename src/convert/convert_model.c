@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* convert_model.c -- which part of a training state is its model: by the names that training
+ * programs give to the parts, or not at all. */
+#include <string.h>
+
+#include "base/owned.h"
+#include "base/hash_table.h"
+#include "convert/convert.h"
+#include "model/path.h"
+#include "model/display.h"
+
+#define LISTED_TOPS 20u
+
+/* Dicts at the top of training states that are the weights ... */
+static const char *const model_names[] = {"model", "model_state_dict", "state_dict", "module",
+                                          "app.model"};
+/* ... and those that are not. */
+static const char *const other_names[] = {"optim",
+                                          "optimizer",
+                                          "optimizers",
+                                          "optimizer_state_dict",
+                                          "optimizer_states",
+                                          "opt",
+                                          "lr_scheduler",
+                                          "lr_schedulers",
+                                          "lr_scheduler_state_dict",
+                                          "scheduler",
+                                          "dataloader",
+                                          "train_state",
+                                          "rng",
+                                          "rng_state",
+                                          "loops"};
+
+/* Ends of names that only states of optimizers have. */
+static const char *const optimizer_ends[] = {".exp_avg", ".exp_avg_sq", ".momentum_buffer",
+                                             ".max_exp_avg_sq"};
+
+/* Is ${top} the first step to the entry?  In sources without paths: of its name. */
+static bool is_under(const struct metadata_entry *entry, const char *top)
+{
+    size_t length = strlen(top);
+    char decimal[PATH_DECIMAL_BYTES];
+    uint32_t steps = entry->path_length;
+
+    if (strncmp(entry->name, top, length) != 0 || entry->name[length] != '.')
+        return false;
+    if (steps <= 1)
+        return steps == 0;
+    /* "app.model" is two steps. */
+    size_t used = strlen(path_text(&entry->path[0], decimal));
+    if (used < length && steps > 2)
+        used += 1 + strlen(path_text(&entry->path[1], decimal));
+    return used == length;
+}
+
+static bool is_under_any(const struct metadata_entry *entry, const char *const *tops, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_under(entry, tops[i]))
+            return true;
+    return false;
+}
+
+/* ---------------------------------------------------------------- what there is instead */
+
+/* The first step to the entry: a key at the top. */
+static const char *top_of(struct arena *arena, const struct metadata_entry *entry)
+{
+    char decimal[PATH_DECIMAL_BYTES];
+
+    if (entry->path_length == 0)
+        return arena_strndup(arena, entry->name, strcspn(entry->name, "."));
+    const char *text = path_text(&entry->path[0], decimal);
+    return arena_strndup(arena, text, strlen(text));
+}
+
+/* "'a', 'b' and 3 more" */
+static enum sidestep_status list_tops(const struct metadata *m, struct buffer *out,
+                                      struct sidestep_error *err)
+{
+    OWNED_TABLE seen = {0};
+    OWNED_ARENA arena = {0};
+    size_t count = 0, existing;
+
+    for (size_t i = 0; i < m->count; i++) {
+        const char *top = top_of(&arena, &m->entries[i]);
+
+        if (top == NULL)
+            return FAIL_NOMEM(err, strlen(m->entries[i].name));
+        TRY(table_insert(&seen, top, i, &existing, err));
+        if (existing == SIZE_MAX && count++ < LISTED_TOPS)
+            buffer_printf(out, "%s'%s'", count > 1 ? ", " : "", shown_name(top).text);
+    }
+    if (count > LISTED_TOPS)
+        buffer_printf(out, " and %zu more", count - LISTED_TOPS);
+    buffer_put_u8(out, '\0');
+    return buffer_check(out, err);
+}
+
+static enum sidestep_status refuse(const struct metadata *m, struct sidestep_error *err,
+                                   const char *a, const char *b, const char *why)
+{
+    OWNED_BUFFER tops = {0};
+
+    TRY(list_tops(m, &tops, err));
+    return FAIL(err, SIDESTEP_EMISMATCH,
+                "which part of it is the model? '%s'%s%s%s %s; say it by names that are to be "
+                "included; at its top are %s",
+                shown_name(a).text, b != NULL ? " and '" : "", b != NULL ? b : "",
+                b != NULL ? "'" : "", why, (const char *)tops.bytes);
+}
+
+static bool is_optimizer(const struct metadata_entry *entry)
+{
+    size_t length = strlen(entry->name);
+
+    for (size_t i = 0; i < ARRAY_LENGTH(optimizer_ends); i++) {
+        size_t end = strlen(optimizer_ends[i]);
+
+        if (length > end && strcmp(entry->name + length - end, optimizer_ends[i]) == 0)
+            return true;
+    }
+    return strstr(entry->name, ".param_groups.") != NULL;
+}
+
+/* ---------------------------------------------------------------- what is the model */
+
+/* Where no part is known to be the model, what is left may not be the state of an optimizer. */
+static enum sidestep_status check_rest(const struct metadata *m, const struct convert_model *model,
+                                       struct sidestep_error *err)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (convert_model_has(model, &m->entries[i]) && is_optimizer(&m->entries[i]))
+            return refuse(m, err, m->entries[i].name, NULL,
+                          "looks like the state of an optimizer, and no part is called as models "
+                          "are");
+    return SIDESTEP_OK;
+}
+
+static bool has_tensors(const struct metadata *m, const char *top)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (!m->entries[i].is_object && is_under(&m->entries[i], top))
+            return true;
+    return false;
+}
+
+/* Safetensors are weights already; elsewhere names alone are told by what stands beside them. */
+enum sidestep_status convert_model_find(const struct convert *c, struct convert_model *model,
+                                        struct sidestep_error *err)
+{
+    const struct metadata *m = &c->reader->metadata;
+    bool has_paths = false, has_others = false;
+
+    model->wanted = true;
+    if (c->reader->foreign != NULL && strcmp(c->reader->foreign->format, "safetensors") == 0)
+        return SIDESTEP_OK;
+    for (size_t i = 0; i < m->count; i++) {
+        has_paths = has_paths || m->entries[i].path_length > 1;
+        has_others =
+            has_others || is_under_any(&m->entries[i], other_names, ARRAY_LENGTH(other_names));
+    }
+    if (!has_paths && !has_others)
+        return check_rest(m, model, err);
+    for (size_t k = 0; k < ARRAY_LENGTH(model_names); k++) {
+        if (!has_tensors(m, model_names[k]))
+            continue;
+        if (model->name != NULL)
+            return refuse(m, err, model->name, model_names[k], "could both be it");
+        model->name = model_names[k];
+    }
+    return model->name != NULL ? SIDESTEP_OK : check_rest(m, model, err);
+}
+
+bool convert_model_has(const struct convert_model *model, const struct metadata_entry *entry)
+{
+    if (!model->wanted)
+        return true;
+    return model->name != NULL ? is_under(entry, model->name)
+                               : !is_under_any(entry, other_names, ARRAY_LENGTH(other_names));
+}
+
+uint32_t convert_model_steps(const struct convert_model *model, const struct metadata_entry *entry)
+{
+    char decimal[PATH_DECIMAL_BYTES];
+
+    if (entry->path_length == 0)
+        return 0;
+    return strlen(path_text(&entry->path[0], decimal)) == strlen(model->name) ? 1 : 2;
+}

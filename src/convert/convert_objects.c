@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* convert_objects.c -- objects on their way to a format that cannot hold all of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "convert/convert.h"
+#include "format/archive.h"
+#include "format/torch_write.h"
+#include "format/zip_writer.h"
+#include "model/display.h"
+
+enum sidestep_status convert_object_bytes(struct convert *c, const struct convert_object *o,
+                                          void **bytes, size_t *length, struct sidestep_error *err)
+{
+    struct reader_item item;
+
+    TRY(reader_item(c->reader, o->from, &o->from->storage, NULL, NULL, &item, err));
+    enum sidestep_status status = reader_item_bytes(&item, bytes, length, err);
+    if (status != SIDESTEP_OK)
+        reader_blame(err, o->from->name, item.file);
+    return status;
+}
+
+/* As plain data.  EUNSUPPORTED: it is more. */
+static enum sidestep_status read_value(struct convert *c, const struct convert_object *o,
+                                       struct sidestep_value **value, struct sidestep_error *err)
+{
+    OWNED void *bytes = NULL;
+    size_t length = 0;
+
+    TRY(convert_object_bytes(c, o, &bytes, &length, err));
+    enum sidestep_status status = archive_object_read_plain(bytes, length, value, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "object '%s'", shown_name(o->from->name).text);
+    return status;
+}
+
+/* What is to be kept aside of an object: its value, or all of its stored bytes. */
+static enum sidestep_status keep_aside(struct convert *c, const struct convert_object *o,
+                                       struct sidestep_value *dict, struct sidestep_error *err)
+{
+    struct sidestep_value *value = NULL;
+    struct sidestep_error why = {0};
+    OWNED void *bytes = NULL;
+    size_t length = 0;
+    enum sidestep_status status = read_value(c, o, &value, &why);
+
+    if (status == SIDESTEP_EUNSUPPORTED) {
+        TRY(convert_object_bytes(c, o, &bytes, &length, err));
+        value = sidestep_value_bytes(bytes, length);
+        status = SIDESTEP_OK;
+    }
+    if (status == SIDESTEP_OK)
+        return sidestep_value_set(dict, sidestep_value_str(o->name), value, err);
+    error_copy(err, &why);
+    return status;
+}
+
+enum sidestep_status convert_leave_out(struct convert *c, const struct convert_object *o,
+                                       struct sidestep_error *err)
+{
+    if (c->left_out == NULL)
+        c->left_out = arena_new(&c->arena, c->object_count, sizeof(*c->left_out));
+    if (c->left_out == NULL)
+        return FAIL_NOMEM(err, c->object_count * sizeof(*c->left_out));
+    c->left_out[c->left_out_count] = arena_strndup(&c->arena, o->name, strlen(o->name));
+    if (c->left_out[c->left_out_count] == NULL)
+        return FAIL_NOMEM(err, strlen(o->name));
+    c->left_out_count++;
+    return SIDESTEP_OK;
+}
+
+/* The object's value, or, as asked, nothing. */
+static enum sidestep_status take(struct convert *c, size_t i, bool held,
+                                 struct sidestep_value *aside, struct sidestep_error *err)
+{
+    struct convert_object *o = &c->objects[i];
+    struct sidestep_error why = {0};
+    enum sidestep_status status =
+        held || o->from->unreadable != NULL
+            ? read_value(c, o, &o->value, &why)
+            : FAIL(&why, SIDESTEP_EUNSUPPORTED, "object '%s': the format has tensors alone",
+                   shown_name(o->name).text);
+
+    if (status == SIDESTEP_EUNSUPPORTED && c->options.objects != SIDESTEP_OBJECTS_REFUSE) {
+        TRY(convert_leave_out(c, o, err));
+        return aside != NULL ? keep_aside(c, o, aside, err) : SIDESTEP_OK;
+    }
+    if (status != SIDESTEP_OK)
+        error_copy(err, &why);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        error_wrap(
+            err,
+            "%zu objects (a checkpoint, dcp, can hold them; objects=skip leaves out what "
+            "cannot be held, objects=aside keeps it in a file beside; or take the model only)",
+            c->object_count);
+    return status;
+}
+
+enum sidestep_status convert_take_objects(struct convert *c, bool held,
+                                          struct sidestep_value *aside, struct sidestep_error *err)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < c->object_count; i++)
+        TRY(take(c, i, held, aside, err));
+    for (size_t i = 0; i < c->object_count; i++)
+        if (c->objects[i].value != NULL)
+            c->objects[kept++] = c->objects[i];
+    for (size_t i = kept; i < c->object_count; i++)
+        c->objects[i].value = NULL;
+    c->object_count = kept;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status convert_write_aside(struct convert *c, struct export *export,
+                                         const struct sidestep_value *dict,
+                                         struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    OWNED_FILE *file = NULL;
+    const char *name = export->is_file
+                           ? arena_printf(&c->arena, "%s.objects.pt", export->commit.name)
+                           : "objects.pt";
+
+    if (name == NULL)
+        return FAIL_NOMEM(err, NAMES_MAX);
+    TRY(archive_object_write(dict, &bytes, err));
+    TRY(export_create(export, name, 0, &file, err));
+    TRY(store_file_write_at(file, bytes.bytes, bytes.length, 0, err));
+    TRY(store_file_sync(file, err));
+    TRY(store_file_close(TAKE(file), err));
+    if (export->is_file)
+        export->side = name;
+    c->aside = export->is_file ? arena_printf(&c->arena, "%s.objects.pt", c->destination)
+                               : arena_printf(&c->arena, "%s/objects.pt", c->destination);
+    return c->aside != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(c->destination));
+}

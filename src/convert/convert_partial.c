@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* convert_partial.c -- what of a damaged checkpoint can be had: all that passes its verification.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "convert/convert.h"
+#include "verify/verify.h"
+
+/* Of what lies in a file that is lost: what is wrong with that. */
+static const char *reason_of(const struct reader *r, const struct sidestep_problem *problem)
+{
+    size_t i = problem->file != NULL ? table_find(&r->file_names, problem->file) : SIZE_MAX;
+
+    if (i == SIZE_MAX || r->files[i].problem == NULL || reader_file_is_cut(&r->files[i]))
+        return problem->message;
+    return r->files[i].message;
+}
+
+/* The first reason of each name; a tensor may have several. */
+static enum sidestep_status note(struct convert *c, const struct sidestep_problem *problem,
+                                 struct sidestep_error *err)
+{
+    const char *name = arena_strndup(&c->arena, problem->name, strlen(problem->name));
+    size_t existing = SIZE_MAX, number = c->damaged.count;
+
+    if (name == NULL)
+        return FAIL_NOMEM(err, strlen(problem->name));
+    TRY(table_insert(&c->damaged, name, number, &existing, err));
+    if (existing != SIZE_MAX)
+        return SIDESTEP_OK;
+    c->reasons[number] =
+        arena_printf(&c->arena, "%s%s%s", problem->file != NULL ? problem->file : "",
+                     problem->file != NULL ? ": " : "", reason_of(c->reader, problem));
+    return c->reasons[number] != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(problem->message));
+}
+
+static enum sidestep_status note_all(struct convert *c, const struct verify_findings *findings,
+                                     struct sidestep_error *err)
+{
+    c->reasons = arena_new(&c->arena, findings->count, sizeof(*c->reasons));
+    c->lost = arena_new(&c->arena, c->reader->metadata.count, sizeof(*c->lost));
+    if (c->reasons == NULL || c->lost == NULL)
+        return FAIL_NOMEM(err, findings->count * sizeof(*c->reasons));
+    for (size_t i = 0; i < findings->count; i++)
+        if (findings->problems[i].name != NULL)
+            TRY(note(c, &findings->problems[i], err));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status convert_find_lost(struct convert *c, struct sidestep_error *err)
+{
+    OWNED_BY(workers_free) struct workers *workers = NULL;
+    struct verify_findings findings = {.most = SIZE_MAX};
+    const struct verify_options options = {.names_unread = true,
+                                           .on_progress = c->options.on_progress,
+                                           .context = c->options.context,
+                                           .cancel = c->options.cancel};
+
+    if (c->reader->foreign != NULL)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "only a checkpoint has what tells which part of it is damaged: this is %s",
+                    c->reader->foreign->format);
+    TRY(workers_new(c->threads - 1, "sidestep-verify", &workers, err));
+    enum sidestep_status status = verify_reader(c->reader, workers, &options, &findings, err);
+    if (status == SIDESTEP_OK)
+        status = note_all(c, &findings, err);
+    c->lost_status = verify_findings_judge(&findings);
+    verify_findings_release(&findings);
+    return status;
+}
+
+enum sidestep_status convert_is_lost(struct convert *c, const struct metadata_entry *entry,
+                                     bool *is_lost, struct sidestep_error *err)
+{
+    size_t i = table_find(&c->damaged, entry->name);
+
+    *is_lost = i != SIZE_MAX;
+    if (!*is_lost)
+        return SIDESTEP_OK;
+    const char *text = arena_printf(&c->arena, "%s: %s", entry->name, c->reasons[i]);
+    if (text == NULL)
+        return FAIL_NOMEM(err, strlen(entry->name));
+    c->lost[c->lost_count++] = text;
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* convert_read.c -- the bytes of a destination's tensors: those of the source, converted. */
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "convert/convert.h"
+#include "model/cast.h"
+
+struct box convert_box(const struct convert_tensor *tensor)
+{
+    static const int64_t zeros[SIDESTEP_MAX_NDIM];
+
+    return (struct box){
+        .ndim = tensor->from->ndim, .offsets = zeros, .lengths = tensor->from->shape};
+}
+
+/* Elements [first, last) of the box, of which bytes [begin, begin + bytes) are wanted. */
+static enum sidestep_status read_elements(struct convert *c, struct convert_tensor *t,
+                                          const struct box *box, uint64_t first, uint64_t last,
+                                          uint8_t *stored, uint8_t *made,
+                                          struct sidestep_error *err)
+{
+    size_t size = sidestep_dtype_size(t->from->dtype);
+
+    TRY(tensor_bytes_read(c->bytes, t->entry, box, first * size, (last - first) * size, stored,
+                          err));
+    uint64_t overflows = cast_elements(t->from->dtype, stored, t->dtype, made, last - first);
+    if (overflows != 0)
+        atomic_fetch_add(&t->overflows, overflows);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_cast(struct convert *c, struct convert_tensor *t,
+                                      const struct box *box, uint64_t begin, uint64_t bytes,
+                                      uint8_t *to, struct sidestep_error *err)
+{
+    size_t from_size = sidestep_dtype_size(t->from->dtype), size = sidestep_dtype_size(t->dtype);
+    uint64_t most = CONVERT_SCRATCH_BYTES / (from_size > size ? from_size : size);
+    uint64_t first = begin / size, last = (begin + bytes + size - 1) / size;
+    OWNED uint8_t *stored = memory_new(min_u64(last - first, most), from_size);
+    OWNED uint8_t *made = memory_new(min_u64(last - first, most), size);
+
+    if (stored == NULL || made == NULL)
+        return FAIL_NOMEM(err, CONVERT_SCRATCH_BYTES);
+    for (uint64_t next; first < last; first = next) {
+        next = min_u64(last, first + most);
+        TRY(read_elements(c, t, box, first, next, stored, made, err));
+        /* Of the first and the last element, only a part may be wanted. */
+        uint64_t from = max_u64(begin, first * size), until = min_u64(begin + bytes, next * size);
+        memcpy(to + (from - begin), made + (from - first * size), until - from);
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status convert_read(struct convert *c, size_t tensor, const struct box *box,
+                                  uint64_t begin, uint64_t bytes, uint8_t *to,
+                                  struct sidestep_error *err)
+{
+    struct convert_tensor *t = &c->tensors[tensor];
+
+    if (bytes == 0)
+        return SIDESTEP_OK;
+    if (t->dtype != t->from->dtype)
+        return read_cast(c, t, box, begin, bytes, to, err);
+    return tensor_bytes_read(c->bytes, t->entry, box, begin, bytes, to, err);
+}
+
+enum sidestep_status convert_progress(struct convert *c, uint64_t bytes, bool *is_last,
+                                      struct sidestep_error *err)
+{
+    if (c->options.cancel != NULL && *c->options.cancel)
+        return FAIL(err, SIDESTEP_ECANCELLED, "cancelled, as asked");
+    pthread_mutex_lock(&c->shared.lock);
+    c->shared.done_bytes += bytes;
+    *is_last = bytes != 0 && c->shared.done_bytes == c->total_bytes;
+    if (c->options.on_progress != NULL)
+        c->options.on_progress(c->options.context, c->shared.done_bytes, c->total_bytes);
+    pthread_mutex_unlock(&c->shared.lock);
+    return SIDESTEP_OK;
+}

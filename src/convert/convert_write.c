@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * convert_write.c -- files that are laid out beforehand, written by several threads.
+ *
+ * All files together are cut into windows, at multiples of a window's size, so that whole windows
+ * go past the page cache.  Each thread takes the next window, fills it and writes it.  Where bytes
+ * depend on the CRC of the tensors before them, a thread waits, before it writes, until all windows
+ * before its own are filled: the threads that fill them wait for nobody behind them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "base/workers.h"
+#include "codec/hash.h"
+#include "convert/convert.h"
+#include "catalog/space_report.h"
+#include "snapshot/pool.h"
+
+struct window {
+    size_t file;
+    uint64_t offset;
+    uint64_t length;
+    size_t first; /* segment that has its first byte */
+};
+
+struct writing {
+    struct convert *c;
+    struct convert_file *files;
+    struct store_file **handles; /* per file */
+    size_t count;
+    struct window *windows;
+    size_t window_count;
+    struct pool buffers;
+    _Atomic size_t next;
+    _Atomic unsigned next_thread;
+    atomic_bool stop;
+    struct {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        size_t filled; /* windows, from the first on */
+        struct sidestep_error err;
+    } shared;
+};
+
+enum sidestep_status convert_file_add(struct convert_file *file, struct segment segment,
+                                      struct sidestep_error *err)
+{
+    if (file->count == file->room) {
+        size_t room = file->room != 0 ? file->room * 2 : 64;
+        struct segment *segments = memory_resize(file->segments, room, sizeof(*segments));
+        if (segments == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*segments));
+        file->segments = segments;
+        file->room = room;
+    }
+    segment.offset = file->bytes;
+    file->segments[file->count++] = segment;
+    file->bytes += segment.length;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status convert_add_file(struct convert *c, const char *name,
+                                      struct sidestep_error *err)
+{
+    if (c->file_count == c->file_room) {
+        size_t room = c->file_room != 0 ? c->file_room * 2 : 8;
+        const char **files = memory_resize(c->files, room, sizeof(*files));
+        if (files == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*files));
+        c->files = files;
+        c->file_room = room;
+    }
+    c->files[c->file_count] = arena_strndup(&c->arena, name, strlen(name));
+    if (c->files[c->file_count] == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    c->file_count++;
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- filling */
+
+static void fail(struct writing *w, const struct sidestep_error *why)
+{
+    pthread_mutex_lock(&w->shared.lock);
+    if (!atomic_exchange(&w->stop, true))
+        w->shared.err = *why;
+    pthread_cond_broadcast(&w->shared.changed);
+    pthread_mutex_unlock(&w->shared.lock);
+}
+
+/* The part of a segment that lies in a window: [begin, end) of the segment, ${at} in the window. */
+struct part {
+    uint64_t begin;
+    uint64_t end;
+    uint64_t at;
+};
+
+static struct part part_of(const struct segment *s, const struct window *window)
+{
+    uint64_t first = max_u64(s->offset, window->offset);
+    uint64_t last = min_u64(s->offset + s->length, window->offset + window->length);
+
+    if (first >= last)
+        return (struct part){0};
+    return (struct part){first - s->offset, last - s->offset, first - window->offset};
+}
+
+static bool reaches(const struct convert_file *file, const struct window *window, size_t i)
+{
+    return i < file->count && file->segments[i].offset < window->offset + window->length;
+}
+
+static enum sidestep_status fill(struct writing *w, const struct window *window, uint8_t *buffer,
+                                 struct sidestep_error *err)
+{
+    struct convert_file *file = &w->files[window->file];
+
+    for (size_t i = window->first; reaches(file, window, i); i++) {
+        const struct segment *s = &file->segments[i];
+        struct part part = part_of(s, window);
+
+        if (part.begin == part.end)
+            continue;
+        if (s->kind == SEGMENT_BYTES)
+            memcpy(buffer + part.at, s->bytes + part.begin, part.end - part.begin);
+        if (s->kind != SEGMENT_TENSOR)
+            continue;
+        struct box box = convert_box(&w->c->tensors[s->tensor]);
+        TRY(convert_read(w->c, s->tensor, &box, part.begin, part.end - part.begin, buffer + part.at,
+                         err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* The CRCs of what is in a window, in the order of its segments. */
+static void hash(const struct writing *w, const struct window *window, const uint8_t *buffer,
+                 uint32_t *crcs)
+{
+    struct convert_file *file = &w->files[window->file];
+
+    for (size_t i = window->first; reaches(file, window, i); i++) {
+        struct part part = part_of(&file->segments[i], window);
+        if (file->segments[i].kind == SEGMENT_TENSOR)
+            crcs[i - window->first] = hash_crc32(0, buffer + part.at, part.end - part.begin);
+    }
+}
+
+/* Locked, and all windows before this one are filled: go through its segments in order. */
+static enum sidestep_status finish_locked(struct writing *w, const struct window *window,
+                                          uint8_t *buffer, const uint32_t *crcs,
+                                          struct sidestep_error *err)
+{
+    struct convert_file *file = &w->files[window->file];
+
+    for (size_t i = window->first; reaches(file, window, i); i++) {
+        struct segment *s = &file->segments[i];
+        struct part part = part_of(s, window);
+
+        if (s->kind == SEGMENT_TENSOR && part.begin < part.end)
+            s->crc = part.begin == 0
+                         ? crcs[i - window->first]
+                         : hash_crc32_join(s->crc, crcs[i - window->first], part.end - part.begin);
+        if (s->kind != SEGMENT_LATE)
+            continue;
+        if (s->bytes == NULL)
+            TRY(file->late(file, i, err));
+        memcpy(buffer + part.at, s->bytes + part.begin, part.end - part.begin);
+    }
+    return SIDESTEP_OK;
+}
+
+/* Wait for the windows before this one; then what depends on them. */
+static enum sidestep_status finish(struct writing *w, size_t i, uint8_t *buffer,
+                                   struct sidestep_error *err)
+{
+    const struct window *window = &w->windows[i];
+    const struct convert_file *file = &w->files[window->file];
+    size_t count = 0;
+
+    if (file->late == NULL)
+        return SIDESTEP_OK;
+    while (reaches(file, window, window->first + count))
+        count++;
+    OWNED uint32_t *crcs = memory_new(count, sizeof(*crcs));
+    if (crcs == NULL)
+        return FAIL_NOMEM(err, count * sizeof(*crcs));
+    hash(w, window, buffer, crcs);
+    pthread_mutex_lock(&w->shared.lock);
+    while (w->shared.filled != i && !atomic_load(&w->stop))
+        pthread_cond_wait(&w->shared.changed, &w->shared.lock);
+    enum sidestep_status status = SIDESTEP_OK;
+    if (!atomic_load(&w->stop))
+        status = finish_locked(w, window, buffer, crcs, err);
+    w->shared.filled = i + 1;
+    pthread_cond_broadcast(&w->shared.changed);
+    pthread_mutex_unlock(&w->shared.lock);
+    return status;
+}
+
+static enum sidestep_status write_window(struct writing *w, size_t i, uint8_t *buffer,
+                                         struct sidestep_error *err)
+{
+    const struct window *window = &w->windows[i];
+    struct store_file *file = w->handles[window->file];
+    uint64_t whole = round_down(window->length, 4096); /* a file's end is no whole page */
+
+    TRY(fill(w, window, buffer, err));
+    TRY(finish(w, i, buffer, err));
+    if (atomic_load(&w->stop))
+        return SIDESTEP_OK;
+    if (whole != 0)
+        TRY(store_file_write_at(file, buffer, whole, window->offset, err));
+    if (whole != window->length)
+        TRY(store_file_write_at(file, buffer + whole, window->length - whole,
+                                window->offset + whole, err));
+    return SIDESTEP_OK;
+}
+
+static uint64_t tensor_bytes_in(const struct writing *w, const struct window *window)
+{
+    const struct convert_file *file = &w->files[window->file];
+    uint64_t bytes = 0;
+
+    for (size_t i = window->first; reaches(file, window, i); i++) {
+        struct part part = part_of(&file->segments[i], window);
+        if (file->segments[i].kind == SEGMENT_TENSOR)
+            bytes += part.end - part.begin;
+    }
+    return bytes;
+}
+
+static void run(void *context)
+{
+    struct writing *w = context;
+    uint8_t *buffer =
+        w->buffers.bytes + atomic_fetch_add(&w->next_thread, 1u) * CONVERT_WINDOW_BYTES;
+
+    for (size_t i;
+         !atomic_load(&w->stop) && (i = atomic_fetch_add(&w->next, 1)) < w->window_count;) {
+        struct sidestep_error why = {0};
+        bool is_last;
+        enum sidestep_status status = write_window(w, i, buffer, &why);
+
+        if (status == SIDESTEP_OK)
+            status = convert_progress(w->c, tensor_bytes_in(w, &w->windows[i]), &is_last, &why);
+        if (status != SIDESTEP_OK)
+            fail(w, &why);
+    }
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static enum sidestep_status cut_windows(struct writing *w, struct sidestep_error *err)
+{
+    size_t most = 0;
+
+    for (size_t f = 0; f < w->count; f++)
+        most += (size_t)(w->files[f].bytes / CONVERT_WINDOW_BYTES) + 1;
+    w->windows = memory_new(most, sizeof(*w->windows));
+    if (w->windows == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*w->windows));
+    for (size_t f = 0; f < w->count; f++) {
+        const struct convert_file *file = &w->files[f];
+        size_t first = 0;
+
+        for (uint64_t at = 0; at < file->bytes; at += CONVERT_WINDOW_BYTES) {
+            while (file->segments[first].offset + file->segments[first].length <= at)
+                first++;
+            w->windows[w->window_count++] =
+                (struct window){.file = f,
+                                .offset = at,
+                                .length = min_u64(CONVERT_WINDOW_BYTES, file->bytes - at),
+                                .first = first};
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status create_files(struct writing *w, struct export *export,
+                                         struct sidestep_error *err)
+{
+    w->handles = memory_new(w->count, sizeof(*w->handles));
+    if (w->handles == NULL)
+        return FAIL_NOMEM(err, w->count * sizeof(*w->handles));
+    for (size_t f = 0; f < w->count; f++) {
+        TRY(export_create(export, w->files[f].name, STORE_DIRECT, &w->handles[f], err));
+        TRY(store_file_allocate(w->handles[f], w->files[f].bytes, err));
+        /* Requests that extend a file wait for each other. */
+        TRY(store_file_truncate(w->handles[f], w->files[f].bytes, err));
+        TRY(convert_add_file(w->c, w->files[f].name, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status write_all(struct writing *w, struct sidestep_error *err)
+{
+    struct workers *workers = NULL;
+    unsigned threads = (unsigned)min_u64(w->c->threads, w->window_count + 1);
+
+    TRY(pool_reserve(&w->buffers, threads * CONVERT_WINDOW_BYTES, NULL, err));
+    TRY(workers_new(threads - 1, "sidestep-conv", &workers, err));
+    workers_run(workers, run, w);
+    workers_free(&workers);
+    if (!atomic_load(&w->stop))
+        return SIDESTEP_OK;
+    error_copy(err, &w->shared.err);
+    return (enum sidestep_status)w->shared.err.status;
+}
+
+static enum sidestep_status write_with(struct writing *w, struct export *export,
+                                       struct sidestep_error *err)
+{
+    TRY(cut_windows(w, err));
+    TRY(create_files(w, export, err));
+    TRY(write_all(w, err));
+    /* Before it is worth to wait for storage. */
+    TRY(tensor_bytes_finish(w->c->bytes, err));
+    for (size_t f = 0; f < w->count; f++) {
+        TRY(store_file_sync(w->handles[f], err));
+        TRY(store_file_close(TAKE(w->handles[f]), err));
+    }
+    return SIDESTEP_OK;
+}
+
+static void explain_full(const struct writing *w, struct export *export, struct sidestep_error *err)
+{
+    uint64_t needed = 0, stored = 0;
+
+    for (size_t f = 0; f < w->count; f++) {
+        struct store_stat stat;
+        needed += w->files[f].bytes;
+        if (store_stat(export->commit.dir, w->files[f].name, &stat, NULL) == SIDESTEP_OK)
+            stored += stat.stored;
+    }
+    room_report(err, export->commit.dir, "the files", needed, stored, "");
+}
+
+enum sidestep_status convert_write(struct convert *c, struct export *export,
+                                   struct convert_file *files, size_t count,
+                                   struct sidestep_error *err)
+{
+    struct writing w = {.c = c, .files = files, .count = count};
+
+    pthread_mutex_init(&w.shared.lock, NULL);
+    pthread_cond_init(&w.shared.changed, NULL);
+    enum sidestep_status status = write_with(&w, export, err);
+    if (status == SIDESTEP_ENOSPC)
+        explain_full(&w, export, err);
+    for (size_t f = 0; w.handles != NULL && f < count; f++)
+        store_file_discard(w.handles[f]);
+    pool_release(&w.buffers);
+    free(w.windows);
+    free(w.handles);
+    pthread_cond_destroy(&w.shared.changed);
+    pthread_mutex_destroy(&w.shared.lock);
+    return status;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * convert_zip.c -- to a file that is a zip: of torch.save(), which has a pickle and the storages of
+ * tensors, and NumPy's .npz, which has an array to a member.
+ *
+ * All but the CRCs is known beforehand: headers are written as they are, and what repeats CRCs
+ * (descriptors, the directory) when the data before it has been read.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/owned.h"
+#include "convert/convert.h"
+#include "format/npy.h"
+#include "format/torch_write.h"
+#include "format/zip_writer.h"
+#include "model/display.h"
+
+#define ID_DIGITS 40
+#define OTHER_MEMBERS 6u /* of torch.save(), beside the storages */
+
+/* What a segment stands for. */
+struct meaning {
+    size_t member;     /* of a descriptor, or of the data in front of one */
+    uint32_t head_crc; /* of what the member has in front of the tensor: the header of an array */
+    uint64_t head_bytes;
+};
+
+struct layout {
+    struct convert *c;
+    struct convert_file file;
+    struct zip_writer writer;
+    struct buffer literal; /* of the segment that is being laid out */
+    struct arena arena;
+    struct meaning *meanings; /* per segment of the file */
+    size_t meaning_room;
+    bool is_torch;
+    uint64_t names_hash;
+};
+
+static enum sidestep_status add_segment(struct layout *l, struct segment segment,
+                                        const struct meaning *meaning, struct sidestep_error *err)
+{
+    if (l->file.count == l->meaning_room) {
+        size_t room = l->meaning_room != 0 ? l->meaning_room * 2 : 64;
+        struct meaning *meanings = memory_resize(l->meanings, room, sizeof(*meanings));
+        if (meanings == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*meanings));
+        l->meanings = meanings;
+        l->meaning_room = room;
+    }
+    l->meanings[l->file.count] = *meaning;
+    return convert_file_add(&l->file, segment, err);
+}
+
+/* What was written into the literal becomes a segment. */
+static enum sidestep_status flush(struct layout *l, struct sidestep_error *err)
+{
+    TRY(buffer_check(&l->literal, err));
+    if (l->literal.length == 0)
+        return SIDESTEP_OK;
+    const uint8_t *bytes = arena_copy(&l->arena, l->literal.bytes, l->literal.length);
+    if (bytes == NULL)
+        return FAIL_NOMEM(err, l->literal.length);
+    struct segment segment = {.kind = SEGMENT_BYTES, .length = l->literal.length, .bytes = bytes};
+    l->literal.length = 0;
+    return add_segment(l, segment, &(struct meaning){0}, err);
+}
+
+/* A member: ${head} and then a tensor. */
+static enum sidestep_status add_member(struct layout *l, const char *name, size_t tensor,
+                                       const struct buffer *head, struct sidestep_error *err)
+{
+    uint64_t bytes = l->c->tensors[tensor].bytes, head_bytes = head != NULL ? head->length : 0;
+    struct meaning meaning = {.member = l->writer.count, .head_bytes = head_bytes};
+
+    struct zip_writer_member *member = zip_writer_begin(&l->writer, name, head_bytes + bytes);
+    if (head != NULL) {
+        buffer_put(&l->literal, head->bytes, head->length);
+        meaning.head_crc = hash_crc32(0, head->bytes, head->length);
+        zip_writer_skip(&l->writer, head->length);
+    }
+    TRY(flush(l, err));
+    zip_writer_skip(&l->writer, bytes);
+    struct segment data = {.kind = SEGMENT_TENSOR, .length = bytes, .tensor = tensor};
+    TRY(add_segment(l, data, &meaning, err));
+    unsigned length = zip_writer_end_bytes(member);
+    l->writer.out = NULL; /* only count */
+    zip_writer_end(&l->writer, member, 0);
+    l->writer.out = &l->literal;
+    if (length == 0)
+        return SIDESTEP_OK;
+    return add_segment(l, (struct segment){.kind = SEGMENT_LATE, .length = length}, &meaning, err);
+}
+
+/* ---------------------------------------------------------------- what comes late */
+
+static void put_tail(struct layout *l, struct zip_writer *w, char id[ID_DIGITS + 1])
+{
+    if (l->is_torch) {
+        zip_writer_put(w, "version", "3\n", 2);
+        snprintf(id, ID_DIGITS + 1, "%020llu%020llu", (unsigned long long)l->names_hash,
+                 (unsigned long long)w->crc_hash);
+        zip_writer_put(w, ".data/serialization_id", id, ID_DIGITS);
+    }
+    zip_writer_close(w);
+}
+
+/* The bytes of segment ${i}: the descriptor of a member, or all that stands at the end. */
+static enum sidestep_status late(struct convert_file *file, size_t i, struct sidestep_error *err)
+{
+    struct layout *l = file->context;
+    const struct meaning *meaning = &l->meanings[i];
+    char id[ID_DIGITS + 1];
+    OWNED_BUFFER bytes = {0};
+
+    l->writer.out = &bytes;
+    l->writer.position = file->segments[i].offset;
+    if (i + 1 < file->count) {
+        const struct segment *data = &file->segments[i - 1];
+        uint32_t crc = meaning->head_bytes == 0
+                           ? data->crc
+                           : hash_crc32_join(meaning->head_crc, data->crc, data->length);
+        zip_writer_end(&l->writer, &l->writer.members[meaning->member], crc);
+    } else {
+        put_tail(l, &l->writer, id);
+    }
+    TRY(buffer_check(&bytes, err));
+    file->segments[i].bytes = arena_copy(&l->arena, bytes.bytes, bytes.length);
+    return file->segments[i].bytes != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, bytes.length);
+}
+
+/* Count what stands at the end. */
+static enum sidestep_status add_tail(struct layout *l, struct sidestep_error *err)
+{
+    struct zip_writer w = l->writer;
+    char id[ID_DIGITS + 1];
+
+    w.out = NULL;
+    put_tail(l, &w, id);
+    struct segment tail = {.kind = SEGMENT_LATE, .length = w.position - l->writer.position};
+    TRY(add_segment(l, tail, &(struct meaning){0}, err));
+    /* From here on late() writes: CRCs are folded in again, as they become known. */
+    l->writer.crc_hash = 0;
+    for (size_t i = 0; i < l->writer.count; i++)
+        if (l->writer.members[i].crc != 0)
+            zip_writer_combine(&l->writer, l->writer.members[i].crc);
+    l->file.late = late;
+    l->file.context = l;
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- torch.save() */
+
+/* Tensors that are the same bytes of one file share a storage, as they did. */
+static enum sidestep_status find_ties(const struct convert *c, size_t *storages,
+                                      struct sidestep_error *err)
+{
+    OWNED_TABLE seen = {0};
+    OWNED_ARENA keys = {0};
+    size_t next = 0;
+
+    for (size_t i = 0; i < c->tensor_count; i++) {
+        const struct convert_tensor *t = &c->tensors[i];
+        const struct foreign_entry *foreign =
+            c->reader->foreign != NULL ? &c->reader->foreign->entries[t->entry] : NULL;
+        size_t existing = SIZE_MAX;
+
+        storages[i] = next;
+        if (foreign != NULL && foreign->tensor != NULL && t->bytes != 0) {
+            const char *key = arena_printf(
+                &keys, "%llu %llu %d %s", (unsigned long long)foreign->tensor->data_offset,
+                (unsigned long long)foreign->tensor->storage_offset, (int)t->from->dtype,
+                shown_shape(t->from->ndim, t->from->shape).text);
+            if (key == NULL)
+                return FAIL_NOMEM(err, SIDESTEP_MAX_NDIM);
+            if (foreign->tensor->row_major)
+                TRY(table_insert(&seen, key, i, &existing, err));
+        }
+        if (existing != SIZE_MAX)
+            storages[i] = storages[existing];
+        else
+            next++;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Tensors come sorted by storage: back to the order in which the source names them. */
+static int compare_entries(const void *a, const void *b)
+{
+    const struct torch_write_entry *x = a, *y = b;
+
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static enum sidestep_status make_pickle(struct layout *l, const size_t *storages,
+                                        struct buffer *out, struct sidestep_error *err)
+{
+    const struct convert *c = l->c;
+    size_t count = c->tensor_count + c->object_count;
+    OWNED struct torch_write_entry *entries = memory_new(count, sizeof(*entries));
+
+    if (entries == NULL)
+        return FAIL_NOMEM(err, count * sizeof(*entries));
+    for (size_t i = 0; i < c->tensor_count; i++) {
+        const struct convert_tensor *t = &c->tensors[i];
+        entries[i] = (struct torch_write_entry){.name = t->name,
+                                                .order = t->entry,
+                                                .path = t->path,
+                                                .path_length = t->path_length,
+                                                .dtype = t->dtype,
+                                                .ndim = t->from->ndim,
+                                                .shape = t->from->shape,
+                                                .storage = storages[i]};
+    }
+    for (size_t i = 0; i < c->object_count; i++) {
+        const struct convert_object *o = &c->objects[i];
+        entries[c->tensor_count + i] =
+            (struct torch_write_entry){.name = o->name,
+                                       .order = (size_t)(o->from - c->reader->metadata.entries),
+                                       .path = o->path,
+                                       .path_length = o->path_length,
+                                       .value = o->value};
+    }
+    qsort(entries, count, sizeof(*entries), compare_entries);
+    return torch_write_pickle(entries, count, out, err);
+}
+
+static enum sidestep_status lay_out_torch(struct layout *l, struct sidestep_error *err)
+{
+    OWNED size_t *storages = memory_new(l->c->tensor_count, sizeof(*storages));
+    OWNED_BUFFER pickle = {0};
+    size_t next = 0;
+
+    if (storages == NULL)
+        return FAIL_NOMEM(err, l->c->tensor_count * sizeof(*storages));
+    TRY(find_ties(l->c, storages, err));
+    TRY(make_pickle(l, storages, &pickle, err));
+    zip_writer_put(&l->writer, "data.pkl", pickle.bytes, pickle.length);
+    zip_writer_put(&l->writer, ".format_version", "1", 1);
+    zip_writer_put(&l->writer, ".storage_alignment", "64", 2);
+    zip_writer_put(&l->writer, "byteorder", "little", 6);
+    l->names_hash = XXH3_64bits(pickle.bytes, pickle.length);
+    for (size_t i = 0; i < l->c->tensor_count; i++) {
+        if (storages[i] != next) /* one that is there already */
+            continue;
+        const char *name = arena_printf(&l->arena, "data/%zu", next++);
+        if (name == NULL)
+            return FAIL_NOMEM(err, ID_DIGITS);
+        TRY(add_member(l, name, i, NULL, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- npz */
+
+static enum sidestep_status lay_out_npz(struct layout *l, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < l->c->tensor_count; i++) {
+        const struct convert_tensor *t = &l->c->tensors[i];
+        OWNED_BUFFER head = {0};
+
+        if (npy_descr(t->dtype) == NULL)
+            return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                        "'%s' is %s, which NumPy lacks; convert it to another dtype",
+                        shown_name(t->name).text, sidestep_dtype_name(t->dtype));
+        if (strlen(t->name) > UINT16_MAX - 8)
+            return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': the name is too long for a zip",
+                        shown_name(t->name).text);
+        const char *name = arena_printf(&l->arena, "%s.npy", t->name);
+        if (name == NULL)
+            return FAIL_NOMEM(err, strlen(t->name));
+        npy_header(t->dtype, t->from->ndim, t->from->shape, &head);
+        TRY(buffer_check(&head, err));
+        TRY(add_member(l, name, i, &head, err));
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
+                                    struct sidestep_error *err)
+{
+    struct layout l = {.c = c, .is_torch = c->to == SIDESTEP_FORMAT_TORCH};
+
+    l.file.name = export->commit.name;
+    l.writer = (struct zip_writer){.prefix = l.is_torch ? "archive/" : "",
+                                   .room = c->tensor_count + OTHER_MEMBERS,
+                                   .out = &l.literal};
+    l.writer.members = memory_new(l.writer.room, sizeof(*l.writer.members));
+    enum sidestep_status status = l.writer.members != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, 1);
+    if (status == SIDESTEP_OK)
+        status = l.is_torch ? lay_out_torch(&l, err) : lay_out_npz(&l, err);
+    if (status == SIDESTEP_OK)
+        status = flush(&l, err);
+    if (status == SIDESTEP_OK)
+        status = add_tail(&l, err);
+    if (status == SIDESTEP_OK)
+        status = convert_write(c, export, &l.file, 1, err);
+    free(l.writer.members);
+    free(l.meanings);
+    free(l.file.segments);
+    buffer_release(&l.literal);
+    arena_release(&l.arena);
+    return status;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* export.c -- see export.h. */
+#include "convert/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "base/random.h"
+#include "commit/name_list.h"
+#include "commit/sweep.h"
+
+static void format(const struct export *e, enum names_kind kind, char name[NAMES_MAX])
+{
+    names_format(kind, e->commit.save_id, 0, 0, name);
+}
+
+/* A directory whose files are all of the kind that would be there again.  ${*count}: how many. */
+static enum sidestep_status check_names(const struct export *e, const char *name, size_t *count,
+                                        struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+
+    TRY(store_dir_open(e->commit.store, e->commit.parent, name, &dir, err));
+    TRY(name_list_read(dir, &names, err));
+    *count = names.count;
+    for (size_t i = 0; i < names.count && e->replace; i++)
+        if (!e->is_known(names.names[i]) && names_parse(names.names[i]).kind != NAMES_EXPORT &&
+            names_parse(names.names[i]).kind != NAMES_PENDING)
+            return FAIL(err, SIDESTEP_EEXISTS,
+                        "'%s' is not replaced: it holds '%s', which no conversion makes",
+                        e->commit.path, names.names[i]);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_directory(struct export *e, struct sidestep_error *err)
+{
+    size_t count = 0;
+
+    TRY(check_names(e, e->commit.name, &count, err));
+    if (count != 0 && !e->replace)
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists and is not empty", e->commit.path);
+    e->exists = count != 0;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_destination(struct export *e, struct sidestep_error *err)
+{
+    struct store_stat stat;
+    enum sidestep_status status = store_stat(e->commit.parent, e->commit.name, &stat, err);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    TRY(status);
+    if (stat.kind != (e->is_file ? STORE_FILE : STORE_DIRECTORY))
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists, and is no %s", e->commit.path,
+                    e->is_file ? "file" : "directory");
+    if (!e->is_file)
+        return check_directory(e, err);
+    if (!e->replace)
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists", e->commit.path);
+    e->exists = true;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status make_marker(struct export *e, struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+
+    format(e, NAMES_EXPORT, name);
+    return commit_write_file(e->commit.dir, name, "", 0, err);
+}
+
+enum sidestep_status export_begin(struct export *e, struct store *store, struct clock *clock,
+                                  const char *path, bool is_file, bool replace,
+                                  bool (*is_known)(const char *name), struct sidestep_error *err)
+{
+    uint8_t id[SAVE_ID_BYTES];
+
+    *e = (struct export){.is_file = is_file, .replace = replace, .is_known = is_known};
+    e->commit = (struct commit){.store = store, .clock = clock, .world_size = 1, .step = -1};
+    TRY(commit_open(&e->commit, path, err));
+    TRY(check_destination(e, err));
+    TRY(random_bytes(id, sizeof(id), err));
+    TRY(commit_begin_aside(&e->commit, id, err));
+    return make_marker(e, err);
+}
+
+enum sidestep_status export_create(struct export *e, const char *name, uint32_t flags,
+                                   struct store_file **file, struct sidestep_error *err)
+{
+    return store_file_create(e->commit.dir, name, flags, file, err);
+}
+
+/* From the hidden directory into the parent. */
+static enum sidestep_status put_file(struct export *e, const char *name, struct sidestep_error *err)
+{
+    enum store_rename_mode mode = e->replace ? STORE_REPLACE : STORE_NOREPLACE;
+    enum sidestep_status status =
+        store_rename(e->commit.dir, name, e->commit.parent, name, mode, err);
+
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(e->commit.dir, name, e->commit.parent, name, STORE_REPLACE, err);
+    return status;
+}
+
+/* The new directory goes back to where it came from, and what it replaced too. */
+static void take_back(struct export *e)
+{
+    char saving[NAMES_MAX];
+
+    format(e, NAMES_SAVING, saving);
+    if (commit_name_is_ours(&e->commit, e->commit.name))
+        (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
+                           e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
+}
+
+/* The hidden directory becomes the destination; what was there takes its name, to be removed: if
+ * nobody has put anything else there since it was looked at, a checkpoint say. */
+static enum sidestep_status put_directory(struct export *e, struct sidestep_error *err)
+{
+    char saving[NAMES_MAX];
+    size_t count;
+
+    format(e, NAMES_SAVING, saving);
+    if (!e->exists) /* or empty: then the rename replaces it */
+        return store_rename(e->commit.parent, saving, e->commit.parent, e->commit.name,
+                            STORE_REPLACE, err);
+    enum sidestep_status status = store_rename(e->commit.parent, saving, e->commit.parent,
+                                               e->commit.name, STORE_EXCHANGE, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "this storage cannot exchange two directories: remove '%s' first",
+                    e->commit.path);
+    TRY(status);
+    status = check_names(e, saving, &count, err);
+    if (status != SIDESTEP_OK)
+        take_back(e);
+    return status;
+}
+
+/* What the exchange took out: all of it is known. */
+static void remove_old(struct export *e)
+{
+    char saving[NAMES_MAX], marker[NAMES_MAX];
+    OWNED_DIR *old = NULL;
+
+    format(e, NAMES_SAVING, saving);
+    format(e, NAMES_EXPORT, marker);
+    if (store_dir_open(e->commit.store, e->commit.parent, saving, &old, NULL) == SIDESTEP_OK &&
+        commit_write_file(old, marker, "", 0, NULL) == SIDESTEP_OK)
+        (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
+}
+
+/* The marks have done their duty. */
+static void remove_marks(struct export *e)
+{
+    char name[NAMES_MAX];
+
+    format(e, NAMES_EXPORT, name);
+    (void)store_unlink(e->commit.dir, name, NULL);
+    format(e, NAMES_PENDING, name);
+    (void)store_unlink(e->commit.dir, name, NULL);
+}
+
+/* The one file, and the other.  A new one whose name may not be durable is taken back. */
+static enum sidestep_status publish_files(struct export *e, struct sidestep_error *err)
+{
+    const char *const names[] = {e->side, e->commit.name};
+    enum sidestep_status status = SIDESTEP_OK;
+    bool put[2] = {false};
+
+    for (int i = 0; i < 2 && status == SIDESTEP_OK; i++) {
+        if (names[i] != NULL)
+            status = put_file(e, names[i], err);
+        put[i] = names[i] != NULL && status == SIDESTEP_OK;
+    }
+    if (status == SIDESTEP_OK)
+        status = store_dir_sync(e->commit.parent, err);
+    for (int i = 0; i < 2; i++)
+        if (status != SIDESTEP_OK && put[i] && !e->replace)
+            (void)store_unlink(e->commit.parent, names[i], NULL);
+    return status; /* export_end() removes the rest */
+}
+
+static enum sidestep_status publish_directory(struct export *e, struct sidestep_error *err)
+{
+    TRY(put_directory(e, err));
+    enum sidestep_status status = store_dir_sync(e->commit.parent, err);
+    if (status != SIDESTEP_OK) {
+        take_back(e);
+        return status;
+    }
+    remove_marks(e);
+    if (e->exists)
+        remove_old(e);
+    store_dir_close(TAKE(e->commit.dir)); /* it is the user's now */
+    return status;
+}
+
+/* Is it where it was asked for? */
+static enum sidestep_status check_path(struct export *e, struct sidestep_error *err)
+{
+    char parent[COMMIT_PATH_BYTES];
+    size_t length = strlen(e->commit.path) - strlen(e->commit.name);
+
+    memcpy(parent, e->commit.path, length);
+    parent[length > 1 ? length - 1 : length] = '\0';
+    return commit_check_path(&e->commit, e->commit.parent, parent, e->commit.name, err);
+}
+
+enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
+{
+    TRY(store_dir_sync(e->commit.dir, err));
+    TRY(e->is_file ? publish_files(e, err) : publish_directory(e, err));
+    return check_path(e, err);
+}
+
+void export_end(struct export *e)
+{
+    char saving[NAMES_MAX];
+
+    if (e->commit.dir != NULL) {
+        format(e, NAMES_SAVING, saving);
+        /* Not what was replaced, where that could not be put back. */
+        if (commit_name_is_ours(&e->commit, saving))
+            (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
+    }
+    commit_close(&e->commit);
+}

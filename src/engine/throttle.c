@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* throttle.c -- see throttle.h. */
+#include "engine/throttle.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/checked.h"
+#include "base/clock.h"
+
+#define NS_PER_S 1000000000u
+#define SLICE_NS (NS_PER_S / 20) /* how soon a failed save is seen */
+#define LATE_NS (NS_PER_S / 100)
+
+/* "0-3,8" */
+static bool parse_cpus(const char *text, cpu_set_t *cpus)
+{
+    CPU_ZERO(cpus);
+    for (const char *at = text;;) {
+        char *end;
+        if (*at < '0' || *at > '9')
+            return false;
+        unsigned long first = strtoul(at, &end, 10), last = first;
+        if (*end == '-') {
+            at = end + 1;
+            if (*at < '0' || *at > '9')
+                return false;
+            last = strtoul(at, &end, 10);
+        }
+        if (last < first || last >= CPU_SETSIZE)
+            return false;
+        for (unsigned long cpu = first; cpu <= last; cpu++)
+            CPU_SET(cpu, cpus);
+        if (*end == '\0')
+            return true;
+        if (*end != ',')
+            return false;
+        at = end + 1;
+    }
+}
+
+static enum sidestep_status take_cpus(struct neighbour *n, const char *cpus,
+                                      struct sidestep_error *err)
+{
+    cpu_set_t allowed;
+
+    if (!parse_cpus(cpus, &n->cpus))
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "engine options: background_cpus '%s' is not a list of processors like 0-3,8",
+                    cpus);
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0)
+        CPU_AND(&n->cpus, &n->cpus, &allowed);
+    if (CPU_COUNT(&n->cpus) == 0)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "engine options: this process may use none of background_cpus '%s'", cpus);
+    n->pinned = true;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status neighbour_init(struct neighbour *n, bool lower, uint64_t bytes_per_second,
+                                    const char *cpus, struct sidestep_error *err)
+{
+    pthread_condattr_t monotonic;
+
+    *n = (struct neighbour){.lower = lower, .bytes_per_second = bytes_per_second};
+    if (lower)
+        n->rights = priority_probe();
+    pthread_mutex_init(&n->shared.lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&n->shared.changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return cpus != NULL ? take_cpus(n, cpus, err) : SIDESTEP_OK;
+}
+
+void neighbour_destroy(struct neighbour *n)
+{
+    assert(n->shared.count == 0);
+    pthread_cond_destroy(&n->shared.changed);
+    pthread_mutex_destroy(&n->shared.lock);
+}
+
+void neighbour_join(struct neighbour *n)
+{
+    pid_t self = priority_self();
+
+    if (n->pinned)
+        (void)sched_setaffinity(self, sizeof(n->cpus), &n->cpus);
+    pthread_mutex_lock(&n->shared.lock);
+    assert(n->shared.count < NEIGHBOUR_MAX_THREADS);
+    n->shared.threads[n->shared.count++] = self;
+    if (n->lower && n->shared.waiting == 0)
+        priority_lower(self, &n->rights);
+    pthread_mutex_unlock(&n->shared.lock);
+}
+
+void neighbour_leave(struct neighbour *n)
+{
+    pid_t self = priority_self();
+    size_t i = 0;
+
+    pthread_mutex_lock(&n->shared.lock);
+    while (n->shared.threads[i] != self)
+        i++;
+    assert(i < n->shared.count);
+    n->shared.threads[i] = n->shared.threads[--n->shared.count];
+    if (n->lower)
+        priority_raise(self, &n->rights);
+    pthread_mutex_unlock(&n->shared.lock);
+}
+
+/* Locked. */
+static void change_all(struct neighbour *n,
+                       void (*change)(pid_t thread, const struct priority_rights *rights))
+{
+    for (size_t i = 0; n->lower && i < n->shared.count; i++)
+        change(n->shared.threads[i], &n->rights);
+    pthread_cond_broadcast(&n->shared.changed);
+}
+
+void neighbour_wait_begin(struct neighbour *n)
+{
+    pthread_mutex_lock(&n->shared.lock);
+    if (n->shared.waiting++ == 0)
+        change_all(n, priority_raise);
+    pthread_mutex_unlock(&n->shared.lock);
+}
+
+void neighbour_wait_end(struct neighbour *n)
+{
+    pthread_mutex_lock(&n->shared.lock);
+    assert(n->shared.waiting > 0);
+    if (--n->shared.waiting == 0)
+        change_all(n, priority_lower);
+    pthread_mutex_unlock(&n->shared.lock);
+}
+
+void neighbour_calm(struct neighbour *n)
+{
+    pid_t self = priority_self();
+
+    pthread_mutex_lock(&n->shared.lock);
+    if (n->lower && n->shared.waiting == 0)
+        priority_lower(self, &n->rights);
+    pthread_mutex_unlock(&n->shared.lock);
+}
+
+void neighbour_pause(struct neighbour *n, bool paused)
+{
+    pthread_mutex_lock(&n->shared.lock);
+    n->shared.paused = paused;
+    pthread_cond_broadcast(&n->shared.changed);
+    pthread_mutex_unlock(&n->shared.lock);
+}
+
+bool neighbour_is_free(struct neighbour *n)
+{
+    pthread_mutex_lock(&n->shared.lock);
+    bool is_free = n->shared.waiting == 0 && !n->shared.paused;
+    pthread_mutex_unlock(&n->shared.lock);
+    return is_free;
+}
+
+void neighbour_watch(struct neighbour *n, uint64_t device)
+{
+    if (!n->keeps_pace)
+        disk_readers_watch(&n->shared.readers, device);
+}
+
+bool neighbour_backs_off(const struct neighbour *n, const atomic_bool *hurry, uint64_t now_ns)
+{
+    return !n->keeps_pace && atomic_load(&n->shared.waiting) == 0 &&
+           (hurry == NULL || !atomic_load(hurry)) &&
+           disk_readers_are_there(&n->shared.readers, now_ns);
+}
+
+/* Without the lock: see whether others read from the disk, if it is time to. */
+static void look_for_readers(struct neighbour *n, uint64_t now)
+{
+    uint64_t bytes;
+
+    pthread_mutex_lock(&n->shared.lock);
+    bool due = disk_readers_due(&n->shared.readers, now);
+    pthread_mutex_unlock(&n->shared.lock);
+    if (!due || !disk_readers_sample(n->shared.readers.path, &bytes))
+        return;
+    pthread_mutex_lock(&n->shared.lock);
+    disk_readers_seen(&n->shared.readers, bytes, now);
+    pthread_mutex_unlock(&n->shared.lock);
+}
+
+/* Locked: how long ${bytes} have to wait from ${now}; 0: they are accounted for, and may go. */
+static uint64_t hold(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
+                     uint64_t now)
+{
+    uint64_t rate = n->bytes_per_second;
+
+    if (n->shared.waiting == 0 && !hurry) {
+        if (n->shared.paused)
+            return SLICE_NS;
+        if (rate == 0 || (bytes_per_second != 0 && bytes_per_second < rate))
+            rate = bytes_per_second;
+    }
+    if (rate == 0)
+        return 0;
+    if (n->shared.next_ns > now)
+        return n->shared.next_ns - now;
+    /* Who comes a little late, because threads do not wake up in time, does not lose that. */
+    uint64_t from = now - n->shared.next_ns < LATE_NS ? n->shared.next_ns : now;
+    n->shared.next_ns = from + (uint64_t)((double)bytes * NS_PER_S / (double)rate);
+    return 0;
+}
+
+bool neighbour_try(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
+                   const atomic_bool *hurry)
+{
+    uint64_t now = clock_now(clock_system());
+
+    look_for_readers(n, now);
+    pthread_mutex_lock(&n->shared.lock);
+    uint64_t left = hold(n, bytes, bytes_per_second, hurry != NULL && atomic_load(hurry), now);
+    pthread_mutex_unlock(&n->shared.lock);
+    return left == 0;
+}
+
+uint64_t neighbour_take(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
+                        const atomic_bool *hurry, const atomic_bool *stop)
+{
+    uint64_t began = clock_now(clock_system()), now = began, left;
+
+    look_for_readers(n, now);
+    pthread_mutex_lock(&n->shared.lock);
+    while (!atomic_load(stop) && (left = hold(n, bytes, bytes_per_second,
+                                              hurry != NULL && atomic_load(hurry), now)) != 0) {
+        uint64_t until = now + min_u64(left, SLICE_NS);
+        struct timespec at = {.tv_sec = (time_t)(until / NS_PER_S),
+                              .tv_nsec = (long)(until % NS_PER_S)};
+        (void)pthread_cond_timedwait(&n->shared.changed, &n->shared.lock, &at);
+        now = clock_now(clock_system());
+    }
+    pthread_mutex_unlock(&n->shared.lock);
+    return now - began;
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * json_reader.c -- see json_reader.h.  The NUL at the end of the text is no part of any token, so
+ * that every scan stops there at the latest; so does it at a NUL inside, which JSON does not allow.
+ */
+#include "format/json_reader.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/utf8.h"
+
+static void set_problem(struct jsontext *j, const char *problem)
+{
+    if (j->problem == NULL)
+        j->problem = problem;
+}
+
+struct jsontext jsontext_over(char *text)
+{
+    return (struct jsontext){.text = text};
+}
+
+/* The first byte of the next token; NUL at the end, and after a failure. */
+static char next_byte(struct jsontext *j)
+{
+    if (j->problem != NULL)
+        return '\0';
+    j->position += strspn(j->text + j->position, " \t\r\n");
+    return j->text[j->position];
+}
+
+static bool take(struct jsontext *j, const char *token)
+{
+    size_t length = strlen(token);
+
+    if (next_byte(j) != token[0] || strncmp(j->text + j->position, token, length) != 0)
+        return false;
+    j->position += length;
+    return true;
+}
+
+void jsontext_enter(struct jsontext *j, char bracket)
+{
+    if (next_byte(j) != bracket) {
+        set_problem(j, bracket == '{' ? "an object belongs here" : "an array belongs here");
+    } else if (j->depth == JSONTEXT_MAX_DEPTH) {
+        set_problem(j, "too many arrays and objects in each other");
+    } else {
+        j->depth++;
+        j->position++;
+    }
+}
+
+bool jsontext_more(struct jsontext *j, char closing_bracket, bool *first)
+{
+    if (next_byte(j) == closing_bracket) {
+        j->depth--;
+        j->position++;
+        return false;
+    }
+    if (!*first && !take(j, ","))
+        set_problem(j, "a comma or a closing bracket belongs here");
+    *first = false;
+    return j->problem == NULL;
+}
+
+/* Four digits at ${at}; UINT32_MAX: they are none. */
+static uint32_t hex4(const char *at)
+{
+    uint32_t value = 0;
+
+    for (int i = 0; i < 4; i++) {
+        char c = at[i];
+        if (c >= '0' && c <= '9')
+            value = value << 4 | (uint32_t)(c - '0');
+        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
+            value = value << 4 | (uint32_t)((c | 0x20) - 'a' + 10);
+        else
+            return UINT32_MAX;
+    }
+    return value;
+}
+
+/* The code point of "\uXXXX", or of a pair of surrogates, and its length in the text. */
+static uint32_t escaped_code_point(const char *at, size_t *length)
+{
+    uint32_t code = hex4(at + 2);
+
+    *length = 6;
+    if (code < 0xd800 || code > 0xdbff)
+        return code;
+    uint32_t low = at[6] == '\\' && at[7] == 'u' ? hex4(at + 8) : 0;
+    *length = 12;
+    if (low < 0xdc00 || low > 0xdfff)
+        return UINT32_MAX;
+    return 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
+}
+
+static size_t put_utf8(char *to, uint32_t code)
+{
+    size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const unsigned char leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
+
+    for (size_t i = length; i-- > 1; code >>= 6)
+        to[i] = (char)(0x80 | (code & 0x3f));
+    to[0] = (char)(leads[length] | code);
+    return length;
+}
+
+/* Decode the escape at ${from} to ${to}, which is not behind it; 0: it is none. */
+static size_t take_escape(const char *from, char *to, size_t *written)
+{
+    static const char letters[] = "\"\\/bfnrt";
+    static const char meanings[] = "\"\\/\b\f\n\r\t";
+    const char *letter = from[1] != '\0' ? strchr(letters, from[1]) : NULL;
+    size_t length = 2;
+
+    *written = 1;
+    if (letter != NULL) {
+        *to = meanings[letter - letters];
+        return length;
+    }
+    uint32_t code = from[1] == 'u' ? escaped_code_point(from, &length) : UINT32_MAX;
+    if (code == 0 || code == UINT32_MAX || (code >= 0xdc00 && code <= 0xdfff))
+        return 0;
+    *written = put_utf8(to, code);
+    return length;
+}
+
+const char *jsontext_string(struct jsontext *j)
+{
+    if (next_byte(j) != '"') {
+        set_problem(j, "a string belongs here");
+        return "";
+    }
+    char *begin = j->text + j->position + 1;
+    const char *from = begin;
+    char *to = begin;
+    while (*from != '"') {
+        size_t written = 1;
+        size_t step = (unsigned char)*from < 0x20 ? 0 : 1;
+        if (*from == '\\')
+            step = take_escape(from, to, &written);
+        else
+            *to = *from;
+        if (step == 0) {
+            set_problem(j, "a string with a control byte or a wrong escape");
+            return "";
+        }
+        from += step;
+        to += written;
+    }
+    if (!utf8_is_valid(begin, (size_t)(to - begin))) {
+        set_problem(j, "a string that is not UTF-8");
+        return "";
+    }
+    *to = '\0';
+    j->position = (size_t)(from + 1 - j->text);
+    return begin;
+}
+
+const char *jsontext_key(struct jsontext *j)
+{
+    const char *key = jsontext_string(j);
+
+    if (!take(j, ":"))
+        set_problem(j, "a colon belongs here");
+    return j->problem == NULL ? key : "";
+}
+
+/* Of the number at ${at}, by the grammar of RFC 8259, section 6; 0: it is none. */
+static size_t number_length(const char *at, bool *is_integer)
+{
+    static const char digits[] = "0123456789";
+    const char *p = at + (*at == '-');
+    size_t n = strspn(p, digits);
+
+    *is_integer = true;
+    if (n == 0 || (n > 1 && *p == '0'))
+        return 0;
+    p += n;
+    if (*p == '.') {
+        *is_integer = false;
+        n = strspn(p + 1, digits);
+        if (n == 0)
+            return 0;
+        p += 1 + n;
+    }
+    if (*p == 'e' || *p == 'E') {
+        *is_integer = false;
+        p += p[1] == '+' || p[1] == '-' ? 2 : 1;
+        n = strspn(p, digits);
+        if (n == 0)
+            return 0;
+        p += n;
+    }
+    return (size_t)(p - at);
+}
+
+int64_t jsontext_integer(struct jsontext *j)
+{
+    char first = next_byte(j);
+    const char *at = j->text + j->position;
+    bool is_integer = false;
+    size_t length = j->problem == NULL ? number_length(at, &is_integer) : 0;
+    uint64_t magnitude = 0;
+
+    if (length == 0 || !is_integer) {
+        set_problem(j, "an integer belongs here");
+        return 0;
+    }
+    for (size_t i = first == '-'; i < length; i++)
+        if (!checked_mul(magnitude, 10, &magnitude) ||
+            !checked_add(magnitude, (uint64_t)(at[i] - '0'), &magnitude) ||
+            magnitude > (uint64_t)INT64_MAX + (first == '-')) {
+            set_problem(j, "an integer of more than 64 bits");
+            return 0;
+        }
+    j->position += length;
+    return (int64_t)(first == '-' ? 0 - magnitude : magnitude);
+}
+
+bool jsontext_null(struct jsontext *j)
+{
+    return take(j, "null");
+}
+
+static void skip_scalar(struct jsontext *j)
+{
+    bool is_integer;
+
+    if (next_byte(j) == '"') {
+        (void)jsontext_string(j);
+        return;
+    }
+    if (take(j, "true") || take(j, "false") || take(j, "null"))
+        return;
+    size_t length = j->problem == NULL ? number_length(j->text + j->position, &is_integer) : 0;
+    if (length == 0)
+        set_problem(j, "a value belongs here");
+    j->position += length;
+}
+
+void jsontext_skip(struct jsontext *j)
+{
+    char closing[JSONTEXT_MAX_DEPTH + 1]; /* bracket of each level */
+    unsigned outside = j->depth;
+
+    do {
+        char byte = next_byte(j);
+        bool first = byte == '{' || byte == '[';
+        if (first) {
+            jsontext_enter(j, byte);
+            closing[j->depth] = byte == '{' ? '}' : ']';
+        } else {
+            skip_scalar(j);
+        }
+        /* Out of all levels that end here; stays in front of the next value, if there is one. */
+        while (j->depth > outside && j->problem == NULL) {
+            bool in_object = closing[j->depth] == '}';
+            if (jsontext_more(j, closing[j->depth], &first)) {
+                if (in_object)
+                    (void)jsontext_key(j);
+                break;
+            }
+            first = false;
+        }
+    } while (j->depth > outside && j->problem == NULL);
+}
+
+void jsontext_end(struct jsontext *j)
+{
+    if (next_byte(j) != '\0')
+        set_problem(j, "something behind the end");
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* json_write.h -- text as a string of JSON (RFC 8259, section 7). */
+#ifndef FORMAT_JSON_WRITE_H
+#define FORMAT_JSON_WRITE_H
+
+#include "base/buffer.h"
+
+/* Append ${text} (UTF-8) in quotes, with as few escapes as JSON allows. */
+void jsonwrite_text(struct buffer *out, const char *text);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* name_template.c -- see name_template.h. */
+#include "format/name_template.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "model/display.h"
+
+#define FIELD "{step"
+
+_Static_assert(NAMING_MAX_NAME < NAMES_MAX, "a name is one component");
+
+static bool starts_or_ends_with_digit(const char *prefix, const char *suffix)
+{
+    size_t length = strlen(prefix);
+
+    return (length != 0 && isdigit((unsigned char)prefix[length - 1])) ||
+           isdigit((unsigned char)suffix[0]);
+}
+
+enum sidestep_status naming_of_prefix(const char *prefix, struct naming *naming,
+                                      struct sidestep_error *err)
+{
+    size_t length = strlen(prefix);
+
+    if (strpbrk(prefix, "%{}") != NULL)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series prefix '%s' looks like a template, and is none: names are the prefix "
+                    "and the step's number ('step-' makes 'step-42'); a template is given as the "
+                    "name ('step_{step:08}')",
+                    shown_name(prefix).text);
+    if (length == 0 || length > NAMING_MAX_PREFIX || strchr(prefix, '/') != NULL ||
+        prefix[0] == '.' || starts_or_ends_with_digit(prefix, ""))
+        return FAIL(
+            err, SIDESTEP_EINVAL,
+            "series prefix '%s': 1 to %u bytes, no slash, not starting with a dot or ending "
+            "with a digit",
+            shown_name(prefix).text, NAMING_MAX_PREFIX);
+    *naming = (struct naming){.digits = 1};
+    memcpy(naming->prefix, prefix, length);
+    return SIDESTEP_OK;
+}
+
+/* ---- templates ---- */
+
+static bool has_refused_byte(const char *text)
+{
+    size_t length = strlen(text);
+
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f || strchr("/%\"\\", text[i]) != NULL)
+            return true;
+    return !utf8_is_valid(text, length);
+}
+
+/* What follows FIELD, up to the brace: nothing, or ":0N" or ":0Nd".  Moves ${*at} behind it. */
+static bool take_digits(const char **at, uint32_t *digits)
+{
+    const char *from = *at;
+
+    *digits = 1;
+    if (*from == ':') {
+        if (from[1] != '0' || from[2] < '1' || from[2] > '9')
+            return false;
+        for (*digits = 0, from += 2; isdigit((unsigned char)*from); from++)
+            if ((*digits = *digits * 10 + (uint32_t)(*from - '0')) > NAMING_MAX_DIGITS)
+                return false;
+        from += *from == 'd';
+    }
+    *at = from + 1;
+    return *from == '}';
+}
+
+/* Of a template that can be taken apart: can its names be told from others, and be read back? */
+static enum sidestep_status check_parts(const char *template, const struct naming *naming,
+                                        struct sidestep_error *err)
+{
+    const char *reserved = names_reserved_ending(naming->suffix);
+
+    if (naming->prefix[0] == '.')
+        return FAIL(err, SIDESTEP_EINVAL, "series name '%s' starts with a dot: it would be hidden",
+                    template);
+    if (starts_or_ends_with_digit(naming->prefix, naming->suffix))
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series name '%s': a digit beside {step} could not be told from its number",
+                    template);
+    if (reserved != NULL)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series name '%s': '%s' is how names of sidestep's own files end", template,
+                    reserved);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status naming_of_template(const char *template, struct naming *naming,
+                                        struct sidestep_error *err)
+{
+    const char *field = strchr(template, '{'), *suffix = field;
+    struct shown shown = shown_name(template);
+    struct naming out = {.digits = 1};
+
+    if (has_refused_byte(template))
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series name '%s': '/', '%%', '\"', '\\', control characters and what is no "
+                    "UTF-8 are refused",
+                    shown.text);
+    if (field == NULL || strncmp(field, FIELD, strlen(FIELD)) != 0)
+        return FAIL(
+            err, SIDESTEP_EINVAL,
+            "series name '%s': {step} has to stand in it, as in 'step-{step}', and no other "
+            "brace",
+            shown.text);
+    suffix += strlen(FIELD);
+    if (!take_digits(&suffix, &out.digits))
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series name '%s': {step} is the number as it is, {step:08} or {step:08d} "
+                    "fills it with zeroes to 8 digits (1 to %u); nothing else is",
+                    shown.text, NAMING_MAX_DIGITS);
+    if (strpbrk(suffix, "{}") != NULL || memchr(template, '}', (size_t)(field - template)) != NULL)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series name '%s': {step} has to stand in it once, and no other brace",
+                    shown.text);
+    if ((size_t)(field - template) > NAMING_MAX_PREFIX || strlen(suffix) > NAMING_MAX_SUFFIX)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series name '%s': at most %u bytes before {step}, and %u behind it",
+                    shown.text, NAMING_MAX_PREFIX, NAMING_MAX_SUFFIX);
+    memcpy(out.prefix, template, (size_t)(field - template));
+    memcpy(out.suffix, suffix, strlen(suffix));
+    TRY(check_parts(shown.text, &out, err));
+    *naming = out;
+    return SIDESTEP_OK;
+}
+
+void naming_template(const struct naming *naming, char template[NAMING_MAX_TEMPLATE + 1])
+{
+    char width[sizeof(":020")] = "";
+
+    if (naming->digits > 1)
+        snprintf(width, sizeof(width), ":0%u", naming->digits % 100);
+    snprintf(template, NAMING_MAX_TEMPLATE + 1, "%s" FIELD "%s}%s", naming->prefix, width,
+             naming->suffix);
+}
+
+bool naming_is_plain(const struct naming *naming)
+{
+    return naming->digits == 1 && naming->suffix[0] == '\0';
+}
+
+/* ---- names ---- */
+
+void naming_format(const struct naming *naming, uint64_t step, char name[NAMES_MAX])
+{
+    snprintf(name, NAMES_MAX, "%s%0*llu%s", naming->prefix, (int)naming->digits,
+             (unsigned long long)step, naming->suffix);
+}
+
+bool naming_read(const struct naming *naming, const char *name, uint64_t *step)
+{
+    size_t prefix = strlen(naming->prefix);
+    char again[NAMES_MAX];
+
+    if (strncmp(name, naming->prefix, prefix) != 0)
+        return false;
+    const char *digits = name + prefix;
+    int64_t number = names_number(digits, digits + strspn(digits, "0123456789"));
+    if (number < 0)
+        return false;
+    naming_format(naming, (uint64_t)number, again);
+    *step = (uint64_t)number;
+    return strcmp(again, name) == 0;
+}

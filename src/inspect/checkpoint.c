@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects. */
+#include "inspect/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/thread.h"
+#include "checkpoint/foreign.h"
+#include "load/fetch.h"
+#include "verify/verify.h"
+#include "store/store_ring.h"
+
+#define CHECKPOINT_THREADS 8u
+#define CHECKPOINT_MIN_THREADS 4u /* reads in flight, also where there are fewer cores */
+
+static unsigned thread_count(void)
+{
+    return (unsigned)max_u64(CHECKPOINT_MIN_THREADS,
+                             min_u64(CHECKPOINT_THREADS, thread_cpu_count()));
+}
+
+static struct sidestep_chunk as_chunk(const struct metadata_storage *storage, const struct box *box)
+{
+    return (struct sidestep_chunk){.offsets = box != NULL ? box->offsets : NULL,
+                                   .lengths = box != NULL ? box->lengths : NULL,
+                                   .file = storage->file,
+                                   .file_offset = storage->offset,
+                                   .file_bytes = storage->length,
+                                   .transform = storage->transform};
+}
+
+static enum sidestep_status fill_entry(struct sidestep_checkpoint *c,
+                                       const struct metadata_entry *from, struct sidestep_entry *to,
+                                       struct sidestep_error *err)
+{
+    size_t count = from->is_object ? 1 : from->chunk_count;
+    struct sidestep_chunk *chunks = arena_new(&c->arena, count, sizeof(*chunks));
+    struct box whole = {.ndim = from->ndim, .lengths = from->shape};
+
+    if (chunks == NULL)
+        return FAIL_NOMEM(err, count * sizeof(*chunks));
+    if (from->is_object)
+        chunks[0] = as_chunk(&from->storage, NULL);
+    for (size_t i = 0; i < from->chunk_count; i++)
+        chunks[i] = as_chunk(&from->chunks[i].storage, &from->chunks[i].box);
+    *to = (struct sidestep_entry){
+        .name = from->name,
+        .is_object = from->is_object,
+        .dtype = from->dtype,
+        .dtype_name = from->is_object ? NULL : from->dtype_name,
+        .ndim = from->ndim,
+        .shape = from->shape,
+        .bytes = from->is_object ? from->storage.length
+                                 : box_volume(&whole) * sidestep_dtype_size(from->dtype),
+        .chunk_count = count,
+        .chunks = chunks,
+        .path_length = from->path_length,
+        .path = from->path_length != 0 ? from->path : NULL,
+    };
+    return SIDESTEP_OK;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    return strcmp(((const struct sidestep_entry *)a)->name,
+                  ((const struct sidestep_entry *)b)->name);
+}
+
+static enum sidestep_status fill_entries(struct sidestep_checkpoint *c, struct sidestep_error *err)
+{
+    const struct metadata *metadata = &c->reader->metadata;
+
+    c->entries = arena_new(&c->arena, metadata->count, sizeof(*c->entries));
+    if (c->entries == NULL)
+        return FAIL_NOMEM(err, metadata->count * sizeof(*c->entries));
+    for (size_t i = 0; i < metadata->count; i++)
+        TRY(fill_entry(c, &metadata->entries[i], &c->entries[c->count++], err));
+    qsort(c->entries, c->count, sizeof(*c->entries), compare_entries);
+    return SIDESTEP_OK;
+}
+
+/* The first of those that ${*count} counts. */
+static enum sidestep_status note_file(struct sidestep_checkpoint *c, const struct reader_file *file,
+                                      size_t *count, const char **first, struct sidestep_error *err)
+{
+    if ((*count)++ != 0)
+        return SIDESTEP_OK;
+    *first = arena_printf(&c->arena, "file '%s': %s", file->name, file->message);
+    return *first != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(file->name));
+}
+
+/* What is wrong with a file, and what only could not be read. */
+static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct sidestep_error *err)
+{
+    const struct reader *r = c->reader;
+
+    for (size_t i = 0; i < r->file_count; i++) {
+        const struct reader_file *file = &r->files[i];
+        if (file->problem == NULL)
+            continue;
+        if (verify_is_damage(file->status)) {
+            TRY(note_file(c, file, &c->damaged_count, &c->damage, err));
+            continue;
+        }
+        TRY(note_file(c, file, &c->unread_count, &c->unread, err));
+        if (c->unread_count == 1)
+            c->unread_status = file->status;
+        if (r->has_manifest)
+            c->unread_bytes += r->manifest.files[i].bytes;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Where files are damaged, what lies in the others can be had. */
+static enum sidestep_status open_reader(const char *path, struct reader **out,
+                                        struct sidestep_error *err)
+{
+    const uint32_t flags = READER_LEASE | READER_FOREIGN;
+    enum sidestep_status status = reader_open(store_posix(), path, flags, out, err);
+
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (status != SIDESTEP_ENOMEM &&
+        reader_open(store_posix(), path, flags | READER_TOLERANT, out, NULL) == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    error_wrap(err, "open '%s'", path);
+    return status;
+}
+
+enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_checkpoint **out,
+                                              struct sidestep_error *err)
+{
+    if (path == NULL || out == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "path or checkpoint is NULL");
+    struct sidestep_checkpoint *c = memory_new(1, sizeof(*c));
+    *out = NULL;
+    if (c == NULL)
+        return FAIL_NOMEM(err, sizeof(*c));
+    enum sidestep_status status = open_reader(path, &c->reader, err);
+    if (status == SIDESTEP_OK)
+        status = fill_problems(c, err);
+    if (status == SIDESTEP_OK)
+        status = fill_entries(c, err);
+    if (status == SIDESTEP_OK)
+        *out = c;
+    else
+        sidestep_checkpoint_close(&c);
+    return status;
+}
+
+void sidestep_checkpoint_close(struct sidestep_checkpoint **checkpoint)
+{
+    struct sidestep_checkpoint *c = checkpoint != NULL ? *checkpoint : NULL;
+
+    if (c == NULL)
+        return;
+    *checkpoint = NULL;
+    workers_free(&c->workers);
+    reader_close(&c->reader);
+    arena_release(&c->arena);
+    free(c);
+}
+
+enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *c,
+                                              struct sidestep_checkpoint_info *info)
+{
+    if (c == NULL || info == NULL || info->struct_size != sizeof(*info))
+        return SIDESTEP_EINVAL;
+    const struct reader *r = c->reader;
+    *info = (struct sidestep_checkpoint_info){
+        .struct_size = sizeof(*info),
+        .path = r->path,
+        .format = r->foreign != NULL ? r->foreign->format
+                  : r->has_manifest  ? "sidestep"
+                                     : "dcp",
+        .save_id = r->metadata.save_id != NULL ? r->metadata.save_id : "",
+        .step = r->has_manifest ? r->manifest.step : -1,
+        .world_size = r->has_manifest ? r->manifest.world_size : 0,
+        .bytes = r->bytes + r->record_bytes + c->unread_bytes,
+    };
+    for (size_t i = 0; i < r->manifest.file_count; i++)
+        if (strcmp(r->manifest.files[i].origin, r->manifest.save_id) != 0)
+            info->shared_bytes += r->manifest.files[i].bytes;
+    info->damaged_count = c->damaged_count;
+    info->damage = c->damage;
+    info->unread_count = c->unread_count;
+    info->unread = c->unread;
+    info->unread_status = c->unread_status;
+    for (size_t i = 0; i < c->count; i++) {
+        info->object_count += c->entries[i].is_object;
+        info->tensor_count += !c->entries[i].is_object;
+    }
+    return SIDESTEP_OK;
+}
+
+size_t sidestep_checkpoint_count(const struct sidestep_checkpoint *checkpoint)
+{
+    return checkpoint != NULL ? checkpoint->count : 0;
+}
+
+const struct sidestep_entry *sidestep_checkpoint_entry(const struct sidestep_checkpoint *checkpoint,
+                                                       size_t i)
+{
+    return checkpoint != NULL && i < checkpoint->count ? &checkpoint->entries[i] : NULL;
+}
+
+const struct sidestep_entry *sidestep_checkpoint_find(const struct sidestep_checkpoint *checkpoint,
+                                                      const char *name)
+{
+    struct sidestep_entry key = {.name = name};
+
+    if (checkpoint == NULL || name == NULL || checkpoint->count == 0)
+        return NULL;
+    return bsearch(&key, checkpoint->entries, checkpoint->count, sizeof(key), compare_entries);
+}
+
+/* Load one name: a state of one entry, planned and fetched like any other. */
+static enum sidestep_status fetch_one(struct sidestep_checkpoint *c,
+                                      struct sidestep_state_dict *state, struct sidestep_error *err)
+{
+    OWNED_BY(load_plan_release) struct load_plan plan = {0};
+    uint64_t bytes_read;
+
+    if (c->workers == NULL)
+        TRY(workers_new(thread_count() - 1, "sidestep-read", &c->workers, err));
+    TRY(load_plan_build(&c->reader->metadata, state, false, &plan, err));
+    if (plan.mismatched_count != 0)
+        return FAIL(err, SIDESTEP_EMISMATCH, "%s", plan.mismatched[0]);
+    TRY(fetch_run(c->reader, &plan, c->workers, false, NULL, &bytes_read, err));
+    return c->reader->has_manifest ? SIDESTEP_OK : reader_check_unchanged(c->reader, err);
+}
+
+static enum sidestep_status find_kind(struct sidestep_checkpoint *c, const char *name,
+                                      bool is_object, const struct sidestep_entry **entry,
+                                      struct sidestep_error *err)
+{
+    if (c == NULL || name == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "checkpoint or name is NULL");
+    *entry = sidestep_checkpoint_find(c, name);
+    if (*entry == NULL)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' is not in checkpoint '%s'", name,
+                    c->reader->path);
+    const char *unreadable = metadata_find(&c->reader->metadata, name)->unreadable;
+    if (unreadable != NULL)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': %s", name, unreadable);
+    if ((*entry)->is_object != is_object)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s", name, is_object ? "a tensor" : "an object");
+    if (!is_object && (*entry)->dtype == SIDESTEP_DTYPE_NONE)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s", name, (*entry)->dtype_name);
+    return SIDESTEP_OK;
+}
+
+static void free_state(struct sidestep_state_dict **state)
+{
+    sidestep_state_dict_free(state);
+}
+
+enum sidestep_status sidestep_checkpoint_read_tensor(struct sidestep_checkpoint *c,
+                                                     const char *name, const int64_t *offsets,
+                                                     const int64_t *lengths, void *data,
+                                                     size_t bytes, struct sidestep_error *err)
+{
+    OWNED_BY(free_state) struct sidestep_state_dict *state = NULL;
+    const struct sidestep_entry *entry;
+
+    TRY(find_kind(c, name, false, &entry, err));
+    struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                     .name = name,
+                                     .dtype = entry->dtype,
+                                     .ndim = entry->ndim,
+                                     .shape = entry->shape,
+                                     .offsets = offsets,
+                                     .lengths = lengths,
+                                     .data = data};
+    TRY(sidestep_state_dict_new(&state, err));
+    TRY(sidestep_state_dict_add_tensor(state, &tensor, err));
+    uint64_t wanted = box_volume(&state->entries[0].box) * sidestep_dtype_size(entry->dtype);
+    if (wanted != bytes)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': the box has %llu bytes, the buffer %zu", name,
+                    (unsigned long long)wanted, bytes);
+    return fetch_one(c, state, err);
+}
+
+static enum sidestep_status read_object(struct sidestep_checkpoint *c, const char *name,
+                                        struct sidestep_state_dict **state,
+                                        struct sidestep_error *err)
+{
+    const struct sidestep_entry *entry;
+
+    TRY(find_kind(c, name, true, &entry, err));
+    TRY(sidestep_state_dict_new(state, err));
+    TRY(sidestep_state_dict_add_value(*state, name, NULL, 0, NULL, err));
+    return fetch_one(c, *state, err);
+}
+
+enum sidestep_status sidestep_checkpoint_read_bytes(struct sidestep_checkpoint *c, const char *name,
+                                                    void **bytes, size_t *length,
+                                                    struct sidestep_error *err)
+{
+    OWNED_BY(free_state) struct sidestep_state_dict *state = NULL;
+
+    TRY(read_object(c, name, &state, err));
+    *bytes = TAKE(state->entries[0].bytes);
+    *length = state->entries[0].length;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_checkpoint_read_value(struct sidestep_checkpoint *c, const char *name,
+                                                    struct sidestep_value **value,
+                                                    struct sidestep_error *err)
+{
+    OWNED_BY(free_state) struct sidestep_state_dict *state = NULL;
+
+    TRY(read_object(c, name, &state, err));
+    if (state->entries[0].value == NULL)
+        return archive_object_read(state->entries[0].bytes, state->entries[0].length, value, err);
+    *value = TAKE(state->entries[0].value);
+    return SIDESTEP_OK;
+}
+
+void sidestep_bytes_free(void **bytes)
+{
+    free(*bytes);
+    *bytes = NULL;
+}
+
+void sidestep_string_free(char **string)
+{
+    free(*string);
+    *string = NULL;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* checkpoint.h -- struct sidestep_checkpoint from the inside. */
+#ifndef INSPECT_CHECKPOINT_H
+#define INSPECT_CHECKPOINT_H
+
+#include "base/workers.h"
+#include "checkpoint/reader.h"
+
+struct sidestep_checkpoint {
+    struct reader *reader;
+    struct workers *workers; /* NULL until something is read */
+    struct arena arena;
+    struct sidestep_entry *entries; /* sorted by name */
+    size_t count;
+    /* Of its files: see struct sidestep_checkpoint_info. */
+    const char *damage, *unread;
+    size_t damaged_count, unread_count;
+    enum sidestep_status unread_status;
+    uint64_t unread_bytes; /* as the manifest has them */
+};
+
+#endif

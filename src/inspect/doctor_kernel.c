@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * doctor_kernel.c -- see doctor.h: what kernel, container and limits leave to this process.  What
+ * can be tried is tried, since a seccomp filter is seen in no file.
+ */
+#include "inspect/doctor.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+
+#include "base/fault.h"
+#include "base/owned.h"
+#include "base/priority.h"
+#include "base/thread.h"
+#include "snapshot/bypass.h"
+#include "snapshot/device.h"
+#include "snapshot/uffd.h"
+#include "store/store_ring.h"
+
+#define KIB_PER_GIB 1048576.0
+#define CALL_CACHESTAT 451 /* glibc does not know it yet */
+
+static void look_at_system(struct doctor *doctor)
+{
+    struct utsname name;
+    char line[128];
+    unsigned long long kib = 0;
+
+    if (uname(&name) == 0)
+        doctor_add(doctor, "kernel", SIDESTEP_ALLOWED_FACT, NULL, "Linux %s, %s", name.release,
+                   name.machine);
+    doctor_add(doctor, "processors", SIDESTEP_ALLOWED_FACT, NULL, "%u for this process",
+               thread_cpu_count());
+    FILE *meminfo = fopen("/proc/meminfo", "re");
+    while (meminfo != NULL && fgets(line, sizeof(line), meminfo) != NULL)
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            doctor_add(doctor, "memory", SIDESTEP_ALLOWED_FACT, NULL, "%.1f GiB available",
+                       (double)kib / KIB_PER_GIB);
+    if (meminfo != NULL)
+        (void)fclose(meminfo);
+}
+
+/* ---- userfaultfd */
+
+/* As saves open it: whether and how is found out nowhere else.  False: refused, ${why} says it. */
+static bool open_userfaultfd(struct uffd *uffd, bool *user_mode, struct sidestep_error *why)
+{
+    *user_mode = false;
+    enum sidestep_status status = uffd_open(uffd, false, why);
+    if (status == SIDESTEP_EPERM) {
+        *user_mode = true;
+        status = uffd_open(uffd, true, why);
+    }
+    return status == SIDESTEP_OK ||
+           why->sys_errno == EINVAL; /* EINVAL: but cannot do what we need */
+}
+
+static void look_at_write_protection(struct doctor *doctor, const struct uffd *uffd)
+{
+    const char *newer = "Use Linux 6.4 or newer.";
+
+    if (uffd->fd < 0)
+        doctor_add(doctor, "write_protection", SIDESTEP_ALLOWED_NO, newer,
+                   "the kernel cannot write-protect memory: saves copy the state");
+    else if (uffd->populates)
+        doctor_add(doctor, "write_protection", SIDESTEP_ALLOWED_PARTLY, newer,
+                   "pages that were never touched are not protected, and have to be read first");
+    else
+        doctor_add(doctor, "write_protection", SIDESTEP_ALLOWED_YES, NULL,
+                   "also of pages that were never touched");
+}
+
+static void look_at_userfaultfd(struct doctor *doctor)
+{
+    static const char *const fix =
+        "Any of: sysctl -w vm.unprivileged_userfaultfd=1; give the process CAP_SYS_PTRACE; give it "
+        "read and write access to /dev/userfaultfd. In a container, the seccomp profile must allow "
+        "the system call userfaultfd, or the device be passed in (--device /dev/userfaultfd).";
+    struct sidestep_error why = {0};
+    struct uffd uffd;
+    bool user_mode;
+
+    if (!open_userfaultfd(&uffd, &user_mode, &why)) {
+        doctor_add(doctor, "userfaultfd", SIDESTEP_ALLOWED_NO, fix,
+                   "refused (%s): no copy-on-write snapshots, saves copy the state",
+                   strerrordesc_np(why.sys_errno));
+        return;
+    }
+    if (user_mode)
+        doctor_add(doctor, "userfaultfd", SIDESTEP_ALLOWED_PARTLY, fix,
+                   "for faults of user mode only: a system call that writes into protected memory "
+                   "would fail, so copy-on-write snapshots are off unless asked for");
+    else
+        doctor_add(doctor, "userfaultfd", SIDESTEP_ALLOWED_YES, NULL,
+                   "for all faults: copy-on-write snapshots are possible");
+    look_at_write_protection(doctor, &uffd);
+    uffd_close(&uffd);
+}
+
+/* ---- memory */
+
+static void look_at_huge_pages(struct doctor *doctor)
+{
+    char enabled[128];
+
+    doctor_read_line("/sys/kernel/mm/transparent_hugepage/enabled", enabled, sizeof(enabled));
+    bool off = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1;
+    if (off)
+        doctor_add(doctor, "huge_pages", SIDESTEP_ALLOWED_NO,
+                   "Find who starts this process with PR_SET_THP_DISABLE.",
+                   "switched off for this process: copying and protecting memory take longer");
+    else if (enabled[0] == '\0' || strstr(enabled, "[never]") != NULL)
+        doctor_add(doctor, "huge_pages", SIDESTEP_ALLOWED_NO,
+                   "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
+                   "the system gives none: copying and protecting memory take longer");
+    else
+        doctor_add(doctor, "huge_pages", SIDESTEP_ALLOWED_YES, NULL, "%s",
+                   strstr(enabled, "[always]") != NULL
+                       ? "for all memory"
+                       : "for memory that asks for them: the staging pool does");
+}
+
+static void look_at_locked_memory(struct doctor *doctor)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        return;
+    if (limit.rlim_cur == RLIM_INFINITY)
+        doctor_add(doctor, "locked_memory", SIDESTEP_ALLOWED_FACT, NULL, "no limit");
+    else
+        doctor_add(doctor, "locked_memory", SIDESTEP_ALLOWED_FACT, NULL,
+                   "%.1f MiB at most; sidestep locks none", (double)limit.rlim_cur / (1 << 20));
+}
+
+/* What keeps saves from write-protecting the state, whatever the kernel allows. */
+static void look_at_bypasses(struct doctor *doctor)
+{
+    struct sidestep_error why = {0};
+    struct bypass bypass;
+
+    if (bypass_look(&bypass, &why) != SIDESTEP_OK)
+        doctor_add(doctor, "pinned_memory", SIDESTEP_ALLOWED_NO,
+                   "Mount /proc, and let this process read /proc/self/status.",
+                   "unknown, so saves copy the state: %s", why.message);
+    else if (bypass.pinned_bytes != 0)
+        doctor_add(doctor, "pinned_memory", SIDESTEP_ALLOWED_PARTLY,
+                   "Mark tensors to which no device writes with SIDESTEP_TENSOR_CPU_WRITES, or "
+                   "unregister buffers (io_uring, RDMA, MPI) before a save.",
+                   "this process has %.1f MiB pinned for devices: saves copy the state",
+                   (double)bypass.pinned_bytes / (1 << 20));
+    else
+        doctor_add(doctor, "pinned_memory", SIDESTEP_ALLOWED_FACT, NULL,
+                   "none of this process is pinned for devices");
+    if (bypass.merges)
+        doctor_add(doctor, "merged_memory", SIDESTEP_ALLOWED_PARTLY,
+                   "Do not give memory to KSM: no MADV_MERGEABLE, no PR_SET_MEMORY_MERGE (systemd: "
+                   "MemoryKSM=no).",
+                   "pages of this process may be merged (KSM): saves copy the state");
+}
+
+/* ---- input, output and priorities */
+
+static void look_at_io_uring(struct doctor *doctor)
+{
+    char disabled[16];
+    int failure = store_ring_check();
+
+    doctor_read_line("/proc/sys/kernel/io_uring_disabled", disabled, sizeof(disabled));
+    if (failure == 0)
+        doctor_add(doctor, "io_uring", SIDESTEP_ALLOWED_YES, NULL,
+                   "many requests in flight from few threads: 8, then what the first large saves "
+                   "find to be enough of 4, 8 and 16, unless io_depth says how many");
+    else if (disabled[0] == '1' || disabled[0] == '2')
+        doctor_add(doctor, "io_uring", SIDESTEP_ALLOWED_NO, "sysctl -w kernel.io_uring_disabled=0",
+                   "switched off by kernel.io_uring_disabled=%c: threads read and write instead",
+                   disabled[0]);
+    else
+        doctor_add(doctor, "io_uring", SIDESTEP_ALLOWED_NO,
+                   "In a container, the seccomp profile must allow io_uring_setup, io_uring_enter "
+                   "and io_uring_register; else use Linux 5.6 or newer.",
+                   "refused (%s): threads read and write instead", strerrordesc_np(failure));
+}
+
+static void look_at_cachestat(struct doctor *doctor)
+{
+    char release[16];
+
+    doctor_read_line("/proc/sys/kernel/osrelease", release, sizeof(release));
+    struct {
+        uint64_t offset, bytes;
+    } range = {0};
+    uint64_t result[5];
+    errno = 0;
+    /* Of no file: EBADF where the call is known. */
+    if (syscall(CALL_CACHESTAT, -1, &range, result, 0) != 0 && errno == EBADF)
+        doctor_add(doctor, "cachestat", SIDESTEP_ALLOWED_YES, NULL,
+                   "loads take from the page cache what is there, the rest past it");
+    else
+        doctor_add(doctor, "cachestat", SIDESTEP_ALLOWED_NO, "Use Linux 6.5 or newer.",
+                   "not in Linux %s: loads read from the disk also what the page cache has",
+                   release);
+}
+
+static void look_at_priorities(struct doctor *doctor)
+{
+    static const char *const fix =
+        "Raise the limit of niceness to 20 or more (LimitNICE=0 of systemd, 'nice' in "
+        "/etc/security/limits.conf, ulimit -e 20), or give the process CAP_SYS_NICE.";
+    struct priority_rights rights = priority_probe();
+
+    if (!rights.idle)
+        doctor_add(doctor, "cpu_priority", SIDESTEP_ALLOWED_NO, fix,
+                   "may not be lowered: background work competes with training");
+    else if (!rights.raise)
+        doctor_add(doctor, "cpu_priority", SIDESTEP_ALLOWED_PARTLY, fix,
+                   "may be lowered, but not raised again when training waits for a save: "
+                   "background threads keep a nice value of 10 instead of the idle class");
+    else
+        doctor_add(doctor, "cpu_priority", SIDESTEP_ALLOWED_YES, NULL,
+                   "idle class in the background, normal while training waits");
+    if (!rights.idle_io)
+        doctor_add(doctor, "io_priority", SIDESTEP_ALLOWED_NO,
+                   "In a container, the seccomp profile must allow ioprio_set.",
+                   "may not be lowered: background writes compete with training's reads");
+    else
+        doctor_add(doctor, "io_priority", SIDESTEP_ALLOWED_YES, NULL,
+                   "idle class in the background, where the disk's scheduler knows classes");
+}
+
+/* ---- devices */
+
+static void look_at_cuda(struct doctor *doctor)
+{
+    struct device_cuda_report cuda;
+
+    device_cuda_look(&cuda);
+    if (cuda.off)
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO, "Unset SIDESTEP_CUDA.",
+                   "switched off by SIDESTEP_CUDA=0: tensors on devices are copied by torch");
+    else if (cuda.problem[0] != '\0')
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO,
+                   "Install a newer driver, or see whether nvidia-smi works.", "%s", cuda.problem);
+    else if (cuda.hidden)
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO,
+                   "Start the container with its GPUs (--gpus all, or the NVIDIA runtime).",
+                   "the kernel has NVIDIA's driver, but libcuda.so.1 is not found here");
+    else if (cuda.version == 0)
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_FACT, NULL, "no driver (libcuda.so.1)");
+    else if (cuda.devices == 0)
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_FACT, NULL,
+                   "driver of CUDA %d.%d, no device for this process", cuda.version / 1000,
+                   cuda.version % 1000 / 10);
+    else
+        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_YES, NULL,
+                   "driver of CUDA %d.%d, %d device%s, the first is %s%s", cuda.version / 1000,
+                   cuda.version % 1000 / 10, cuda.devices, cuda.devices == 1 ? "" : "s", cuda.first,
+                   strstr(cuda.first, " MIG ") != NULL
+                       ? " (a part of one: a process sees one part, and parts share its link)"
+                       : "");
+}
+
+void doctor_kernel(struct doctor *doctor)
+{
+    look_at_system(doctor);
+    look_at_userfaultfd(doctor);
+    look_at_huge_pages(doctor);
+    look_at_locked_memory(doctor);
+    look_at_bypasses(doctor);
+    look_at_io_uring(doctor);
+    look_at_cachestat(doctor);
+    look_at_priorities(doctor);
+    look_at_cuda(doctor);
+}

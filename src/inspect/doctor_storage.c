@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * doctor_storage.c -- see doctor.h: what files in a directory can do.  Tried with the store that
+ * saves use, on a file that has no name any more when it is tried.
+ */
+#include "inspect/doctor.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+
+#include "base/owned.h"
+#include "base/random.h"
+#include "store/store.h"
+
+#define MAX_ALIGNMENT 65536u
+
+/* A finding that could not be made is one, too: nobody shall take its absence for a yes. */
+static void add_unknown(struct doctor *doctor, const char *name, const char *why)
+{
+    doctor_add(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "not known: %s", why);
+}
+
+static void look_at_file_system(struct doctor *doctor, struct store_dir *dir, const char *directory)
+{
+    struct sidestep_error why = {0};
+    struct store_traits traits;
+    struct statvfs fs;
+
+    if (store_dir_traits(dir, &traits, &why) != SIDESTEP_OK) {
+        add_unknown(doctor, "durable", why.message);
+        add_unknown(doctor, "shared", why.message);
+    } else {
+        if (traits.is_volatile)
+            doctor_add(doctor, "durable", SIDESTEP_ALLOWED_NO,
+                       "Save to a directory on a disk or on network storage.",
+                       "%s lies in memory: nothing there survives a crash of the machine",
+                       traits.type_name);
+        else
+            doctor_add(doctor, "durable", SIDESTEP_ALLOWED_YES, NULL, "file system %s",
+                       traits.type_name);
+        if (traits.is_network)
+            doctor_add(doctor, "shared", SIDESTEP_ALLOWED_YES, NULL,
+                       "%s: ranks on several hosts can save together", traits.type_name);
+        else
+            doctor_add(doctor, "shared", SIDESTEP_ALLOWED_FACT, NULL,
+                       "%s is of this host: enough for ranks that all run here", traits.type_name);
+    }
+    if (statvfs(directory, &fs) == 0)
+        doctor_add(doctor, "free_space", SIDESTEP_ALLOWED_FACT, NULL, "%.1f GiB",
+                   (double)fs.f_bavail * (double)fs.f_frsize / (1 << 30));
+    else
+        add_unknown(doctor, "free_space", strerrordesc_np(errno));
+}
+
+/* The scheduler that stands between brackets; "" where there is no such file. */
+static void read_scheduler(uint64_t device, char *name, size_t room)
+{
+    char path[96], line[128];
+
+    name[0] = '\0';
+    for (unsigned up = 0; up < 2 && name[0] == '\0'; up++) { /* a partition has that of its disk */
+        snprintf(path, sizeof(path), "/sys/dev/block/%u:%u%s/queue/scheduler", major(device),
+                 minor(device), up != 0 ? "/.." : "");
+        doctor_read_line(path, line, sizeof(line));
+        const char *begin = strchr(line, '['), *end = begin != NULL ? strchr(begin, ']') : NULL;
+        if (end != NULL)
+            snprintf(name, room, "%.*s", (int)(end - begin - 1), begin + 1);
+    }
+}
+
+static void look_at_scheduler(struct doctor *doctor, struct store_dir *dir)
+{
+    static const char *const fix =
+        "echo bfq > /sys/block/DISK/queue/scheduler (as root), if training reads from this disk "
+        "while saves write to it; or set a limit of bandwidth.";
+    struct sidestep_error why = {0};
+    struct store_stat stat;
+    char name[32];
+
+    if (store_dir_stat(dir, &stat, &why) != SIDESTEP_OK) {
+        add_unknown(doctor, "disk_scheduler", why.message);
+        return;
+    }
+    read_scheduler(stat.device, name, sizeof(name));
+    if (name[0] == '\0')
+        doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_FACT, NULL,
+                   "no single disk of this host: background writes go on at full speed while "
+                   "training reads");
+    else if (strcmp(name, "bfq") == 0)
+        doctor_add(
+            doctor, "disk_scheduler", SIDESTEP_ALLOWED_YES, NULL,
+            "bfq: requests of low priority give way, and go one at a time while training reads");
+    else if (strcmp(name, "mq-deadline") == 0)
+        doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_YES, NULL,
+                   "mq-deadline: requests of low priority give way, for a while, and go one at a "
+                   "time while training reads");
+    else
+        doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_PARTLY, fix,
+                   "%s knows no priorities: background writes compete with training's reads, one "
+                   "at a time",
+                   name);
+}
+
+/* A direct write shows what the kernel only then refuses. */
+static void look_at_direct_io(struct doctor *doctor, struct store_file *file)
+{
+    static const uint8_t page[MAX_ALIGNMENT] __attribute__((aligned(MAX_ALIGNMENT)));
+    static const char *const fix = "Save to a file system that supports it: ext4, xfs, btrfs ...";
+    size_t alignment = store_file_alignment(file);
+    struct sidestep_error why = {0};
+
+    if (alignment != 0 && alignment <= MAX_ALIGNMENT) {
+        if (store_file_write_at(file, page, alignment, 0, &why) != SIDESTEP_OK) {
+            doctor_add(doctor, "direct_io", SIDESTEP_ALLOWED_NO,
+                       why.status == SIDESTEP_ENOSPC ? "Make room: a page could not be written."
+                                                     : fix,
+                       "%s", why.message);
+            return;
+        }
+        alignment = store_file_alignment(file);
+    }
+    if (alignment == 0)
+        doctor_add(doctor, "direct_io", SIDESTEP_ALLOWED_NO, fix,
+                   "refused: writes and reads go through the page cache, at the cost of memory, "
+                   "processor time and speed");
+    else
+        doctor_add(doctor, "direct_io", SIDESTEP_ALLOWED_YES, NULL,
+                   "requests aligned to %zu bytes go past the page cache", alignment);
+}
+
+static void look_at_locks(struct doctor *doctor, struct store_file *file)
+{
+    struct sidestep_error why = {0};
+
+    enum sidestep_status status = store_file_lock(file, true, &why);
+    doctor->no_memory = doctor->no_memory || status == SIDESTEP_ENOMEM;
+    if (status == SIDESTEP_OK)
+        doctor_add(doctor, "locks", SIDESTEP_ALLOWED_YES, NULL,
+                   "a series has one owner, and leftovers are told from work in progress");
+    else
+        doctor_add(doctor, "locks", SIDESTEP_ALLOWED_NO,
+                   "Mount with locks (NFS 4, or without nolock; Lustre with -o flock).", "%s",
+                   why.message);
+}
+
+/* Who may write to a directory may rename and delete what is in it, whoever made it. */
+static void look_at_rights(struct doctor *doctor, const char *directory)
+{
+    struct stat st;
+
+    if (stat(directory, &st) != 0) {
+        add_unknown(doctor, "rights", strerrordesc_np(errno));
+        return;
+    }
+    unsigned mode = (unsigned)st.st_mode & 07777u;
+    if ((mode & S_IWOTH) != 0 && (mode & S_ISVTX) == 0)
+        doctor_add(doctor, "rights", SIDESTEP_ALLOWED_PARTLY,
+                   "chmod o-w, or chmod +t, so that users remove only what is theirs.",
+                   "mode %04o: every user of this machine may rename, delete and replace "
+                   "checkpoints here",
+                   mode);
+    else if ((mode & S_IWOTH) != 0)
+        doctor_add(doctor, "rights", SIDESTEP_ALLOWED_FACT, NULL,
+                   "mode %04o: every user may save here, and remove only what is theirs", mode);
+    else
+        doctor_add(doctor, "rights", SIDESTEP_ALLOWED_YES, NULL,
+                   "mode %04o: not every user may change what is here", mode);
+}
+
+static enum sidestep_status make_nameless_file(struct store_dir *dir, struct store_file **file,
+                                               struct sidestep_error *err)
+{
+    uint64_t number;
+    char name[64];
+
+    TRY(random_bytes(&number, sizeof(number), err));
+    snprintf(name, sizeof(name), ".sidestep.doctor.%016llx", (unsigned long long)number);
+    TRY(store_file_create(dir, name, STORE_DIRECT, file, err));
+    return store_unlink(dir, name, err);
+}
+
+enum sidestep_status doctor_storage(struct doctor *doctor, const char *directory,
+                                    struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+    OWNED_FILE *file = NULL;
+    struct sidestep_error why = {0};
+
+    TRY(store_dir_open(store_posix(), NULL, directory, &dir, err));
+    look_at_file_system(doctor, dir, directory);
+    look_at_scheduler(doctor, dir);
+    look_at_rights(doctor, directory);
+    enum sidestep_status status = make_nameless_file(dir, &file, &why);
+    if (status == SIDESTEP_ENOMEM) {
+        error_copy(err, &why);
+        return status;
+    }
+    doctor_add(doctor, "writable",
+               status == SIDESTEP_OK ? SIDESTEP_ALLOWED_YES : SIDESTEP_ALLOWED_NO,
+               status == SIDESTEP_OK ? NULL : "Save somewhere else, or change the rights.", "%s",
+               status == SIDESTEP_OK ? "files can be made here" : why.message);
+    if (status == SIDESTEP_OK) {
+        look_at_direct_io(doctor, file);
+        look_at_locks(doctor, file);
+    }
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* aliases.c -- see aliases.h. */
+#include "load/aliases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "load/fetch.h"
+#include "model/display.h"
+
+/* Compared at once, where blocks can be read by themselves. */
+#define PART_BYTES ((uint64_t)64 << 20)
+
+/* A tensor that was loaded, and where it lies. */
+struct placed {
+    const struct state_entry *target;
+    const struct metadata_entry *saved;
+    uint64_t begin, end; /* addresses */
+    bool is_shared;
+};
+
+static int by_address(const void *a, const void *b)
+{
+    const struct placed *x = a, *y = b;
+
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return x->target < y->target ? -1 : x->target > y->target;
+}
+
+/* Each target once, by address: a target has a part of several chunks. */
+static size_t find_placed(const struct load_plan *plan, struct placed *placed)
+{
+    size_t count = 0, kept = 0;
+
+    for (size_t c = 0; c < plan->count; c++)
+        for (size_t t = 0; t < plan->chunks[c].target_count; t++) {
+            const struct state_entry *target = plan->chunks[c].targets[t];
+            struct placed *p = &placed[count];
+            uint64_t bytes;
+
+            if (target->is_object || target->on_device != 0)
+                continue;
+            *p = (struct placed){.target = target, .saved = plan->chunks[c].entry};
+            state_entry_extent(target, &p->begin, &bytes);
+            p->end = p->begin + bytes;
+            count++;
+        }
+    qsort(placed, count, sizeof(*placed), by_address);
+    for (size_t i = 0; i < count; i++)
+        if (kept == 0 || placed[kept - 1].target != placed[i].target)
+            placed[kept++] = placed[i];
+    return kept;
+}
+
+/* ---- which elements share memory */
+
+/* The dimensions with more than one element, by stride, largest first.  Returns how many. */
+static uint32_t sort_dimensions(const struct state_entry *e, uint32_t order[SIDESTEP_MAX_NDIM])
+{
+    uint32_t count = 0;
+
+    for (uint32_t d = 0; d < e->ndim; d++) {
+        uint32_t at = count;
+
+        if (e->box.lengths[d] == 1)
+            continue;
+        for (; at > 0 && llabs(e->strides[order[at - 1]]) < llabs(e->strides[d]); at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+        count++;
+    }
+    return count;
+}
+
+/* Has each element memory of its own?  false also where that is not seen. */
+static bool is_plain(const struct state_entry *e)
+{
+    uint32_t order[SIDESTEP_MAX_NDIM];
+    int64_t reach = 1;
+
+    for (uint32_t i = sort_dimensions(e, order); i-- > 0;) {
+        int64_t stride = llabs(e->strides[order[i]]);
+
+        if (stride < reach)
+            return false;
+        reach += (e->box.lengths[order[i]] - 1) * stride;
+    }
+    return true;
+}
+
+/* Are ${a} and ${b}, which does not begin before it, parts of one larger tensor, columns say, that
+ * have no element in common?  false also where that is not seen. */
+static bool are_apart(const struct state_entry *a, const struct state_entry *b)
+{
+    uint32_t order[SIDESTEP_MAX_NDIM], count = sort_dimensions(a, order);
+    int64_t size = (int64_t)sidestep_dtype_size(a->dtype), outer = INT64_MAX;
+    int64_t between = (int64_t)((uintptr_t)b->data - (uintptr_t)a->data);
+    bool apart = false;
+
+    if (a->ndim != b->ndim || a->dtype != b->dtype || between % size != 0)
+        return false;
+    for (uint32_t d = 0; d < a->ndim; d++)
+        if ((a->box.lengths[d] == 1) != (b->box.lengths[d] == 1))
+            return false;
+    between /= size;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t d = order[i];
+        int64_t stride = a->strides[d], first = stride > 0 ? between / stride : 0;
+
+        /* Another place in the larger tensor, or one that wraps around to its next row. */
+        if (stride <= 0 || stride != b->strides[d] || first < 0 ||
+            a->box.lengths[d] > outer / stride || b->box.lengths[d] > outer / stride - first)
+            return false;
+        apart = apart || first >= a->box.lengths[d];
+        between -= first * stride;
+        outer = stride;
+    }
+    return apart && between == 0 && is_plain(a) && is_plain(b);
+}
+
+static const struct footer_item *find_ours(const struct reader *reader,
+                                           const struct metadata_chunk *chunk)
+{
+    const struct reader_file *file =
+        &reader->files[table_find(&reader->file_names, chunk->storage.file)];
+
+    return file->ours ? reader_find_item(file, chunk->storage.offset) : NULL;
+}
+
+/* Tied weights: one tensor under two names, and what was saved of both is the same. */
+static bool are_same(const struct reader *reader, const struct placed *a, const struct placed *b)
+{
+    const struct state_entry *x = a->target, *y = b->target;
+
+    if (x->data != y->data || x->dtype != y->dtype || !box_equal(&x->box, &y->box) ||
+        (x->ndim != 0 && memcmp(x->strides, y->strides, x->ndim * sizeof(*x->strides)) != 0) ||
+        a->saved->chunk_count != b->saved->chunk_count || reader->foreign != NULL)
+        return false;
+    for (size_t c = 0; c < a->saved->chunk_count; c++) {
+        const struct footer_item *m = find_ours(reader, &a->saved->chunks[c]),
+                                 *n = find_ours(reader, &b->saved->chunks[c]);
+        if (m == NULL || n == NULL || !box_equal(&m->box, &n->box) ||
+            m->raw_bytes != n->raw_bytes || m->raw_hash.low != n->raw_hash.low ||
+            m->raw_hash.high != n->raw_hash.high)
+            return false;
+    }
+    return true;
+}
+
+static void mark_shared(const struct reader *reader, struct placed *placed, size_t count)
+{
+    size_t reaching = 0; /* farthest */
+
+    for (size_t i = 0; i < count; i++) {
+        placed[i].is_shared |= !is_plain(placed[i].target);
+        /* Those that begin before it, as far as they reach into it. */
+        for (size_t k = i; k-- > reaching;)
+            if (placed[k].end > placed[i].begin && !are_apart(placed[k].target, placed[i].target) &&
+                !are_same(reader, &placed[k], &placed[i]))
+                placed[k].is_shared = placed[i].is_shared = true;
+        while (reaching < i && placed[reaching].end <= placed[i].begin)
+            reaching++;
+    }
+}
+
+/* ---- what was saved, once more */
+
+static enum sidestep_status read_again(struct reader *reader, const struct placed *p,
+                                       const struct box *box, uint8_t *to, struct workers *workers,
+                                       struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = NULL;
+    OWNED_BY(load_plan_release) struct load_plan plan = {0};
+    const struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                           .name = p->target->name,
+                                           .dtype = p->target->dtype,
+                                           .ndim = p->target->ndim,
+                                           .shape = p->target->shape,
+                                           .offsets = box->offsets,
+                                           .lengths = box->lengths,
+                                           .data = to};
+    uint64_t bytes_read;
+
+    TRY(sidestep_state_dict_new(&state, err));
+    TRY(sidestep_state_dict_add_tensor(state, &tensor, err));
+    TRY(load_plan_build(&reader->metadata, state, false, &plan, err));
+    return fetch_run(reader, &plan, workers, false, NULL, &bytes_read, err);
+}
+
+static enum sidestep_status check_box(struct reader *reader, const struct placed *p,
+                                      const struct box *box, struct workers *workers,
+                                      struct sidestep_error *err)
+{
+    const struct box_memory there = state_entry_memory(p->target);
+    uint64_t bytes = box_volume(box) * there.item_bytes;
+    OWNED uint8_t *saved = memory_new(bytes, 1);
+    OWNED uint8_t *loaded = memory_new(bytes, 1);
+
+    if (saved == NULL || loaded == NULL)
+        return FAIL_NOMEM(err, 2 * bytes);
+    TRY(read_again(reader, p, box, saved, workers, err));
+    (void)box_transfer(box, 0, bytes, loaded, &there, BOX_GATHER);
+    if (memcmp(saved, loaded, bytes) == 0)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EMISMATCH,
+                "'%s' shares memory with another tensor of the state, or with itself, and what was "
+                "saved there differs: load into tensors of their own",
+                shown_name(p->target->name).text);
+}
+
+/* In parts, by rows. */
+static enum sidestep_status check_tensor(struct reader *reader, const struct placed *p,
+                                         struct workers *workers, struct sidestep_error *err)
+{
+    const struct box *all = &p->target->box;
+    int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
+    const struct box part = {.ndim = all->ndim, .offsets = offsets, .lengths = lengths};
+    uint64_t bytes = box_volume(all) * sidestep_dtype_size(p->target->dtype);
+
+    if (all->ndim == 0 || !reader->has_manifest)
+        return check_box(reader, p, all, workers, err);
+    memcpy(offsets, all->offsets, all->ndim * sizeof(*offsets));
+    memcpy(lengths, all->lengths, all->ndim * sizeof(*lengths));
+    int64_t rows = (int64_t)max_u64(
+        1, min_u64((uint64_t)lengths[0], PART_BYTES / max_u64(1, bytes / (uint64_t)lengths[0])));
+    for (int64_t at = 0; at < all->lengths[0]; at += rows) {
+        offsets[0] = all->offsets[0] + at;
+        lengths[0] = at + rows < all->lengths[0] ? rows : all->lengths[0] - at;
+        TRY(check_box(reader, p, &part, workers, err));
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status aliases_check(struct reader *reader, const struct load_plan *plan,
+                                   struct workers *workers, struct sidestep_error *err)
+{
+    size_t most = 0;
+
+    for (size_t c = 0; c < plan->count; c++)
+        most += plan->chunks[c].target_count;
+    OWNED struct placed *placed = memory_new(most, sizeof(*placed));
+    if (placed == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*placed));
+    size_t count = find_placed(plan, placed);
+    mark_shared(reader, placed, count);
+    for (size_t i = 0; i < count; i++)
+        if (placed[i].is_shared)
+            TRY(check_tensor(reader, &placed[i], workers, err));
+    return SIDESTEP_OK;
+}

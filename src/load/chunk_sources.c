@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_sources.c -- see chunk_sources.h. */
+#include "load/chunk_sources.h"
+
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "load/fetch_item.h"
+#include "load/tensor_reader.h"
+#include "model/display.h"
+#include "plan/tiling.h"
+
+/* Of a storage, and of its views: so that those are decoded at once. */
+#define TOGETHER_BYTES (TENSOR_BYTES_KEPT / 2)
+
+static enum sidestep_status check_coverage(const struct metadata_entry *entry,
+                                           struct sidestep_error *err)
+{
+    OWNED struct box *boxes = memory_new(entry->chunk_count, sizeof(*boxes));
+    enum tiling_result result;
+
+    if (boxes == NULL)
+        return FAIL_NOMEM(err, entry->chunk_count * sizeof(*boxes));
+    for (size_t c = 0; c < entry->chunk_count; c++)
+        boxes[c] = entry->chunks[c].box;
+    TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
+    if (result == TILING_EXACT)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ECORRUPT, "'%s': its chunks %s", shown_name(entry->name).text,
+                result == TILING_GAP ? "do not cover it" : "overlap");
+}
+
+static enum sidestep_status keep_item(struct place *p, const struct reader_item *item,
+                                      struct sidestep_error *err)
+{
+    p->whole = memory_new(1, sizeof(*p->whole));
+    if (p->whole == NULL)
+        return FAIL_NOMEM(err, sizeof(*p->whole));
+    *p->whole = *item;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status find_item(struct tensor_places *t, const struct place *p,
+                                      struct reader_item *item, struct sidestep_error *err)
+{
+    return reader_item(t->reader, p->entry, &p->chunk->storage, &p->chunk->box, NULL, item, err);
+}
+
+static enum sidestep_status fill_place(struct tensor_places *t, struct place *p,
+                                       struct sidestep_error *err)
+{
+    struct reader_item item;
+
+    TRY(find_item(t, p, &item, err));
+    p->file = item.file;
+    p->data_offset = item.data_offset;
+    p->data_bytes = item.data_bytes;
+    p->blocks = item.blocks;
+    if (item.storage_bytes != 0 && item.transform == NULL) {
+        struct storage *storage = &t->storages[t->storage_count];
+
+        *storage = (struct storage){.file = item.file,
+                                    .offset = item.storage_offset,
+                                    .bytes = item.storage_bytes,
+                                    .has_crc = item.has_crc,
+                                    .crc = item.storage_crc};
+        p->storage = storage;
+        t->by_storage[t->storage_count++] = p;
+    }
+    return item.ranged && item.transform == NULL ? SIDESTEP_OK : keep_item(p, &item, err);
+}
+
+static enum sidestep_status make_places(struct tensor_places *t, const bool *wanted,
+                                        struct sidestep_error *err)
+{
+    const struct metadata *m = &t->reader->metadata;
+    size_t most = 0;
+
+    for (size_t e = 0; e < m->count; e++)
+        most += wanted[e] ? m->entries[e].chunk_count : 0;
+    t->places = memory_new(most, sizeof(*t->places));
+    t->first_place = memory_new(m->count, sizeof(*t->first_place));
+    t->storages = memory_new(most, sizeof(*t->storages));
+    t->by_storage = memory_new(most, sizeof(*t->by_storage));
+    if (t->places == NULL || t->first_place == NULL || t->storages == NULL || t->by_storage == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*t->places));
+    for (size_t e = 0; e < m->count; e++) {
+        if (!wanted[e])
+            continue;
+        t->first_place[e] = t->count;
+        TRY(check_coverage(&m->entries[e], err));
+        for (size_t c = 0; c < m->entries[e].chunk_count; c++) {
+            struct place *p = &t->places[t->count++];
+            p->entry = &m->entries[e];
+            p->chunk = &m->entries[e].chunks[c];
+            TRY(fill_place(t, p, err));
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+uint64_t place_decoded_bytes(const struct place *p)
+{
+    return box_volume(&p->chunk->box) * sidestep_dtype_size(p->entry->dtype);
+}
+
+static int compare_storages(const void *a, const void *b)
+{
+    const struct storage *x = (*(struct place *const *)a)->storage,
+                         *y = (*(struct place *const *)b)->storage;
+
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* Of a large storage, only what it reaches over is read; the CRC is looked at in the end. */
+static enum sidestep_status narrow(struct place *p, struct sidestep_error *err)
+{
+    struct load_plan_chunk chunk = {.entry = p->entry, .box = p->chunk->box};
+    struct reader_item *item = p->whole;
+    uint64_t begin, end;
+
+    if (item->tensor == NULL)
+        return SIDESTEP_OK;
+    TRY(fetch_reach(item, &chunk, &begin, &end, err));
+    item->storage_offset = begin;
+    item->storage_bytes = end - begin;
+    item->has_crc = false;
+    return SIDESTEP_OK;
+}
+
+/* Views that overlap, or are not row-major: if they are small, they are made of one reading of the
+ * storage.  If not, each reads what it reaches over, and no more. */
+static enum sidestep_status share_storage(struct tensor_places *t, const struct storage *storage,
+                                          struct sidestep_error *err)
+{
+    struct place *const *places = storage->places;
+    struct reader_item item, first;
+    uint64_t bytes = 0;
+    bool any_whole = false, may_join = true;
+
+    TRY(find_item(t, places[0], &first, err));
+    for (size_t i = 0; i < storage->count; i++) {
+        TRY(find_item(t, places[i], &item, err));
+        may_join = may_join && fetch_may_join(&first, &item);
+        any_whole = any_whole || places[i]->whole != NULL;
+        bytes += min_u64(place_decoded_bytes(places[i]), TOGETHER_BYTES + 1);
+    }
+    bool together = may_join && bytes <= TOGETHER_BYTES && storage->bytes <= TOGETHER_BYTES &&
+                    (any_whole || bytes > storage->bytes);
+    for (size_t i = 0; i < storage->count; i++) {
+        struct place *p = places[i];
+
+        p->together = together;
+        if (together && p->whole == NULL) {
+            TRY(find_item(t, p, &item, err));
+            TRY(keep_item(p, &item, err));
+        } else if (!together && p->whole != NULL) {
+            TRY(narrow(p, err));
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+/* Places of one storage share its struct: the first's. */
+static enum sidestep_status share_storages(struct tensor_places *t, struct sidestep_error *err)
+{
+    size_t end;
+
+    if (t->storage_count != 0)
+        qsort(t->by_storage, t->storage_count, sizeof(struct place *), compare_storages);
+    for (size_t i = 0; i < t->storage_count; i = end) {
+        struct storage *storage = t->by_storage[i]->storage;
+
+        for (end = i; end < t->storage_count && t->by_storage[end]->file == storage->file &&
+                      t->by_storage[end]->storage->offset == storage->offset;
+             end++)
+            t->by_storage[end]->storage = storage;
+        storage->places = &t->by_storage[i];
+        storage->count = end - i;
+        if (storage->count > 1)
+            TRY(share_storage(t, storage, err));
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status tensor_places_find(struct reader *reader, const bool *wanted,
+                                        struct tensor_places *out, struct sidestep_error *err)
+{
+    *out = (struct tensor_places){.reader = reader};
+    TRY(make_places(out, wanted, err));
+    return share_storages(out, err);
+}
+
+void tensor_places_release(struct tensor_places *t)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        free(t->places[i].whole);
+        free(t->places[i].decoded);
+    }
+    for (size_t i = 0; i < t->storage_count; i++)
+        storage_crc_release(&t->storages[i].parts);
+    free(t->storages);
+    free(t->by_storage);
+    free(t->places);
+    free(t->first_place);
+}

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fetch.c -- see fetch.h.
+ *
+ * A plan is cut into jobs, which are done in file order, many at a time (parallel_read.h).  A
+ * *read* job is one stretch of a file that holds whole hash blocks of one or several items of ours.
+ * A *coded* job is one that holds whole chunks of a compressed item (compressed_item.h).  An *item*
+ * job is one stored item that has to be seen whole: an object, an item that is compressed
+ * otherwise, or one of a stock checkpoint, whose CRC covers all of it.
+ */
+#include "load/fetch.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "base/nontemporal_copy.h"
+#include "load/compressed_item.h"
+#include "load/fetch_item.h"
+#include "load/target.h"
+#include "checkpoint/parallel_read.h"
+
+/* Blocks [begin, end) (bytes) of the data of chunk ${chunk}; of compressed data, before that. */
+struct piece {
+    size_t chunk;
+    uint64_t begin;
+    uint64_t end;
+};
+
+struct job {
+    bool whole_item; /* then ${chunk}, and those behind it that are views of the same storage */
+    size_t view_count;
+    bool is_coded; /* one piece of a compressed item */
+    size_t chunk;
+    struct reader_file *file;
+    uint64_t begin; /* in the file */
+    uint64_t end;
+    size_t first_piece;
+    size_t piece_count;
+    bool straight; /* pages of one piece, from the disk to where they are wanted */
+};
+
+struct fetch {
+    struct reader *reader;
+    const struct load_plan *plan;
+    bool direct;
+    struct devices *devices;
+    struct arena arena;
+    struct reader_item *items; /* per chunk of the plan */
+    struct coded_item *coded;  /* likewise; NULL: none is compressed */
+    struct coded_benches benches;
+    struct job *jobs;
+    size_t job_count, job_room;
+    struct piece *pieces;
+    size_t piece_count, piece_room;
+    uint8_t *needed; /* blocks of the chunk at hand */
+    size_t needed_room;
+    _Atomic uint64_t bytes_read;
+    _Atomic bool failed;
+    struct {
+        pthread_mutex_t lock;
+        struct sidestep_error err;
+    } shared;
+};
+
+static enum sidestep_status add_job(struct fetch *f, const struct job *job,
+                                    struct sidestep_error *err)
+{
+    if (f->job_count == f->job_room) {
+        size_t room = f->job_room != 0 ? f->job_room * 2 : 64;
+        struct job *jobs = memory_resize(f->jobs, room, sizeof(*jobs));
+        if (jobs == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*jobs));
+        f->jobs = jobs;
+        f->job_room = room;
+    }
+    f->jobs[f->job_count++] = *job;
+    return SIDESTEP_OK;
+}
+
+/* If a piece's bytes lie in one target exactly as they are stored: where.  Else NULL. */
+static uint8_t *plain_target(const struct load_plan_chunk *chunk, const struct piece *piece)
+{
+    uint8_t *target = fetch_plain_target(chunk);
+
+    return target != NULL ? target + piece->begin : NULL;
+}
+
+/* May a piece go from the disk to where it is wanted?  Then it is a job of its own. */
+static bool is_straight(const struct fetch *f, const struct piece *piece)
+{
+    uint64_t at = f->items[piece->chunk].data_offset + piece->begin;
+    const uint8_t *target = plain_target(&f->plan->chunks[piece->chunk], piece);
+
+    return f->direct && target != NULL &&
+           ((uintptr_t)target | at | (piece->end - piece->begin)) % FETCH_PAGE_BYTES == 0;
+}
+
+static bool may_join(const struct job *last, const struct reader_file *file, uint64_t begin,
+                     uint64_t end)
+{
+    return last != NULL && !last->whole_item && !last->is_coded && !last->straight &&
+           last->file == file && begin >= last->end && begin - last->end <= FETCH_GAP_BYTES &&
+           end - last->begin <= FETCH_READ_BYTES;
+}
+
+static enum sidestep_status keep_piece(struct fetch *f, const struct piece *piece,
+                                       struct sidestep_error *err)
+{
+    if (f->piece_count == f->piece_room) {
+        size_t room = f->piece_room != 0 ? f->piece_room * 2 : 64;
+        struct piece *pieces = memory_resize(f->pieces, room, sizeof(*pieces));
+        if (pieces == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*pieces));
+        f->pieces = pieces;
+        f->piece_room = room;
+    }
+    f->pieces[f->piece_count++] = *piece;
+    return SIDESTEP_OK;
+}
+
+/* One more piece: with the job before it if they are neighbours, else in a job of its own. */
+static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece,
+                                      struct sidestep_error *err)
+{
+    const struct reader_item *item = &f->items[piece->chunk];
+    uint64_t begin = item->data_offset + piece->begin, end = item->data_offset + piece->end;
+    struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
+    bool straight = is_straight(f, piece);
+
+    TRY(keep_piece(f, piece, err));
+    if (!straight && may_join(last, item->file, begin, end)) {
+        last->end = end;
+        last->piece_count++;
+        return SIDESTEP_OK;
+    }
+    struct job job = {.file = item->file,
+                      .begin = begin,
+                      .end = end,
+                      .first_piece = f->piece_count - 1,
+                      .piece_count = 1,
+                      .straight = straight};
+    return add_job(f, &job, err);
+}
+
+/* Which blocks of a chunk do its targets need?  To f->needed. */
+static enum sidestep_status find_needed(struct fetch *f, const struct load_plan_chunk *chunk,
+                                        uint64_t blocks, struct sidestep_error *err)
+{
+    if (blocks > f->needed_room) {
+        uint8_t *needed = memory_resize(f->needed, 2 * blocks, 1);
+        if (needed == NULL)
+            return FAIL_NOMEM(err, 2 * blocks);
+        f->needed = needed;
+        f->needed_room = 2 * blocks;
+    }
+    memset(f->needed, 0, blocks);
+    for (size_t t = 0; t < chunk->target_count; t++)
+        box_mark_blocks(&chunk->box, &chunk->targets[t]->box,
+                        sidestep_dtype_size(chunk->entry->dtype), HASH_BLOCK_BYTES, f->needed);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sidestep_error *err)
+{
+    const struct reader_item *item = &f->items[c];
+    uint64_t blocks = hash_block_count(item->data_bytes),
+             most = FETCH_READ_BYTES / HASH_BLOCK_BYTES;
+
+    TRY(find_needed(f, &f->plan->chunks[c], blocks, err));
+    for (uint64_t b = 0; b < blocks;) {
+        uint64_t end = b;
+        while (end < blocks && f->needed[end] && end - b < most)
+            end++;
+        if (end == b) {
+            b++;
+            continue;
+        }
+        /* The last block is seldom whole pages; those before it may be. */
+        if (end == blocks && end - b > 1)
+            end--;
+        struct piece piece = {.chunk = c,
+                              .begin = b * HASH_BLOCK_BYTES,
+                              .end = min_u64(end * HASH_BLOCK_BYTES, item->data_bytes)};
+        TRY(add_piece(f, &piece, err));
+        b = end;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Chunks [first, end) of compressed item ${c}, which are wanted, in jobs of some each. */
+static enum sidestep_status add_run(struct fetch *f, size_t c, uint64_t first, uint64_t end,
+                                    struct sidestep_error *err)
+{
+    const struct coded_item *coded = &f->coded[c];
+
+    while (first < end) {
+        struct job job = {
+            .is_coded = true, .file = coded->item->file, .first_piece = f->piece_count};
+        uint64_t last = coded_stretch(coded, first, end, &job.begin, &job.end);
+        struct piece piece = {.chunk = c,
+                              .begin = first * CODEC_CHUNK_BYTES,
+                              .end = min_u64(last * CODEC_CHUNK_BYTES, coded->raw.data_bytes)};
+        job.piece_count = 1;
+        TRY(keep_piece(f, &piece, err));
+        TRY(add_job(f, &job, err));
+        first = last;
+    }
+    return SIDESTEP_OK;
+}
+
+/* The chunks of a compressed item that are wanted; ${*added} false: it has to be seen whole. */
+static enum sidestep_status add_chunks(struct fetch *f, size_t c, bool *added,
+                                       struct sidestep_error *err)
+{
+    const struct reader_item *item = &f->items[c];
+    uint64_t count = codec_chunk_count(item->footer->raw_bytes);
+
+    TRY(find_needed(f, &f->plan->chunks[c], count, err));
+    if (f->coded == NULL)
+        f->coded = arena_new(&f->arena, f->plan->count, sizeof(*f->coded));
+    if (f->coded == NULL)
+        return FAIL_NOMEM(err, f->plan->count * sizeof(*f->coded));
+    bool all = memchr(f->needed, 0, count) == NULL;
+    TRY(coded_item_open(item, all, &f->coded[c], err));
+    *added = f->coded[c].chunks != NULL;
+    for (uint64_t b = 0; *added && b < count;) {
+        uint64_t end = b;
+        while (end < count && f->needed[end])
+            end++;
+        TRY(add_run(f, c, b, end, err));
+        b = end + (end == b);
+    }
+    return SIDESTEP_OK;
+}
+
+/* Does item ${c} consist of blocks that are read by themselves?  Of what has no hash at all, only
+ * what is wanted is read, too. */
+static bool has_blocks(const struct fetch *f, size_t c)
+{
+    const struct reader_item *item = &f->items[c];
+
+    return (item->blocks != NULL || item->is_plain) && item->ranged &&
+           !f->plan->chunks[c].entry->is_object;
+}
+
+/* Views of one storage lie side by side, as chunks are in file order. */
+static enum sidestep_status add_whole(struct fetch *f, size_t c, struct sidestep_error *err)
+{
+    struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
+    struct job job = {.whole_item = true, .chunk = c, .view_count = 1, .file = f->items[c].file};
+
+    if (last == NULL || !last->whole_item || last->chunk + last->view_count != c ||
+        !fetch_may_join(&f->items[last->chunk], &f->items[c]))
+        return add_job(f, &job, err);
+    last->view_count++;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *err)
+{
+    for (size_t c = 0; c < f->plan->count; c++) {
+        const struct load_plan_chunk *chunk = &f->plan->chunks[c];
+        struct reader_item *item = &f->items[c];
+
+        TRY(reader_item(f->reader, chunk->entry, chunk->storage, &chunk->box,
+                        c != 0 ? item - 1 : NULL, item, err));
+        bool added = has_blocks(f, c);
+        if (added)
+            TRY(add_blocks(f, c, err));
+        else if (item->footer != NULL && item->transform != NULL && !chunk->entry->is_object)
+            TRY(add_chunks(f, c, &added, err));
+        if (added)
+            continue;
+        TRY(add_whole(f, c, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_piece(struct fetch *f, const struct piece *piece,
+                                        const uint8_t *bytes, struct sidestep_error *err)
+{
+    const struct reader_item *item = &f->items[piece->chunk];
+
+    if (item->blocks == NULL || f->reader->takes_data)
+        return SIDESTEP_OK;
+    enum sidestep_status status = reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes,
+                                                      piece->end - piece->begin, err);
+    if (status != SIDESTEP_OK)
+        reader_blame(err, item->footer->name, item->file);
+    return status;
+}
+
+static enum sidestep_status place_piece(struct fetch *f, const struct piece *piece, uint8_t *bytes,
+                                        struct sidestep_error *err)
+{
+    const struct load_plan_chunk *chunk = &f->plan->chunks[piece->chunk];
+    uint64_t length = piece->end - piece->begin;
+
+    TRY(check_piece(f, piece, bytes, err));
+    uint8_t *plain = plain_target(chunk, piece);
+    if (plain != NULL) {
+        if (plain != bytes)
+            stream_copy(plain, bytes, length);
+        return SIDESTEP_OK;
+    }
+    for (size_t t = 0; t < chunk->target_count; t++)
+        TRY(place_bytes(f->devices, &chunk->box, piece->begin, length, bytes, chunk->targets[t],
+                        err));
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status place_job(struct fetch *f, const struct job *job, uint8_t *bytes,
+                                      struct sidestep_error *err)
+{
+    const struct piece *pieces = &f->pieces[job->first_piece];
+
+    atomic_fetch_add(&f->bytes_read, job->end - job->begin);
+    for (size_t p = 0; p < job->piece_count; p++) {
+        uint64_t at = f->items[pieces[p].chunk].data_offset + pieces[p].begin - job->begin;
+        TRY(place_piece(f, &pieces[p], bytes + at, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status decode_job(struct fetch *f, const struct job *job, const uint8_t *bytes,
+                                       struct sidestep_error *err)
+{
+    const struct piece *piece = &f->pieces[job->first_piece];
+    const struct load_plan_chunk *chunk = &f->plan->chunks[piece->chunk];
+    struct fetch_placing placing = {.chunk = chunk, .devices = f->devices};
+    struct reader_place place = fetch_place_decoded(&placing);
+
+    atomic_fetch_add(&f->bytes_read, job->end - job->begin);
+    enum sidestep_status status =
+        coded_decode(&f->coded[piece->chunk], &f->benches, piece->begin / CODEC_CHUNK_BYTES,
+                     codec_chunk_count(piece->end), bytes, &place, err);
+    if (status != SIDESTEP_OK)
+        reader_blame(err, chunk->entry->name, job->file);
+    return status;
+}
+
+static enum sidestep_status run_item(struct fetch *f, const struct job *job,
+                                     struct sidestep_error *err)
+{
+    const struct load_plan_chunk *chunk = &f->plan->chunks[job->chunk];
+    const struct reader_item *item = &f->items[job->chunk];
+    const struct fetch_views views = {
+        .items = item, .chunks = chunk, .count = job->view_count, .devices = f->devices};
+    enum sidestep_status status =
+        job->view_count > 1 ? fetch_views(&views, err) : fetch_item(item, chunk, f->devices, err);
+
+    atomic_fetch_add(&f->bytes_read, item->bytes);
+    if (status != SIDESTEP_OK)
+        reader_blame(err, chunk->entry->name, item->file);
+    return status;
+}
+
+/* ---- what parallel_read.h asks for */
+
+static struct read_stretch describe_job(void *context, size_t i)
+{
+    const struct fetch *f = context;
+    const struct job *job = &f->jobs[i];
+
+    if (job->whole_item)
+        return (struct read_stretch){0};
+    const struct piece *first = &f->pieces[job->first_piece];
+    return (struct read_stretch){.file = job->file,
+                                 .begin = job->begin,
+                                 .end = job->end,
+                                 .target = job->piece_count == 1 && !job->is_coded
+                                               ? plain_target(&f->plan->chunks[first->chunk], first)
+                                               : NULL};
+}
+
+static void use_job(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                    const struct sidestep_error *read_error)
+{
+    struct fetch *f = context;
+    const struct job *job = &f->jobs[i];
+    struct sidestep_error why = {0};
+
+    if (atomic_load(&f->failed))
+        return;
+    if (status != SIDESTEP_OK) {
+        why = *read_error;
+        error_wrap(&why, "file '%s'", job->file->name);
+    } else if (job->whole_item) {
+        status = run_item(f, job, &why);
+    } else if (job->is_coded) {
+        status = decode_job(f, job, bytes, &why);
+    } else {
+        status = place_job(f, job, bytes, &why);
+    }
+    if (status == SIDESTEP_OK)
+        return;
+    pthread_mutex_lock(&f->shared.lock);
+    if (!atomic_exchange(&f->failed, true))
+        f->shared.err = why;
+    pthread_mutex_unlock(&f->shared.lock);
+}
+
+static bool has_failed(void *context)
+{
+    return atomic_load(&((struct fetch *)context)->failed);
+}
+
+static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
+                                       struct sidestep_error *err)
+{
+    f->items = arena_new(&f->arena, f->plan->count, sizeof(*f->items));
+    if (f->items == NULL)
+        return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
+    TRY(make_jobs(f, err));
+    const struct read_many many = {.kind = &f->reader->queue,
+                                   .direct = f->direct,
+                                   .count = f->job_count,
+                                   .context = f,
+                                   .describe = describe_job,
+                                   .use = use_job,
+                                   .stopped = has_failed,
+                                   .devices = f->devices};
+    TRY(read_many_run(&many, workers, err));
+    if (!atomic_load(&f->failed))
+        return SIDESTEP_OK;
+    error_copy(err, &f->shared.err);
+    return (enum sidestep_status)f->shared.err.status;
+}
+
+enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
+                               struct workers *workers, bool direct, struct devices *devices,
+                               uint64_t *bytes_read, struct sidestep_error *err)
+{
+    struct fetch f = {.reader = reader, .plan = plan, .direct = direct, .devices = devices};
+
+    pthread_mutex_init(&f.shared.lock, NULL);
+    coded_benches_init(&f.benches);
+    enum sidestep_status status = fetch_with(&f, workers, err);
+    *bytes_read = atomic_load(&f.bytes_read);
+    pthread_mutex_destroy(&f.shared.lock);
+    coded_benches_release(&f.benches);
+    for (size_t c = 0; f.coded != NULL && c < plan->count; c++)
+        coded_item_close(&f.coded[c]);
+    arena_release(&f.arena);
+    free(f.jobs);
+    free(f.pieces);
+    free(f.needed);
+    return status;
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fetch_item.c -- see fetch_item.h. */
+#include "load/fetch_item.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "load/target.h"
+
+#define STREAM_BYTES ((uint64_t)4 << 20)
+
+static enum sidestep_status fetch_object(const struct reader_item *item, struct state_entry *entry,
+                                         struct sidestep_error *err)
+{
+    OWNED void *bytes = NULL;
+    struct sidestep_value *value = NULL;
+    size_t length = 0;
+
+    TRY(reader_item_bytes(item, &bytes, &length, err));
+    if (item->footer == NULL && item->object == NULL) {
+        struct source source = source_over_memory(bytes, length);
+        TRY(archive_check(&source, 0, length, err));
+    }
+    /* Bytes that are no archive are legal: sidestep_state_dict_add_bytes() takes any. */
+    enum sidestep_status status = archive_object_read(bytes, length, &value, NULL);
+    if (status == SIDESTEP_ENOMEM)
+        return FAIL_NOMEM(err, length);
+    if (status != SIDESTEP_OK)
+        value = NULL;
+    state_entry_set_object(entry, value, TAKE(bytes), length);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status place(const struct load_plan_chunk *chunk, uint64_t begin,
+                                  uint64_t length, uint8_t *bytes, struct devices *devices,
+                                  struct sidestep_error *err)
+{
+    for (size_t t = 0; t < chunk->target_count; t++)
+        TRY(place_bytes(devices, &chunk->box, begin, length, bytes, chunk->targets[t], err));
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_crc(bool has_crc, uint32_t expected, uint32_t crc,
+                                      struct sidestep_error *err)
+{
+    if (has_crc && crc != expected)
+        return FAIL(err, SIDESTEP_ECORRUPT, "the data has CRC32 %08x, the archive says %08x", crc,
+                    expected);
+    return SIDESTEP_OK;
+}
+
+/* ---------------------------------------------------------------- views of a storage */
+
+/* A stretch of a storage, in memory. */
+struct stretch {
+    uint64_t begin; /* in the file */
+    uint64_t end;
+    uint8_t *bytes;
+};
+
+/* Elements from the first to the last that the tensor has. */
+static uint64_t reach_of(const struct archive_tensor *tensor)
+{
+    uint64_t reach = 1;
+
+    for (uint32_t i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] == 0)
+            return 0;
+        reach += (uint64_t)((tensor->shape[i] - 1) * tensor->strides[i]);
+    }
+    return reach;
+}
+
+enum sidestep_status fetch_reach(const struct reader_item *item,
+                                 const struct load_plan_chunk *chunk, uint64_t *begin,
+                                 uint64_t *end, struct sidestep_error *err)
+{
+    struct archive_tensor tensor;
+
+    *begin = item->data_offset;
+    *end = item->data_offset + item->data_bytes;
+    if (item->ranged)
+        return SIDESTEP_OK;
+    TRY(reader_item_tensor(item, chunk->entry, &chunk->box, &tensor, err));
+    *end = *begin + reach_of(&tensor) * sidestep_dtype_size(tensor.dtype);
+    return SIDESTEP_OK;
+}
+
+/* Strided, swapped, lazily conjugated ...: make it plain in memory, then place it. */
+static enum sidestep_status place_odd(const struct archive_tensor *tensor, uint8_t *first,
+                                      const struct load_plan_chunk *chunk, struct devices *devices,
+                                      struct sidestep_error *err)
+{
+    struct box_memory from = {.box = chunk->box,
+                              .strides = tensor->strides,
+                              .data = first,
+                              .item_bytes = sidestep_dtype_size(tensor->dtype)};
+
+    archive_tensor_resolve(tensor, first, reach_of(tensor));
+    for (size_t t = 0; t < chunk->target_count; t++)
+        TRY(place_box(devices, &from, chunk->targets[t], err));
+    return SIDESTEP_OK;
+}
+
+/* What has to be in memory at once: all that those reach over that are not row-major. */
+static enum sidestep_status keep_odd(const struct fetch_views *v, struct stretch *kept,
+                                     struct sidestep_error *err)
+{
+    kept->begin = UINT64_MAX;
+    for (size_t i = 0; i < v->count; i++) {
+        uint64_t begin, end;
+
+        if (v->items[i].ranged)
+            continue;
+        TRY(fetch_reach(&v->items[i], &v->chunks[i], &begin, &end, err));
+        kept->begin = min_u64(kept->begin, begin);
+        kept->end = max_u64(kept->end, end);
+    }
+    if (kept->begin >= kept->end)
+        return SIDESTEP_OK;
+    TRY(reader_item_fits(v->items, kept->end - kept->begin, err));
+    kept->bytes = memory_new(kept->end - kept->begin, 1);
+    return kept->bytes != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, kept->end - kept->begin);
+}
+
+/* What a piece of the storage has of each. */
+static enum sidestep_status use_piece(const struct fetch_views *v, const struct stretch *piece,
+                                      const struct stretch *kept, struct sidestep_error *err)
+{
+    uint64_t begin = max_u64(piece->begin, kept->begin), end = min_u64(piece->end, kept->end);
+
+    if (begin < end)
+        memcpy(kept->bytes + (begin - kept->begin), piece->bytes + (begin - piece->begin),
+               end - begin);
+    for (size_t i = 0; i < v->count; i++) {
+        const struct reader_item *item = &v->items[i];
+
+        begin = max_u64(piece->begin, item->data_offset);
+        end = min_u64(piece->end, item->data_offset + item->data_bytes);
+        if (item->ranged && begin < end)
+            TRY(place(&v->chunks[i], begin - item->data_offset, end - begin,
+                      piece->bytes + (begin - piece->begin), v->devices, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status stream_storage(const struct fetch_views *v, const struct stretch *kept,
+                                           struct sidestep_error *err)
+{
+    const struct reader_item *item = v->items;
+    uint64_t most = min_u64(STREAM_BYTES, item->storage_bytes);
+    uint64_t end = item->storage_offset + item->storage_bytes;
+    OWNED uint8_t *buffer = memory_new(most, 1);
+    uint32_t crc = 0;
+
+    if (buffer == NULL)
+        return FAIL_NOMEM(err, most);
+    for (uint64_t at = item->storage_offset; at < end; at += most) {
+        uint64_t length = min_u64(most, end - at);
+        struct stretch piece = {.begin = at, .end = at + length, .bytes = buffer};
+
+        TRY(source_read(&item->file->source, buffer, length, at, err));
+        crc = hash_crc32(crc, buffer, length);
+        TRY(use_piece(v, &piece, kept, err));
+    }
+    return check_crc(item->has_crc, item->storage_crc, crc, err);
+}
+
+static enum sidestep_status place_kept(const struct fetch_views *v, const struct stretch *kept,
+                                       struct sidestep_error *err)
+{
+    struct archive_tensor tensor;
+
+    for (size_t i = 0; i < v->count; i++) {
+        const struct reader_item *item = &v->items[i];
+        const struct load_plan_chunk *chunk = &v->chunks[i];
+
+        if (item->ranged || item->data_bytes == 0)
+            continue;
+        TRY(reader_item_tensor(item, chunk->entry, &chunk->box, &tensor, err));
+        TRY(place_odd(&tensor, kept->bytes + (item->data_offset - kept->begin), chunk, v->devices,
+                      err));
+    }
+    return SIDESTEP_OK;
+}
+
+bool fetch_may_join(const struct reader_item *a, const struct reader_item *b)
+{
+    return a->tensor != NULL && b->tensor != NULL && a->file == b->file &&
+           a->storage_offset == b->storage_offset && !a->tensor->swapped && !a->tensor->conjugate &&
+           !a->tensor->negative && !b->tensor->conjugate && !b->tensor->negative;
+}
+
+enum sidestep_status fetch_views(const struct fetch_views *v, struct sidestep_error *err)
+{
+    OWNED uint8_t *bytes = NULL;
+    struct stretch kept = {0};
+    enum sidestep_status status = keep_odd(v, &kept, err);
+
+    bytes = kept.bytes;
+    if (status == SIDESTEP_OK)
+        status = stream_storage(v, &kept, err);
+    return status == SIDESTEP_OK ? place_kept(v, &kept, err) : status;
+}
+
+uint8_t *fetch_plain_target(const struct load_plan_chunk *chunk)
+{
+    const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
+
+    if (target == NULL || target->on_device != 0 || !box_equal(&target->box, &chunk->box) ||
+        !box_is_row_major(target->ndim, target->box.lengths, target->strides))
+        return NULL;
+    return target->data;
+}
+
+static enum sidestep_status place_block(void *context, uint64_t begin, const uint8_t *bytes,
+                                        uint64_t length, struct sidestep_error *err)
+{
+    const struct fetch_placing *placing = context;
+
+    /* Which are only read. */
+    return place(placing->chunk, begin, length, (void *)(uintptr_t)bytes, placing->devices, err);
+}
+
+struct reader_place fetch_place_decoded(const struct fetch_placing *placing)
+{
+    return (struct reader_place){.put = place_block,
+                                 .context = (void *)(uintptr_t)placing,
+                                 .plain = fetch_plain_target(placing->chunk)};
+}
+
+/* One of ours: as it is decoded. */
+static enum sidestep_status decoded_tensor(const struct reader_item *item,
+                                           const struct load_plan_chunk *chunk,
+                                           struct devices *devices, struct sidestep_error *err)
+{
+    struct fetch_placing placing = {.chunk = chunk, .devices = devices};
+    struct reader_place to = fetch_place_decoded(&placing);
+
+    return reader_item_decode(item, &to, err);
+}
+
+static enum sidestep_status transformed_tensor(const struct reader_item *item,
+                                               const struct load_plan_chunk *chunk,
+                                               struct devices *devices, struct sidestep_error *err)
+{
+    OWNED uint8_t *bytes = NULL;
+    void *decoded = NULL;
+    size_t length = 0;
+    struct archive_tensor tensor;
+
+    TRY(reader_item_bytes(item, &decoded, &length, err));
+    bytes = decoded;
+    struct source source = source_over_memory(bytes, length);
+    TRY(archive_tensor_read(&source, 0, length, &tensor, err));
+    TRY(reader_check_tensor(&tensor, chunk->entry, &chunk->box, err));
+    TRY(check_crc(tensor.has_crc, tensor.data_crc,
+                  hash_crc32(0, bytes + tensor.data_offset, tensor.data_bytes), err));
+    return place_odd(&tensor,
+                     bytes + tensor.data_offset +
+                         tensor.storage_offset * sidestep_dtype_size(tensor.dtype),
+                     chunk, devices, err);
+}
+
+enum sidestep_status fetch_item(const struct reader_item *item, const struct load_plan_chunk *chunk,
+                                struct devices *devices, struct sidestep_error *err)
+{
+    if (chunk->entry->is_object)
+        return fetch_object(item, chunk->targets[0], err);
+    if (item->transform != NULL && item->footer != NULL)
+        return decoded_tensor(item, chunk, devices, err);
+    if (item->transform != NULL)
+        return transformed_tensor(item, chunk, devices, err);
+    const struct fetch_views views = {
+        .items = item, .chunks = chunk, .count = 1, .devices = devices};
+    return fetch_views(&views, err);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* load.c -- the way of a load: open, agree that it is the same save everywhere, plan, fetch. */
+#include "load/load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/trace.h"
+#include "checkpoint/reader.h"
+#include "load/aliases.h"
+#include "load/fetch.h"
+#include "load/target.h"
+#include "load/writable_targets.h"
+#include "verify/verify.h"
+#include "plan/load_plan.h"
+
+_Static_assert(sizeof(struct sidestep_load_options) == 40, "a field was added: apply it below");
+
+/* Attributes of network storage are cached: a rank that sees another save looks again. */
+#define LOAD_AGREE_TRIES 3u
+
+enum sidestep_status load_options_take(struct sidestep_load_options *ours,
+                                       const struct sidestep_load_options *theirs,
+                                       struct sidestep_error *err)
+{
+    TRY(options_copy(ours, sizeof(*ours), theirs, "load options", err));
+    if (ours->failure != NULL)
+        return engine_failure(ours->failure, err);
+    if ((ours->flags & ~(SIDESTEP_LOAD_PARTIAL | SIDESTEP_LOAD_STRICT)) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "load options: unknown flags 0x%x", ours->flags);
+    if ((unsigned)ours->verify > SIDESTEP_VERIFY_STRUCTURE)
+        return FAIL(err, SIDESTEP_EINVAL, "load options: verify mode %d", (int)ours->verify);
+    if (ours->stream_count != 0 && ours->streams == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "load options: streams is NULL");
+    return SIDESTEP_OK;
+}
+
+/* Everybody opens by itself; the hash of manifest (or .metadata) says whether it is the same. */
+static enum sidestep_status open_all(struct sidestep_engine *engine, const char *path,
+                                     uint32_t flags, struct reader **reader,
+                                     struct sidestep_error *err)
+{
+    uint64_t pair[2] = {0};
+
+    for (unsigned attempt = 0;; attempt++) {
+        enum sidestep_status status =
+            reader_open(engine->store, path, flags | READER_LEASE, reader, err);
+        TRY(comm_vote_all(&engine->comm, status, err));
+        memcpy(&pair[0], (*reader)->manifest_sha256, sizeof(pair[0]));
+        pair[1] = ~pair[0];
+        TRY(comm_max_all(&engine->comm, pair, 2, err));
+        if (pair[0] == ~pair[1])
+            return SIDESTEP_OK;
+        reader_close(reader);
+        if (attempt + 1 == LOAD_AGREE_TRIES)
+            return FAIL(err, SIDESTEP_EDISAGREE,
+                        "'%s' is not the same checkpoint on all ranks: is it on shared storage?",
+                        path);
+        engine->clock->sleep_ms(engine->clock, 100u << attempt);
+    }
+}
+
+/* ${one}: the words for one; they stand behind its number. */
+static enum sidestep_status name_first(enum sidestep_status status, const char *one,
+                                       const char *many, const char *const *names, size_t count,
+                                       struct sidestep_error *err)
+{
+    if (count == 1)
+        return FAIL(err, status, "1 %s: '%s'", one, names[0]);
+    return FAIL(err, status, "%zu %s, the first is '%s'", count, many, names[0]);
+}
+
+static enum sidestep_status judge_plan(const struct load_plan *plan, uint32_t flags,
+                                       struct sidestep_error *err)
+{
+    bool partial = (flags & SIDESTEP_LOAD_PARTIAL) != 0;
+
+    if (plan->missing_count != 0 && !partial)
+        return name_first(SIDESTEP_EMISMATCH, "name is not in the checkpoint",
+                          "names are not in the checkpoint", plan->missing, plan->missing_count,
+                          err);
+    if (plan->mismatched_count != 0 && !partial)
+        return name_first(SIDESTEP_EMISMATCH, "tensor or object does not match what was saved",
+                          "tensors or objects do not match what was saved", plan->mismatched,
+                          plan->mismatched_count, err);
+    if (plan->unexpected_count != 0 && (flags & SIDESTEP_LOAD_STRICT) != 0)
+        return name_first(SIDESTEP_EMISMATCH, "name of the checkpoint is not in the state",
+                          "names of the checkpoint are not in the state", plan->unexpected,
+                          plan->unexpected_count, err);
+    return SIDESTEP_OK;
+}
+
+static const char *const *copy_list(struct arena *arena, const char **names, size_t count)
+{
+    const char **copy = arena_new(arena, count, sizeof(*copy));
+
+    for (size_t i = 0; copy != NULL && i < count; i++)
+        if ((copy[i] = arena_strndup(arena, names[i], strlen(names[i]))) == NULL)
+            return NULL;
+    return copy;
+}
+
+void sidestep_load_report_release(struct sidestep_load_report *report)
+{
+    if (report == NULL || report->owner == NULL)
+        return;
+    arena_release(report->owner);
+    free(report->owner);
+    report->owner = NULL;
+    report->missing_count = report->unexpected_count = report->mismatched_count = 0;
+    report->missing = report->unexpected = report->mismatched = NULL;
+}
+
+static enum sidestep_status fill_report(struct sidestep_load_report *report,
+                                        const struct load_plan *plan, struct sidestep_error *err)
+{
+    struct arena *arena;
+
+    if (report == NULL)
+        return SIDESTEP_OK;
+    if (report->struct_size != sizeof(*report))
+        return FAIL(err, SIDESTEP_EINVAL, "report: start from SIDESTEP_LOAD_REPORT_INIT");
+    arena = memory_new(1, sizeof(*arena));
+    if (arena == NULL)
+        return FAIL_NOMEM(err, sizeof(*arena));
+    *report = (struct sidestep_load_report){
+        .struct_size = sizeof(*report),
+        .missing_count = plan->missing_count,
+        .unexpected_count = plan->unexpected_count,
+        .mismatched_count = plan->mismatched_count,
+        .missing = copy_list(arena, plan->missing, plan->missing_count),
+        .unexpected = copy_list(arena, plan->unexpected, plan->unexpected_count),
+        .mismatched = copy_list(arena, plan->mismatched, plan->mismatched_count),
+        .owner = arena,
+    };
+    if (report->missing != NULL && report->unexpected != NULL && report->mismatched != NULL)
+        return SIDESTEP_OK;
+    sidestep_load_report_release(report);
+    return FAIL_NOMEM(err, sizeof(*report));
+}
+
+/* Rank 0 reads everything before anybody touches a tensor. */
+static enum sidestep_status verify_before_all(struct sidestep_engine *engine, struct reader *reader,
+                                              struct sidestep_error *err)
+{
+    struct verify_findings findings = {0};
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (engine->comm.rank == 0)
+        status = verify_reader(reader, engine->stagers, NULL, &findings, err);
+    if (status == SIDESTEP_OK && findings.count != 0)
+        status = FAIL(err, SIDESTEP_ECORRUPT, "%zu problems, the first: %s%s%s", findings.count,
+                      findings.problems[0].file != NULL ? findings.problems[0].file : "",
+                      findings.problems[0].file != NULL ? ": " : "", findings.problems[0].message);
+    verify_findings_release(&findings);
+    return comm_vote_all(&engine->comm, status, err);
+}
+
+/* Will the other ranks leave to this one what it reads?  What several ranks of a host want, they
+ * had better take from the page cache. */
+static bool is_alone(const struct sidestep_engine *engine, const struct reader *reader,
+                     const struct load_plan *plan)
+{
+    uint64_t total = 0, wanted;
+
+    for (size_t i = 0; i < reader->file_count; i++)
+        total += reader->files[i].source.length;
+    return checked_mul(plan->wanted_bytes, (uint64_t)engine->comm.size, &wanted) &&
+           wanted <= total + total / 4;
+}
+
+static enum sidestep_status load_reader_all(struct sidestep_engine *engine, struct reader *reader,
+                                            struct sidestep_state_dict *state,
+                                            const struct sidestep_load_options *options,
+                                            struct sidestep_load_report *report,
+                                            uint64_t *bytes_read, struct sidestep_error *err)
+{
+    OWNED_BY(load_plan_release) struct load_plan plan = {0};
+    bool away = false;
+    enum sidestep_status status = load_plan_build(&reader->metadata, state, true, &plan, err);
+
+    if (status == SIDESTEP_OK)
+        status = fill_report(report, &plan, err);
+    if (status == SIDESTEP_OK)
+        status = judge_plan(&plan, options->flags, err);
+    if (status == SIDESTEP_OK)
+        status = place_begin(&engine->devices, state, options->streams, options->stream_count,
+                             &away, err);
+    if (status == SIDESTEP_OK)
+        status = targets_check(&plan, err);
+    TRY(comm_vote_all(&engine->comm, status, err));
+    /* What is no checkpoint has nothing that could be checked without reading it. */
+    if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)
+        TRY(verify_before_all(engine, reader, err));
+    status = fetch_run(reader, &plan, engine->stagers, is_alone(engine, reader, &plan),
+                       away ? &engine->devices : NULL, bytes_read, err);
+    if (status == SIDESTEP_OK && !reader->has_manifest)
+        status = reader_check_unchanged(reader, err);
+    if (status == SIDESTEP_OK)
+        status = aliases_check(reader, &plan, engine->stagers, err);
+    TRACE(load, "rank %d: '%s': %zu chunks, %llu bytes read", engine->comm.rank, reader->path,
+          plan.count, (unsigned long long)*bytes_read);
+    if (status == SIDESTEP_OK && report != NULL) {
+        report->bytes_loaded = plan.wanted_bytes;
+        report->bytes_read = *bytes_read;
+    }
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "the tensors to be loaded are in an unspecified state");
+    return comm_vote_all(&engine->comm, status, err);
+}
+
+enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *path,
+                                   struct sidestep_state_dict *state,
+                                   const struct sidestep_load_options *options, uint32_t flags,
+                                   struct sidestep_load_report *report, struct sidestep_error *err)
+{
+    struct reader *reader = NULL;
+    uint64_t bytes_read = 0; /* by this rank */
+
+    /* Checked before it is read, a checkpoint is read twice: the second time from the cache. */
+    if (options->verify == SIDESTEP_VERIFY_BEFORE)
+        flags |= READER_PARSED;
+    else if ((engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) == 0)
+        flags |= STORE_DIRECT | (engine->io.ring ? READER_RING : 0);
+    enum sidestep_status status = open_all(engine, path, flags, &reader, err);
+
+    if (status == SIDESTEP_OK) {
+        reader->queue.depth = engine->io.depth;
+        reader->takes_data = options->verify == SIDESTEP_VERIFY_STRUCTURE;
+    }
+    if (status == SIDESTEP_OK)
+        status = load_reader_all(engine, reader, state, options, report, &bytes_read, err);
+    events_emit(&engine->events, status == SIDESTEP_OK ? "loaded" : "load_failed",
+                json_pack("{s:s, s:I, s:I}", "path", path, "bytes",
+                          reader != NULL ? (json_int_t)reader->bytes : 0, "bytes_read",
+                          (json_int_t)bytes_read));
+    reader_close(&reader);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "load '%s'", path);
+    return status;
+}
+
+enum sidestep_status sidestep_load(struct sidestep_engine *engine, const char *path,
+                                   struct sidestep_state_dict *state,
+                                   const struct sidestep_load_options *theirs,
+                                   struct sidestep_load_report *report, struct sidestep_error *err)
+{
+    struct sidestep_load_options options;
+
+    TRY(engine_check(engine, err));
+    enum sidestep_status status = load_options_take(&options, theirs, err);
+    if (status == SIDESTEP_OK && (path == NULL || state == NULL))
+        status = FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
+    TRY(comm_vote_all(&engine->comm, status, err));
+    return load_path_all(engine, path, state, &options, READER_FOREIGN, report, err);
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* target.c -- see target.h. */
+#include "load/target.h"
+
+#include "base/memory.h"
+#include "base/owned.h"
+#include "snapshot/device_strided.h"
+
+/* ---- before */
+
+static enum sidestep_status find_entry(struct devices *devices, struct state_entry *entry,
+                                       struct sidestep_error *err)
+{
+    uint64_t begin, bytes;
+    int32_t device = -1;
+
+    entry->on_device = 0;
+    if (entry->is_object || entry->reader != NULL || box_volume(&entry->box) == 0)
+        return SIDESTEP_OK;
+    state_entry_extent(entry, &begin, &bytes);
+    enum sidestep_status status = devices_find(devices, begin, bytes, &device, err);
+    if (status == SIDESTEP_OK && device >= 0)
+        status = devices_open(devices, device, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "tensor '%s'", entry->name);
+    else
+        entry->on_device = (uint32_t)(device + 1);
+    return status;
+}
+
+/* Our stream to ${device} begins where ${stream}, of any device that is open, is now. */
+static enum sidestep_status follow(struct devices *devices, int32_t device,
+                                   const struct sidestep_stream *stream, struct sidestep_error *err)
+{
+    struct device_driver *driver = devices->driver;
+    void *event = NULL;
+    int before;
+
+    TRY(devices_enter(devices, stream->device, &before, err));
+    enum sidestep_status status = driver->ops->event_new(driver, &event, err);
+    if (status == SIDESTEP_OK)
+        status = driver->ops->event_record(driver, event, stream->stream, err);
+    if (status == SIDESTEP_OK)
+        status = driver->ops->stream_wait(driver, devices->devices[device].in, event, err);
+    if (event != NULL)
+        driver->ops->event_free(driver, event);
+    devices_leave(devices, before);
+    return status;
+}
+
+static enum sidestep_status follow_all(struct devices *devices, int32_t device,
+                                       const struct sidestep_stream *streams, size_t count,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_stream own = {.device = device, .stream = device_default_stream};
+
+    for (size_t i = 0; i < count; i++)
+        if (streams[i].device >= 0 && streams[i].device < DEVICE_MAX &&
+            devices->devices[streams[i].device].context != NULL)
+            TRY(follow(devices, device, &streams[i], err));
+    return count == 0 ? follow(devices, device, &own, err) : SIDESTEP_OK;
+}
+
+enum sidestep_status place_begin(struct devices *devices, struct sidestep_state_dict *state,
+                                 const struct sidestep_stream *streams, size_t stream_count,
+                                 bool *away, struct sidestep_error *err)
+{
+    bool used[DEVICE_MAX] = {false};
+
+    *away = false;
+    (void)devices_look(devices);
+    for (size_t i = 0; i < state->count; i++) {
+        TRY(find_entry(devices, &state->entries[i], err));
+        if (state->entries[i].on_device != 0)
+            used[state->entries[i].on_device - 1] = *away = true;
+    }
+    for (int32_t device = 0; device < DEVICE_MAX; device++)
+        if (used[device])
+            TRY(follow_all(devices, device, streams, stream_count, err));
+    return SIDESTEP_OK;
+}
+
+/* ---- bytes */
+
+static enum sidestep_status place_on_device(struct devices *devices, const struct box *stored,
+                                            uint64_t begin, uint64_t length, uint8_t *bytes,
+                                            const struct state_entry *target,
+                                            struct sidestep_error *err)
+{
+    int32_t device = (int32_t)target->on_device - 1;
+    struct box_memory memory = state_entry_memory(target);
+    struct device_batch batch;
+    int before;
+
+    device_batch_begin(&batch, devices, device, true);
+    TRY(devices_enter(devices, device, &before, err));
+    enum sidestep_status status =
+        device_rows_add(&batch, stored, begin, length, &memory, bytes, err);
+    if (status == SIDESTEP_OK)
+        status = device_batch_submit(&batch, err);
+    devices_leave(devices, before);
+    /* After a failure, too: what was submitted reads the buffer. */
+    enum sidestep_status settled = devices_settle(devices, device, devices->devices[device].in,
+                                                  status == SIDESTEP_OK ? err : NULL);
+    status = status != SIDESTEP_OK ? status : settled;
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "copy tensor '%s' to device %d", target->name, device);
+    return status;
+}
+
+enum sidestep_status place_bytes(struct devices *devices, const struct box *stored, uint64_t begin,
+                                 uint64_t length, uint8_t *bytes, const struct state_entry *target,
+                                 struct sidestep_error *err)
+{
+    struct box_memory memory = state_entry_memory(target);
+
+    if (target->on_device != 0)
+        return place_on_device(devices, stored, begin, length, bytes, target, err);
+    (void)box_transfer(stored, begin, length, bytes, &memory, BOX_SCATTER);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status place_box(struct devices *devices, const struct box_memory *from,
+                               const struct state_entry *target, struct sidestep_error *err)
+{
+    struct box_memory to = state_entry_memory(target);
+
+    if (target->on_device == 0) {
+        box_copy(from, &to);
+        return SIDESTEP_OK;
+    }
+    uint64_t bytes = box_volume(&from->box) * from->item_bytes;
+    OWNED uint8_t *rows = memory_new(bytes, 1);
+    if (rows == NULL)
+        return FAIL_NOMEM(err, bytes);
+    (void)box_transfer(&from->box, 0, bytes, rows, from, BOX_GATHER);
+    return place_on_device(devices, &from->box, 0, bytes, rows, target, err);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensor_difference.c -- see tensor_difference.h.  Most of what is compared is equal, so bytes are
+ * looked at first, in runs, and numbers only where those differ. */
+#include "model/tensor_difference.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "model/dtype_numbers.h"
+
+#define RUN_ELEMENTS 256u
+
+/* A run of elements as numbers. */
+struct numbers {
+    double real[RUN_ELEMENTS];
+    double imaginary[RUN_ELEMENTS];
+};
+
+static void note(struct difference *sum, double distance, double size)
+{
+    double relative = size > 0 ? distance / size : 0;
+
+    if (isnan(distance) || isinf(distance))
+        distance = relative = (double)INFINITY;
+    sum->max_abs = fmax(sum->max_abs, distance);
+    sum->max_rel = fmax(sum->max_rel, relative);
+}
+
+/* Doubles round integers of 64 bits, and near ones would look equal. */
+static bool note_wide(struct difference *sum, enum sidestep_dtype dtype, const void *a,
+                      const void *b)
+{
+    __int128 x, y;
+
+    if (dtype == SIDESTEP_INT64) {
+        int64_t signed_a, signed_b;
+        memcpy(&signed_a, a, sizeof(signed_a));
+        memcpy(&signed_b, b, sizeof(signed_b));
+        x = signed_a, y = signed_b;
+    } else if (dtype == SIDESTEP_UINT64) {
+        uint64_t unsigned_a, unsigned_b;
+        memcpy(&unsigned_a, a, sizeof(unsigned_a));
+        memcpy(&unsigned_b, b, sizeof(unsigned_b));
+        x = unsigned_a, y = unsigned_b;
+    } else {
+        return false;
+    }
+    note(sum, (double)(x > y ? x - y : y - x), fmax(fabs((double)x), fabs((double)y)));
+    return true;
+}
+
+/* |x - y|; two NaNs, of whatever bits, are not apart. */
+static double apart(double x, double y)
+{
+    return x == y || (isnan(x) && isnan(y)) ? 0 : fabs(x - y);
+}
+
+static void note_number(struct difference *sum, bool is_complex, const struct numbers *a,
+                        const struct numbers *b, size_t i)
+{
+    double x = a->real[i], y = b->real[i];
+
+    if (is_complex)
+        note(sum, hypot(apart(x, y), apart(a->imaginary[i], b->imaginary[i])),
+             fmax(hypot(x, a->imaginary[i]), hypot(y, b->imaginary[i])));
+    else
+        note(sum, apart(x, y), fmax(fabs(x), fabs(y)));
+}
+
+/* Some of these differ. */
+static void add_run(struct difference *sum, enum sidestep_dtype dtype, const uint8_t *a,
+                    const uint8_t *b, uint64_t first, size_t count)
+{
+    size_t bytes = sidestep_dtype_size(dtype);
+    bool is_complex = number_is_complex(dtype), is_known = number_is_known(dtype);
+    struct numbers x, y;
+
+    if (is_known) {
+        number_read(dtype, a, count, x.real, x.imaginary);
+        number_read(dtype, b, count, y.real, y.imaginary);
+    } else {
+        sum->max_abs = sum->max_rel = (double)NAN;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp(a + i * bytes, b + i * bytes, bytes) == 0)
+            continue;
+        sum->first = min_u64(sum->first, first + i);
+        sum->count++;
+        if (is_known && !note_wide(sum, dtype, a + i * bytes, b + i * bytes))
+            note_number(sum, is_complex, &x, &y, i);
+    }
+}
+
+void difference_add(struct difference *sum, enum sidestep_dtype dtype, const void *a, const void *b,
+                    uint64_t begin, uint64_t end)
+{
+    size_t bytes = sidestep_dtype_size(dtype);
+
+    for (uint64_t at = begin; at < end; at += RUN_ELEMENTS) {
+        size_t count = (size_t)min_u64(RUN_ELEMENTS, end - at);
+        const uint8_t *x = (const uint8_t *)a + at * bytes, *y = (const uint8_t *)b + at * bytes;
+
+        if (memcmp(x, y, count * bytes) != 0)
+            add_run(sum, dtype, x, y, at, count);
+    }
+}

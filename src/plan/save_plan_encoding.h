@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_plan_encoding.h -- a rank's plan as bytes; save_plan_decode() reads them. */
+#ifndef PLAN_SAVE_PLAN_ENCODING_H
+#define PLAN_SAVE_PLAN_ENCODING_H
+
+#include "plan/save_plan_table.h"
+
+/* Append each rank's plan to ${out}: of its claims, those that have a part. */
+enum sidestep_status save_plan_code_encode(const struct plan_tables *tables, uint64_t global_digest,
+                                           struct buffer *out, size_t *sizes,
+                                           struct sidestep_error *err);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* huge_page_recovery.c -- see huge_page_recovery.h. */
+#include "save/huge_page_recovery.h"
+
+#include <errno.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+#include "snapshot/huge_page.h"
+#include "snapshot/memory_map.h"
+
+/* On huge pages 1 ms per GiB at most, on pages of 4 KiB 20. */
+#define SLOW_NS ((uint64_t)1000000)
+#define SLOW_NS_PER_GIB ((uint64_t)4000000)
+/* A page takes 0.2 to 0.5 ms, while the program cannot map memory: it has the rest of the time. */
+#define PAUSE_MS 1u
+
+struct again {
+    const struct cow *cow;
+    struct neighbour *neighbour;
+    struct clock *clock;
+    struct huge_again *out;
+    bool stopped;
+};
+
+bool huge_again_is_needed(uint64_t held_bytes, uint64_t took_ns)
+{
+    return held_bytes != 0 &&
+           (took_ns > SLOW_NS + held_bytes / (1u << 20) * (SLOW_NS_PER_GIB / 1024) ||
+            fault_hit("huge.missing"));
+}
+
+/* Bytes of [begin, end) that are on huge pages now. */
+static uint64_t collapse(struct again *a, uint64_t begin, uint64_t end)
+{
+    uint64_t huge = 0;
+
+    for (uint64_t at = begin; at < end && !a->stopped; at += HUGE_PAGE_BYTES) {
+        uint64_t began = clock_now(a->clock);
+        if (huge_page_make(at))
+            huge += HUGE_PAGE_BYTES;
+        else if (errno == EINVAL) /* Linux before 6.1 */
+            a->stopped = true;
+        a->out->took_ns += clock_now(a->clock) - began;
+        a->clock->sleep_ms(a->clock, PAUSE_MS);
+        a->stopped = a->stopped || !neighbour_is_free(a->neighbour);
+    }
+    return huge;
+}
+
+static void take_mapping(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes)
+{
+    struct again *a = context;
+    uint64_t missing = end - begin - huge_bytes, huge = 0, held_begin, held_end;
+
+    if (end - begin < huge_bytes || missing < HUGE_PAGE_BYTES)
+        return;
+    for (size_t i = 0; cow_get_range(a->cow, i, &held_begin, &held_end) && !a->stopped; i++) {
+        uint64_t from = round_up(max_u64(begin, held_begin), HUGE_PAGE_BYTES);
+        uint64_t to = round_down(min_u64(end, held_end), HUGE_PAGE_BYTES);
+        if (from < to)
+            huge += collapse(a, from, to);
+    }
+    a->out->bytes += min_u64(huge, missing); /* some may have been huge all the time */
+}
+
+void huge_again_run(const struct cow *cow, struct neighbour *neighbour, struct clock *clock,
+                    struct huge_again *out)
+{
+    struct again again = {.cow = cow, .neighbour = neighbour, .clock = clock, .out = out};
+
+    *out = (struct huge_again){0};
+    if (neighbour_is_free(neighbour))
+        (void)memory_map_read_huge(take_mapping, &again, NULL);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* incremental.c -- see incremental.h. */
+#include "save/incremental.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "base/trace.h"
+#include "engine/engine.h"
+#include "save/save_shard.h"
+#include "snapshot/unchanged.h"
+
+void keep_forget(struct keep *keep)
+{
+    keep->next.there = false;
+    keep->last.there = false;
+}
+
+enum sidestep_status keep_plan(struct keep *keep, struct image *image, struct sidestep_error *err)
+{
+    const struct keep_file *latest = keep->pending ? &keep->next : &keep->last;
+
+    TRY(known_prepare(image, err));
+    if (latest->there && latest->links < KEEP_MAX_LINKS && known_is_good(image, keep->worth))
+        return SIDESTEP_OK;
+    keep_forget(keep);
+    known_choose(image, keep->worth);
+    return SIDESTEP_OK;
+}
+
+void keep_settle(struct keep *keep, bool committed, bool starts)
+{
+    if (keep->pending && committed)
+        keep->last = keep->next;
+    else if (keep->pending)
+        keep->last.there = false;
+    keep->next.there = false;
+    keep->pending = starts;
+}
+
+/* One kept shard on its way. */
+struct keeping {
+    struct sidestep_save *save;
+    const struct save_shard *shard;
+    struct store_file *linked; /* that of the checkpoint before, under our name; NULL: none ... */
+    struct store_file *file;   /* ... or a new one is written */
+    bool *passed;              /* windows that are in the former, and were not written */
+    pthread_mutex_t lock;      /* of ${file} and ${passed} */
+};
+
+static void say_why(struct sidestep_save *save, const struct sidestep_error *why)
+{
+    struct sidestep_save_info *info = &save->shared.info;
+
+    pthread_mutex_lock(&save->shared.lock);
+    snprintf(info->link_reason, sizeof(info->link_reason), "%.*s",
+             (int)sizeof(info->link_reason) - 1, why->message);
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+static enum sidestep_status link_last(struct keeping *k, struct sidestep_error *err)
+{
+    struct commit *commit = &k->save->commit;
+    const struct keep_file *last = &k->save->engine->keep.last;
+    struct store_stat stat;
+    OWNED_FILE *file = NULL;
+
+    TRY(commit_shard_link(commit, KEEP_SHARD, last->dir, last->name, &file, err));
+    TRY(store_file_stat(file, &stat, err));
+    if (stat.inode != last->stat.inode || stat.device != last->stat.device ||
+        stat.size != last->stat.size)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s/%s' is another file by now", last->dir,
+                    last->name);
+    /* Its bytes are not read again: who has written to it may have changed any of them. */
+    if (stat.modified_ns != last->stat.modified_ns)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s/%s' was changed since it was written", last->dir,
+                    last->name);
+    k->linked = TAKE(file);
+    return SIDESTEP_OK;
+}
+
+/* A new file, in place of the link, if there is one. */
+static enum sidestep_status write_anew(struct keeping *k, struct sidestep_error *err)
+{
+    TRY(commit_shard_drop(&k->save->commit, KEEP_SHARD, err));
+    return save_shard_create(k->save, k->shard, &k->file, err);
+}
+
+static enum sidestep_status begin(struct keeping *k, struct sidestep_error *err)
+{
+    const struct keep_file *last = &k->save->engine->keep.last;
+    struct sidestep_error why = {0};
+
+    if (!last->there || strcmp(last->run_id, k->save->commit.run_id) != 0)
+        return write_anew(k, err);
+    if (link_last(k, &why) == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    say_why(k->save, &why);
+    return write_anew(k, err);
+}
+
+/* See struct pipeline_choice. */
+static enum sidestep_status choose(void *context, size_t window, struct store_file **file,
+                                   struct sidestep_error *err)
+{
+    struct keeping *k = context;
+    enum sidestep_status status = SIDESTEP_OK;
+
+    pthread_mutex_lock(&k->lock);
+    if (k->file == NULL && known_is_same(k->save->pipeline.image, window))
+        k->passed[window] = true;
+    else if (k->file == NULL)
+        status = write_anew(k, err);
+    *file = k->passed[window] ? NULL : k->file;
+    pthread_mutex_unlock(&k->lock);
+    return status;
+}
+
+/* A window that was let go, from the file that has it: its data is checked, all else is made anew.
+ */
+static enum sidestep_status copy_window(struct keeping *k, size_t i, uint8_t *buffer,
+                                        struct sidestep_error *err)
+{
+    struct image *image = k->save->pipeline.image;
+    const struct image_window *w = &image->windows[i];
+
+    TRY(store_file_read_at(k->linked, buffer, w->bytes, w->offset, err));
+    if (!known_is_hashed(image, i, buffer))
+        return FAIL(err, SIDESTEP_ECORRUPT, "bytes %llu to %llu are not what was written there",
+                    (unsigned long long)w->offset, (unsigned long long)(w->offset + w->bytes));
+    image_stage_frame(image, i, buffer);
+    TRY(image_finish(image, i, buffer, err));
+    return store_file_write_at(k->file, buffer, w->bytes, w->offset, err);
+}
+
+static enum sidestep_status copy_passed(struct keeping *k, struct sidestep_error *err)
+{
+    const struct keep_file *last = &k->save->engine->keep.last;
+    OWNED uint8_t *buffer = NULL;
+    enum sidestep_status status = SIDESTEP_OK;
+
+    for (size_t i = 0; status == SIDESTEP_OK && i < k->save->pipeline.image->kept_windows; i++) {
+        if (!k->passed[i])
+            continue;
+        if (buffer == NULL && (buffer = memory_new(IMAGE_WINDOW_MAX_BYTES, 1)) == NULL)
+            return FAIL_NOMEM(err, IMAGE_WINDOW_MAX_BYTES);
+        status = copy_window(k, i, buffer, err);
+    }
+    if (status != SIDESTEP_OK)
+        error_wrap(err,
+                   "copy what has not changed from '%s/%s' (the next save writes all of it anew)",
+                   last->dir, last->name);
+    return status;
+}
+
+static enum sidestep_status write_kept(struct keeping *k, struct sidestep_error *err)
+{
+    struct sidestep_save *save = k->save;
+    struct sidestep_engine *engine = save->engine;
+    struct pipeline_choice choice = {.choose = choose, .context = k};
+    struct pipeline_crew crew = {&engine->io, engine->writers, engine->write_threads};
+
+    k->passed = memory_new(save->pipeline.image->kept_windows, sizeof(*k->passed));
+    if (k->passed == NULL)
+        return FAIL_NOMEM(err, save->pipeline.image->kept_windows);
+    TRY(begin(k, err));
+    TRY(pipeline_write_kept(&save->pipeline, &choice, &crew, err));
+    return k->file != NULL ? copy_passed(k, err) : SIDESTEP_OK;
+}
+
+enum sidestep_status keep_write(struct sidestep_save *save, const struct save_shard *shard,
+                                struct store_file **file, bool *linked, struct sidestep_error *err)
+{
+    struct keeping k = {.save = save, .shard = shard};
+
+    pthread_mutex_init(&k.lock, NULL);
+    enum sidestep_status status = write_kept(&k, err);
+    pthread_mutex_destroy(&k.lock);
+    free(k.passed);
+    if (status == SIDESTEP_OK) {
+        *linked = k.file == NULL;
+        *file = *linked ? TAKE(k.linked) : TAKE(k.file);
+    }
+    store_file_discard(k.linked);
+    store_file_discard(k.file);
+    TRACE(save, "rank %u: kept shard %s", save->commit.rank, *linked ? "linked" : "written");
+    return status;
+}
+
+enum sidestep_status keep_note(struct sidestep_save *save, struct store_file *file, bool linked,
+                               struct sidestep_error *err)
+{
+    struct keep *keep = &save->engine->keep;
+    struct keep_file *next = &keep->next;
+
+    TRY(store_file_stat(file, &next->stat, err));
+    next->links = linked ? keep->last.links + 1 : 0;
+    next->there = true;
+    memcpy(next->run_id, save->commit.run_id, sizeof(next->run_id));
+    memcpy(next->dir, save->commit.path, sizeof(next->dir));
+    commit_shard_name(&save->commit, KEEP_SHARD, next->name);
+    if (!linked)
+        return SIDESTEP_OK;
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.linked_bytes = next->stat.size;
+    pthread_mutex_unlock(&save->shared.lock);
+    return SIDESTEP_OK;
+}

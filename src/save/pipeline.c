@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pipeline.c -- see pipeline.h. */
+#include "save/pipeline_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+#include "base/memory.h"
+
+uint64_t pipeline_wanted_bytes(const struct image *image)
+{
+    return image->body_bytes != 0 ? image->body_bytes : IMAGE_ALIGN;
+}
+
+static void set_places(struct pipeline *p)
+{
+    if (p->streamed)
+        places_set_shared(p->places, p->pool->bytes, p->pool_bytes, p->pool_bytes);
+    else
+        places_set_whole(p->places, p->pool->bytes);
+}
+
+enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
+                                   uint64_t pool_bytes, struct sidestep_error *err)
+{
+    assert(pool_bytes <= pool->length);
+    *p = (struct pipeline){
+        .image = image, .pool = pool, .pool_bytes = pool_bytes, .until = image->window_count};
+    TRY(places_new(&p->places, image, err));
+    p->shared.states = memory_new(image->window_count, 2);
+    if (p->shared.states == NULL) {
+        places_free(&p->places);
+        return FAIL_NOMEM(err, 2 * image->window_count);
+    }
+    p->shared.live = p->shared.states + image->window_count;
+    p->streamed = pool_bytes < pipeline_wanted_bytes(image);
+    assert(!p->streamed || pool_bytes >= PIPELINE_MIN_POOL_BYTES);
+    set_places(p);
+    pthread_mutex_init(&p->shared.lock, NULL);
+    pthread_cond_init(&p->shared.changed, NULL);
+    return SIDESTEP_OK;
+}
+
+void pipeline_release(struct pipeline *p)
+{
+    if (p->shared.states == NULL)
+        return;
+    free(p->shared.states);
+    p->shared.states = NULL;
+    places_free(&p->places);
+    pthread_cond_destroy(&p->shared.changed);
+    pthread_mutex_destroy(&p->shared.lock);
+}
+
+void pipeline_fail_locked(struct pipeline *p, const struct sidestep_error *why)
+{
+    if (!p->shared.failed)
+        p->shared.err = *why;
+    p->shared.failed = true;
+    atomic_store(&p->stop, true);
+    pthread_cond_broadcast(&p->shared.changed);
+}
+
+void pipeline_fail(struct pipeline *p, const struct sidestep_error *why)
+{
+    pthread_mutex_lock(&p->shared.lock);
+    pipeline_fail_locked(p, why);
+    pthread_mutex_unlock(&p->shared.lock);
+}
+
+void pipeline_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *written_bytes)
+{
+    pthread_mutex_lock(&p->shared.lock);
+    *staged_bytes = p->shared.staged_bytes;
+    *written_bytes = p->shared.written_bytes;
+    pthread_mutex_unlock(&p->shared.lock);
+}
+
+/* Locked: is there one more window to stage, and a place for it?  Places are given in order, as
+ * pool_slots.h wants it. */
+static bool may_stage(struct pipeline *p)
+{
+    bool ahead = p->cow == NULL || atomic_load(&p->copiers_run);
+
+    return p->shared.stage_next < p->image->window_count &&
+           places_take(p->places, p->shared.stage_next, ahead ? PLACES_AHEAD : PLACES_IN_ORDER) !=
+               NULL;
+}
+
+/* Take the next window to stage, waiting for a place; false: none left, or failed. */
+static bool take_stage(struct pipeline *p, size_t *i)
+{
+    bool taken = false;
+
+    pthread_mutex_lock(&p->shared.lock);
+    while (!p->shared.failed && p->shared.stage_next < p->image->window_count &&
+           !(taken = may_stage(p)))
+        pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+    if (taken)
+        *i = p->shared.stage_next++;
+    pthread_mutex_unlock(&p->shared.lock);
+    return taken;
+}
+
+/* What of window ${i} is not on devices. */
+static enum sidestep_status stage_host(struct pipeline *p, size_t i, uint8_t *place,
+                                       struct sidestep_error *err)
+{
+    if (p->cow != NULL)
+        return cow_stage(p->cow, p->image, i, err);
+    if (p->offload != NULL)
+        TRY(offload_await_aside(p->offload, err));
+    if (!p->host_copied)
+        return image_stage(p->image, i, place, err);
+    image_stage_frame(p->image, i, place);
+    return SIDESTEP_OK;
+}
+
+static bool stage_window(struct pipeline *p, size_t i)
+{
+    struct sidestep_error why = {0};
+    uint8_t *place = places_of(p->places, i);
+    enum sidestep_status status = stage_host(p, i, place, &why);
+
+    if (status == SIDESTEP_OK && p->offload != NULL)
+        status = offload_stage(p->offload, i, place, &why);
+    if (status == SIDESTEP_OK)
+        return true;
+    pipeline_fail(p, &why);
+    return false;
+}
+
+void pipeline_count_staged(struct pipeline *p, size_t i)
+{
+    pthread_mutex_lock(&p->shared.lock);
+    p->shared.states[i] = WINDOW_STAGED;
+    p->shared.staged_bytes += p->image->windows[i].bytes;
+    bool last = ++p->shared.staged == p->image->window_count;
+    pthread_cond_broadcast(&p->shared.changed);
+    pthread_mutex_unlock(&p->shared.lock);
+    if (last && p->released != NULL)
+        p->released(p->context);
+}
+
+bool pipeline_stage_taken(struct pipeline *p, size_t i)
+{
+    if (!stage_window(p, i))
+        return false;
+    pipeline_count_staged(p, i);
+    return true;
+}
+
+static void stage_windows(void *context)
+{
+    struct pipeline *p = context;
+    size_t i;
+
+    while (take_stage(p, &i) && pipeline_stage_taken(p, i)) {
+    }
+}
+
+void pipeline_stage(struct pipeline *p, struct workers *workers)
+{
+    workers_run(workers, stage_windows, p);
+}
+
+bool pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
+                   void (*released)(void *context), void *context)
+{
+    if (!cow_arm(cow, p->image, p->places, p->pool, workers)) {
+        set_places(p);
+        return false;
+    }
+    p->cow = cow;
+    p->streamed = false;
+    p->released = released;
+    p->context = context;
+    p->stagers = workers;
+    return true;
+}
+
+void pipeline_offload(struct pipeline *p, struct offload *offload)
+{
+    p->offload = offload;
+}
+
+uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes)
+{
+    uint64_t length = p->pool_bytes;
+
+    assert(p->streamed);
+    bytes = round_up(bytes, IMAGE_ALIGN);
+    if (bytes > length / 2 || length - bytes < PIPELINE_MIN_POOL_BYTES)
+        return NULL;
+    length = round_down(length - bytes, IMAGE_ALIGN);
+    places_set_shared(p->places, p->pool->bytes + bytes, length, length);
+    return p->pool->bytes;
+}
+
+/* Take windows in the call, for what is in host memory. */
+struct host_copy {
+    struct pipeline *p;
+    atomic_size_t next;
+};
+
+static void copy_host(void *context)
+{
+    struct host_copy *copy = context;
+    struct pipeline *p = copy->p;
+    struct sidestep_error why = {0};
+
+    for (size_t i; (i = atomic_fetch_add(&copy->next, 1)) < p->image->window_count;)
+        if (image_stage_data(p->image, i, NULL, places_of(p->places, i), &why) != SIDESTEP_OK)
+            pipeline_fail(p, &why);
+}
+
+void pipeline_stage_later(struct pipeline *p, struct workers *workers,
+                          void (*released)(void *context), void *context)
+{
+    struct host_copy copy = {.p = p};
+
+    if (p->offload != NULL && p->cow == NULL && !p->streamed) {
+        workers_run(workers, copy_host, &copy);
+        p->host_copied = true;
+    }
+    p->released = released;
+    p->context = context;
+    p->stagers = workers;
+}
+
+/* One of those that run ahead, once it is time. */
+static void copy_ahead(void *context)
+{
+    struct pipeline *p = context;
+    size_t i;
+
+    if (p->cow != NULL && !cow_await_faults(p->cow, p->patience))
+        return;
+    atomic_store(&p->copiers_run, true);
+    while (take_stage(p, &i) && pipeline_stage_taken(p, i))
+        atomic_fetch_add(&p->ahead_bytes, p->image->windows[i].bytes);
+}
+
+void pipeline_start_staging(struct pipeline *p, uint64_t patience)
+{
+    p->patience = patience;
+    p->writers_stage = patience != 0 || workers_count(p->stagers) == 0;
+    p->staging = (struct workers_job){.run = copy_ahead, .context = p};
+    workers_start(p->stagers, &p->staging, PIPELINE_COPIERS);
+}
+
+void pipeline_settle(struct pipeline *p)
+{
+    if (p->stagers != NULL) {
+        if (p->cow != NULL)
+            cow_end_wait(p->cow);
+        workers_wait(p->stagers, &p->staging);
+        p->stagers = NULL;
+        if (p->cow != NULL)
+            cow_release(p->cow);
+    }
+    if (p->offload != NULL && atomic_load(&p->stop))
+        offload_settle(p->offload);
+}
+
+bool pipeline_stage_one(struct pipeline *p)
+{
+    if (!p->writers_stage || p->shared.stage_next >= p->until || !may_stage(p))
+        return false;
+    size_t i = p->shared.stage_next++;
+    pthread_mutex_unlock(&p->shared.lock);
+    (void)pipeline_stage_taken(p, i);
+    pthread_mutex_lock(&p->shared.lock);
+    return true;
+}
+
+void pipeline_trim(struct pipeline *p)
+{
+    if (p->cow != NULL && p->trims && !p->pool_stays)
+        pool_trim(p->pool, places_unused(p->places));
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_queue.c -- see save_queue.h. */
+#include "save/save_queue.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+/* Of each save in rank 0's word: its state and 1, or 0. */
+#define VERDICT_BITS 4u
+
+_Static_assert(SAVE_QUEUE_MAX *VERDICT_BITS <= 64, "the verdicts do not fit into one word");
+_Static_assert(SIDESTEP_SAVE_UNKNOWN + 1 < 1 << VERDICT_BITS, "a verdict does not fit");
+
+static bool is_busy(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    bool busy = save->has_runner && !save->shared.ran;
+    pthread_mutex_unlock(&save->shared.lock);
+    return busy;
+}
+
+bool save_queue_is_done(struct sidestep_save *save)
+{
+    return !is_busy(save);
+}
+
+bool save_queue_has(const struct sidestep_engine *engine, const struct sidestep_save *save)
+{
+    for (unsigned i = 0; i < engine->queue.count; i++)
+        if (engine->queue.saves[i] == save)
+            return true;
+    return false;
+}
+
+struct sidestep_save *save_queue_newest(const struct sidestep_engine *engine)
+{
+    return engine->queue.count != 0 ? engine->queue.saves[0] : NULL;
+}
+
+/* They end in order, so those that have not are the first of the list. */
+static unsigned count_busy(const struct sidestep_engine *engine)
+{
+    unsigned busy = 0;
+
+    while (busy < engine->queue.count && is_busy(engine->queue.saves[busy]))
+        busy++;
+    return busy;
+}
+
+struct sidestep_save *save_queue_unfinished(const struct sidestep_engine *engine)
+{
+    return count_busy(engine) != 0 ? engine->queue.saves[0] : NULL;
+}
+
+void save_queue_join_all(struct sidestep_engine *engine)
+{
+    for (unsigned i = engine->queue.count; i > 0; i--)
+        save_join(engine->queue.saves[i - 1]);
+}
+
+static enum sidestep_status refuse(const struct sidestep_save *earlier, struct sidestep_error *err)
+{
+    return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is still being written",
+                earlier->commit.path);
+}
+
+static bool is_used(const struct sidestep_engine *engine, const struct save_slot *slot,
+                    unsigned busy)
+{
+    for (unsigned k = 0; k < busy; k++)
+        if (engine->queue.saves[k]->slot == slot)
+            return true;
+    return false;
+}
+
+static void drop_pool(struct sidestep_engine *engine, struct pool *pool)
+{
+    if (pool->bytes != NULL && engine->devices.pinned == pool->bytes)
+        devices_unpin(&engine->devices);
+    pool_release(pool);
+}
+
+/* The first slot that no save uses: without a queue it is always the same one.  What was taken for
+ * a slow moment that is over goes back to the system. */
+static struct save_slot *take_slot(struct sidestep_engine *engine)
+{
+    struct save_slot *slot = NULL;
+    unsigned busy = count_busy(engine);
+
+    for (size_t i = 0; i < SAVE_QUEUE_MAX; i++) {
+        struct save_slot *other = &engine->queue.slots[i];
+        if (is_used(engine, other, busy))
+            continue;
+        if (slot == NULL)
+            slot = other;
+        else if (engine->save_counter - other->used > SAVE_QUEUE_IDLE_SAVES)
+            drop_pool(engine, &other->pool);
+    }
+    assert(slot != NULL); /* there are more slots than saves that may be under way */
+    slot->used = engine->save_counter;
+    return slot;
+}
+
+enum sidestep_status save_queue_enter(struct sidestep_engine *engine, struct sidestep_save *save,
+                                      unsigned allowed, bool nowait, struct sidestep_error *err)
+{
+    struct save_queue *queue = &engine->queue;
+
+    for (unsigned busy; (busy = count_busy(engine)) > allowed;) {
+        if (nowait)
+            return refuse(queue->saves[busy - 1], err);
+        save_join(queue->saves[busy - 1]);
+    }
+    for (unsigned i = queue->count; i > 0; i--)
+        if (!is_busy(queue->saves[i - 1]))
+            save_learn_pace(queue->saves[i - 1]);
+    save->slot = take_slot(engine);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status save_queue_part(struct sidestep_engine *engine, struct sidestep_save *save,
+                                     bool nowait, struct sidestep_error *err)
+{
+    for (unsigned i = count_busy(engine); i > 0; i--) {
+        struct sidestep_save *earlier = engine->queue.saves[i - 1];
+        if (strcmp(earlier->commit.path, save->commit.path) != 0)
+            continue;
+        if (nowait)
+            return refuse(earlier, err);
+        save_join(earlier);
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---- memory */
+
+static bool has_room(const struct sidestep_engine *engine, const struct save_slot *slot,
+                     uint64_t bytes)
+{
+    uint64_t others = 0;
+
+    if (engine->pool_cap == 0 || slot->pool.length >= bytes)
+        return true;
+    for (size_t i = 0; i < SAVE_QUEUE_MAX; i++)
+        if (&engine->queue.slots[i] != slot)
+            others += engine->queue.slots[i].pool.length;
+    return others <= engine->pool_cap && bytes <= engine->pool_cap - others;
+}
+
+static void exchange(struct save_slot *a, struct save_slot *b)
+{
+    struct pool pool = a->pool;
+
+    a->pool = b->pool;
+    b->pool = pool;
+}
+
+/* The pool of a slot that is not used, if there is one, becomes that of ${slot}, or goes. */
+static bool take_over(struct sidestep_engine *engine, struct save_slot *slot, uint64_t bytes)
+{
+    unsigned busy = count_busy(engine);
+
+    for (size_t i = 0; i < SAVE_QUEUE_MAX; i++) {
+        struct save_slot *other = &engine->queue.slots[i];
+        if (other == slot || other->pool.length == 0 || is_used(engine, other, busy))
+            continue;
+        if (other->pool.length >= bytes) {
+            exchange(slot, other);
+            return true;
+        }
+        drop_pool(engine, &other->pool);
+        return true;
+    }
+    return false;
+}
+
+/* ${save} waits for the oldest that is under way; false: there is none. */
+static bool wait_for_oldest(struct sidestep_engine *engine, struct sidestep_save *save)
+{
+    unsigned busy = count_busy(engine);
+    uint64_t from = clock_now(engine->clock);
+
+    if (busy == 0)
+        return false;
+    save_join(engine->queue.saves[busy - 1]);
+    save->shared.info.wait_ns += clock_now(engine->clock) - from;
+    return true;
+}
+
+enum sidestep_status save_queue_reserve(struct sidestep_engine *engine, struct sidestep_save *save,
+                                        uint64_t bytes, bool at_once, bool pin,
+                                        struct sidestep_error *err)
+{
+    struct save_slot *slot = save->slot;
+    struct workers *workers = at_once ? engine->stagers : NULL;
+    bool nowait = (save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0;
+
+    while (!has_room(engine, slot, bytes)) {
+        if (take_over(engine, slot, bytes))
+            continue;
+        if (nowait && count_busy(engine) != 0)
+            return refuse(engine->queue.saves[0], err);
+        if (!wait_for_oldest(engine, save))
+            break;
+    }
+    for (;;) {
+        enum sidestep_status status =
+            engine_reserve_pool(engine, &slot->pool, bytes, workers, pin, err);
+        if (status != SIDESTEP_ENOMEM || nowait || !wait_for_oldest(engine, save))
+            return status;
+        while (slot->pool.length < bytes && take_over(engine, slot, bytes)) {
+        }
+    }
+}
+
+/* ---- how they end */
+
+enum sidestep_status save_queue_take_sticky(struct sidestep_engine *engine, uint64_t *place,
+                                            struct sidestep_error *err)
+{
+    for (unsigned i = engine->queue.count; i > 0; i--) {
+        enum sidestep_status status = save_take_sticky(engine->queue.saves[i - 1], err);
+        if (status == SIDESTEP_OK)
+            continue;
+        if (place != NULL)
+            *place = i;
+        return status;
+    }
+    return SIDESTEP_OK;
+}
+
+void save_queue_set_told(struct sidestep_engine *engine, uint64_t place)
+{
+    if (place != 0 && place <= engine->queue.count)
+        save_set_told(engine->queue.saves[place - 1]);
+}
+
+uint64_t save_queue_verdicts(const struct sidestep_engine *engine)
+{
+    uint64_t verdicts = 0;
+
+    for (unsigned i = 0; i < engine->queue.count; i++)
+        verdicts |= (uint64_t)(save_state(engine->queue.saves[i]) + 1) << (i * VERDICT_BITS);
+    return verdicts;
+}
+
+/* Of save ${i}: true if it has ended on rank 0. */
+static bool has_ended(uint64_t verdicts, unsigned i, enum sidestep_save_state *state)
+{
+    uint64_t verdict = verdicts >> (i * VERDICT_BITS) & ((1u << VERDICT_BITS) - 1);
+
+    *state = verdict != 0 ? (enum sidestep_save_state)(verdict - 1) : SIDESTEP_SAVE_STAGING;
+    return save_has_ended(*state);
+}
+
+void save_queue_settle(struct sidestep_engine *engine, uint64_t verdicts)
+{
+    enum sidestep_save_state state;
+
+    for (unsigned i = engine->queue.count; i > 0; i--)
+        if (has_ended(verdicts, i - 1, &state)) {
+            save_join(engine->queue.saves[i - 1]); /* all that it still does is to end */
+            save_settle(engine->queue.saves[i - 1], state);
+        }
+}
+
+void save_queue_retire(struct sidestep_engine *engine, uint64_t verdicts)
+{
+    struct save_queue *queue = &engine->queue;
+    enum sidestep_save_state state;
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < queue->count; i++) {
+        if (!has_ended(verdicts, i, &state)) {
+            queue->saves[count++] = queue->saves[i];
+            continue;
+        }
+        if (engine->comm.rank == 0)
+            commit_forget_outcome(&queue->saves[i]->commit);
+        save_release(queue->saves[i]);
+    }
+    queue->count = count;
+}
+
+void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save)
+{
+    struct save_queue *queue = &engine->queue;
+    struct sidestep_save *before = save_queue_unfinished(engine);
+
+    assert(queue->count < SAVE_QUEUE_MAX);
+    if (before != NULL) {
+        save_retain(before);
+        save->before = before;
+        save->shared.info.flags |= SIDESTEP_SAVE_QUEUED;
+    }
+    memmove(queue->saves + 1, queue->saves, queue->count * sizeof(queue->saves[0]));
+    save_retain(save);
+    queue->saves[0] = save;
+    queue->count++;
+}
+
+void save_queue_release(struct sidestep_engine *engine)
+{
+    struct save_queue *queue = &engine->queue;
+
+    for (unsigned i = queue->count; i > 0; i--)
+        save_release(queue->saves[i - 1]);
+    queue->count = 0;
+}

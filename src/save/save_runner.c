@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * save_runner.c -- what happens in the background: write this rank's shard, seal it, vote; and on
+ * rank 0 count, publish and commit.  No collectives here: storage is the vote.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "base/trace.h"
+#include "engine/engine.h"
+#include "save/huge_page_recovery.h"
+#include "catalog/space_report.h"
+#include "save/save_shard.h"
+#include "snapshot/unchanged.h"
+
+/* Wait for the word of the thread that started us; false: end at once. */
+static bool wait_for_go(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    while (!save->shared.go)
+        pthread_cond_wait(&save->shared.changed, &save->shared.lock);
+    bool go = !save->shared.cancel;
+    pthread_mutex_unlock(&save->shared.lock);
+    return go;
+}
+
+/* One is written after the other, so that they are committed in order. */
+static void wait_for_turn(struct sidestep_save *save)
+{
+    struct sidestep_save *before = TAKE(save->before);
+
+    if (before == NULL)
+        return;
+    pthread_mutex_lock(&before->shared.lock);
+    while (!before->shared.ran)
+        pthread_cond_wait(&before->shared.changed, &before->shared.lock);
+    pthread_mutex_unlock(&before->shared.lock);
+    save_release(before);
+}
+
+static enum sidestep_status write_and_vote(struct sidestep_save *save, struct sidestep_error *err)
+{
+    TRY(commit_join(&save->commit, err));
+    TRY(save_write_shards(save, err));
+    TRY(commit_check_cancelled(&save->commit, err));
+    TRY(commit_vote_yes(&save->commit, err));
+    if (save->incremental)
+        known_take(save->pipeline.image);
+    return SIDESTEP_OK;
+}
+
+static void fail(struct sidestep_save *save, enum sidestep_save_state state,
+                 struct sidestep_error *why)
+{
+    room_explain(save, why);
+    TRACE(save, "rank %u: save '%s': %s", save->commit.rank, save->commit.path, why->message);
+    pipeline_fail(&save->pipeline, why); /* staging may still be under way */
+    pipeline_settle(&save->pipeline);
+    save_give_turn(save);
+    if (state == SIDESTEP_SAVE_ABORTED && save->commit.rank == 0)
+        commit_abort(&save->commit, why);
+    else if (state == SIDESTEP_SAVE_ABORTED) {
+        commit_vote_no(&save->commit, why);
+        commit_take_back(&save->commit);
+    }
+    save_advance(save, state, why);
+}
+
+static enum sidestep_status decide(struct sidestep_save *save, enum commit_outcome *outcome,
+                                   struct sidestep_error *err)
+{
+    struct commit_count count = {0};
+
+    *outcome = COMMIT_ABORTED;
+    enum sidestep_status status = commit_count_votes(&save->commit, &count, err);
+    if (status == SIDESTEP_OK)
+        status = commit_publish(&save->commit, &count, outcome, err);
+    if (save->incremental && status == SIDESTEP_OK) {
+        commit_shared_release(&save->engine->keep.shared);
+        save->engine->keep.shared = count.shared;
+        count.shared = (struct commit_shared){0};
+    }
+    commit_count_release(&count);
+    return status;
+}
+
+static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_ns)
+{
+    uint64_t now = clock_now(save->engine->clock);
+
+    pthread_mutex_lock(&save->shared.lock);
+    *field = now - from_ns;
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+/* By a pause, spread_ms, or others that read from the disk. */
+static bool was_held(const struct sidestep_save *save)
+{
+    return save->options.spread_ms != 0 || save->shared.info.backed_off_ns != 0 ||
+           (save->shared.info.held_ns != 0 && save->engine->neighbour.bytes_per_second == 0);
+}
+
+/* One runner writes at a time, and nobody else looks at it. */
+static void learn_depth(struct sidestep_save *save)
+{
+    const struct sidestep_save_info *info = &save->shared.info;
+    struct sidestep_engine *engine = save->engine;
+
+    if (!was_held(save) && info->linked_bytes == 0 && engine->neighbour.bytes_per_second == 0 &&
+        save->press == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
+        depth_learn(&engine->depth, info->bytes_total, info->write_ns);
+}
+
+void save_learn_pace(struct sidestep_save *save)
+{
+    const struct sidestep_save_info *info = &save->shared.info;
+    struct sidestep_engine *engine = save->engine;
+
+    if (!save->has_taught && info->write_ns != 0 && !was_held(save) && info->linked_bytes == 0)
+        pace_learn(&engine->pace, save->body_bytes, info->write_ns,
+                   info->stored_bytes != info->raw_bytes, engine->neighbour.bytes_per_second);
+    save->has_taught = true;
+}
+
+/* Where C has given up, and taken away what this rank was about to rename, its reason is the one;
+ * and where another run has taken the series over, with all that was being written. */
+static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
+{
+    const struct commit_guard *guard = save->commit.guard;
+    struct sidestep_error reason = {.rank = -1};
+
+    if (save->commit.rank != 0 && commit_check_aborted(&save->commit, &reason) != SIDESTEP_OK)
+        *why = reason;
+    else if (guard != NULL &&
+             guard->holds(guard->context, &save->commit, &reason) == SIDESTEP_EABORTED)
+        *why = reason;
+    else if (why->status == SIDESTEP_ENOTFOUND && save->commit.dir != NULL &&
+             !commit_has_mark(&save->commit, save->commit.dir))
+        (void)commit_report_gone(&save->commit, why);
+}
+
+/* In place, where nobody else would take away what came after C had given up and swept. */
+static bool has_come_late(struct sidestep_save *save, struct sidestep_error *why)
+{
+    return save->commit.rank != 0 && save->commit.in_place &&
+           commit_check_aborted(&save->commit, why) != SIDESTEP_OK;
+}
+
+static void run(struct sidestep_save *save)
+{
+    struct sidestep_error why = {0};
+    enum commit_outcome outcome;
+    uint64_t began = clock_now(save->engine->clock);
+
+    if (write_and_vote(save, &why) != SIDESTEP_OK || has_come_late(save, &why)) {
+        learn_reason(save, &why);
+        fail(save, SIDESTEP_SAVE_ABORTED, &why);
+        return;
+    }
+    set_time(save, &save->shared.info.write_ns, began);
+    learn_depth(save);
+    save_advance(save, SIDESTEP_SAVE_WRITTEN, NULL);
+    if (save->commit.rank != 0)
+        return;
+    began = clock_now(save->engine->clock);
+    enum sidestep_status status = decide(save, &outcome, &why);
+    set_time(save, &save->shared.info.commit_ns, began);
+    if (status != SIDESTEP_OK && outcome == COMMIT_ABORTED)
+        learn_reason(save, &why);
+    if (status == SIDESTEP_OK) {
+        commit_close(&save->commit); /* nobody asks storage any more: it may be unmounted */
+        save_advance(save, SIDESTEP_SAVE_COMMITTED, NULL);
+    } else
+        fail(save, outcome == COMMIT_UNKNOWN ? SIDESTEP_SAVE_UNKNOWN : SIDESTEP_SAVE_ABORTED, &why);
+}
+
+/* All is done: nobody waits for what comes now. */
+static void mend_huge_pages(struct sidestep_save *save)
+{
+    struct sidestep_engine *engine = save->engine;
+    struct sidestep_save_info *info = &save->shared.info;
+    struct huge_again again;
+
+    if (info->snapshot != SIDESTEP_SNAPSHOT_COW || save_state(save) > SIDESTEP_SAVE_COMMITTED ||
+        !huge_again_is_needed(info->cow_bytes, info->stage_ns))
+        return;
+    huge_again_run(engine->hold.cow, &engine->neighbour, engine->clock, &again);
+    pthread_mutex_lock(&save->shared.lock);
+    info->huge_bytes = again.bytes;
+    info->huge_ns = again.took_ns;
+    pthread_mutex_unlock(&save->shared.lock);
+    events_emit(&engine->events, "huge_pages",
+                json_pack("{s:s, s:I, s:I}", "save_id", save->commit.save_id, "huge_bytes",
+                          (json_int_t)again.bytes, "huge_ns", (json_int_t)again.took_ns));
+}
+
+void *save_runner_main(void *argument)
+{
+    struct sidestep_save *save = argument;
+
+    if (wait_for_go(save)) {
+        wait_for_turn(save);
+        run(save);
+        mend_huge_pages(save);
+    }
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.ran = true;
+    bool hurried = save->shared.hurried;
+    pthread_cond_broadcast(&save->shared.changed);
+    pthread_mutex_unlock(&save->shared.lock);
+    if (hurried)
+        neighbour_wait_end(&save->engine->neighbour);
+    return NULL;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_shard.c -- see save_shard.h. */
+#include "save/save_shard.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/checked.h"
+#include "base/owned.h"
+#include "engine/engine.h"
+
+static bool is_pressed(const struct sidestep_save *save, const struct save_shard *shard)
+{
+    return save->press != NULL && shard->number != KEEP_SHARD;
+}
+
+static struct footer make_footer(const struct sidestep_save *save, const struct save_shard *shard)
+{
+    const struct commit *commit = &save->commit;
+    const struct image *image = save->pipeline.image;
+    struct footer footer = {
+        .rank = commit->rank,
+        .shard = shard->number,
+        .shard_count = image->kept_windows != 0 ? 2 : 1,
+        .world_size = commit->world_size,
+        .layout_digest = commit->layout_digest,
+        .count = shard->count,
+        .items = shard->items,
+    };
+
+    memcpy(footer.save_id, commit->save_id_bytes, SAVE_ID_BYTES);
+    for (size_t i = 0; i < shard->count; i++) {
+        shard->items[i] = image->items[shard->first + i].footer;
+        shard->items[i].offset -= shard->begin;
+    }
+    return footer;
+}
+
+/* The same, of what the press has written. */
+static struct footer make_pressed_footer(const struct sidestep_save *save,
+                                         const struct save_shard *shard)
+{
+    struct footer footer = make_footer(save, shard);
+
+    for (size_t i = 0; i < footer.count; i++) {
+        shard->items[i] = *press_item(save->press, shard->first + i);
+        if (shard->items[i].transform != 0) {
+            footer.transform_count = 1;
+            footer.transforms = &save->transform;
+        }
+    }
+    return footer;
+}
+
+static void add_total(struct sidestep_save *save, uint64_t bytes, uint64_t instead_of)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.bytes_total += bytes - instead_of;
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+static enum sidestep_status write_footer(struct sidestep_save *save, const struct save_shard *shard,
+                                         struct store_file *file, struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    bool pressed = is_pressed(save, shard);
+    struct footer footer = pressed ? make_pressed_footer(save, shard) : make_footer(save, shard);
+    uint64_t at = pressed ? press_body_bytes(save->press) : shard->body_bytes;
+
+    TRY(footer_encode(&footer, at, &bytes, err));
+    TRY(store_file_write_at(file, bytes.bytes, bytes.length, at, err));
+    if (!pressed)
+        return SIDESTEP_OK;
+    add_total(save, at + bytes.length, shard->total_bytes);
+    return store_file_truncate(file, at + bytes.length, err);
+}
+
+/* How it was written, for save info and events. */
+static void note_io(struct sidestep_save *save, struct store_file *file)
+{
+    uint32_t flags = store_file_alignment(file) != 0 ? SIDESTEP_SAVE_DIRECT_IO : 0;
+
+    if (save->pipeline.shared.used_ring)
+        flags |= SIDESTEP_SAVE_URING;
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.flags |= flags;
+    save->shared.info.held_ns = save->pipeline.shared.held_ns;
+    save->shared.info.backed_off_ns = save->pipeline.shared.backed_off_ns;
+    save->shared.info.pool_bytes = places_used_bytes(save->pipeline.places);
+    save->shared.info.live_bytes = save->pipeline.shared.live_bytes;
+    save->shared.info.ahead_bytes = atomic_load(&save->pipeline.ahead_bytes);
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+/* What was gained, by dtype and in all. */
+static void note_gains(struct sidestep_save *save)
+{
+    struct sidestep_save_info *info = &save->shared.info;
+
+    pthread_mutex_lock(&save->shared.lock);
+    for (size_t dtype = 0; dtype < SIDESTEP_DTYPE_END; dtype++) {
+        const struct press_gain *gain = &press_gains(save->press)[dtype];
+        info->gains[dtype] = (struct sidestep_gain){.raw_bytes = gain->raw_bytes,
+                                                    .stored_bytes = gain->stored_bytes,
+                                                    .encode_ns = gain->encode_ns};
+        info->raw_bytes += gain->raw_bytes;
+        info->stored_bytes += gain->stored_bytes;
+        info->encode_ns += gain->encode_ns;
+    }
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+static enum sidestep_status write_body(struct sidestep_save *save, struct store_file *file,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = save->engine;
+    struct store_queue_kind kind = {engine->io.ring, depth_next(&engine->depth)};
+    struct pipeline_crew crew = {&kind, engine->writers, engine->write_threads};
+
+    if (save->press != NULL)
+        kind.depth = engine->io.depth;
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.io_depth = kind.depth;
+    pthread_mutex_unlock(&save->shared.lock);
+    if (save->press == NULL)
+        return pipeline_write(&save->pipeline, file, &crew, err);
+    TRY(press_write(save->press, &save->pipeline, &engine->press_room, file, &engine->io,
+                    engine->writers, err));
+    note_gains(save);
+    return SIDESTEP_OK;
+}
+
+/* Room for the file.  How large it becomes when items are encoded is not known: what there is not
+ * room for may not be needed. */
+static enum sidestep_status allocate(struct sidestep_save *save, const struct save_shard *shard,
+                                     struct store_file *file, struct sidestep_error *err)
+{
+    struct sidestep_error why;
+
+    if (!is_pressed(save, shard))
+        TRY(store_file_allocate(file, shard->total_bytes, err));
+    else if (store_file_allocate(file, shard->total_bytes, &why) != SIDESTEP_OK &&
+             why.status != SIDESTEP_ENOSPC) {
+        error_copy(err, &why);
+        return (enum sidestep_status)why.status;
+    }
+    /* Requests that extend a file wait for each other. */
+    return store_file_truncate(file, shard->total_bytes, err);
+}
+
+enum sidestep_status save_shard_create(struct sidestep_save *save, const struct save_shard *shard,
+                                       struct store_file **file, struct sidestep_error *err)
+{
+    uint32_t flags = (save->engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) != 0 ? 0 : STORE_DIRECT;
+
+    TRY(commit_shard_create(&save->commit, shard->number, flags, file, err));
+    return allocate(save, shard, *file, err);
+}
+
+/* The shards of this rank: the kept one has items only if the image has such a file. */
+static void cut_image(struct sidestep_save *save, struct footer_item *items, struct save_shard *own,
+                      struct save_shard *kept)
+{
+    const struct image *image = save->pipeline.image;
+    size_t kept_count = image->kept_windows != 0 ? image->kept_count : 0;
+
+    *kept = (struct save_shard){
+        .number = KEEP_SHARD, .count = kept_count, .body_bytes = image->kept_bytes, .items = items};
+    *own = (struct save_shard){.first = kept_count,
+                               .count = image->count - kept_count,
+                               .begin = image->kept_bytes,
+                               .body_bytes = image->body_bytes - image->kept_bytes,
+                               .items = items + kept_count};
+    for (int i = 0; i < 2; i++) {
+        struct save_shard *shard = i == 0 ? own : kept;
+        struct footer footer = make_footer(save, shard);
+        shard->total_bytes = shard->body_bytes + footer_encoded_bytes(&footer);
+    }
+    pthread_mutex_lock(&save->shared.lock);
+    save->shared.info.bytes_total = own->total_bytes + (kept_count != 0 ? kept->total_bytes : 0);
+    pthread_mutex_unlock(&save->shared.lock);
+}
+
+/* The kept shard, but for its durability: that comes last, for memory may be held until all is
+ * written. */
+static enum sidestep_status write_kept(struct sidestep_save *save, const struct save_shard *shard,
+                                       struct store_file **file, bool *linked,
+                                       struct sidestep_error *err)
+{
+    TRY(keep_write(save, shard, file, linked, err));
+    return *linked ? SIDESTEP_OK : write_footer(save, shard, *file, err);
+}
+
+static enum sidestep_status seal(struct sidestep_save *save, const struct save_shard *own,
+                                 struct store_file *own_file, struct store_file *kept_file,
+                                 bool linked, struct sidestep_error *err)
+{
+    OWNED_FILE *first = kept_file;
+    OWNED_FILE *last = own_file;
+
+    TRY(commit_check_aborted(&save->commit, err));
+    if (first != NULL) {
+        TRY(keep_note(save, first, linked, err));
+        TRY(commit_shard_seal(&save->commit, KEEP_SHARD, TAKE(first), err));
+    }
+    return commit_shard_seal(&save->commit, own->number, TAKE(last), err);
+}
+
+/* Others may need the disk that ${file} lies on. */
+static void watch_disk(struct sidestep_save *save, struct store_file *file)
+{
+    struct store_stat stat;
+
+    if (save->engine->own_store == NULL && store_file_stat(file, &stat, NULL) == SIDESTEP_OK)
+        neighbour_watch(&save->engine->neighbour, stat.device);
+}
+
+enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidestep_error *err)
+{
+    struct image *image = save->pipeline.image;
+    OWNED struct footer_item *items = memory_new(image->count, sizeof(*items));
+    struct save_shard own, kept;
+    OWNED_FILE *file = NULL;
+    OWNED_FILE *kept_file = NULL;
+    bool linked = false;
+
+    if (items == NULL)
+        return FAIL_NOMEM(err, image->count * sizeof(*items));
+    cut_image(save, items, &own, &kept);
+    TRY(save_shard_create(save, &own, &file, err));
+    watch_disk(save, file);
+    save->pipeline.neighbour = &save->engine->neighbour;
+    if (save->options.spread_ms != 0)
+        save->pipeline.bytes_per_second =
+            max_u64(1, (uint64_t)((double)save->shared.info.bytes_total * 1000 /
+                                  (double)save->options.spread_ms));
+    if (kept.count != 0)
+        TRY(write_kept(save, &kept, &kept_file, &linked, err));
+    TRY(write_body(save, file, err));
+    TRY(save_check_promised(save, err));
+    note_io(save, file);
+    pipeline_trim(&save->pipeline);
+    save_give_turn(save);
+    TRY(write_footer(save, &own, file, err));
+    return seal(save, &own, TAKE(file), TAKE(kept_file), linked, err);
+}

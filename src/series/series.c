@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series.c -- a directory of checkpoints of one run.  Rank 0 owns the lock and decides; the other
+ * ranks follow what it says in one small broadcast.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/utf8.h"
+#include "commit/sweep.h"
+#include "catalog/list.h"
+#include "load/load.h"
+#include "series/series.h"
+#include "verify/verify.h"
+
+_Static_assert(sizeof(struct sidestep_series_options) == 80, "a field was added: apply it below");
+
+#define SERIES_KNOWN_FLAGS                                                                         \
+    (SIDESTEP_SERIES_REQUESTS | SIDESTEP_SERIES_SKIP_BUSY | SIDESTEP_SERIES_ANY_RUN |              \
+     SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM | SIDESTEP_SERIES_INCREMENTAL)
+
+static enum sidestep_status guard_holds(void *context, const struct commit *commit,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_series *series = context;
+
+    TRY(lease_check_root(&series->lease, commit->parent, err));
+    return lease_check(&series->lease, err);
+}
+
+static enum sidestep_status guard_check(void *context, const struct commit *commit,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_series *series = context;
+
+    series_note_bytes(series, commit->bytes);
+    series_write_notes(series, commit);
+    return guard_holds(series, commit, err);
+}
+
+enum sidestep_status series_check(const struct sidestep_series *series, struct sidestep_error *err)
+{
+    if (series == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "series is NULL");
+    TRY(engine_check(series->engine, err));
+    if (series->is_shut)
+        return FAIL(err, SIDESTEP_EINVAL, "the engine of series '%s' was closed", series->root);
+    return SIDESTEP_OK;
+}
+
+struct sidestep_save *series_in_flight(const struct sidestep_series *series, const char *name)
+{
+    for (unsigned i = 0; i < series->save_count; i++) {
+        struct sidestep_save *save = series->saves[i];
+        if (!save_has_ended(save_state(save)) &&
+            (name == NULL || strcmp(save->commit.name, name) == 0))
+            return save;
+    }
+    return NULL;
+}
+
+void series_note_outcome_locked(struct sidestep_series *series, struct sidestep_save *save)
+{
+    enum sidestep_save_state state = save_state(save);
+
+    series->shared.has_committed |= state == SIDESTEP_SAVE_COMMITTED;
+    series->shared.has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
+        if (series->shared.saving[i].save == save)
+            series->shared.saving[i].is_settled =
+                save_has_ended(state) && state != SIDESTEP_SAVE_UNKNOWN;
+}
+
+void series_note_outcome(struct sidestep_series *series, struct sidestep_save *save)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    series_note_outcome_locked(series, save);
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+void series_note_outcomes(struct sidestep_series *series)
+{
+    struct sweep sweep = {.store = series->engine->store, .parent = series->lease.root};
+
+    pthread_mutex_lock(&series->shared.lock);
+    for (unsigned i = 0; i < series->save_count; i++)
+        series_note_outcome_locked(series, series->saves[i]);
+    bool settles = series->shared.has_committed && !series->shared.has_settled;
+    series->shared.has_settled |= settles;
+    pthread_mutex_unlock(&series->shared.lock);
+    if (settles && sweep.parent != NULL)
+        (void)sweep_children(&sweep, NULL);
+}
+
+/* The same, on the thread that saves. */
+static void note_progress(struct sidestep_series *series)
+{
+    series_note_outcomes(series);
+    pthread_mutex_lock(&series->shared.lock);
+    bool has_committed = series->shared.has_committed;
+    pthread_mutex_unlock(&series->shared.lock);
+    if (!has_committed || series->has_progressed || series->lease.dir == NULL)
+        return;
+    series->has_progressed = true;
+    series_made_progress(series);
+}
+
+/* ---- open and close ---- */
+
+static enum sidestep_status take_due(struct sidestep_series *series,
+                                     const struct sidestep_series_options *options,
+                                     struct sidestep_error *err)
+{
+    const uint64_t max_ms = INT64_MAX / 1000000;
+    uint64_t check_ms = options->check_ms != 0 ? options->check_ms : DUE_DEFAULT_CHECK_MS;
+
+    if (options->interval_ms > max_ms || check_ms > max_ms || options->mtbf_ms > max_ms ||
+        !(options->max_lost >= 0 && options->max_lost < 1))
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series options: a time is too long, or max_lost is no part of 1");
+    series->due = (struct due){.interval_steps = options->interval_steps,
+                               .interval_ns = options->interval_ms * 1000000,
+                               .check_ns = check_ms * 1000000,
+                               .mtbf_ns = options->mtbf_ms * 1000000,
+                               .max_lost = options->max_lost,
+                               .listens = (options->flags & SIDESTEP_SERIES_REQUESTS) != 0,
+                               .skips_busy = (options->flags & SIDESTEP_SERIES_SKIP_BUSY) != 0};
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status take_naming(struct sidestep_series *series,
+                                        const struct sidestep_series_options *options,
+                                        struct sidestep_error *err)
+{
+    if (options->name == NULL)
+        return naming_of_prefix(options->prefix != NULL ? options->prefix : "step-",
+                                &series->naming, err);
+    if (options->prefix != NULL)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "series options: prefix and name are both given; the name is the whole");
+    return naming_of_template(options->name, &series->naming, err);
+}
+
+static enum sidestep_status take_options(struct sidestep_series *series, const char *root,
+                                         const struct sidestep_series_options *theirs,
+                                         struct sidestep_error *err)
+{
+    struct sidestep_series_options options;
+
+    TRY(options_copy(&options, sizeof(options), theirs, "series options", err));
+    if ((options.flags & ~SERIES_KNOWN_FLAGS) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "series options: unknown flags 0x%x",
+                    options.flags);
+    TRY(retention_take(&series->retention, options.retention, err));
+    TRY(take_due(series, &options, err));
+    series->flags = options.flags;
+    series->max_restarts = options.max_restarts;
+    if (root == NULL || strlen(root) + NAMING_MAX_NAME + sizeof("/") > sizeof(series->root))
+        return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
+    if (!utf8_is_valid(root, strlen(root))) /* else each save would be refused */
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "the root is not UTF-8, and .metadata has to record the path of a checkpoint");
+    TRY(take_naming(series, &options, err));
+    snprintf(series->root, sizeof(series->root), "%s", root);
+    return SIDESTEP_OK;
+}
+
+/* Take the lock; fence and clear what earlier incarnations left. */
+static enum sidestep_status open_lease(struct sidestep_series *series, struct sidestep_error *err)
+{
+    TRY(lease_take(&series->lease, series->engine->store, series->root, err));
+    memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
+    series->incarnation = series->lease.incarnation;
+    series->guard =
+        (struct commit_guard){.check = guard_check, .holds = guard_holds, .context = series};
+    struct sweep sweep = {
+        .store = series->engine->store, .parent = series->lease.root, .mode = SWEEP_SERIES};
+    TRY(sweep_parent(&sweep, err));
+    TRY(series_measure(series, err));
+    return series_start_pruner(series, err);
+}
+
+struct sidestep_series *series_shut(struct sidestep_series *series)
+{
+    struct sidestep_series *next = series->next;
+
+    if (series->save_count != 0)
+        save_join(series->saves[0]); /* as do those before it: they need our guard */
+    note_progress(series);
+    while (series->save_count != 0)
+        save_release(series->saves[--series->save_count]);
+    series_stop_pruner(series);
+    if (series->lease.dir != NULL)
+        series_made_progress(series); /* an orderly end is no failed restart */
+    collecting_free(TAKE(series->went));
+    series_drop_notes(series);
+    lease_release(&series->lease);
+    series->next = NULL;
+    series->is_shut = true;
+    return next;
+}
+
+static void series_free(struct sidestep_series *series)
+{
+    struct sidestep_series **at = &series->engine->series;
+
+    while (*at != NULL && *at != series)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = series_shut(series);
+    engine_release(series->engine);
+    pthread_cond_destroy(&series->shared.changed);
+    pthread_mutex_destroy(&series->shared.lock);
+    pthread_mutex_destroy(&series->prune_lock);
+    free(series);
+}
+
+/* What decides when a rank saves: one that decides otherwise would wait for the others for ever. */
+static enum sidestep_status agree_all(struct sidestep_series *series, struct sidestep_error *err)
+{
+    const struct due *due = &series->due;
+    struct deciding {
+        uint64_t root, naming, flags, interval_steps, interval_ns, check_ns, mtbf_ns;
+        double max_lost;
+    } mine = {.flags = series->flags,
+              .interval_steps = due->interval_steps,
+              .interval_ns = due->interval_ns,
+              .check_ns = due->check_ns,
+              .mtbf_ns = due->mtbf_ns,
+              .max_lost = due->max_lost};
+    char template[NAMING_MAX_TEMPLATE + 1];
+
+    naming_template(&series->naming, template);
+    mine.root = XXH3_64bits(series->root, strlen(series->root));
+    mine.naming = XXH3_64bits(template, strlen(template));
+    uint64_t digest = XXH3_64bits(&mine, sizeof(mine)), words[] = {digest, ~digest};
+    TRY(comm_max_all(&series->engine->comm, words, ARRAY_LENGTH(words), err));
+    if (words[0] == ~words[1])
+        return SIDESTEP_OK;
+    return FAIL(
+        err, SIDESTEP_EDISAGREE,
+        "the ranks do not open the same series: root, prefix or name, flags, intervals, check_ms, "
+        "mtbf_ms and max_lost must be equal");
+}
+
+struct identity {
+    char run_id[SAVE_ID_HEX];
+    uint64_t incarnation;
+};
+
+static enum sidestep_status open_all(struct sidestep_series *series, const char *root,
+                                     const struct sidestep_series_options *options,
+                                     struct sidestep_error *err)
+{
+    struct comm *comm = &series->engine->comm;
+    struct identity identity = {0};
+    enum sidestep_status status = take_options(series, root, options, err);
+
+    if (status == SIDESTEP_OK && comm->rank == 0)
+        status = open_lease(series, err);
+    TRY(comm_vote_all(comm, status, err));
+    memcpy(identity.run_id, series->run_id, sizeof(identity.run_id));
+    identity.incarnation = series->incarnation;
+    TRY(comm_broadcast_all(comm, &identity, sizeof(identity), 0, err));
+    memcpy(series->run_id, identity.run_id, sizeof(series->run_id));
+    series->incarnation = identity.incarnation;
+    return agree_all(series, err);
+}
+
+enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const char *root,
+                                          const struct sidestep_series_options *options,
+                                          struct sidestep_series **out, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1}; /* some failures on the way are no failure of ours */
+
+    TRY(engine_check(engine, err));
+    if (out == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "series is NULL");
+    *out = NULL;
+    struct sidestep_series *series = memory_new(1, sizeof(*series));
+    enum sidestep_status status = series != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*series));
+    status = comm_vote_all(&engine->comm, status, err);
+    if (status != SIDESTEP_OK) {
+        free(series);
+        return status;
+    }
+    pthread_mutex_init(&series->shared.lock, NULL);
+    pthread_mutex_init(&series->prune_lock, NULL);
+    pthread_cond_init(&series->shared.changed, NULL);
+    engine_retain(engine);
+    series->engine = engine;
+    series->next = engine->series;
+    engine->series = series;
+    status = open_all(series, root, options, &why);
+    if (status != SIDESTEP_OK) {
+        series_free(series);
+        error_wrap(&why, "open series '%s'", root != NULL ? root : "");
+        error_copy(err, &why);
+        return status;
+    }
+    *out = series;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct sidestep_error *err)
+{
+    struct sidestep_series *series = out != NULL ? *out : NULL;
+
+    if (series == NULL)
+        return SIDESTEP_OK;
+    TRY(engine_check(series->engine, err));
+    *out = NULL;
+    enum sidestep_status status = SIDESTEP_OK;
+    if (series->save_count != 0 && save_queue_has(series->engine, series->saves[0]))
+        status = save_settle_all(series->engine, err);
+    series_free(series);
+    return status;
+}
+
+/* ---- save ---- */
+
+/* How long a save that has ended was under way. */
+static uint64_t busy_time(struct sidestep_save *save)
+{
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+
+    (void)sidestep_save_poll(save, &info);
+    return info.stage_ns + info.write_ns + info.commit_ns;
+}
+
+/* What the trainer pays for each save: not the pool, which is paid for once. */
+static uint64_t cost_of(struct sidestep_save *save)
+{
+    struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+
+    (void)sidestep_save_poll(save, &info);
+    return info.call_ns > info.pool_ns ? info.call_ns - info.pool_ns : 0;
+}
+
+/* Those that have ended, but the newest, are done with.  How long the last of them was under way;
+ * 0: none. */
+static uint64_t drop_ended(struct sidestep_series *series)
+{
+    uint64_t busy_ns = 0;
+
+    while (series->save_count > 1) {
+        struct sidestep_save *oldest = series->saves[series->save_count - 1];
+        if (!save_queue_is_done(oldest))
+            break;
+        series_note_outcome(series, oldest);
+        busy_ns = busy_time(oldest);
+        series_notes_end(series, oldest);
+        pthread_mutex_lock(&series->shared.lock);
+        series->save_count--;
+        pthread_mutex_unlock(&series->shared.lock);
+        save_release(oldest);
+    }
+    return busy_ns;
+}
+
+static void add_save(struct sidestep_series *series, struct sidestep_save *save)
+{
+    assert(series->save_count < ARRAY_LENGTH(series->saves));
+    save_retain(save);
+    pthread_mutex_lock(&series->shared.lock);
+    memmove(series->saves + 1, series->saves, series->save_count * sizeof(series->saves[0]));
+    series->saves[0] = save;
+    series->save_count++;
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+/* One of the same name is under way, and is not to be waited for: this one does not start. */
+static void refuse(const struct sidestep_save *same, struct sidestep_save_options *options,
+                   struct sidestep_error *why)
+{
+    if (options->failure != NULL)
+        return;
+    (void)FAIL(why, SIDESTEP_EBUSY, "the save of '%s' is still being written", same->commit.path);
+    options->failure = why;
+}
+
+/* Rank 0, before a save: notes, whether it may replace what is there, and space.  Are the notes
+ * taken? */
+static bool prepare(struct sidestep_series *series, const char *name,
+                    struct sidestep_save_options *options, struct sidestep_error *why)
+{
+    struct sidestep_save *same = series_in_flight(series, name);
+
+    if (same != NULL && (options->flags & SIDESTEP_SAVE_NOWAIT) != 0) {
+        refuse(same, options, why);
+        return false;
+    }
+    if (same != NULL)
+        save_join(same); /* its notes are not this one's */
+    series_take_notes(series, name);
+    note_progress(series); /* what may be deleted follows from what became of them */
+    if (options->failure != NULL)
+        return true;
+    if (!series_may_replace(series, name)) {
+        options->flags |= SIDESTEP_SAVE_NO_REPLACE;
+        if (series_check_free(series, name, why) != SIDESTEP_OK)
+            options->failure = why;
+    }
+    if (options->failure == NULL && series_check_space(series, why) != SIDESTEP_OK)
+        options->failure = why;
+    return true;
+}
+
+static enum sidestep_status start_all(struct sidestep_series *series, uint64_t step,
+                                      const struct sidestep_state_dict *state,
+                                      const struct sidestep_save_options *theirs, bool blocking,
+                                      struct sidestep_save **save, struct sidestep_error *err)
+{
+    struct sidestep_save_options options;
+    struct save_series part = {.run_id = series->run_id,
+                               .incarnation = series->incarnation,
+                               .naming = &series->naming,
+                               .guard = series->engine->comm.rank == 0 ? &series->guard : NULL,
+                               .incremental = (series->flags & SIDESTEP_SERIES_INCREMENTAL) != 0};
+    char path[COMMIT_PATH_BYTES], name[NAMES_MAX];
+    struct sidestep_error why = {0};
+    uint64_t began_ns = clock_now(series->engine->clock);
+
+    enum sidestep_status status =
+        options_copy(&options, sizeof(options), theirs, "save options", err);
+    if (status != SIDESTEP_OK) /* let the common path refuse it, on all ranks alike */
+        options = (struct sidestep_save_options){.struct_size = sizeof(options), .flags = ~0u};
+    options.has_step = 1;
+    options.step = step;
+    naming_format(&series->naming, step, name);
+    snprintf(path, sizeof(path), "%s/%s", series->root, name);
+    bool has_notes = part.guard != NULL && prepare(series, name, &options, &why);
+    status = save_start_all(series->engine, path, state, &options, &part, blocking, save, err);
+    if (has_notes && status != SIDESTEP_OK)
+        series_notes_back(series, name);
+    TRY(status);
+    add_save(series, *save);
+    if (part.guard != NULL)
+        series_notes_begin(series, name, *save);
+    uint64_t busy_ns = drop_ended(series);
+    if (part.guard != NULL)
+        series_wake_pruner(series, *save);
+    series->queued += (save_flags(*save) & SIDESTEP_SAVE_QUEUED) != 0;
+    due_note_saved(&series->due, began_ns, cost_of(*save), busy_ns);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_series_save_async(struct sidestep_series *series, uint64_t step,
+                                                const struct sidestep_state_dict *state,
+                                                const struct sidestep_save_options *options,
+                                                struct sidestep_save **save,
+                                                struct sidestep_error *err)
+{
+    TRY(series_check(series, err));
+    if (save == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "save is NULL");
+    return start_all(series, step, state, options, false, save, err);
+}
+
+enum sidestep_status sidestep_series_save(struct sidestep_series *series, uint64_t step,
+                                          const struct sidestep_state_dict *state,
+                                          const struct sidestep_save_options *options,
+                                          struct sidestep_save_info *info,
+                                          struct sidestep_error *err)
+{
+    struct sidestep_save *save = NULL;
+
+    TRY(series_check(series, err));
+    TRY(start_all(series, step, state, options, true, &save, err));
+    return save_finish_all(&save, info, err);
+}

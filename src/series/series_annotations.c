@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* series_annotations.c -- metrics and tags of a series' checkpoints: durable with them. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/owned.h"
+#include "catalog/list.h"
+#include "series/series.h"
+
+static enum sidestep_status check_words(const struct sidestep_metric *metrics, size_t metric_count,
+                                        const char *const *tags, size_t tag_count,
+                                        struct sidestep_error *err)
+{
+    for (size_t i = 0; i < metric_count + tag_count; i++) {
+        const char *word = i < metric_count ? metrics[i].name : tags[i - metric_count];
+        if (!marks_is_word(word))
+            return FAIL(
+                err, SIDESTEP_EINVAL, "%s '%s': 1 to %u letters, digits, '_' and '-', please",
+                i < metric_count ? "metric" : "tag", word != NULL ? word : "", MARKS_MAX_WORD);
+    }
+    return SIDESTEP_OK;
+}
+
+static bool is_among(const struct sidestep_metric *metrics, size_t count, const char *name,
+                     size_t length)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(metrics[i].name) == length && memcmp(metrics[i].name, name, length) == 0)
+            return true;
+    return false;
+}
+
+/* The text of the mark: ${metrics}, and of ${before} (NULL: nothing) those of other names.  NULL
+ * for no ${metrics}. */
+static enum sidestep_status format_metrics(const struct sidestep_metric *metrics, size_t count,
+                                           const char *before, char **text,
+                                           struct sidestep_error *err)
+{
+    OWNED_BUFFER buffer = {0};
+
+    *text = NULL;
+    while (before != NULL && *before != '\0') {
+        size_t line = strcspn(before, "\n"), end = line + (before[line] == '\n');
+        if (!is_among(metrics, count, before, strcspn(before, " \n")))
+            buffer_printf(&buffer, "%.*s\n", (int)line, before);
+        before += end;
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits;
+        memcpy(&bits, &metrics[i].value, sizeof(bits));
+        buffer_printf(&buffer, "%s %016llx\n", metrics[i].name, (unsigned long long)bits);
+    }
+    if (count == 0)
+        return SIDESTEP_OK;
+    buffer_put_u8(&buffer, 0);
+    TRY(buffer_check(&buffer, err));
+    *text = memory_strdup((const char *)buffer.bytes);
+    return *text != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, buffer.length);
+}
+
+static void drop(struct series_notes *notes)
+{
+    free(notes->metrics);
+    name_list_release(&notes->tags);
+    *notes = (struct series_notes){0};
+}
+
+/* Until the save of ${name} starts. */
+static enum sidestep_status keep_for_save(struct sidestep_series *series, const char *name,
+                                          const struct sidestep_metric *metrics,
+                                          size_t metric_count, const char *const *tags,
+                                          size_t tag_count, struct sidestep_error *err)
+{
+    struct series_notes *notes = &series->coming;
+    OWNED char *text = NULL;
+
+    if (strcmp(notes->name, name) != 0)
+        drop(notes);
+    snprintf(notes->name, sizeof(notes->name), "%s", name);
+    for (size_t i = 0; i < tag_count; i++)
+        TRY(name_list_add(&notes->tags, tags[i], err));
+    TRY(format_metrics(metrics, metric_count, notes->metrics, &text, err));
+    if (text != NULL) {
+        free(notes->metrics);
+        notes->metrics = TAKE(text);
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status write_marks(struct store_dir *dir, const char *name,
+                                        const char *save_id, const char *metrics,
+                                        const char *const *tags, size_t tag_count,
+                                        struct sidestep_error *err)
+{
+    if (metrics != NULL)
+        TRY(marks_set(dir, MARKS_METRICS, NULL, name, save_id, metrics, err));
+    for (size_t i = 0; i < tag_count; i++)
+        TRY(marks_set(dir, MARKS_TAG, tags[i], name, save_id, NULL, err));
+    return SIDESTEP_OK;
+}
+
+/* Of a checkpoint that exists: find out whose save it is, and write beside it. */
+static enum sidestep_status note_committed(struct sidestep_series *series, const char *name,
+                                           const struct sidestep_metric *metrics,
+                                           size_t metric_count, const char *const *tags,
+                                           size_t tag_count, struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    OWNED char *before = NULL;
+    OWNED char *text = NULL;
+
+    if (series_in_flight(series, name) != NULL)
+        return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is under way", name);
+    TRY(list_root(series->engine->store, series->root, &list, err));
+    for (size_t i = 0; i < list.count; i++) {
+        const struct sidestep_listed *entry = &list.entries[i];
+        if (strcmp(entry->name, name) != 0)
+            continue;
+        TRY(list_check_readable(entry, err));
+        TRY(format_metrics(entry->metrics, entry->metric_count, NULL, &before, err));
+        TRY(format_metrics(metrics, metric_count, before, &text, err));
+        return write_marks(series->lease.dir, name, entry->save_id, text, tags, tag_count, err);
+    }
+    return FAIL(err, SIDESTEP_ENOTFOUND, "there is no '%s'", name);
+}
+
+static enum sidestep_status note(struct sidestep_series *series, const char *name,
+                                 const struct sidestep_metric *metrics, size_t metric_count,
+                                 const char *const *tags, size_t tag_count,
+                                 struct sidestep_error *err)
+{
+    struct store_stat stat;
+
+    TRY(check_words(metrics, metric_count, tags, tag_count, err));
+    bool is_there = store_stat(series->lease.root, name, &stat, NULL) == SIDESTEP_OK;
+    if (series_in_flight(series, name) != NULL || (is_there && !series_may_replace(series, name)))
+        return note_committed(series, name, metrics, metric_count, tags, tag_count, err);
+    return keep_for_save(series, name, metrics, metric_count, tags, tag_count, err);
+}
+
+enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64_t step,
+                                          const struct sidestep_metric *metrics,
+                                          size_t metric_count, const char *const *tags,
+                                          size_t tag_count, struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+
+    TRY(series_check(series, err));
+    if (series->engine->comm.rank != 0)
+        return SIDESTEP_OK;
+    naming_format(&series->naming, step, name);
+    enum sidestep_status status = note(series, name, metrics, metric_count, tags, tag_count, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "note on '%s/%s'", series->root, name);
+    return status;
+}
+
+/* Locked: what is known of the save of ${name}; "": unused room; NULL: none. */
+static struct series_saving *find(struct sidestep_series *series, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
+        if (strcmp(series->shared.saving[i].notes.name, name) == 0)
+            return &series->shared.saving[i];
+    return NULL;
+}
+
+void series_take_notes(struct sidestep_series *series, const char *name)
+{
+    struct series_notes coming = series->coming;
+
+    series->coming = (struct series_notes){0};
+    if (strcmp(coming.name, name) != 0)
+        drop(&coming);
+    snprintf(coming.name, sizeof(coming.name), "%s", name);
+    pthread_mutex_lock(&series->shared.lock);
+    while (strcmp(series->shared.deleting, name) == 0)
+        pthread_cond_wait(&series->shared.changed, &series->shared.lock);
+    struct series_saving *slot = find(series, name); /* of one that has ended, maybe */
+    if (slot == NULL)
+        slot = find(series, "");
+    assert(slot != NULL); /* there are more of them than saves that may be under way */
+    drop(&slot->notes);
+    *slot = (struct series_saving){.notes = coming};
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+void series_notes_back(struct sidestep_series *series, const char *name)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    struct series_saving *slot = find(series, name);
+    series->coming = slot->notes;
+    *slot = (struct series_saving){0};
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+void series_notes_begin(struct sidestep_series *series, const char *name,
+                        const struct sidestep_save *save)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    find(series, name)->save = save;
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+void series_notes_end(struct sidestep_series *series, const struct sidestep_save *save)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++) {
+        struct series_saving *slot = &series->shared.saving[i];
+        if (slot->save != save)
+            continue;
+        drop(&slot->notes);
+        *slot = (struct series_saving){0};
+    }
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+bool series_is_unsettled(const struct sidestep_series *series, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
+        if (strcmp(series->shared.saving[i].notes.name, name) == 0)
+            return !series->shared.saving[i].is_settled;
+    return false;
+}
+
+void series_write_notes(struct sidestep_series *series, const struct commit *commit)
+{
+    struct sidestep_error why = {0};
+    struct series_notes notes = {0};
+
+    pthread_mutex_lock(&series->shared.lock);
+    struct series_saving *slot = find(series, commit->name);
+    if (slot != NULL) {
+        notes = slot->notes; /* but for the name: the save is under way */
+        slot->notes.metrics = NULL;
+        slot->notes.tags = (struct name_list){0};
+    }
+    pthread_mutex_unlock(&series->shared.lock);
+    if (write_marks(series->lease.dir, commit->name, commit->save_id, notes.metrics,
+                    (const char *const *)notes.tags.names, notes.tags.count, &why) != SIDESTEP_OK)
+        events_emit(&series->engine->events, "note_failed",
+                    json_pack("{s:s, s:s}", "name", commit->name, "message", why.message));
+    drop(&notes);
+}
+
+void series_drop_notes(struct sidestep_series *series)
+{
+    drop(&series->coming);
+    for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
+        drop(&series->shared.saving[i].notes);
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_choose.c -- where a run goes on: which member of the series, and what becomes of those
+ * that are newer.  All of this is rank 0's.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "commit/referenced_files.h"
+#include "commit/sweep.h"
+#include "catalog/lineage.h"
+#include "catalog/list.h"
+#include "series/series.h"
+#include "verify/verify.h"
+
+struct choosing {
+    struct sidestep_series *series;
+    char *rejected; /* SERIES_REJECTED_BYTES */
+};
+
+/* The checkpoints under the root that have a name of the series, by step, and what is noted. */
+struct members {
+    struct sidestep_list list;
+    struct sidestep_listed *entries;
+    size_t count;
+    struct marks marks;
+};
+
+static void members_release(struct members *m)
+{
+    sidestep_list_release(&m->list);
+    marks_release(&m->marks);
+    free(m->entries);
+}
+
+static enum sidestep_status find_members(struct sidestep_series *series, struct members *m,
+                                         struct sidestep_error *err)
+{
+    TRY(store_dir_sync(series->lease.root, err)); /* a name that is seen is durable */
+    TRY(list_candidates(series->engine->store, series->root, &m->list, err));
+    TRY(marks_read(series->lease.dir, &m->marks, err));
+    m->entries = memory_new(m->list.count + 1, sizeof(*m->entries));
+    if (m->entries == NULL)
+        return FAIL_NOMEM(err, m->list.count * sizeof(*m->entries));
+    for (size_t i = 0; i < m->list.count; i++) {
+        struct sidestep_listed entry = m->list.entries[i];
+        uint64_t step;
+        bool is_member = list_is_candidate(&entry) || list_is_link(&entry);
+        if (is_member) { /* its step by name, which the caller sees */
+            if (!naming_read(&series->naming, entry.name, &step))
+                continue;
+            entry.step = (int64_t)step;
+        } else if (entry.state != SIDESTEP_BAD) { /* what is set aside is not "nothing yet" */
+            continue;
+        }
+        m->entries[m->count++] = entry;
+    }
+    list_sort(m->entries, m->count);
+    return SIDESTEP_OK;
+}
+
+/* ---- what is passed over ---- */
+
+static void note_rejected(struct choosing *c, const struct sidestep_listed *entry, const char *why)
+{
+    size_t used = strlen(c->rejected);
+    json_t *fields = json_pack("{s:s, s:s}", "path", entry->path, "message", why);
+
+    snprintf(c->rejected + used, SERIES_REJECTED_BYTES - used, "%s%s", used != 0 ? "; " : "", why);
+    events_emit(&c->series->engine->events, "rejected", fields);
+}
+
+static unsigned long restarts_of(const struct members *m, const struct sidestep_listed *entry)
+{
+    const struct mark *mark = marks_find(&m->marks, MARKS_RESTARTS, entry->name, entry->save_id);
+
+    return mark != NULL ? strtoul(mark->text, NULL, 10) : 0;
+}
+
+/* What resumes of this series pass over, whether it verifies or not.  In its first incarnation a
+ * root may be begun with what another run made. */
+static struct lines_rule rule_of(const struct sidestep_series *series)
+{
+    bool any_run = (series->flags & SIDESTEP_SERIES_ANY_RUN) != 0;
+
+    return (struct lines_rule){
+        .run_id = !any_run && series->incarnation > 1 ? series->run_id : NULL, .any_name = any_run};
+}
+
+/* Why a resume may not choose it; false: it may. */
+static bool is_passed_over(const struct sidestep_series *series, const struct members *m,
+                           const struct sidestep_listed *entry, char why[LINES_WHY_BYTES])
+{
+    struct lines_rule rule = rule_of(series);
+    unsigned long restarts = restarts_of(m, entry);
+
+    if (lines_passes_over(&rule, &m->marks, entry, why))
+        return true;
+    if (series->max_restarts == 0 || restarts < series->max_restarts)
+        return false;
+    snprintf(why, LINES_WHY_BYTES, "was resumed by %lu runs that came to nothing", restarts);
+    return true;
+}
+
+/* Set aside as .bad what is ours and does not verify; others are only passed over. */
+static enum sidestep_status quarantine(void *context, const struct sidestep_listed *entry,
+                                       const struct sidestep_error *why, struct sidestep_error *err)
+{
+    struct choosing *choosing = context;
+    struct lease *lease = &choosing->series->lease;
+    char bad[NAMES_MAX];
+
+    char text[COMMIT_PATH_BYTES + sizeof(why->message)];
+    snprintf(text, sizeof(text), "'%s': %s", entry->path, why->message);
+    note_rejected(choosing, entry, text);
+    bool is_damage = why->status == SIDESTEP_ECORRUPT || why->status == SIDESTEP_EUNSAFE;
+    if (entry->save_id == NULL || !is_damage)
+        return SIDESTEP_OK;
+    names_format(NAMES_BAD, entry->save_id, 0, 0, bad);
+    TRY(lease_check(lease, err));
+    if (named_was_replaced(lease->root, entry->name, entry->save_id))
+        return SIDESTEP_OK; /* that one is not known to be damaged */
+    if (store_rename(lease->root, entry->name, lease->root, bad, STORE_NOREPLACE, NULL) !=
+        SIDESTEP_OK)
+        return SIDESTEP_OK;                                   /* it will be rejected again */
+    if (named_was_replaced(lease->root, bad, entry->save_id)) /* between that look and the rename */
+        return sweep_put_back(lease->root, bad, entry->name, err);
+    return store_dir_sync(lease->root, err);
+}
+
+/* Take out what is passed over.  How many of those were committed. */
+static size_t pass_over(struct choosing *c, struct members *m)
+{
+    size_t kept = 0, passed = 0;
+
+    for (size_t i = 0; i < m->count; i++) {
+        char why[LINES_WHY_BYTES], text[COMMIT_PATH_BYTES + LINES_WHY_BYTES];
+        if (list_is_candidate(&m->entries[i]) &&
+            is_passed_over(c->series, m, &m->entries[i], why)) {
+            snprintf(text, sizeof(text), "'%s' %s", m->entries[i].path, why);
+            note_rejected(c, &m->entries[i], text);
+            passed++;
+        } else {
+            m->entries[kept++] = m->entries[i];
+        }
+    }
+    m->count = kept;
+    return passed;
+}
+
+/* What is chosen is durable: its commit may have been cut short before that.  Its name is by the
+ * sync of the root; what was committed in place, by one of its own directory. */
+static enum sidestep_status sync_member(struct sidestep_series *series, const char *name,
+                                        struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    TRY(store_dir_open(series->engine->store, series->lease.root, name, &dir, err));
+    return store_dir_sync(dir, err);
+}
+
+/* ${*gone}: somebody has deleted it since it was chosen. */
+static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep_verify_mode mode,
+                                        uint64_t *step, bool *gone, struct sidestep_error *err)
+{
+    OWNED_BY(members_release) struct members m = {0};
+    struct sidestep_series *series = choosing->series;
+    size_t chosen = 0;
+
+    *gone = false;
+    TRY(find_members(series, &m, err));
+    size_t passed = pass_over(choosing, &m);
+    struct sidestep_list list = {.count = m.count, .entries = m.entries};
+    struct list_choice how = {.store = series->engine->store,
+                              .mode = mode,
+                              .workers = series->engine->stagers,
+                              .reject = quarantine,
+                              .context = choosing};
+    enum sidestep_status status = list_choose(&how, &list, &chosen, gone, err);
+    if (*gone)
+        return status;
+    if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: %s",
+                    choosing->rejected);
+    TRY(status);
+    *step = (uint64_t)m.entries[chosen].step;
+    status = sync_member(series, m.entries[chosen].name, err);
+    *gone = status == SIDESTEP_ENOTFOUND;
+    return status;
+}
+
+enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep_verify_mode mode,
+                                   uint64_t *step, char rejected[SERIES_REJECTED_BYTES],
+                                   struct sidestep_error *err)
+{
+    struct choosing choosing = {.series = series, .rejected = rejected};
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status;
+    bool gone;
+
+    do
+        status = choose_once(&choosing, mode, step, &gone, &why);
+    while (gone); /* so each time there are fewer */
+    if (status != SIDESTEP_OK)
+        error_copy(err, &why);
+    return status;
+}
+
+enum sidestep_status series_choose_step(struct sidestep_series *series, uint64_t step,
+                                        struct sidestep_error *err)
+{
+    char name[NAMES_MAX];
+    struct store_stat stat;
+
+    naming_format(&series->naming, step, name);
+    TRY(store_dir_sync(series->lease.root, err));
+    TRY(store_stat(series->lease.root, name, &stat, err));
+    return sync_member(series, name, err);
+}
+
+enum sidestep_status series_measure(struct sidestep_series *series, struct sidestep_error *err)
+{
+    OWNED_BY(members_release) struct members m = {0};
+    char why[LINES_WHY_BYTES];
+
+    if (!series_foresees(series))
+        return SIDESTEP_OK;
+    TRY(find_members(series, &m, err));
+    for (size_t i = m.count; i-- > 0;) {
+        const struct sidestep_listed *entry = &m.entries[i];
+        if (entry->state != SIDESTEP_COMMITTED || is_passed_over(series, &m, entry, why))
+            continue;
+        series_note_bytes(series, entry->bytes);
+        break;
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---- what is left behind ---- */
+
+static enum sidestep_status note_start(struct sidestep_series *series, const struct members *m,
+                                       const struct sidestep_listed *entry,
+                                       struct sidestep_error *err)
+{
+    struct store_dir *dir = series->lease.dir;
+    char text[32];
+
+    snprintf(series->resumed_name, sizeof(series->resumed_name), "%s", entry->name);
+    TRY(marks_unset(dir, MARKS_ABANDONED, NULL, entry->name, err));
+    if (entry->is_abandoned || entry->is_renamed || /* and asked for by name, so it is meant */
+        (entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0)) {
+        snprintf(text, sizeof(text), "step %llu\n", (unsigned long long)entry->step);
+        TRY(marks_set(dir, MARKS_ADOPTED, NULL, entry->name, entry->save_id, text, err));
+    }
+    if (series->max_restarts == 0)
+        return SIDESTEP_OK;
+    snprintf(text, sizeof(text), "%lu\n", restarts_of(m, entry) + 1);
+    return marks_set(dir, MARKS_RESTARTS, NULL, entry->name, entry->save_id, text, err);
+}
+
+/* It is newer than where the run goes on. */
+static enum sidestep_status note_left(struct sidestep_series *series,
+                                      const struct sidestep_listed *entry,
+                                      struct sidestep_error *err)
+{
+    char text[48] = "";
+
+    if (entry->save_id == NULL) /* whichever save it turns out to be */
+        snprintf(text, sizeof(text), "incarnation %llu\n", (unsigned long long)series->incarnation);
+    TRY(marks_set(series->lease.dir, MARKS_ABANDONED, NULL, entry->name, entry->save_id, text,
+                  err));
+    events_emit(&series->engine->events, "abandoned", json_pack("{s:s}", "path", entry->path));
+    return SIDESTEP_OK;
+}
+
+/*
+ * What cannot be read now cannot be marked by its save id.  Newer ones are, by the incarnation that
+ * leaves them; but where this one has saved something itself, it may be just that, and what it
+ * saves under that name from now on could not be told from it.
+ */
+static enum sidestep_status check_readable(struct sidestep_series *series, const struct members *m,
+                                           uint64_t step, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        const struct sidestep_listed *entry = &m->entries[i];
+        if (!list_is_doubtful(entry) || (uint64_t)entry->step < step)
+            continue;
+        if ((uint64_t)entry->step == step)
+            return FAIL(err, entry->status,
+                        "'%s' was loaded, but could not be read again to note that the run goes on "
+                        "from it; nothing was noted, try again",
+                        entry->path);
+        if (series->save_count != 0) /* the newest stays in there */
+            return FAIL(err, entry->status,
+                        "'%s' is newer and cannot be read now, so it cannot be noted that it is "
+                        "left behind; nothing was noted: make it readable, move it away, or open "
+                        "the series anew, and try again",
+                        entry->path);
+    }
+    return SIDESTEP_OK;
+}
+
+static bool has_step(const struct members *m, uint64_t step)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (m->entries[i].state == SIDESTEP_COMMITTED && (uint64_t)m->entries[i].step == step)
+            return true;
+    return false;
+}
+
+enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t step,
+                                       struct sidestep_error *err)
+{
+    OWNED_BY(members_release) struct members m = {0};
+    struct lines_rule rule = rule_of(series);
+    char why[LINES_WHY_BYTES];
+
+    TRY(find_members(series, &m, err));
+    bool is_there = has_step(&m, step);
+    TRY(check_readable(series, &m, step, err));
+    for (size_t i = 0; i < m.count; i++) {
+        const struct sidestep_listed *entry = &m.entries[i];
+        if (!list_is_candidate(entry) || (uint64_t)entry->step < step)
+            continue;
+        if ((uint64_t)entry->step == step && entry->state == SIDESTEP_DAMAGED)
+            continue; /* it has been damaged since it was loaded, and is_there says so */
+        if ((uint64_t)entry->step == step) {
+            series_note_bytes(series, entry->bytes);
+            TRY(note_start(series, &m, entry, err));
+        } else if (lines_passes_over(&rule, &m.marks, entry, why)) {
+            continue;
+        } else if (is_there) {
+            TRY(note_left(series, entry, err));
+        } else {
+            return FAIL(err, SIDESTEP_ENOTFOUND,
+                        "it was loaded and is gone by now, and '%s' is newer: it is not left "
+                        "behind, and nothing was noted",
+                        entry->path);
+        }
+    }
+    return SIDESTEP_OK;
+}
+
+bool series_may_replace(struct sidestep_series *series, const char *name)
+{
+    OWNED_BY(members_release) struct members m = {0};
+    struct store_stat stat;
+
+    if (store_stat(series->lease.root, name, &stat, NULL) != SIDESTEP_OK ||
+        find_members(series, &m, NULL) != SIDESTEP_OK)
+        return false;
+    for (size_t i = 0; i < m.count; i++)
+        if (strcmp(m.entries[i].name, name) == 0)
+            return m.entries[i].is_abandoned && !marks_may_have(series->lease.dir, MARKS_PIN, name);
+    return false;
+}
+
+enum sidestep_status series_check_free(struct sidestep_series *series, const char *name,
+                                       struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+    uint64_t identity = 0;
+
+    if (store_dir_open(series->engine->store, series->lease.root, name, &dir, NULL) !=
+            SIDESTEP_OK ||
+        commit_identify(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
+        return SIDESTEP_OK; /* if something is in the way, the save says what */
+    if (strcmp(series->resumed_name, name) == 0)
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "this run has resumed from it, and has done no step since; a run that is over "
+                    "when it resumes has nothing to save");
+    if (!series->has_resumed && series->save_count == 0)
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "there is a checkpoint already, and this run has not resumed since it opened "
+                    "the series: it has to resume before its first save "
+                    "(sidestep_series_load()), and a run that begins anew needs a root of its own; "
+                    "nothing was changed");
+    return FAIL(err, SIDESTEP_EEXISTS,
+                "there is a checkpoint already; a save replaces only what was left behind by "
+                "going back to an older step (sidestep_series_load_step()), so save another step, "
+                "or delete it first; nothing was changed");
+}
+
+void series_made_progress(struct sidestep_series *series)
+{
+    if (series->resumed_name[0] != '\0' && series->max_restarts != 0)
+        (void)marks_unset(series->lease.dir, MARKS_RESTARTS, NULL, series->resumed_name, NULL);
+    series->resumed_name[0] = '\0';
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* series_load.c -- a run goes on from one of its checkpoints: rank 0 chooses, all load, and rank 0
+ * notes it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "catalog/list.h"
+#include "load/load.h"
+#include "series/series.h"
+#include "verify/verify.h"
+
+/* The choice of rank 0. */
+struct choice {
+    uint64_t step;
+    char rejected[SERIES_REJECTED_BYTES];
+};
+
+static void path_of(const struct sidestep_series *series, uint64_t step,
+                    char path[COMMIT_PATH_BYTES])
+{
+    char name[NAMES_MAX];
+
+    naming_format(&series->naming, step, name);
+    snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
+}
+
+/* After a load that failed: 1 if rank 0 finds, by a second look past the cache, that the checkpoint
+ * is one that a choice passes over: damaged, gone, or on its way, whatever that gives (no .metadata
+ * any more, a file that is missing).  Then the next older one has its turn. */
+static enum sidestep_status is_lost_all(struct sidestep_series *series, const char *path,
+                                        uint64_t *lost, struct sidestep_error *err)
+{
+    *lost = 0;
+    if (series->engine->comm.rank == 0)
+        *lost = verify_is_damage(verify_path(series->engine->store, path, SIDESTEP_VERIFY_BEFORE,
+                                             STORE_UNCACHED, series->engine->stagers, NULL, NULL));
+    return comm_max_all(&series->engine->comm, lost, 1, err);
+}
+
+static enum sidestep_status
+load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
+              const struct sidestep_load_options *options, enum sidestep_verify_mode choose_by,
+              struct choice *choice, bool *again, struct sidestep_load_report *report,
+              struct sidestep_error *err)
+{
+    struct comm *comm = &series->engine->comm;
+    struct sidestep_error why = {0};
+    char path[COMMIT_PATH_BYTES];
+    enum sidestep_status status = SIDESTEP_OK;
+    uint64_t lost = 0;
+
+    *again = false;
+    if (comm->rank == 0)
+        status = series_choose(series, choose_by, &choice->step, choice->rejected, err);
+    TRY(comm_vote_all(comm, status, err));
+    TRY(comm_broadcast_all(comm, choice, sizeof(*choice), 0, err));
+    choice->rejected[sizeof(choice->rejected) - 1] = '\0';
+    path_of(series, choice->step, path);
+    status = load_path_all(series->engine, path, state, options, 0, report, &why);
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    TRY(is_lost_all(series, path, &lost, err));
+    *again = lost != 0;
+    if (!*again && (status == SIDESTEP_EIO || status == SIDESTEP_EPERM))
+        return list_fail_unreadable(&why, err);
+    error_copy(err, &why);
+    return status;
+}
+
+/*
+ * From the choice until it is noted: what is under way is of the line that may be left, and has to
+ * be there to be seen; and nothing is deleted by a plan that was made before.
+ */
+static void stand_still(struct sidestep_series *series)
+{
+    if (series->save_count != 0)
+        save_join(series->saves[0]); /* as do those before it */
+    pthread_mutex_lock(&series->prune_lock);
+}
+
+static void go_on(struct sidestep_series *series)
+{
+    pthread_mutex_unlock(&series->prune_lock);
+}
+
+/* All have loaded ${step}: the run goes on from there. */
+static enum sidestep_status go_on_all(struct sidestep_series *series, uint64_t step,
+                                      struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (series->engine->comm.rank == 0)
+        status = series_go_on_from(series, step, err);
+    TRY(comm_vote_all(&series->engine->comm, status, err));
+    series->has_resumed = true;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status
+load_newest_all(struct sidestep_series *series, struct sidestep_state_dict *state,
+                const struct sidestep_load_options *options, struct choice *choice,
+                struct sidestep_load_report *report, struct sidestep_error *err)
+{
+    enum sidestep_verify_mode choose_by = options->verify == SIDESTEP_VERIFY_BEFORE
+                                              ? SIDESTEP_VERIFY_BEFORE
+                                              : SIDESTEP_VERIFY_STRUCTURE;
+    enum sidestep_status status;
+    bool again = false;
+
+    do {
+        status = load_once_all(series, state, options, choose_by, choice, &again, report, err);
+        choose_by = SIDESTEP_VERIFY_BEFORE; /* it was lost: from now on read all first */
+    } while (status != SIDESTEP_OK && again);
+    if (status == SIDESTEP_OK)
+        return go_on_all(series, choice->step, err);
+    error_wrap(err, "resume from series '%s'", series->root);
+    return status;
+}
+
+enum sidestep_status sidestep_series_load(struct sidestep_series *series,
+                                          struct sidestep_state_dict *state,
+                                          const struct sidestep_load_options *theirs,
+                                          uint64_t *step, struct sidestep_load_report *report,
+                                          char rejected[2048], struct sidestep_error *err)
+{
+    struct sidestep_load_options options;
+    struct choice choice = {0};
+
+    TRY(series_check(series, err));
+    enum sidestep_status status = load_options_take(&options, theirs, err);
+    if (status == SIDESTEP_OK && (state == NULL || step == NULL))
+        status = FAIL(err, SIDESTEP_EINVAL, "%s is NULL", state == NULL ? "state" : "step");
+    TRY(comm_vote_all(&series->engine->comm, status, err));
+    stand_still(series);
+    status = load_newest_all(series, state, &options, &choice, report, err);
+    go_on(series);
+    if (rejected != NULL)
+        memcpy(rejected, choice.rejected, sizeof(choice.rejected));
+    if (status == SIDESTEP_OK)
+        *step = choice.step;
+    return status;
+}
+
+static enum sidestep_status load_step_all(struct sidestep_series *series, uint64_t step,
+                                          struct sidestep_state_dict *state,
+                                          const struct sidestep_load_options *options,
+                                          struct sidestep_load_report *report,
+                                          struct sidestep_error *err)
+{
+    struct comm *comm = &series->engine->comm;
+    enum sidestep_status status = SIDESTEP_OK;
+    char path[COMMIT_PATH_BYTES];
+
+    if (comm->rank == 0)
+        status = series_choose_step(series, step, err);
+    status = comm_vote_all(comm, status, err);
+    path_of(series, step, path);
+    if (status == SIDESTEP_OK)
+        status = load_path_all(series->engine, path, state, options, 0, report, err);
+    if (status == SIDESTEP_OK)
+        return go_on_all(series, step, err);
+    error_wrap(err, "go back to step %llu of series '%s'", (unsigned long long)step, series->root);
+    return status;
+}
+
+enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
+                                               struct sidestep_state_dict *state,
+                                               const struct sidestep_load_options *theirs,
+                                               struct sidestep_load_report *report,
+                                               struct sidestep_error *err)
+{
+    struct sidestep_load_options options;
+
+    TRY(series_check(series, err));
+    enum sidestep_status status = load_options_take(&options, theirs, err);
+    if (status == SIDESTEP_OK && state == NULL)
+        status = FAIL(err, SIDESTEP_EINVAL, "state is NULL");
+    TRY(comm_vote_all(&series->engine->comm, status, err));
+    stand_still(series);
+    status = load_step_all(series, step, state, &options, report, err);
+    go_on(series);
+    return status;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_prune.c -- a series deletes its own old checkpoints: rank 0, in a thread that awaits each
+ * save and then does what prune.h does.  A crash leaves what the next opening and the next commit
+ * clear away.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "base/thread.h"
+#include "catalog/list.h"
+#include "catalog/space_report.h"
+#include "series/series.h"
+
+enum sidestep_status series_may_delete(struct sidestep_series *series, struct sidestep_error *err)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    bool has_committed = series->shared.has_committed, has_unknown = series->shared.has_unknown;
+    pthread_mutex_unlock(&series->shared.lock);
+    if (has_unknown)
+        return FAIL(err, SIDESTEP_ELOCKED, "the outcome of a save is unknown");
+    if (!has_committed)
+        return FAIL(err, SIDESTEP_ELOCKED,
+                    "this run has committed nothing yet since it was opened, and until it has, all "
+                    "that lies there stays");
+    return lease_check(&series->lease, err);
+}
+
+/* ---- what prune_run() asks ---- */
+
+static enum sidestep_status may_delete(void *context, struct sidestep_error *err)
+{
+    return series_may_delete(context, err);
+}
+
+/* What a save of ours has made visible may not be durable yet. */
+static bool is_settled(void *context, const struct sidestep_listed *entry)
+{
+    struct sidestep_series *series = context;
+
+    pthread_mutex_lock(&series->shared.lock);
+    bool is_unsettled = series_is_unsettled(series, entry->name);
+    pthread_mutex_unlock(&series->shared.lock);
+    return !is_unsettled;
+}
+
+static bool claim(void *context, const struct sidestep_listed *entry)
+{
+    struct sidestep_series *series = context;
+
+    pthread_mutex_lock(&series->shared.lock);
+    bool is_busy = series_is_unsettled(series, entry->name);
+    if (!is_busy)
+        snprintf(series->shared.deleting, NAMES_MAX, "%s", entry->name);
+    pthread_mutex_unlock(&series->shared.lock);
+    return !is_busy;
+}
+
+static void unclaim(void *context)
+{
+    struct sidestep_series *series = context;
+
+    pthread_mutex_lock(&series->shared.lock);
+    series->shared.deleting[0] = '\0';
+    pthread_cond_broadcast(&series->shared.changed);
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+static void tell_deleted(void *context, const struct sidestep_listed *entry, uint64_t bytes)
+{
+    struct sidestep_series *series = context;
+
+    events_emit(&series->engine->events, "deleted",
+                json_pack("{s:s, s:I, s:I}", "path", entry->path, "step", (json_int_t)entry->step,
+                          "bytes", (json_int_t)bytes));
+}
+
+/* prune_lock is held.  What is kept is not news: only the last look counts. */
+static enum sidestep_status prune(struct sidestep_series *series, const struct retention *retention,
+                                  struct sidestep_error *err)
+{
+    if (series->went == NULL)
+        series->went = collecting_new(series->root);
+    if (series->went != NULL)
+        series->went->kept_count = 0;
+    struct prune prune = {.store = series->engine->store,
+                          .path = series->root,
+                          .root = series->lease.root,
+                          .marks = series->lease.dir,
+                          .retention = retention,
+                          .naming = &series->naming,
+                          .run_id = series->run_id,
+                          .is_settled = is_settled,
+                          .may_delete = may_delete,
+                          .claim = claim,
+                          .unclaim = unclaim,
+                          .deleted = tell_deleted,
+                          .context = series,
+                          .report = series->went};
+    return prune_run(&prune, err);
+}
+
+enum sidestep_status sidestep_series_prune(struct sidestep_series *series,
+                                           struct sidestep_gc_report *report,
+                                           struct sidestep_error *err)
+{
+    TRY(series_check(series, err));
+    if (report == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "report is NULL");
+    *report = (struct sidestep_gc_report){0};
+    if (series->engine->comm.rank != 0)
+        return SIDESTEP_OK;
+    series_note_outcomes(series); /* the thread may not have come to them yet */
+    pthread_mutex_lock(&series->prune_lock);
+    enum sidestep_status status = prune(series, &series->retention, err);
+    struct collecting *went = TAKE(series->went);
+    pthread_mutex_unlock(&series->prune_lock);
+    if (status != SIDESTEP_OK)
+        collecting_free(went);
+    else if (went == NULL)
+        status = FAIL_NOMEM(err, sizeof(*went));
+    else
+        status = collecting_report(went, report, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "prune '%s'", series->root);
+    return status;
+}
+
+/* ---- one by name ---- */
+
+static enum sidestep_status may_delete_step(struct sidestep_series *series, const char *name,
+                                            uint64_t step, struct sidestep_error *err)
+{
+    char rejected[SERIES_REJECTED_BYTES] = "";
+    uint64_t newest = 0;
+
+    if (series_in_flight(series, NULL) != NULL)
+        return FAIL(err, SIDESTEP_ELOCKED, "a save is in flight");
+    series_note_outcomes(series);
+    TRY(series_may_delete(series, err));
+    TRY(series_choose(series, SIDESTEP_VERIFY_STRUCTURE, &newest, rejected, err));
+    if (newest == step)
+        return FAIL(err, SIDESTEP_ELOCKED, "it is the newest that is valid");
+    if (marks_may_have(series->lease.dir, MARKS_PIN, name))
+        return FAIL(err, SIDESTEP_ELOCKED, "it is pinned");
+    return lease_check(&series->lease, err);
+}
+
+static enum sidestep_status delete_step(struct sidestep_series *series, const char *name,
+                                        uint64_t step, struct sidestep_error *err)
+{
+    struct store_stat stat;
+
+    TRY(store_stat(series->lease.root, name, &stat, err));
+    TRY(may_delete_step(series, name, step, err));
+    return prune_delete(series->lease.root, series->lease.dir, name, NULL, NULL, err);
+}
+
+enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint64_t step,
+                                            struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    char name[NAMES_MAX];
+
+    TRY(series_check(series, err));
+    naming_format(&series->naming, step, name);
+    if (series->engine->comm.rank == 0) {
+        pthread_mutex_lock(&series->prune_lock);
+        status = delete_step(series, name, step, err);
+        pthread_mutex_unlock(&series->prune_lock);
+    }
+    status = comm_vote_all(&series->engine->comm, status, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "delete '%s/%s'", series->root, name);
+    return status;
+}
+
+/* ---- the thread ---- */
+
+/* Until it has ended; true: it is committed. */
+static bool await(struct sidestep_series *series, struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    while (!save->shared.ran)
+        pthread_cond_wait(&save->shared.changed, &save->shared.lock);
+    pthread_mutex_unlock(&save->shared.lock);
+    series_note_outcome(series, save);
+    return save_state(save) == SIDESTEP_SAVE_COMMITTED;
+}
+
+/* Locked: the oldest; NULL: none. */
+static struct sidestep_save *take_awaited(struct sidestep_series *series)
+{
+    struct sidestep_save **awaited = series->shared.awaited, *oldest = awaited[0];
+
+    if (series->shared.awaited_count == 0)
+        return NULL;
+    series->shared.awaited_count--;
+    memmove(awaited, awaited + 1, series->shared.awaited_count * sizeof(awaited[0]));
+    return oldest;
+}
+
+static void *pruner_main(void *argument)
+{
+    struct sidestep_series *series = argument;
+
+    pthread_mutex_lock(&series->shared.lock);
+    for (;;) {
+        while (series->shared.awaited_count == 0 && !series->shared.stop)
+            pthread_cond_wait(&series->shared.changed, &series->shared.lock);
+        struct sidestep_save *save = take_awaited(series);
+        if (save == NULL)
+            break;
+        pthread_mutex_unlock(&series->shared.lock);
+        bool committed = await(series, save);
+        save_release(save);
+        if (committed) {
+            pthread_mutex_lock(&series->prune_lock);
+            (void)prune(series, &series->retention, NULL); /* again after the next save */
+            pthread_mutex_unlock(&series->prune_lock);
+        }
+        pthread_mutex_lock(&series->shared.lock);
+    }
+    pthread_mutex_unlock(&series->shared.lock);
+    return NULL;
+}
+
+enum sidestep_status series_start_pruner(struct sidestep_series *series, struct sidestep_error *err)
+{
+    if (!series->retention.wanted)
+        return SIDESTEP_OK;
+    TRY(thread_start(&series->pruner, "sidestep-prune", pruner_main, series, err));
+    series->has_pruner = true;
+    return SIDESTEP_OK;
+}
+
+void series_wake_pruner(struct sidestep_series *series, struct sidestep_save *save)
+{
+    if (!series->has_pruner)
+        return;
+    save_retain(save);
+    pthread_mutex_lock(&series->shared.lock);
+    struct sidestep_save *before = NULL;
+    if (series->shared.awaited_count != 0 && save_queue_is_done(series->shared.awaited[0])) {
+        before = take_awaited(series); /* the next one serves as well */
+        series_note_outcome_locked(series, before);
+    }
+    assert(series->shared.awaited_count < ARRAY_LENGTH(series->shared.awaited));
+    series->shared.awaited[series->shared.awaited_count++] = save;
+    pthread_cond_broadcast(&series->shared.changed);
+    pthread_mutex_unlock(&series->shared.lock);
+    if (before != NULL)
+        save_release(before);
+}
+
+void series_stop_pruner(struct sidestep_series *series)
+{
+    if (!series->has_pruner)
+        return;
+    pthread_mutex_lock(&series->shared.lock);
+    series->shared.stop = true;
+    pthread_cond_broadcast(&series->shared.changed);
+    pthread_mutex_unlock(&series->shared.lock);
+    pthread_join(series->pruner, NULL);
+    series->has_pruner = false;
+}
+
+/* ---- space ---- */
+
+bool series_foresees(const struct sidestep_series *series)
+{
+    return (series->flags & (SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM)) != 0;
+}
+
+void series_note_bytes(struct sidestep_series *series, uint64_t bytes)
+{
+    pthread_mutex_lock(&series->shared.lock);
+    series->shared.newest_bytes = bytes;
+    pthread_mutex_unlock(&series->shared.lock);
+}
+
+static enum sidestep_status has_space(struct sidestep_series *series, uint64_t needed, bool *has,
+                                      uint64_t *left, struct sidestep_error *err)
+{
+    struct store_traits traits = {0};
+
+    TRY(store_dir_traits(series->lease.root, &traits, err));
+    *left = traits.free_bytes;
+    *has = !traits.has_free_bytes || traits.free_bytes >= needed;
+    return SIDESTEP_OK;
+}
+
+/* Saves that have no space yet: it is taken when their turn comes. */
+static unsigned waiting(const struct sidestep_series *series)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < series->save_count; i++)
+        count += !save_queue_is_done(series->saves[i]);
+    return count > 1 ? count - 1 : 0;
+}
+
+enum sidestep_status series_check_space(struct sidestep_series *series, struct sidestep_error *err)
+{
+    static const struct retention only_newest = {.wanted = true};
+    struct sidestep_error why = {0};
+    char words[ROOM_WORDS] = "";
+    bool has = true;
+    uint64_t left = 0;
+
+    if (!series_foresees(series))
+        return SIDESTEP_OK;
+    pthread_mutex_lock(&series->shared.lock);
+    uint64_t needed = series->shared.newest_bytes;
+    pthread_mutex_unlock(&series->shared.lock);
+    needed += needed * waiting(series);
+    TRY(has_space(series, needed, &has, &left, err));
+    if (!has && (series->flags & SIDESTEP_SERIES_MAKE_ROOM) != 0) {
+        pthread_mutex_lock(&series->prune_lock);
+        (void)prune(series, &only_newest, &why); /* what it has freed is measured below */
+        pthread_mutex_unlock(&series->prune_lock);
+        TRY(has_space(series, needed, &has, &left, err));
+    }
+    if (has)
+        return SIDESTEP_OK;
+    if ((series->flags & SIDESTEP_SERIES_MAKE_ROOM) == 0)
+        room_describe(series->lease.root, series->root, series->run_id, words);
+    return FAIL(err, SIDESTEP_ENOSPC,
+                "the newest checkpoint takes %llu bytes, and '%s' has %llu left%s%.400s%s",
+                (unsigned long long)needed, series->root, (unsigned long long)left,
+                why.message[0] != '\0' ? "; nothing could be deleted: " : "", why.message, words);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* series_schedule.c -- sidestep_series_should_save(): schedule.h, the ranks and their clocks. */
+#include <string.h>
+
+#include "base/options.h"
+#include "series/series.h"
+
+_Static_assert(sizeof(struct sidestep_series_status) == 48, "a field was added: fill it below");
+
+/* Would a save have to wait here for the one before? */
+static bool is_busy(struct sidestep_series *series)
+{
+    enum sidestep_save_state until =
+        series->engine->comm.rank == 0 ? SIDESTEP_SAVE_COMMITTED : SIDESTEP_SAVE_WRITTEN;
+
+    return series->save_count != 0 && save_state(series->saves[0]) < until;
+}
+
+static enum sidestep_status agree_all(struct sidestep_series *series, uint64_t step, uint64_t now,
+                                      uint32_t *due, struct sidestep_error *err)
+{
+    struct comm *comm = &series->engine->comm;
+    uint64_t words[DUE_WORDS];
+
+    due_tell(&series->due, step, now, *due, comm->rank == 0, is_busy(series), words);
+    TRY(comm_max_all(comm, words, DUE_WORDS, err));
+    *due = due_take(&series->due, step, now, words);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_series_should_save(struct sidestep_series *series, uint64_t step,
+                                                 uint32_t *due, struct sidestep_error *err)
+{
+    uint32_t why;
+
+    TRY(series_check(series, err));
+    if (due == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "due is NULL");
+    *due = 0;
+    uint64_t now = clock_now(series->engine->clock);
+    if (due_ask(&series->due, step, now, series->engine->comm.size == 1, &why))
+        TRY(agree_all(series, step, now, &why, err));
+    *due = why;
+    return SIDESTEP_OK;
+}
+
+uint64_t sidestep_series_quiet_until(const struct sidestep_series *series, uint64_t step)
+{
+    if (series == NULL || series->is_shut)
+        return step;
+    return due_quiet_until(&series->due, step, series->engine->comm.size == 1);
+}
+
+void sidestep_series_request(struct sidestep_series *series, uint32_t what)
+{
+    if (series != NULL)
+        atomic_fetch_or(&series->due.requested, what & (SIDESTEP_DUE_SAVE | SIDESTEP_DUE_STOP));
+}
+
+enum sidestep_status sidestep_series_status(struct sidestep_series *series,
+                                            struct sidestep_series_status *status)
+{
+    if (series == NULL || status == NULL || status->struct_size < sizeof(size_t))
+        return SIDESTEP_EINVAL;
+    const struct due *due = &series->due;
+    uint64_t interval = due_current_interval_ns(due);
+    struct sidestep_series_status known = {
+        .struct_size = status->struct_size,
+        .interval_ms = interval / 1000000,
+        .skipped = due->skipped,
+        .agreements = due->agreements,
+        .queued = series->queued,
+        .lost = due_lost(due->cost_ns, due->mtbf_ns, interval),
+    };
+    size_t size = status->struct_size < sizeof(known) ? status->struct_size : sizeof(known);
+    memcpy(status, &known, size);
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cow_zero_copy.c -- see cow.h: windows that are hashed and written where they lie, without a copy.
+ */
+#include "base/checked.h"
+#include "base/fault.h"
+#include "snapshot/cow_internal.h"
+
+/* Granules of an inner window: [first, last]. */
+struct span {
+    size_t first;
+    size_t last;
+};
+
+uint8_t *cow_live_memory(const struct cow *cow, const struct image *image, size_t i)
+{
+    const struct cow_plan *plan = &cow->plan;
+    uint64_t begin, end;
+    size_t k;
+
+    if (!image_is_inner(image, i, &k, &begin))
+        return NULL;
+    end = begin + image->windows[i].bytes;
+    if (begin < plan->held[k].begin || end > plan->held[k].end)
+        return NULL;
+    return (uint8_t *)(uintptr_t)(plan->places[k].address + begin);
+}
+
+static struct span granules_of(const struct cow *cow, const struct image *image, size_t i)
+{
+    uint64_t address = (uint64_t)(uintptr_t)cow_live_memory(cow, image, i);
+
+    return (struct span){
+        .first = cow_plan_find(&cow->plan, address),
+        .last = cow_plan_find(&cow->plan, address + image->windows[i].bytes - 1),
+    };
+}
+
+/* Locked: the pieces of window ${i} in granule ${g} that are ${from} become ${to}; how many. */
+static uint32_t turn_pieces(struct cow *cow, size_t g, size_t i, enum cow_piece_state from,
+                            enum cow_piece_state to)
+{
+    const struct cow_plan *plan = &cow->plan;
+    uint32_t turned = 0;
+
+    for (size_t n = plan->granules[g].first_piece; n < plan->granules[g + 1].first_piece; n++)
+        if (plan->pieces[n].window == i && cow->shared.pieces[n] == from) {
+            cow->shared.pieces[n] = (uint8_t)to;
+            turned++;
+        }
+    return turned;
+}
+
+/* Locked: who has taken a granule looks at all of its pieces without the lock. */
+static bool any_is_taken(const struct cow *cow, struct span span)
+{
+    for (size_t g = span.first; g <= span.last; g++)
+        if (cow->shared.cells[g].state == COW_TAKEN)
+            return true;
+    return false;
+}
+
+/* Locked.  A piece is copied only once its window has a place; handlers give it one under the
+ * lock. */
+static bool take_pieces(struct cow *cow, struct span span, size_t i)
+{
+    while (places_of(cow->places, i) == NULL && any_is_taken(cow, span))
+        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+    if (places_of(cow->places, i) != NULL)
+        return false;
+    for (size_t g = span.first; g <= span.last; g++)
+        (void)turn_pieces(cow, g, i, COW_UNTOUCHED, COW_LIVE);
+    return true;
+}
+
+/* The tensor that an inner window is of. */
+static const struct cow_piece *piece_of(const struct cow *cow, size_t g, size_t i)
+{
+    const struct cow_piece *piece = &cow->plan.pieces[cow->plan.granules[g].first_piece];
+
+    while (piece->window != i)
+        piece++;
+    return piece;
+}
+
+/* What a window's bytes are like, all together. */
+static uint64_t add_print(uint64_t print, uint64_t hash)
+{
+    return (print ^ hash) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* Read what lies in window ${i}, and hash it: for the file, or once more.  ${*print}: of all that
+ * was read. */
+static enum sidestep_status hash_live(struct cow *cow, struct image *image, size_t i,
+                                      uint64_t (*hash)(struct image *image, size_t i, uint64_t at,
+                                                       const uint8_t *bytes),
+                                      uint64_t *print, struct sidestep_error *err)
+{
+    unsigned number = cow_claim_bounce(cow);
+    uint8_t *bounce = cow->bounces + number * COW_BOUNCE_BYTES;
+    enum sidestep_status status = SIDESTEP_OK;
+    uint64_t memory = (uint64_t)(uintptr_t)cow_live_memory(cow, image, i), bytes;
+
+    *print = 0;
+    for (uint64_t at = 0; status == SIDESTEP_OK && (bytes = image_inner_stretch(image, i, at)) != 0;
+         at += bytes) {
+        int failed = cow_read(bounce, memory + at, bytes);
+        if (failed != 0)
+            status = cow_fail_read(cow, piece_of(cow, granules_of(cow, image, i).first, i),
+                                   memory + at, failed, err);
+        else
+            *print = add_print(*print, hash(image, i, at, bounce));
+    }
+    pthread_mutex_lock(&cow->shared.lock);
+    cow_free_bounce(cow, number);
+    pthread_mutex_unlock(&cow->shared.lock);
+    return status;
+}
+
+enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t i, bool *live,
+                                   struct sidestep_error *err)
+{
+    struct span span = granules_of(cow, image, i);
+    enum sidestep_status status = SIDESTEP_OK;
+
+    *live = false;
+    (void)fault_hit("cow.live");
+    pthread_mutex_lock(&cow->shared.lock);
+    if (cow->shared.failed) {
+        status = (enum sidestep_status)cow->shared.err.status;
+        error_copy(err, &cow->shared.err);
+    } else {
+        *live = take_pieces(cow, span, i);
+    }
+    pthread_mutex_unlock(&cow->shared.lock);
+    if (*live)
+        status = hash_live(cow, image, i, image_hash_inner, &image->windows[i].print, err);
+    (void)fault_hit("cow.hashed");
+    return status;
+}
+
+/* Window ${i} is written: is it what was hashed?  A device that writes to it meets no protection.
+ */
+static void check_bytes(struct cow *cow, struct image *image, size_t i,
+                        const struct cow_piece *piece)
+{
+    struct sidestep_error why = {0};
+    uint64_t print;
+
+    if (fault_hit("trust.bytes")) /* the negative control of the tests of attacks */
+        return;
+    if (hash_live(cow, image, i, image_print_inner, &print, &why) != SIDESTEP_OK) {
+        pthread_mutex_lock(&cow->shared.lock);
+        cow_fail(cow, &why);
+        pthread_mutex_unlock(&cow->shared.lock);
+    } else if (print != image->windows[i].print) {
+        (void)FAIL(&why, SIDESTEP_EINVAL,
+                   "memory of tensor '%s' changed while it was written, although it was "
+                   "write-protected: a device writes to it, or a direct read (O_DIRECT) that began "
+                   "before the call. Mark the tensor SIDESTEP_TENSOR_PINNED, or let such reads end "
+                   "before the call. This engine's next saves copy the state",
+                   cow_name(cow, piece));
+        cow_distrust(cow, &why);
+    }
+}
+
+/* Locked; the lock is released meanwhile. */
+static void give_back_live(struct cow *cow, size_t i, struct span span)
+{
+    for (size_t g = span.first; g <= span.last; g++) {
+        struct cow_cell *cell = &cow->shared.cells[g];
+        while (cell->state == COW_TAKEN)
+            pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+        cell->missing -= turn_pieces(cow, g, i, COW_LIVE, COW_DONE);
+        if (cell->missing != 0 || cell->state != COW_PROTECTED)
+            continue;
+        cell->state = COW_TAKEN;
+        cow_give_back(cow, g);
+    }
+    pthread_cond_broadcast(&cow->shared.changed);
+}
+
+enum sidestep_status cow_end_live(struct cow *cow, struct image *image, size_t i,
+                                  struct sidestep_error *err)
+{
+    struct span span = granules_of(cow, image, i);
+    enum sidestep_status status = SIDESTEP_OK;
+
+    (void)fault_hit("cow.written");
+    for (size_t g = span.first; g <= span.last; g++)
+        cow_check_pages(cow, g, COW_LIVE, i);
+    check_bytes(cow, image, i, piece_of(cow, span.first, i));
+    pthread_mutex_lock(&cow->shared.lock);
+    give_back_live(cow, i, span);
+    if (cow->shared.failed) {
+        status = (enum sidestep_status)cow->shared.err.status;
+        error_copy(err, &cow->shared.err);
+    }
+    pthread_mutex_unlock(&cow->shared.lock);
+    return status;
+}
+
+bool cow_get_range(const struct cow *cow, size_t i, uint64_t *begin, uint64_t *end)
+{
+    if (i >= cow->plan.range_count)
+        return false;
+    *begin = cow->plan.ranges[i].begin;
+    *end = cow->plan.ranges[i].end;
+    return true;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_strided.c -- see device_strided.h. */
+#include "snapshot/device_strided.h"
+
+#include "base/checked.h"
+
+struct adding {
+    struct device_batch *batch;
+    uint8_t *host;
+    enum sidestep_status status;
+    struct sidestep_error *err;
+};
+
+static void add(struct adding *a, const struct device_copy *copy)
+{
+    if (a->status == SIDESTEP_OK)
+        a->status = device_batch_add(a->batch, copy, a->err);
+}
+
+/* One stretch, in as many parts as the host memory has pieces. */
+static void add_stretch(struct adding *a, uint8_t *host, uint64_t address, uint64_t bytes)
+{
+    while (bytes != 0) {
+        struct device_copy copy = {.host = host,
+                                   .address = address,
+                                   .bytes = min_u64(bytes, devices_reach(a->batch->devices, host)),
+                                   .rows = 1,
+                                   .to_device = a->batch->to_device};
+        add(a, &copy);
+        host += copy.bytes;
+        address += copy.bytes;
+        bytes -= copy.bytes;
+    }
+}
+
+/* As one copy, if the driver can do it so. */
+static bool add_rows(struct adding *a, const struct box_rows *rows)
+{
+    uint8_t *host = a->host + rows->at;
+    int64_t bytes = (int64_t)rows->bytes;
+
+    if (rows->count == 1 || rows->at_step < bytes || rows->memory_step < bytes ||
+        rows->at_step > DEVICE_MAX_PITCH || rows->memory_step > DEVICE_MAX_PITCH ||
+        (rows->count - 1) * (uint64_t)rows->at_step + rows->bytes >
+            devices_reach(a->batch->devices, host))
+        return false;
+    struct device_copy copy = {.host = host,
+                               .address = (uint64_t)(uintptr_t)rows->memory,
+                               .bytes = rows->bytes,
+                               .rows = rows->count,
+                               .host_pitch = (uint64_t)rows->at_step,
+                               .device_pitch = (uint64_t)rows->memory_step,
+                               .to_device = a->batch->to_device};
+    add(a, &copy);
+    return true;
+}
+
+static void take_rows(void *context, const struct box_rows *rows)
+{
+    struct adding *a = context;
+
+    if (add_rows(a, rows))
+        return;
+    for (uint64_t i = 0; i < rows->count; i++)
+        add_stretch(a, a->host + rows->at + (int64_t)i * rows->at_step,
+                    (uint64_t)(uintptr_t)rows->memory + (uint64_t)((int64_t)i * rows->memory_step),
+                    rows->bytes);
+}
+
+enum sidestep_status device_rows_add(struct device_batch *batch, const struct box *stored,
+                                     uint64_t begin, uint64_t bytes,
+                                     const struct box_memory *memory, uint8_t *host,
+                                     struct sidestep_error *err)
+{
+    struct adding a = {.batch = batch, .host = host, .err = err};
+
+    (void)box_visit(stored, begin, bytes, memory, take_rows, &a);
+    return a.status;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* image_staging.c -- see image.h: filling and finishing windows.  The copy that the trainer waits
+ * for is image_stage(); all else happens behind its back. */
+#include "snapshot/image.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/checked.h"
+#include "base/owned.h"
+#include "base/nontemporal_copy.h"
+
+/* The part of an item's data that lies in a window: [begin, end) of the data. */
+struct part {
+    uint64_t begin;
+    uint64_t end;
+    uint64_t at; /* of its first byte, in the window */
+};
+
+static struct part data_part(const struct image_window *w, const struct footer_item *f)
+{
+    uint64_t data = f->offset + f->data_offset;
+    uint64_t first = max_u64(w->offset, data);
+    uint64_t last = min_u64(w->offset + w->bytes, data + f->data_bytes);
+
+    if (first >= last)
+        return (struct part){0};
+    return (struct part){.begin = first - data, .end = last - data, .at = first - w->offset};
+}
+
+static bool reaches(const struct image *image, const struct image_window *w, size_t i)
+{
+    return i < image->count && image->items[i].footer.offset < w->offset + w->bytes;
+}
+
+/* Bytes [from, from + length) of the file, as far as they lie in the window. */
+static void put_bytes(const struct image_window *w, uint8_t *buffer, const uint8_t *bytes,
+                      uint64_t from, uint64_t length)
+{
+    uint64_t first = max_u64(w->offset, from);
+    uint64_t last = min_u64(w->offset + w->bytes, from + length);
+
+    if (first < last)
+        memcpy(buffer + (first - w->offset), bytes + (first - from), last - first);
+}
+
+static void zero(const struct image_window *w, uint8_t *buffer, uint64_t from, uint64_t to)
+{
+    uint64_t first = max_u64(w->offset, from);
+    uint64_t last = min_u64(w->offset + w->bytes, to);
+
+    if (first < last)
+        memset(buffer + (first - w->offset), 0, last - first);
+}
+
+bool image_is_plain(const struct image *image, size_t i)
+{
+    const struct image_item *item = &image->items[i];
+
+    return !item->footer.is_object && !item->away && item->entry->reader == NULL &&
+           box_equal(&item->entry->box, &item->footer.box) &&
+           box_is_row_major(item->entry->ndim, item->entry->box.lengths, item->entry->strides);
+}
+
+enum sidestep_status image_copy_data(const struct image *image, size_t k, uint64_t begin,
+                                     uint64_t end, uint8_t *to, struct sidestep_error *err)
+{
+    const struct image_item *item = &image->items[k];
+    const struct state_reader *reader = item->entry->reader;
+
+    if (reader != NULL)
+        return reader->read(reader->context, item->entry->reader_tensor, &item->footer.box, begin,
+                            end - begin, to, err);
+    if (image_is_plain(image, k)) {
+        stream_copy(to, (const uint8_t *)item->entry->data + begin, end - begin);
+        return SIDESTEP_OK;
+    }
+    struct box_memory memory = state_entry_memory(item->entry);
+    uint64_t moved = box_transfer(&item->footer.box, begin, end - begin, to, &memory, BOX_GATHER);
+    assert(moved == end - begin);
+    (void)moved;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status stage_part(const struct image *image, size_t k, const struct part *part,
+                                       uint8_t *to, struct sidestep_error *err)
+{
+    const struct image_item *item = &image->items[k];
+
+    if (part->begin >= part->end)
+        return SIDESTEP_OK;
+    if (item->aside != NULL) {
+        memcpy(to, item->aside + part->begin, part->end - part->begin);
+        return SIDESTEP_OK;
+    }
+    return item->away ? SIDESTEP_OK : image_copy_data(image, k, part->begin, part->end, to, err);
+}
+
+/* What of item ${k}'s data in the window is not held: before what is, and after it.  Either may be
+ * empty. */
+static void unheld_parts(const struct image *image, const struct image_window *w, size_t k,
+                         const struct image_held *held, struct part parts[2])
+{
+    struct part all = data_part(w, &image->items[k].footer);
+
+    parts[0] = parts[1] = (struct part){0};
+    if (image->items[k].footer.is_object)
+        return;
+    parts[0] = all;
+    if (held == NULL || held[k].begin == held[k].end)
+        return;
+    parts[0].end = min_u64(all.end, held[k].begin);
+    parts[1] = all;
+    parts[1].begin = max_u64(all.begin, held[k].end);
+    if (parts[1].begin < parts[1].end)
+        parts[1].at += parts[1].begin - all.begin;
+}
+
+enum sidestep_status image_stage_data(const struct image *image, size_t i,
+                                      const struct image_held *held, uint8_t *buffer,
+                                      struct sidestep_error *err)
+{
+    const struct image_window *w = &image->windows[i];
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        struct part parts[2];
+
+        unheld_parts(image, w, k, held, parts);
+        for (int n = 0; n < 2; n++)
+            TRY(stage_part(image, k, &parts[n], buffer + parts[n].at, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* Of what is not held of an item, where byte ${byte} of its data lies: what comes before what is
+ * held, and then what comes after. */
+static uint64_t place_aside(const struct image_held *held, uint64_t byte)
+{
+    return byte < held->end ? byte : byte - (held->end - held->begin);
+}
+
+enum sidestep_status image_put_aside(const struct image *image, size_t i,
+                                     const struct image_held *held, const uint64_t *at,
+                                     uint8_t *aside, struct sidestep_error *err)
+{
+    const struct image_window *w = &image->windows[i];
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        struct part parts[2];
+
+        unheld_parts(image, w, k, held, parts);
+        for (int n = 0; n < 2; n++)
+            TRY(stage_part(image, k, &parts[n],
+                           aside + at[k] + place_aside(&held[k], parts[n].begin), err));
+    }
+    return SIDESTEP_OK;
+}
+
+void image_stage_aside(const struct image *image, size_t i, const struct image_held *held,
+                       const uint64_t *at, const uint8_t *aside, uint8_t *buffer)
+{
+    const struct image_window *w = &image->windows[i];
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        struct part parts[2];
+
+        unheld_parts(image, w, k, held, parts);
+        for (int n = 0; n < 2; n++)
+            if (parts[n].begin < parts[n].end)
+                memcpy(buffer + parts[n].at, aside + at[k] + place_aside(&held[k], parts[n].begin),
+                       parts[n].end - parts[n].begin);
+    }
+}
+
+void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer)
+{
+    const struct image_window *w = &image->windows[i];
+    uint64_t at = w->offset; /* what lies before it is filled */
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        const struct image_item *item = &image->items[k];
+        const struct footer_item *f = &item->footer;
+
+        if (f->offset > at)
+            zero(w, buffer, at, f->offset);
+        put_bytes(w, buffer, item->head, f->offset, item->layout.head_bytes);
+        if (f->is_object)
+            put_bytes(w, buffer, item->object, f->offset + f->data_offset, f->data_bytes);
+        zero(w, buffer, f->offset + f->data_offset + f->data_bytes, f->offset + f->bytes);
+        at = f->offset + f->bytes;
+    }
+    zero(w, buffer, at, w->offset + w->bytes);
+}
+
+enum sidestep_status image_stage(const struct image *image, size_t i, uint8_t *buffer,
+                                 struct sidestep_error *err)
+{
+    image_stage_frame(image, i, buffer);
+    return image_stage_data(image, i, NULL, buffer, err);
+}
+
+void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
+                          uint64_t *end)
+{
+    struct part part = data_part(&image->windows[i], &image->items[k].footer);
+
+    *begin = part.begin;
+    *end = part.end;
+}
+
+uint64_t image_largest_window(const struct image *image)
+{
+    uint64_t largest = 0;
+
+    for (size_t i = 0; i < image->window_count; i++)
+        largest = max_u64(largest, image->windows[i].bytes);
+    return largest;
+}
+
+bool image_reaches(const struct image *image, size_t i, size_t k)
+{
+    return reaches(image, &image->windows[i], k);
+}
+
+bool image_is_inner(const struct image *image, size_t i, size_t *k, uint64_t *begin)
+{
+    const struct image_window *w = &image->windows[i];
+    const struct footer_item *f = &image->items[w->first_item].footer;
+    struct part part = data_part(w, f);
+
+    *k = w->first_item;
+    *begin = part.begin;
+    return !f->is_object && part.end - part.begin == w->bytes;
+}
+
+static uint32_t join_crcs(const struct image_item *item)
+{
+    uint32_t crc = 0;
+    uint64_t left = item->footer.data_bytes;
+
+    for (uint64_t block = 0; block < item->footer.block_count; block++) {
+        uint64_t length = min_u64(HASH_BLOCK_BYTES, left);
+        crc = block == 0 ? item->crcs[0] : hash_crc32_join(crc, item->crcs[block], length);
+        left -= length;
+    }
+    return crc;
+}
+
+/* ${envelope}: for the item's head and tail, which are hashed together.  ${last}: the tail before.
+ */
+static enum sidestep_status finish_tensor(struct image_item *item, const struct image_window *w,
+                                          uint8_t *buffer, struct buffer *envelope,
+                                          struct archive_tail *last, struct sidestep_error *err)
+{
+    struct footer_item *f = &item->footer;
+
+    envelope->length = 0;
+    buffer_put(envelope, item->head, item->layout.head_bytes);
+    TRY(archive_tensor_end_like(last, &item->layout, join_crcs(item), item->first_bytes, envelope,
+                                err));
+    assert(envelope->length == item->layout.head_bytes + item->layout.tail_bytes);
+    f->envelope_hash = hash_block(envelope->bytes, envelope->length);
+    put_bytes(w, buffer, envelope->bytes + item->layout.head_bytes,
+              f->offset + f->data_offset + f->data_bytes, item->layout.tail_bytes);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer,
+                                  struct sidestep_error *err)
+{
+    const struct image_window *w = &image->windows[i];
+    OWNED_BUFFER envelope = {0};
+    OWNED_BY(archive_tail_release) struct archive_tail last = {0};
+
+    for (size_t k = w->first_item; reaches(image, w, k); k++) {
+        struct image_item *item = &image->items[k];
+        struct footer_item *f = &item->footer;
+
+        if (f->offset + f->bytes > w->offset + w->bytes)
+            break; /* it ends in a later window */
+        f->raw_hash = hash_list(item->blocks, f->block_count);
+        if (!f->is_object)
+            TRY(finish_tensor(item, w, buffer, &envelope, &last, err));
+    }
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * offload_fence_check.c -- see offload.h: for who looks for a missing fence, whether what was
+ * promised to be written behind fences only (SIDESTEP_TENSOR_FENCED) is the same before and after.
+ *
+ * It is read in the call, for which the call waits, and again when the checkpoint has been written,
+ * or when the first fence is set and all that the program submitted before has been done.  Hashes
+ * of what was read are compared; nothing of it goes into the checkpoint.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "base/owned.h"
+#include "codec/hash.h"
+#include "snapshot/offload_internal.h"
+
+#define READ_BYTES ((uint64_t)4 << 20)
+#define NS_PER_S 1000000000u
+
+unsigned offload_promise_ms(void)
+{
+    const char *wanted = getenv("SIDESTEP_FENCE_DEBUG");
+    unsigned long ms = wanted != NULL ? strtoul(wanted, NULL, 10) : 0;
+
+    return (unsigned)min_u64(ms, UINT32_MAX);
+}
+
+static bool is_promised(const struct offload *o, size_t k)
+{
+    return o->item_lanes[k] >= 0 && offload_is_late(o, k);
+}
+
+/* A hash over the data of item ${k}, read by way of ${buffer}; its device is entered. */
+static enum sidestep_status digest_item(struct offload *o, size_t k, uint8_t *buffer,
+                                        uint64_t *digest, struct sidestep_error *err)
+{
+    uint64_t bytes = o->image->items[k].footer.data_bytes, chain[2] = {0};
+    int32_t device = o->lanes[o->item_lanes[k]].device;
+    void *stream = o->devices->devices[device].out;
+
+    for (uint64_t at = 0; at < bytes; at += READ_BYTES) {
+        uint64_t end = min_u64(at + READ_BYTES, bytes);
+        enum sidestep_status status = offload_submit_part(o, k, at, end, buffer, err);
+        /* Whatever happened: the buffer is used again, or goes away. */
+        if (status == SIDESTEP_OK)
+            status = devices_settle(o->devices, device, stream, err);
+        else
+            (void)devices_settle(o->devices, device, stream, NULL);
+        TRY(status);
+        chain[1] = hash_block(buffer, end - at);
+        chain[0] = hash_block(chain, sizeof(chain));
+    }
+    *digest = chain[0];
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status digest_promised(struct offload *o, uint64_t *digests,
+                                            struct sidestep_error *err)
+{
+    OWNED uint8_t *buffer = memory_new(1, READ_BYTES);
+    enum sidestep_status status = SIDESTEP_OK;
+    int before;
+
+    if (buffer == NULL)
+        return FAIL_NOMEM(err, READ_BYTES);
+    for (size_t k = 0; k < o->image->tensor_count && status == SIDESTEP_OK; k++) {
+        if (!is_promised(o, k))
+            continue;
+        TRY(devices_enter(o->devices, o->lanes[o->item_lanes[k]].device, &before, err));
+        status = digest_item(o, k, buffer, &digests[k], err);
+        devices_leave(o->devices, before);
+    }
+    return status;
+}
+
+enum sidestep_status offload_note_promised(struct offload *o, struct sidestep_error *err)
+{
+    o->digests = arena_new(&o->arena, o->image->tensor_count, sizeof(*o->digests));
+    if (o->digests == NULL)
+        return FAIL_NOMEM(err, o->image->tensor_count * sizeof(*o->digests));
+    TRY(offload_meet(o, err));
+    return digest_promised(o, o->digests, err);
+}
+
+void offload_let_check(struct offload *o)
+{
+    pthread_mutex_lock(&o->shared.lock);
+    o->shared.fenced = true;
+    pthread_cond_broadcast(&o->shared.changed);
+    pthread_mutex_unlock(&o->shared.lock);
+}
+
+/* Time for the program to do what it should not. */
+static void await_fence(struct offload *o)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)o->promise_ms * 1000000;
+    until.tv_sec += (time_t)(ns / NS_PER_S);
+    until.tv_nsec = (long)(ns % NS_PER_S);
+    pthread_mutex_lock(&o->shared.lock);
+    while (!o->shared.fenced &&
+           pthread_cond_timedwait(&o->shared.changed, &o->shared.lock, &until) != ETIMEDOUT) {
+    }
+    pthread_mutex_unlock(&o->shared.lock);
+}
+
+enum sidestep_status offload_check_promised(struct offload *o, struct sidestep_error *err)
+{
+    OWNED uint64_t *digests = memory_new(o->image->tensor_count, sizeof(*digests));
+
+    if (digests == NULL)
+        return FAIL_NOMEM(err, o->image->tensor_count * sizeof(*digests));
+    await_fence(o);
+    TRY(digest_promised(o, digests, err));
+    for (size_t k = 0; k < o->image->tensor_count; k++)
+        if (is_promised(o, k) && digests[k] != o->digests[k])
+            return FAIL(err, SIDESTEP_EINVAL,
+                        "tensor '%s' of device %d was written to after the call and before a "
+                        "fence, though it has SIDESTEP_TENSOR_FENCED (found by "
+                        "SIDESTEP_FENCE_DEBUG)",
+                        o->image->items[k].footer.name, o->lanes[o->item_lanes[k]].device);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status offload_await_stream(struct offload *o, const struct sidestep_stream *stream,
+                                          struct sidestep_error *err)
+{
+    struct device_driver *driver = o->devices->driver;
+    bool capturing = false;
+    int before;
+
+    if (stream->device < 0 || stream->device >= DEVICE_MAX ||
+        o->devices->devices[stream->device].context == NULL)
+        return SIDESTEP_OK;
+    TRY(devices_enter(o->devices, stream->device, &before, err));
+    enum sidestep_status status =
+        driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
+    if (status == SIDESTEP_OK && !capturing)
+        status = driver->ops->stream_settle(driver, stream->stream, err);
+    devices_leave(o->devices, before);
+    return status;
+}

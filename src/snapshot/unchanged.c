@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* unchanged.c -- see unchanged.h. */
+#include "snapshot/unchanged.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+/* Others that do not change, before they are worth writing the kept ones anew with them: a part. */
+#define LATE_PART 4u
+
+enum sidestep_status known_prepare(struct image *image, struct sidestep_error *err)
+{
+    for (size_t k = 0; k < image->tensor_count; k++) {
+        struct image_item *item = &image->items[k];
+        uint64_t count = item->footer.block_count;
+        if (item->known != NULL)
+            continue;
+        uint64_t *known = arena_new(&image->arena, count, sizeof(*known));
+        item->known_crcs = arena_new(&image->arena, count, sizeof(*item->known_crcs));
+        if (known == NULL || item->known_crcs == NULL)
+            return FAIL_NOMEM(err, count * sizeof(*known));
+        item->known = known;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Does tensor ${k} not change? */
+static bool is_still(const struct image *image, size_t k)
+{
+    return image->items[k].unchanged != 0 && image->items[k].footer.data_bytes != 0;
+}
+
+/* Kept ones first, each in the order of the plan. */
+static int compare_items(const void *a, const void *b)
+{
+    const struct image_item *x = a, *y = b;
+
+    if (x->kept != y->kept)
+        return x->kept ? -1 : 1;
+    return x->planned < y->planned ? -1 : x->planned > y->planned;
+}
+
+static void sort_items(struct image *image, bool keeps)
+{
+    bool changed = false;
+
+    image->kept_count = 0;
+    for (size_t k = 0; k < image->tensor_count; k++) {
+        bool kept = keeps && is_still(image, k);
+        changed |= kept != image->items[k].kept;
+        image->items[k].kept = kept;
+        image->kept_count += kept;
+    }
+    if (changed)
+        qsort(image->items, image->tensor_count, sizeof(*image->items), compare_items);
+}
+
+void known_choose(struct image *image, uint64_t worth)
+{
+    uint64_t bytes = 0;
+
+    for (size_t k = 0; k < image->tensor_count; k++)
+        bytes += is_still(image, k) ? image->items[k].footer.data_bytes : 0;
+    sort_items(image, bytes >= worth);
+}
+
+bool known_is_good(const struct image *image, uint64_t worth)
+{
+    uint64_t kept = 0, late = 0;
+
+    for (size_t k = 0; k < image->tensor_count; k++) {
+        const struct image_item *item = &image->items[k];
+        if (item->kept && item->unchanged == 0)
+            return false;
+        if (item->kept)
+            kept += item->footer.data_bytes;
+        else if (is_still(image, k))
+            late += item->footer.data_bytes;
+    }
+    return late < worth || late < kept / LATE_PART;
+}
+
+/* Hashes of blocks [first, last) of an item. */
+struct blocks {
+    uint64_t first;
+    uint64_t last;
+};
+
+static struct blocks blocks_in(const struct image *image, size_t i, size_t k)
+{
+    uint64_t begin, end;
+
+    image_data_in_window(image, i, k, &begin, &end);
+    if (begin == end)
+        return (struct blocks){0};
+    return (struct blocks){begin / HASH_BLOCK_BYTES, hash_block_count(end)};
+}
+
+bool known_is_same(const struct image *image, size_t i)
+{
+    for (size_t k = image->windows[i].first_item; image_reaches(image, i, k); k++) {
+        const struct image_item *item = &image->items[k];
+        struct blocks b = blocks_in(image, i, k);
+        size_t count = b.last - b.first;
+        assert(item->kept);
+        if (memcmp(item->known + b.first, item->blocks + b.first, count * sizeof(*item->known)) !=
+                0 ||
+            memcmp(item->known_crcs + b.first, item->crcs + b.first, count * sizeof(*item->crcs)) !=
+                0)
+            return false;
+    }
+    return true;
+}
+
+bool known_is_hashed(const struct image *image, size_t i, const uint8_t *buffer)
+{
+    for (size_t k = image->windows[i].first_item; image_reaches(image, i, k); k++) {
+        const struct image_item *item = &image->items[k];
+        const struct footer_item *f = &item->footer;
+        uint64_t begin, end;
+
+        image_data_in_window(image, i, k, &begin, &end);
+        const uint8_t *bytes =
+            buffer + (f->offset + f->data_offset + begin - image->windows[i].offset);
+        for (uint64_t at = begin; at < end; at += HASH_BLOCK_BYTES) {
+            uint64_t length = min_u64(HASH_BLOCK_BYTES, end - at), block = at / HASH_BLOCK_BYTES;
+            if (hash_block(bytes + (at - begin), length) != item->blocks[block] ||
+                hash_crc32(0, bytes + (at - begin), length) != item->crcs[block])
+                return false;
+        }
+    }
+    return true;
+}
+
+void known_take(struct image *image)
+{
+    for (size_t k = 0; k < image->tensor_count; k++) {
+        struct image_item *item = &image->items[k];
+        size_t bytes = item->footer.block_count * sizeof(*item->known);
+        size_t crc_bytes = item->footer.block_count * sizeof(*item->crcs);
+        bool same = item->is_known && memcmp(item->known, item->blocks, bytes) == 0 &&
+                    memcmp(item->known_crcs, item->crcs, crc_bytes) == 0;
+
+        item->unchanged = same ? item->unchanged + 1 : 0;
+        item->is_known = true;
+        memcpy(item->known, item->blocks, bytes);
+        memcpy(item->known_crcs, item->crcs, crc_bytes);
+    }
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* verify.h -- read everything, and check every byte against its hash. */
+#ifndef VERIFY_VERIFY_H
+#define VERIFY_VERIFY_H
+
+#include "base/budget.h"
+#include "base/workers.h"
+#include "checkpoint/reader.h"
+#include "verify/verify_findings.h"
+
+#define VERIFY_READ_BYTES                                                                          \
+    ((uint64_t)6 << 20) /* at most, of one request; two blocks less, often                         \
+                         */
+/* For compressed items, which must be decoded whole: of all threads together.  A larger one is
+ * decoded alone. */
+#define VERIFY_MEMORY_BYTES ((uint64_t)1 << 30)
+
+struct verify_options {
+    /* Of a file that cannot be read now, name each tensor in it, not the file alone: for who makes
+     * do without them. */
+    bool names_unread;
+    void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
+    const bool volatile *cancel;
+    struct budget *memory; /* NULL: one of VERIFY_MEMORY_BYTES */
+};
+
+/* All data of an opened checkpoint.  OK: it was checked, see the findings. */
+enum sidestep_status verify_reader(struct reader *reader, struct workers *workers,
+                                   const struct verify_options *options,
+                                   struct verify_findings *findings, struct sidestep_error *err);
+
+/* Open and check ${path} according to ${mode}; ${options} may be NULL.  A problem is a failure that
+ * names the first one, with the status of verify_findings_judge(). */
+enum sidestep_status verify_path(struct store *store, const char *path,
+                                 enum sidestep_verify_mode mode, uint32_t flags,
+                                 struct workers *workers, const struct verify_options *options,
+                                 struct sidestep_error *err);
+
+#endif

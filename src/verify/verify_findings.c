@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* verify_findings.c -- see verify_findings.h. */
+#include "verify/verify_findings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void verify_findings_release(struct verify_findings *findings)
+{
+    free(findings->problems);
+    free(findings->unchecked);
+    arena_release(&findings->arena);
+    *findings = (struct verify_findings){.most = findings->most};
+}
+
+/* ${file} in the folder at hand; NULL: the folder, or, where there is none, NULL. */
+static enum sidestep_status copy_file(struct verify_findings *f, const char *file, const char **out,
+                                      struct sidestep_error *err)
+{
+    const char *folder = f->folder != NULL ? f->folder : "";
+    size_t length = strlen(folder);
+
+    *out = NULL;
+    if (file == NULL && length == 0)
+        return SIDESTEP_OK;
+    *out = file != NULL ? arena_printf(&f->arena, "%s%s", folder, file)
+                        : arena_strndup(&f->arena, folder, length - 1);
+    return *out != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, length);
+}
+
+enum sidestep_status verify_findings_add(struct verify_findings *findings, const char *file,
+                                         const char *name, const char *kind, const char *message,
+                                         struct sidestep_error *err)
+{
+    if (findings->count >= (findings->most != 0 ? findings->most : VERIFY_MAX_PROBLEMS)) {
+        findings->unlisted_count++;
+        return SIDESTEP_OK;
+    }
+    if (findings->count == findings->room) {
+        size_t room = findings->room != 0 ? findings->room * 2 : 16;
+        struct sidestep_problem *problems =
+            memory_resize(findings->problems, room, sizeof(*problems));
+        if (problems == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*problems));
+        findings->problems = problems;
+        findings->room = room;
+    }
+    struct sidestep_problem *problem = &findings->problems[findings->count];
+    *problem = (struct sidestep_problem){
+        .name = name != NULL ? arena_strndup(&findings->arena, name, strlen(name)) : NULL,
+        .kind = kind,
+        .message = arena_strndup(&findings->arena, message, strlen(message)),
+    };
+    if (problem->message == NULL || (name != NULL && problem->name == NULL))
+        return FAIL_NOMEM(err, strlen(message));
+    TRY(copy_file(findings, file, &problem->file, err));
+    findings->count++;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status verify_findings_note(struct verify_findings *findings, const char *file,
+                                          const char *what, struct sidestep_error *err)
+{
+    if (findings->unchecked_count == findings->unchecked_room) {
+        size_t room = findings->unchecked_room != 0 ? findings->unchecked_room * 2 : 16;
+        struct sidestep_unchecked *grown = memory_resize(findings->unchecked, room, sizeof(*grown));
+        if (grown == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*grown));
+        findings->unchecked = grown;
+        findings->unchecked_room = room;
+    }
+    struct sidestep_unchecked *unchecked = &findings->unchecked[findings->unchecked_count];
+    *unchecked = (struct sidestep_unchecked){.what = what};
+    TRY(copy_file(findings, file, &unchecked->file, err));
+    findings->unchecked_count++;
+    return SIDESTEP_OK;
+}
+
+bool verify_is_damage(enum sidestep_status status)
+{
+    switch (status) {
+    case SIDESTEP_ECORRUPT:
+    case SIDESTEP_EUNSAFE:
+    case SIDESTEP_EUNCOMMITTED:
+    case SIDESTEP_ENOTFOUND:
+    case SIDESTEP_EUNSUPPORTED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+const char *verify_kind(enum sidestep_status status)
+{
+    if (status == SIDESTEP_EPERM)
+        return "permission";
+    if (!verify_is_damage(status))
+        return "io";
+    return status == SIDESTEP_ECORRUPT ? "hash" : "format";
+}
+
+/* How bad a kind is: what the worst of the problems is decides. */
+static enum sidestep_status status_of(const struct sidestep_problem *problem)
+{
+    if (strcmp(problem->kind, "io") == 0)
+        return SIDESTEP_EIO;
+    if (strcmp(problem->kind, "permission") == 0)
+        return SIDESTEP_EPERM;
+    return strcmp(problem->kind, "incomplete") == 0 ? SIDESTEP_EUNCOMMITTED : SIDESTEP_ECORRUPT;
+}
+
+static const struct sidestep_problem *find_status(const struct verify_findings *findings,
+                                                  enum sidestep_status status)
+{
+    for (size_t i = 0; i < findings->count; i++)
+        if (status_of(&findings->problems[i]) == status)
+            return &findings->problems[i];
+    return NULL;
+}
+
+const struct sidestep_problem *verify_findings_worst(const struct verify_findings *findings)
+{
+    const struct sidestep_problem *worst = find_status(findings, SIDESTEP_ECORRUPT);
+
+    if (worst == NULL)
+        worst = find_status(findings, SIDESTEP_EUNCOMMITTED);
+    return worst != NULL ? worst : &findings->problems[0];
+}
+
+enum sidestep_status verify_findings_judge(const struct verify_findings *findings)
+{
+    return findings->count != 0 ? status_of(verify_findings_worst(findings)) : SIDESTEP_OK;
+}

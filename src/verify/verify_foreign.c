@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * verify_foreign.c -- see verify_foreign.h.
+ *
+ * First the files are collected, for who wants to know how much there is to read; then each is
+ * checked by the form that its beginning shows.  A directory in it that has a .metadata is a DCP,
+ * and is one part.
+ */
+#include "verify/verify_foreign.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/owned.h"
+#include "commit/commit.h"
+#include "commit/name_list.h"
+#include "catalog/foreign_layouts.h"
+#include "catalog/list.h"
+#include "format/archive.h"
+#include "format/safetensors.h"
+
+#define MAX_DEPTH 4u /* of directories */
+#define MAX_PARTS ((size_t)1 << 16)
+#define MAX_JSON_BYTES ((uint64_t)64 << 20)
+#define PIECE_BYTES ((size_t)1 << 20)
+
+/* A file, or a directory that is a DCP. */
+struct part {
+    const char *name; /* relative to the path; "": that itself */
+    bool is_dcp;
+    uint64_t bytes;
+};
+
+struct checking {
+    const struct verify_other *other;
+    struct arena arena;
+    struct part *parts;
+    size_t count, room;
+    uint64_t total_bytes;
+    uint64_t done_bytes; /* of parts that are done, and of the one at hand */
+    uint64_t part_bytes; /* of the part at hand ... */
+    uint64_t seen_bytes; /* ... and how much of that was read: each byte counts once */
+};
+
+static void checking_release(struct checking *c)
+{
+    arena_release(&c->arena);
+    free(c->parts);
+}
+
+/* ${folder} could not be looked into. */
+static enum sidestep_status add_unopened(struct checking *c, const char *folder,
+                                         const struct sidestep_error *why,
+                                         struct sidestep_error *err)
+{
+    enum sidestep_status status = (enum sidestep_status)why->status;
+
+    return status == SIDESTEP_ENOMEM
+               ? FAIL_NOMEM(err, strlen(folder))
+               : verify_findings_add(c->other->findings, folder[0] != '\0' ? folder : NULL, NULL,
+                                     verify_kind(status), why->message, err);
+}
+
+/* ---- collecting ---- */
+
+static enum sidestep_status add_part(struct checking *c, const char *name, bool is_dcp,
+                                     uint64_t bytes, struct sidestep_error *err)
+{
+    if (c->count == MAX_PARTS)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has more than %zu files", c->other->path,
+                    MAX_PARTS);
+    if (c->count == c->room) {
+        size_t room = c->room != 0 ? c->room * 2 : 32;
+        struct part *parts = memory_resize(c->parts, room, sizeof(*parts));
+        if (parts == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*parts));
+        c->parts = parts;
+        c->room = room;
+    }
+    c->parts[c->count++] = (struct part){.name = name, .is_dcp = is_dcp, .bytes = bytes};
+    c->total_bytes += bytes;
+    return SIDESTEP_OK;
+}
+
+/* ${folder} "" or a name; NULL: no memory. */
+static const char *join(struct checking *c, const char *folder, const char *name)
+{
+    return arena_printf(&c->arena, "%s%s%s", folder, folder[0] != '\0' ? "/" : "", name);
+}
+
+static const char *path_of(struct checking *c, const char *name)
+{
+    return arena_printf(&c->arena, "%s%s%s", c->other->path, name[0] != '\0' ? "/" : "", name);
+}
+
+static bool has_name(const struct name_list *names, const char *name)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (strcmp(names->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool has_shards(const struct name_list *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (names_parse(names->names[i]).kind == NAMES_SHARD)
+            return true;
+    return false;
+}
+
+static uint64_t count_bytes(struct store_dir *dir, const struct name_list *names)
+{
+    struct store_stat stat;
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < names->count; i++)
+        if (store_stat(dir, names->names[i], &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE)
+            bytes += stat.size;
+    return bytes;
+}
+
+static enum sidestep_status collect(struct checking *c, const char *folder, unsigned depth,
+                                    struct sidestep_error *err);
+
+static enum sidestep_status collect_name(struct checking *c, struct store_dir *dir,
+                                         const char *folder, const char *name, unsigned depth,
+                                         struct sidestep_error *err)
+{
+    struct store_stat stat;
+    const char *joined = join(c, folder, name);
+
+    if (joined == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    enum sidestep_status status = store_stat(dir, name, &stat, err);
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK; /* somebody has deleted it */
+    TRY(status);
+    if (stat.kind == STORE_DIRECTORY && depth == 0)
+        return verify_findings_note(c->other->findings, joined, "a directory too deep", err);
+    if (stat.kind == STORE_DIRECTORY)
+        return collect(c, joined, depth - 1, err);
+    return add_part(c, joined, false, stat.kind == STORE_FILE ? stat.size : 0, err);
+}
+
+/* Weights in the form of Hugging Face's: every file that their index names. */
+static enum sidestep_status check_weights(struct checking *c, struct store_dir *dir,
+                                          const struct name_list *names, const char *folder,
+                                          struct sidestep_error *err)
+{
+    struct layouts_look look = {.root = dir,
+                                .name = "",
+                                .path = path_of(c, folder),
+                                .dir = dir,
+                                .names = names,
+                                .step = -1,
+                                .arena = &c->arena};
+
+    if (look.path == NULL)
+        return FAIL_NOMEM(err, strlen(folder));
+    TRY(layouts_check_weights(&look, err));
+    return look.reason != NULL ? verify_findings_add(c->other->findings, folder[0] ? folder : NULL,
+                                                     NULL, "missing", look.reason, err)
+                               : SIDESTEP_OK;
+}
+
+/* Shards of torch's, which writes .metadata last. */
+static enum sidestep_status add_without_metadata(struct checking *c, const char *folder,
+                                                 struct sidestep_error *err)
+{
+    const char *why = "it is missing: the save did not finish, or the file was lost";
+    const char *file = join(c, folder, NAMES_METADATA);
+
+    if (file == NULL)
+        return FAIL_NOMEM(err, strlen(folder));
+    return verify_findings_add(c->other->findings, file, NULL, "incomplete", why, err);
+}
+
+/* All that lies in ${folder}, or the one thing that it is. */
+static enum sidestep_status collect(struct checking *c, const char *folder, unsigned depth,
+                                    struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+    struct sidestep_error why = {0};
+    const char *path = path_of(c, folder);
+
+    if (path == NULL)
+        return FAIL_NOMEM(err, strlen(folder));
+    enum sidestep_status status = store_dir_open(c->other->store, NULL, path, &dir, &why);
+    if (status == SIDESTEP_OK)
+        status = name_list_read(dir, &names, &why);
+    if (status != SIDESTEP_OK)
+        return add_unopened(c, folder, &why, err);
+    if (has_name(&names, NAMES_METADATA) || has_name(&names, "__0.metadata"))
+        return add_part(c, folder, true, count_bytes(dir, &names), err);
+    if (has_shards(&names))
+        TRY(add_without_metadata(c, folder, err));
+    status = check_weights(c, dir, &names, folder, &why);
+    if (status == SIDESTEP_ENOMEM)
+        return FAIL_NOMEM(err, strlen(folder)); /* what cannot be read is said of each file */
+    for (size_t i = 0; i < names.count; i++)
+        TRY(collect_name(c, dir, folder, names.names[i], depth, err));
+    return SIDESTEP_OK;
+}
+
+/* ---- files ---- */
+
+/* A file, as who reads it to its end sees it: says how far that is, and when to stop. */
+struct watched {
+    struct checking *checking;
+    struct store_file *file;
+};
+
+static void show_progress(struct checking *c, uint64_t of_part)
+{
+    const struct verify_options *o = c->other->options;
+
+    if (o != NULL && o->on_progress != NULL)
+        o->on_progress(o->context, c->done_bytes + min_u64(of_part, c->part_bytes), c->total_bytes);
+}
+
+static enum sidestep_status read_watched(const struct source *source, void *to, size_t bytes,
+                                         uint64_t offset, struct sidestep_error *err)
+{
+    const struct watched *w = source->context;
+    struct checking *c = w->checking;
+    const struct verify_options *o = c->other->options;
+
+    if (o != NULL && o->cancel != NULL && *o->cancel)
+        return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", c->other->path);
+    TRY(store_file_read_at(w->file, to, bytes, offset, err));
+    if (offset <= c->seen_bytes && offset + bytes > c->seen_bytes) {
+        c->seen_bytes = offset + bytes;
+        show_progress(c, c->seen_bytes);
+    }
+    return SIDESTEP_OK;
+}
+
+/* To its end: it may have bytes that cannot be read. */
+static enum sidestep_status read_all(const struct source *source, struct sidestep_error *err)
+{
+    OWNED void *piece = memory_new(1, PIECE_BYTES);
+
+    if (piece == NULL)
+        return FAIL_NOMEM(err, PIECE_BYTES);
+    for (uint64_t at = 0; at < source->length; at += PIECE_BYTES)
+        TRY(source_read(source, piece, (size_t)min_u64(PIECE_BYTES, source->length - at), at, err));
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_json(const struct source *source, const char **what,
+                                       struct sidestep_error *err)
+{
+    OWNED char *text = NULL;
+
+    *what = "JSON";
+    if (source->length > MAX_JSON_BYTES)
+        return read_all(source, err);
+    text = memory_new(source->length, 1);
+    if (text == NULL)
+        return FAIL_NOMEM(err, source->length);
+    TRY(source_read(source, text, source->length, 0, err));
+    json_t *json = json_loadb(text, source->length, JSON_DECODE_ANY, NULL);
+    if (json == NULL)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is no JSON, so it is cut short or damaged");
+    json_decref(json);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_safetensors(const struct source *source, const char **what,
+                                              struct sidestep_error *err)
+{
+    OWNED_ARENA arena = {0};
+    struct safetensors header;
+    enum sidestep_status status = safetensors_read(source, &arena, &header, err);
+
+    *what =
+        status == SIDESTEP_EUNSUPPORTED ? "safetensors of a dtype that torch lacks" : "safetensors";
+    if (status != SIDESTEP_OK && status != SIDESTEP_EUNSUPPORTED)
+        return status;
+    return read_all(source, err);
+}
+
+/* A file of torch.save() has a CRC32 for each record; ${*what} stays NULL.  Other zip files may be
+ * compressed, and are not ours to judge. */
+static enum sidestep_status check_zip(const struct source *source, const char *name,
+                                      const char **what, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_EUNSUPPORTED;
+
+    if (whole_file_may_hold_tensors(name))
+        status = archive_check_file(source, err);
+    if (status != SIDESTEP_EUNSUPPORTED)
+        return status;
+    *what = "a zip file";
+    return read_all(source, err);
+}
+
+/* Nothing known.  Where tensors are expected, zeros are what a power loss leaves. */
+static enum sidestep_status check_unknown(const struct source *source, const char *name,
+                                          const char **what, struct sidestep_error *err)
+{
+    uint8_t begin[64] = {0}, zeros[sizeof(begin)] = {0};
+    size_t length = (size_t)min_u64(source->length, sizeof(begin));
+
+    *what = "of an unknown form";
+    if (names_end_with(name, ".safetensors"))
+        return FAIL(err, SIDESTEP_ECORRUPT, "it does not begin as safetensors do");
+    TRY(source_read(source, begin, length, 0, err));
+    if (whole_file_may_hold_tensors(name) && memcmp(begin, zeros, length) == 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it begins with zeros, as what was never written");
+    return read_all(source, err);
+}
+
+/* ${*what}: it was read, and has no checksums; NULL: it has. */
+static enum sidestep_status check_source(const struct source *source, const char *name,
+                                         enum whole_file_form form, const char **what,
+                                         struct sidestep_error *err)
+{
+    *what = NULL;
+    switch (form) {
+    case WHOLE_FILE_EMPTY:
+        *what = "empty";
+        return whole_file_may_hold_tensors(name) ? FAIL(err, SIDESTEP_ECORRUPT, "it is empty")
+                                                 : SIDESTEP_OK;
+    case WHOLE_FILE_SAFETENSORS:
+        return check_safetensors(source, what, err);
+    case WHOLE_FILE_ZIP:
+        return check_zip(source, name, what, err);
+    case WHOLE_FILE_PICKLE:
+        *what = "a pickle";
+        return read_all(source, err);
+    case WHOLE_FILE_OTHER:
+        break;
+    }
+    return names_end_with(name, ".json") ? check_json(source, what, err)
+                                         : check_unknown(source, name, what, err);
+}
+
+/* Links in a user's own directory are followed to files: caches of models are made of them. */
+static enum sidestep_status open_file(struct checking *c, const char *name,
+                                      struct store_file **file, struct sidestep_error *err)
+{
+    const char *path = path_of(c, name);
+    OWNED char *real = path != NULL ? realpath(path, NULL) : NULL;
+    OWNED_DIR *dir = NULL;
+
+    if (path == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    if (real == NULL)
+        return FAIL_SYS(err, "'%s'", path);
+    char *slash = strrchr(real, '/');
+    *slash = '\0';
+    TRY(store_dir_open(c->other->store, NULL, slash != real ? real : "/", &dir, err));
+    return store_file_open(dir, slash + 1, c->other->flags & STORE_UNCACHED, file, err);
+}
+
+static enum sidestep_status check_open(struct checking *c, const char *name,
+                                       struct store_file *file, const char **what,
+                                       struct sidestep_error *err)
+{
+    struct watched watched = {.checking = c, .file = file};
+    enum whole_file_form form;
+    struct store_stat stat;
+
+    TRY(store_file_stat(file, &stat, err));
+    TRY(whole_file_form(file, stat.size, &form, err));
+    struct source source = {.length = stat.size, .read_at = read_watched, .context = &watched};
+    TRY(check_source(&source, name, form, what, err));
+    c->other->findings->checked_bytes += stat.size;
+    return SIDESTEP_OK;
+}
+
+/* A finding, or a failure of ours. */
+static enum sidestep_status check_file(struct checking *c, const char *name,
+                                       struct sidestep_error *err)
+{
+    OWNED_FILE *file = NULL;
+    struct sidestep_error why = {0};
+    const char *what = NULL, *shown = name[0] != '\0' ? name : NULL;
+    enum sidestep_status status = open_file(c, name, &file, &why);
+
+    if (status == SIDESTEP_EUNSAFE)
+        return verify_findings_note(c->other->findings, shown, "no regular file", err);
+    if (status == SIDESTEP_OK)
+        status = check_open(c, shown != NULL ? shown : c->other->path, file, &what, &why);
+    if (status == SIDESTEP_ENOMEM || status == SIDESTEP_ECANCELLED) {
+        error_copy(err, &why);
+        return status;
+    }
+    if (status != SIDESTEP_OK)
+        return verify_findings_add(c->other->findings, shown, NULL, verify_kind(status),
+                                   why.message, err);
+    return what != NULL ? verify_findings_note(c->other->findings, shown, what, err) : SIDESTEP_OK;
+}
+
+/* ---- DCPs in directories ---- */
+
+static void show_dcp(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)total_bytes;
+    show_progress(context, done_bytes);
+}
+
+static enum sidestep_status check_dcp(struct checking *c, const char *name,
+                                      struct sidestep_error *err)
+{
+    OWNED_BY(reader_close) struct reader *reader = NULL;
+    struct verify_findings *findings = c->other->findings;
+    struct sidestep_error why = {0};
+    const char *path = path_of(c, name);
+    struct verify_options options = {.on_progress = show_dcp, .context = c};
+
+    if (path == NULL || (findings->folder = arena_printf(&c->arena, "%s/", name)) == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    if (c->other->options != NULL)
+        options.cancel = c->other->options->cancel;
+    enum sidestep_status status =
+        reader_open(c->other->store, path, c->other->flags, &reader, &why);
+    if (status == SIDESTEP_OK)
+        status = verify_reader(reader, c->other->workers, &options, findings, err);
+    else if (status != SIDESTEP_ENOMEM)
+        status = verify_findings_add(findings, NULL, NULL, verify_kind(status), why.message, err);
+    else
+        status = FAIL_NOMEM(err, strlen(path));
+    findings->folder = NULL;
+    return status;
+}
+
+static enum sidestep_status check_parts(struct checking *c, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        const struct part *part = &c->parts[i];
+        c->part_bytes = part->bytes;
+        c->seen_bytes = 0;
+        TRY(part->is_dcp ? check_dcp(c, part->name, err) : check_file(c, part->name, err));
+        c->done_bytes += part->bytes;
+    }
+    c->part_bytes = 0;
+    if (c->count != 0)
+        show_progress(c, 0);
+    return SIDESTEP_OK;
+}
+
+/* ---- what it is ---- */
+
+/* Does something lie in it that a listing calls a checkpoint, so that it is a root of such? */
+static enum sidestep_status has_checkpoints(const struct verify_other *other, bool *has,
+                                            struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+
+    TRY(list_root(other->store, other->path, &list, err));
+    for (size_t i = 0; i < list.count; i++)
+        *has |= list.entries[i].state != SIDESTEP_FOREIGN;
+    return SIDESTEP_OK;
+}
+
+/* By its name and files: a form of another program's, which may be incomplete. */
+static enum sidestep_status look_at_layout(struct checking *c, struct store_dir *dir,
+                                           const struct name_list *names, bool *is_one,
+                                           struct sidestep_error *err)
+{
+    OWNED char *real = realpath(c->other->path, NULL);
+    OWNED_DIR *parent = NULL;
+
+    if (real == NULL)
+        return FAIL_SYS(err, "'%s'", c->other->path);
+    struct layouts_look look = {
+        .path = c->other->path, .dir = dir, .names = names, .arena = &c->arena};
+    look.name = strrchr(real, '/') + 1;
+    look.step = list_step_of(look.name);
+    const char *above = arena_printf(&c->arena, "%.*s", (int)(look.name - real), real);
+    if (above == NULL)
+        return FAIL_NOMEM(err, strlen(real));
+    TRY(store_dir_open(c->other->store, NULL, above, &parent, err));
+    look.root = parent;
+    enum sidestep_status status = layouts_look(&look, err);
+    *is_one = look.layout != NULL;
+    if (status != SIDESTEP_OK || look.reason == NULL)
+        return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK; /* each file says what is wrong */
+    if (has_shards(names))
+        return SIDESTEP_OK; /* collect() says what is missing */
+    return verify_findings_add(c->other->findings, NULL, NULL, "incomplete", look.reason, err);
+}
+
+static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir, bool *is_one,
+                                      struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    bool is_root = false;
+
+    TRY(name_list_read(dir, &names, err));
+    TRY(look_at_layout(c, dir, &names, is_one, err));
+    if (*is_one || (!has_shards(&names) && layouts_tensors_in(&names) == NULL))
+        return SIDESTEP_OK;
+    TRY(has_checkpoints(c->other, &is_root, err));
+    *is_one = !is_root;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_itself(struct checking *c, bool *is_one, struct sidestep_error *err)
+{
+    enum whole_file_form form;
+    OWNED_FILE *file = NULL;
+    struct store_stat stat;
+
+    TRY(open_file(c, "", &file, err));
+    TRY(store_file_stat(file, &stat, err));
+    TRY(whole_file_form(file, stat.size, &form, err));
+    *is_one = form == WHOLE_FILE_SAFETENSORS || whole_file_may_hold_tensors(c->other->path);
+    if (!*is_one)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "'%s' is neither a checkpoint nor a file of tensors", c->other->path);
+    return add_part(c, "", false, stat.size, err);
+}
+
+enum sidestep_status verify_other_check(const struct verify_other *other, bool *is_one,
+                                        struct sidestep_error *err)
+{
+    OWNED_BY(checking_release) struct checking c = {.other = other};
+    OWNED_DIR *dir = NULL;
+    struct sidestep_error why = {0};
+
+    *is_one = false;
+    if (store_dir_open(other->store, NULL, other->path, &dir, &why) == SIDESTEP_OK) {
+        TRY(judge_dir(&c, dir, is_one, err));
+        if (*is_one)
+            TRY(collect(&c, "", MAX_DEPTH, err));
+    } else if (why.sys_errno == ENOTDIR) {
+        TRY(add_itself(&c, is_one, err));
+    }
+    return *is_one ? check_parts(&c, err) : SIDESTEP_OK;
+}
+
+/* The names in the directory of a checkpoint that its files lie at, or in: "a/b" lies in "a". */
+static enum sidestep_status add_own_names(struct table *own, struct arena *arena,
+                                          const struct reader *reader, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < reader->file_count; i++) {
+        const char *file = reader->files[i].name;
+        const char *name = arena_strndup(arena, file, strcspn(file, "/"));
+        size_t existing;
+
+        if (name == NULL)
+            return FAIL_NOMEM(err, strlen(file));
+        TRY(table_insert(own, name, i, &existing, err));
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status verify_other_beside(const struct verify_other *other,
+                                         const struct reader *reader, struct sidestep_error *err)
+{
+    OWNED_BY(checking_release) struct checking c = {.other = other};
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_TABLE own = {0};
+
+    TRY(add_own_names(&own, &c.arena, reader, err));
+    TRY(name_list_read(reader->dir, &names, err));
+    for (size_t i = 0; i < names.count; i++) {
+        const char *name = names.names[i];
+        bool is_own = table_find(&own, name) != SIZE_MAX || names_end_with(name, NAMES_METADATA) ||
+                      names_parse(name).kind != NAMES_NONE;
+        if (!is_own)
+            TRY(collect_name(&c, reader->dir, "", name, MAX_DEPTH, err));
+    }
+    return check_parts(&c, err);
+}

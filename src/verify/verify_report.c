@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* verify_report.c -- sidestep_verify(): a checkpoint, or what another program wrote. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/thread.h"
+#include "checkpoint/missing.h"
+#include "commit/commit.h"
+#include "verify/verify.h"
+#include "verify/verify_foreign.h"
+#include "store/store_ring.h"
+
+#define MAX_THREADS 8u /* where the caller names no number */
+#define MIN_THREADS 4u /* reads in flight, also where there are fewer cores */
+
+void sidestep_verify_report_release(struct sidestep_verify_report *report)
+{
+    if (report->owner != NULL) {
+        verify_findings_release(report->owner);
+        free(report->owner);
+    }
+    *report = (struct sidestep_verify_report){0};
+}
+
+static enum sidestep_status verify_dcp(struct reader *reader, const struct verify_other *rest,
+                                       struct sidestep_error *err)
+{
+    TRY(verify_reader(reader, rest->workers, rest->options, rest->findings, err));
+    return reader->has_manifest ? SIDESTEP_OK : verify_other_beside(rest, reader, err);
+}
+
+static enum sidestep_status verify_at(const char *path, struct workers *workers,
+                                      const struct verify_options *options,
+                                      struct verify_findings *findings, struct sidestep_error *err)
+{
+    OWNED_BY(reader_close) struct reader *reader = NULL;
+    struct sidestep_error why = {0};
+    uint32_t ring = store_ring_check() == 0 ? READER_RING : 0;
+    const struct verify_other other = {.store = store_posix(),
+                                       .path = path,
+                                       .flags = READER_TOLERANT | READER_SALVAGE | READER_LEASE |
+                                                STORE_DIRECT | ring,
+                                       .workers = workers,
+                                       .options = options,
+                                       .findings = findings};
+    enum sidestep_status status = reader_open(other.store, path, other.flags, &reader, &why);
+    bool is_one = false;
+
+    if (status == SIDESTEP_OK)
+        return verify_dcp(reader, &other, err);
+    /* What cannot be opened because of what it contains is a finding. */
+    if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
+        return verify_findings_add(findings, NULL, NULL,
+                                   status == SIDESTEP_EUNSAFE ? "unsafe" : "format", why.message,
+                                   err);
+    if (status == SIDESTEP_EUNCOMMITTED && absent_is_lost(other.store, path))
+        return verify_findings_add(findings, NAMES_METADATA, NULL, "missing",
+                                   "it is missing ('sidestep rebuild' makes a lost one anew)", err);
+    if (status == SIDESTEP_EUNCOMMITTED || why.sys_errno == ENOTDIR)
+        TRY(verify_other_check(&other, &is_one, err));
+    if (!is_one)
+        error_copy(err, &why);
+    return is_one ? SIDESTEP_OK : status;
+}
+
+static unsigned thread_count(uint32_t wanted)
+{
+    return wanted != 0 ? wanted
+                       : (unsigned)max_u64(MIN_THREADS, min_u64(MAX_THREADS, thread_cpu_count()));
+}
+
+enum sidestep_status sidestep_verify(const char *path, const struct sidestep_verify_options *theirs,
+                                     struct sidestep_verify_report *report,
+                                     struct sidestep_error *err)
+{
+    OWNED_BY(workers_free) struct workers *workers = NULL;
+    struct sidestep_verify_options options;
+
+    if (path == NULL || report == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "path or report is NULL");
+    *report = (struct sidestep_verify_report){0};
+    TRY(options_copy(&options, sizeof(options), theirs, "verify options", err));
+    if (options.flags != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "verify options: unknown flags 0x%x",
+                    options.flags);
+    TRY(workers_new(thread_count(options.threads) - 1, "sidestep-verify", &workers, err));
+    struct verify_findings *findings = memory_new(1, sizeof(*findings));
+    if (findings == NULL)
+        return FAIL_NOMEM(err, sizeof(*findings));
+    struct verify_options inner = {
+        .on_progress = options.on_progress, .context = options.context, .cancel = options.cancel};
+    enum sidestep_status status = verify_at(path, workers, &inner, findings, err);
+    *report = (struct sidestep_verify_report){.ok = status == SIDESTEP_OK && findings->count == 0,
+                                              .unlisted_count = findings->unlisted_count,
+                                              .checked_bytes = findings->checked_bytes,
+                                              .problem_count = findings->count,
+                                              .problems = findings->problems,
+                                              .owner = findings,
+                                              .status = verify_findings_judge(findings),
+                                              .unchecked_count = findings->unchecked_count,
+                                              .unchecked = findings->unchecked};
+    if (status != SIDESTEP_OK)
+        sidestep_verify_report_release(report);
+    return status;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pace_test.c -- what saves teach about the disk, and when compression is allowed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "save/compression_policy.h"
+
+#define GIB ((uint64_t)1 << 30)
+#define SECOND ((uint64_t)1000000000)
+
+static void a_disk_is_known_after_a_plain_save(void **state)
+{
+    (void)state;
+    struct pace pace = {0};
+    double ns = 0;
+
+    assert_false(pace_allows(&pace, 2, &ns));
+    pace_learn(&pace, 1000, SECOND, false, 0); /* too small to tell */
+    assert_false(pace_allows(&pace, 2, &ns));
+    pace_learn(&pace, GIB, 2 * SECOND, false, 0);
+    assert_true(pace_allows(&pace, 2, &ns));
+    assert_true(ns > 3.7 && ns < 3.8); /* two threads, half a GiB per second */
+}
+
+static void a_fast_disk_wants_no_compression(void **state)
+{
+    (void)state;
+    struct pace pace = {0};
+    double ns = 0;
+
+    pace_learn(&pace, 20 * GIB, SECOND, false, 0);
+    assert_false(pace_allows(&pace, 2, &ns));
+    assert_true(pace_allows(&pace, 16, &ns));
+    pace_learn(&pace, 20 * GIB, SECOND, false, GIB); /* but a limit is one */
+    assert_true(pace_allows(&pace, 2, &ns));
+}
+
+static void what_was_slower_is_not_done_for_a_while(void **state)
+{
+    (void)state;
+    struct pace pace = {0};
+    double ns = 0;
+    unsigned plain = 0;
+
+    pace_learn(&pace, GIB, SECOND, false, 0);
+    pace_learn(&pace, GIB, SECOND / 2, true, 0); /* faster: well done */
+    assert_true(pace_allows(&pace, 2, &ns));
+    pace_learn(&pace, GIB, 2 * SECOND, true, 0);
+    while (!pace_allows(&pace, 2, &ns) && plain < 100)
+        plain++;
+    assert_in_range(plain, 4, 16);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_disk_is_known_after_a_plain_save),
+        cmocka_unit_test(a_fast_disk_wants_no_compression),
+        cmocka_unit_test(what_was_slower_is_not_done_for_a_while),
+    };
+
+    return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* naming_test.c -- each step has one name and each name one step, or the template is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/owned.h"
+#include "format/name_template.h"
+#include "sidestep/sidestep.h"
+
+/* ---- what is taken ---- */
+
+static const struct {
+    const char *template;
+    uint64_t step;
+    const char *name;
+    const char *spelled; /* NULL: as it is */
+} made[] = {
+    {"step-{step}", 0, "step-0", NULL},
+    {"step-{step:01}", 42, "step-42", "step-{step}"},
+    {"step-{step:01d}", 42, "step-42", "step-{step}"},
+    {"{step}", 7, "7", NULL},
+    {"{step:06}", 7, "000007", NULL},
+    {"{step:06}", 1234567, "1234567", NULL},
+    {"{step:02}", 99, "99", NULL},
+    {"{step:02}", 100, "100", NULL},
+    {"step_{step:08d}", 42, "step_00000042", "step_{step:08}"},
+    {"iter_{step:07}", 1000, "iter_0001000", NULL},
+    {"step-{step}.dcp", 42, "step-42.dcp", NULL},
+    {"run7_{step:03}-v2.dcp", 42, "run7_042-v2.dcp", NULL},
+    {"schritt-{step}-größe", 3, "schritt-3-größe", NULL},
+    {"a b{step} (x)", 3, "a b3 (x)", NULL},
+    {"{step:020}", INT64_MAX, "09223372036854775807", NULL},
+    {"{step:010}", 1, "0000000001", NULL},
+    {"s{step}.part.x", 1, "s1.part.x", NULL},
+    {"__{step}_0", 1, "__1_0", NULL},
+};
+
+static void names_are_made_and_read_back(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(made); i++) {
+        char name[NAMES_MAX], again[NAMING_MAX_TEMPLATE + 1];
+        struct naming naming;
+        uint64_t step = 1;
+        assert_int_equal(naming_of_template(made[i].template, &naming, NULL), SIDESTEP_OK);
+        naming_format(&naming, made[i].step, name);
+        assert_string_equal(name, made[i].name);
+        assert_true(naming_read(&naming, name, &step));
+        assert_int_equal(step, made[i].step);
+        assert_int_equal(names_parse(name).kind, NAMES_NONE);
+        naming_template(&naming, again);
+        assert_string_equal(again, made[i].spelled != NULL ? made[i].spelled : made[i].template);
+        assert_true(naming_is_plain(&naming) ==
+                    (naming.suffix[0] == '\0' && strchr(again, ':') == NULL));
+    }
+}
+
+static const struct {
+    const char *template, *name;
+} others[] = {
+    {"step-{step}", "step-007"},
+    {"step-{step:03}", "step-7"},
+    {"step-{step:03}", "step-0007"},
+    {"step-{step:03}", "step-0100"},
+    {"step-{step:03}", "step-"},
+    {"step-{step}", "step-"},
+    {"step-{step}", "step--1"},
+    {"step-{step}", "step-+1"},
+    {"step-{step}", "step- 1"},
+    {"step-{step}", "step-1e3"},
+    {"step-{step}", "step-1 "},
+    {"step-{step}", "Step-1"},
+    {"step-{step}", "step-1.dcp"},
+    {"step-{step}.dcp", "step-1"},
+    {"step-{step}.dcp", "step-.dcp"},
+    {"step-{step}.dcp", "step-1.dcp.bak"},
+    {"step-{step}.dcp", "1.dcp"},
+    {"{step}", ""},
+    {"{step}", "x1"},
+    {"{step}", "9223372036854775808"},
+    {"{step}", "18446744073709551619"}, /* 2^64 + 3 */
+    {"{step:020}", "09223372036854775808"},
+};
+
+static void other_names_are_no_members(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(others); i++) {
+        struct naming naming;
+        uint64_t step;
+        assert_int_equal(naming_of_template(others[i].template, &naming, NULL), SIDESTEP_OK);
+        if (naming_read(&naming, others[i].name, &step))
+            fail_msg("'%s' is '%s'", others[i].name, others[i].template);
+    }
+}
+
+static void a_prefix_is_the_plain_template(void **state)
+{
+    char template[NAMING_MAX_TEMPLATE + 1], name[NAMES_MAX];
+    struct naming naming;
+
+    (void)state;
+    assert_int_equal(naming_of_prefix("run7_iter_", &naming, NULL), SIDESTEP_OK);
+    assert_true(naming_is_plain(&naming));
+    naming_template(&naming, template);
+    assert_string_equal(template, "run7_iter_{step}");
+    naming_format(&naming, UINT64_MAX, name);
+    assert_string_equal(name, "run7_iter_18446744073709551615");
+}
+
+/* ---- what is refused ---- */
+
+static const struct {
+    const char *template, *word;
+} refused[] = {
+    {"", "has to stand in it"},
+    {"step-", "has to stand in it"},
+    {"iter_%07d", "'%'"},
+    {"epoch={epoch}-step={step}", "has to stand in it"},
+    {"{step}-{step}", "once"},
+    {"{step}-{epoch}", "once"},
+    {"{step}}", "once"},
+    {"}{step}", "once"},
+    {"{{step}", "has to stand in it"},
+    {"{Step}", "has to stand in it"},
+    {"{step", "nothing else"},
+    {"{steps}", "nothing else"},
+    {"{step!r}", "nothing else"},
+    {"{step:}", "nothing else"},
+    {"{step:0}", "nothing else"},
+    {"{step:00}", "nothing else"},
+    {"{step:008}", "nothing else"},
+    {"{step:8}", "nothing else"},
+    {"{step:08x}", "nothing else"},
+    {"{step:08dd}", "nothing else"},
+    {"{step:08", "nothing else"},
+    {"{step:>08}", "nothing else"},
+    {"{step:0-8}", "nothing else"},
+    {"{step:d}", "nothing else"},
+    {"{step:021}", "nothing else"},
+    {"{step:04294967298}", "nothing else"},
+    {"step-{step}/dcp", "'/'"},
+    {"/{step}", "'/'"},
+    {"a\n{step}", "control"},
+    {"a{step}\x7f", "control"},
+    {"a\"{step}", "quote"},
+    {"a{step}\\", "control"},
+    {"\xff{step}", "UTF-8"},
+    {"{step}\xc3", "UTF-8"},
+    {".{step}", "hidden"},
+    {".sidestep.{step}", "hidden"},
+    {"v2{step}", "digit"},
+    {"{step}0", "digit"},
+    {"{step:04}0.dcp", "digit"},
+    {"__{step}_0.distcp", ".distcp"},
+    {"__0_{step}.distcp", ".distcp"},
+    {"__0_{step}.distcp.part", ".part"},
+    {"{step}.saving", ".saving"},
+    {"{step}.trash", ".trash"},
+    {"{step}.bad", ".bad"},
+    {"{step}.outcome", ".outcome"},
+    {"{step}.pending", ".pending"},
+    {"{step}.export", ".export"},
+    {"{step}.yes", ".yes"},
+    {"{step}.failed", ".failed"},
+    {"{step}.metadata", ".metadata"},
+    {"{step}-x.bad", ".bad"},
+};
+
+static void what_could_not_be_read_back_is_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
+        struct sidestep_error err = {0};
+        struct naming naming;
+        const char *word = strcmp(refused[i].word, "quote") == 0 ? "'\"'" : refused[i].word;
+        if (naming_of_template(refused[i].template, &naming, &err) != SIDESTEP_EINVAL ||
+            strstr(err.message, word) == NULL || strncmp(err.message, "series name '", 13) != 0)
+            fail_msg("'%s': status %d, '%s'", refused[i].template, err.status, err.message);
+    }
+}
+
+static void limits_hold_one_past(void **state)
+{
+    char template[2 * NAMES_MAX], name[NAMES_MAX];
+    const unsigned limit = 63;
+    struct naming naming;
+    uint64_t step;
+
+    (void)state;
+    for (unsigned prefix = limit; prefix <= limit + 1; prefix++)
+        for (unsigned suffix = limit; suffix <= limit + 1; suffix++)
+            for (unsigned digits = 20; digits <= 21; digits++) {
+                int length =
+                    snprintf(template, sizeof(template), "%.*s{step:0%u}%.*s", (int)prefix,
+                             "pppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp",
+                             digits, (int)suffix,
+                             "ssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss");
+                bool fits = prefix == limit && suffix == limit && digits == 20;
+                assert_int_equal(naming_of_template(template, &naming, NULL),
+                                 fits ? SIDESTEP_OK : SIDESTEP_EINVAL);
+                if (fits)
+                    assert_int_equal(length, NAMING_MAX_TEMPLATE);
+            }
+    memset(template, 'p', limit);
+    snprintf(template + limit, sizeof(template) - limit, "{step:020}%s",
+             "sssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss");
+    assert_int_equal(naming_of_template(template, &naming, NULL), SIDESTEP_OK);
+    naming_format(&naming, 5, name);
+    assert_int_equal(strlen(name), NAMING_MAX_NAME);
+    assert_true(naming_read(&naming, name, &step));
+    assert_int_equal(step, 5);
+    naming_template(&naming, name);
+    assert_string_equal(name, template);
+}
+
+/* ---- the public functions ---- */
+
+static void users_are_told_the_same(void **state)
+{
+    char name[256];
+    uint64_t step = 0;
+    struct sidestep_error err;
+
+    (void)state;
+    assert_int_equal(sidestep_name_of_step("step_{step:08}", 42, name, NULL), SIDESTEP_OK);
+    assert_string_equal(name, "step_00000042");
+    assert_int_equal(sidestep_step_of_name("step_{step:08d}", name, &step, NULL), SIDESTEP_OK);
+    assert_int_equal(step, 42);
+    assert_int_equal(sidestep_step_of_name("step_{step:08}", "step_42", &step, &err),
+                     SIDESTEP_ENOTFOUND);
+    assert_non_null(strstr(err.message, "'step_42' is no name that 'step_{step:08}' makes"));
+    assert_int_equal(sidestep_name_of_step("step_", 42, name, &err), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_step_of_name("step_", "step_42", &step, &err), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_name_of_step(NULL, 42, name, &err), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_name_of_step("{step}", 42, NULL, &err), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_step_of_name(NULL, "1", &step, &err), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_step_of_name("{step}", NULL, &step, &err), SIDESTEP_EINVAL);
+    assert_int_equal(sidestep_step_of_name("{step}", "1", NULL, &err), SIDESTEP_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_made_and_read_back),
+        cmocka_unit_test(other_names_are_no_members),
+        cmocka_unit_test(a_prefix_is_the_plain_template),
+        cmocka_unit_test(what_could_not_be_read_back_is_refused),
+        cmocka_unit_test(limits_hold_one_past),
+        cmocka_unit_test(users_are_told_the_same),
+    };
+
+    return cmocka_run_group_tests_name("naming", tests, NULL, NULL);
+}

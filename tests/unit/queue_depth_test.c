@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* depth_test.c -- what saves teach about how many requests a disk wants, and what a save then uses.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "save/queue_depth.h"
+#include "store/store_ring.h"
+#include "support/one_rank.h"
+#include "support/ways.h"
+
+#define GIB ((uint64_t)1 << 30)
+
+/* Six saves to a disk that writes ${rates} GiB/s with 4, 8 and 16; ${noise}: the second round is
+ * that much slower. */
+static unsigned settle(const double rates[3], double noise)
+{
+    struct depth depth = {0};
+
+    for (unsigned n = 0; n < 6; n++) {
+        unsigned now = depth_next(&depth);
+        double rate = rates[now == 4 ? 0 : now == 8 ? 1 : 2] * (n < 3 ? 1 : noise);
+        assert_true(now == 4 || now == 8 || now == 16);
+        assert_int_equal(depth.fixed, 0);
+        depth_learn(&depth, GIB, (uint64_t)(1e9 / rate));
+    }
+    assert_int_equal(depth_next(&depth), depth.fixed);
+    depth_learn(&depth, GIB, 1); /* once is enough */
+    assert_int_equal(depth_next(&depth), depth.fixed);
+    return depth.fixed;
+}
+
+static void the_smallest_that_is_as_fast_as_any_stays(void **state)
+{
+    (void)state;
+    assert_int_equal(settle((double[]){1, 2, 3}, 1), 16);
+    assert_int_equal(settle((double[]){1, 3, 3.1}, 1), 8);
+    assert_int_equal(settle((double[]){2.9, 3, 2}, 1), 4);
+    assert_int_equal(settle((double[]){1, 2, 3}, 0.2), 16); /* a busy time is forgiven */
+    assert_int_equal(settle((double[]){3, 1, 2}, 0.5), 4);
+}
+
+static void small_saves_teach_nothing(void **state)
+{
+    struct depth depth = {0};
+
+    (void)state;
+    for (unsigned n = 0; n < 20; n++)
+        depth_learn(&depth, 1000, 1);
+    assert_int_equal(depth.saves, 0);
+    assert_int_equal(depth_next(&depth), 8); /* what is used without knowing better */
+}
+
+/* What the user says is used, and told; so is what is used without a word. */
+static void what_was_told_is_used(void **state)
+{
+    static const unsigned told[] = {0, 3, 13};
+
+    (void)state;
+    SKIP_IF_WAYS_ARE_TOLD();
+    for (unsigned i = 0; i < 3; i++) {
+        struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+        struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
+        char path[512];
+        options.io_depth = told[i];
+        assert_int_equal(one_rank_begin(&options), 0);
+        snprintf(path, sizeof(path), "%s/it", scratch.path);
+        world_fill(&world, 1);
+        for (unsigned n = 0; n < 2; n++) {
+            ASSERT_OK(sidestep_save(engine, path, world.state, NULL, &info, &err));
+            assert_int_equal(info.io_depth, told[i] != 0              ? told[i]
+                                            : store_ring_check() == 0 ? 8
+                                                                      : 4);
+        }
+        assert_int_equal(one_rank_end(), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_smallest_that_is_as_fast_as_any_stays),
+        cmocka_unit_test(small_saves_teach_nothing),
+        cmocka_unit_test(what_was_told_is_used),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
