@@ -189,7 +189,8 @@ void bench_codec(const struct bench *bench)
     const struct {
         const char *name;
         const struct codec *codec;
-    } codecs[] = {{"zstd", &codec_zstd}, {"zstd:3", codec_zstd_at(3)}, {"planes", &codec_planes}};
+    } codecs[] = {
+        {"zstd", &codec_zstd}, {"zstd:3", codec_zstd_level(3)}, {"planes", &codec_planes}};
     const char *path = bench->tensors != NULL ? strchr(bench->tensors, '=') : NULL;
     char label[64];
     struct tensors t;

@@ -98,7 +98,7 @@ static double plan_reused(struct planning *p)
     return bench_now() - began;
 }
 
-static const struct store_queue_kind one_at_a_time = {.depth = 1};
+static const struct store_queue_config one_at_a_time = {.depth = 1};
 
 static void write_shard(struct planning *p, struct commit *commit, struct image *image)
 {
@@ -106,14 +106,14 @@ static void write_shard(struct planning *p, struct commit *commit, struct image 
     struct store_file *file = NULL;
     struct pipeline pipeline;
     struct workers *none = NULL;
-    struct pipeline_crew crew = {.kind = &one_at_a_time, .threads = 1};
+    struct pipeline_writers crew = {.kind = &one_at_a_time, .threads = 1};
     struct pool pool = {0};
     OWNED_BUFFER bytes = {0};
     OWNED struct footer_item *items = memory_new(image->count, sizeof(*items));
 
     bench_check(workers_new(0, "none", &none, &err), &err);
     crew.workers = none;
-    bench_check(pool_reserve(&pool, pipeline_wanted_bytes(image), none, &err), &err);
+    bench_check(pool_reserve(&pool, pipeline_full_pool_bytes(image), none, &err), &err);
     bench_check(pipeline_init(&pipeline, image, &pool, pool.length, &err), &err);
     pipeline_stage(&pipeline, none);
     bench_check(commit_shard_create(commit, 0, 0, &file, &err), &err);
@@ -178,7 +178,7 @@ static void write_others(struct planning *p, const struct commit *first)
 static double commit_all(struct planning *p, uint64_t *metadata_bytes, double *extra_bytes)
 {
     struct sidestep_error err = {0};
-    struct commit_count count = {0};
+    struct commit_contents count = {0};
     enum commit_outcome outcome;
     struct commit commit;
     char path[4200];
@@ -192,9 +192,9 @@ static double commit_all(struct planning *p, uint64_t *metadata_bytes, double *e
     bench_peak_reset();
     uint64_t before = bench_resident_bytes();
     double began = bench_now();
-    bench_check(commit_count_votes(&commit, &count, &err), &err);
+    bench_check(commit_collect_votes(&commit, &count, &err), &err);
     bench_check(commit_publish(&commit, &count, &outcome, &err), &err);
-    commit_count_release(&count);
+    commit_contents_release(&count);
     double seconds = bench_now() - began;
     uint64_t peak = bench_peak_bytes();
     *extra_bytes = (double)(peak > before ? peak - before : 0);

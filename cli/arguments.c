@@ -95,11 +95,11 @@ static enum sidestep_status take_option(struct parser *parser, const struct cli_
     parser->cli->options[option->id] = argument;
     if (!option->many)
         return SIDESTEP_OK;
-    if (parser->cli->many_count == CLI_MAX_MANY)
+    if (parser->cli->many_count == CLI_MAX_REPEATED)
         return cli_error_set(parser->err, SIDESTEP_EINVAL, "%s: --%s: more than %d of its kind",
-                             command_prefix(parser->cli), option->name, CLI_MAX_MANY);
+                             command_prefix(parser->cli), option->name, CLI_MAX_REPEATED);
     parser->cli->many[parser->cli->many_count++] =
-        (struct cli_many_argument){.id = option->id, .text = argument};
+        (struct cli_repeated_argument){.id = option->id, .text = argument};
     return SIDESTEP_OK;
 }
 
@@ -224,7 +224,7 @@ enum sidestep_status cli_arguments_parse(struct cli *cli, int argc, char *const 
         if (status != SIDESTEP_OK)
             return status;
     }
-    if (cli_has(cli, CLI_OPTION_HELP) || cli_has(cli, CLI_OPTION_VERSION))
+    if (cli_has_option(cli, CLI_OPTION_HELP) || cli_has_option(cli, CLI_OPTION_VERSION))
         return SIDESTEP_OK;
     if (cli->command == NULL)
         return cli_error_set(err, SIDESTEP_EINVAL, "a command is missing");
@@ -235,7 +235,7 @@ enum sidestep_status cli_arguments_parse(struct cli *cli, int argc, char *const 
     return SIDESTEP_OK;
 }
 
-bool cli_arguments_number(const char *text, unsigned long max, unsigned long *number)
+bool cli_arguments_parse_number(const char *text, unsigned long max, unsigned long *number)
 {
     char *end = NULL;
 

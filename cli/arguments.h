@@ -14,7 +14,7 @@
 enum sidestep_status cli_arguments_parse(struct cli *cli, int argc, char *const *argv,
                                          struct sidestep_error *err);
 
-/** cli_arguments_number(text, max, &number): a decimal number from 1 to ${max}, whole. */
-bool cli_arguments_number(const char *text, unsigned long max, unsigned long *number);
+/** cli_arguments_parse_number(text, max, &number): a decimal number from 1 to ${max}, whole. */
+bool cli_arguments_parse_number(const char *text, unsigned long max, unsigned long *number);
 
 #endif

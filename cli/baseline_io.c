@@ -14,7 +14,7 @@
 
 #define HUGE_BYTES ((uint64_t)2 << 20)
 
-double cli_plain_io_now(void)
+double cli_baseline_io_now(void)
 {
     struct timespec now;
 
@@ -35,7 +35,7 @@ static enum sidestep_status fail(struct sidestep_error *err, const char *what, c
     return status;
 }
 
-unsigned char *cli_plain_io_map(uint64_t bytes, struct sidestep_error *err)
+unsigned char *cli_baseline_io_map(uint64_t bytes, struct sidestep_error *err)
 {
     unsigned char *map = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -65,29 +65,30 @@ static int create(const char *path, bool *direct)
     return fd;
 }
 
-enum sidestep_status cli_plain_io_write(const char *path, const unsigned char *memory,
-                                        uint64_t bytes, bool *direct, double *seconds,
-                                        struct sidestep_error *err)
+enum sidestep_status cli_baseline_io_write(const char *path, const unsigned char *memory,
+                                           uint64_t bytes, bool *direct, double *seconds,
+                                           struct sidestep_error *err)
 {
-    double began = cli_plain_io_now();
+    double began = cli_baseline_io_now();
     int fd = create(path, direct);
     bool ok = fd >= 0;
 
     /* Not everywhere possible, and nowhere needed. */
     if (ok && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) != 0 && errno == ENOSPC)
         ok = false;
-    for (uint64_t at = 0; ok && at < bytes; at += CLI_PLAIN_IO_BYTES)
-        ok = pwrite(fd, memory + at, CLI_PLAIN_IO_BYTES, (off_t)at) == (ssize_t)CLI_PLAIN_IO_BYTES;
+    for (uint64_t at = 0; ok && at < bytes; at += CLI_BASELINE_IO_BYTES)
+        ok = pwrite(fd, memory + at, CLI_BASELINE_IO_BYTES, (off_t)at) ==
+             (ssize_t)CLI_BASELINE_IO_BYTES;
     ok = ok && fsync(fd) == 0;
-    *seconds = cli_plain_io_now() - began;
+    *seconds = cli_baseline_io_now() - began;
     enum sidestep_status status = ok ? SIDESTEP_OK : fail(err, "write", path);
     if (fd >= 0)
         (void)close(fd);
     return status;
 }
 
-enum sidestep_status cli_plain_io_read(const char *path, unsigned char *memory, uint64_t bytes,
-                                       double *seconds, struct sidestep_error *err)
+enum sidestep_status cli_baseline_io_read(const char *path, unsigned char *memory, uint64_t bytes,
+                                          double *seconds, struct sidestep_error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 
@@ -96,17 +97,18 @@ enum sidestep_status cli_plain_io_read(const char *path, unsigned char *memory, 
     bool ok = fd >= 0;
     if (ok)
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    double began = cli_plain_io_now();
-    for (uint64_t at = 0; ok && at < bytes; at += CLI_PLAIN_IO_BYTES)
-        ok = pread(fd, memory + at, CLI_PLAIN_IO_BYTES, (off_t)at) == (ssize_t)CLI_PLAIN_IO_BYTES;
-    *seconds = cli_plain_io_now() - began;
+    double began = cli_baseline_io_now();
+    for (uint64_t at = 0; ok && at < bytes; at += CLI_BASELINE_IO_BYTES)
+        ok = pread(fd, memory + at, CLI_BASELINE_IO_BYTES, (off_t)at) ==
+             (ssize_t)CLI_BASELINE_IO_BYTES;
+    *seconds = cli_baseline_io_now() - began;
     enum sidestep_status status = ok ? SIDESTEP_OK : fail(err, "read", path);
     if (fd >= 0)
         (void)close(fd);
     return status;
 }
 
-void cli_plain_io_forget(const char *directory)
+void cli_baseline_io_drop_cache(const char *directory)
 {
     DIR *stream = opendir(directory);
     const struct dirent *entry;

@@ -11,22 +11,22 @@
 
 #include <sidestep/sidestep.h>
 
-#define CLI_PLAIN_IO_BYTES ((uint64_t)4 << 20) /* of a request */
+#define CLI_BASELINE_IO_BYTES ((uint64_t)4 << 20) /* of a request */
 
-/** cli_plain_io_now(): seconds. */
-double cli_plain_io_now(void);
-/** cli_plain_io_map(bytes, err): zeroed memory on huge pages, if there are any; NULL: none. */
-unsigned char *cli_plain_io_map(uint64_t bytes, struct sidestep_error *err);
-/** cli_plain_io_write(path, memory, bytes, &direct, &seconds, err): ${bytes}, a multiple of
- * CLI_PLAIN_IO_BYTES, into a new file: fallocate, one request at a time, fsync.  ${*direct} says
+/** cli_baseline_io_now(): seconds. */
+double cli_baseline_io_now(void);
+/** cli_baseline_io_map(bytes, err): zeroed memory on huge pages, if there are any; NULL: none. */
+unsigned char *cli_baseline_io_map(uint64_t bytes, struct sidestep_error *err);
+/** cli_baseline_io_write(path, memory, bytes, &direct, &seconds, err): ${bytes}, a multiple of
+ * CLI_BASELINE_IO_BYTES, into a new file: fallocate, one request at a time, fsync.  ${*direct} says
  * whether with O_DIRECT. */
-enum sidestep_status cli_plain_io_write(const char *path, const unsigned char *memory,
-                                        uint64_t bytes, bool *direct, double *seconds,
-                                        struct sidestep_error *err);
-/** cli_plain_io_read(path, memory, bytes, &seconds, err): the same file, from the disk. */
-enum sidestep_status cli_plain_io_read(const char *path, unsigned char *memory, uint64_t bytes,
-                                       double *seconds, struct sidestep_error *err);
-/** cli_plain_io_forget(directory): drop its files from the page cache. */
-void cli_plain_io_forget(const char *directory);
+enum sidestep_status cli_baseline_io_write(const char *path, const unsigned char *memory,
+                                           uint64_t bytes, bool *direct, double *seconds,
+                                           struct sidestep_error *err);
+/** cli_baseline_io_read(path, memory, bytes, &seconds, err): the same file, from the disk. */
+enum sidestep_status cli_baseline_io_read(const char *path, unsigned char *memory, uint64_t bytes,
+                                          double *seconds, struct sidestep_error *err);
+/** cli_baseline_io_drop_cache(directory): drop its files from the page cache. */
+void cli_baseline_io_drop_cache(const char *directory);
 
 #endif

@@ -29,7 +29,7 @@ struct prediction {
 
 static const struct {
     const char *name, *text;
-    enum cli_bench_what reference; /* its rate is compared with that; itself: with nothing */
+    enum cli_bench_metric reference; /* its rate is compared with that; itself: with nothing */
 } rows[CLI_BENCH_COUNT] = {
     [CLI_BENCH_COPY] = {"memory_copy", "memory: copy by one thread", CLI_BENCH_COPY},
     [CLI_BENCH_WRITE] = {"disk_write", "disk: write and fsync, 4 MiB at a time", CLI_BENCH_WRITE},
@@ -41,7 +41,7 @@ static const struct {
 
 static const char *mtbf_text(const struct cli *cli)
 {
-    return cli_has(cli, CLI_OPTION_MTBF) ? cli->options[CLI_OPTION_MTBF] : DEFAULT_MTBF;
+    return cli_has_option(cli, CLI_OPTION_MTBF) ? cli->options[CLI_OPTION_MTBF] : DEFAULT_MTBF;
 }
 
 static int compare_numbers(const void *a, const void *b)
@@ -51,7 +51,7 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(const struct cli_bench *bench, enum cli_bench_what what)
+static double median(const struct cli_bench *bench, enum cli_bench_metric what)
 {
     uint64_t n = bench->runs;
     const double *s = bench->seconds[what]; /* sorted */
@@ -66,7 +66,7 @@ static void print_table(const struct cli_bench *bench)
         {"WORST", true}, {"RATE", true}, {"RATIO", true},
     };
     struct cli_table table;
-    char text[CLI_UNITS_ROOM + 8];
+    char text[CLI_FORMAT_UNITS_BYTES + 8];
 
     cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     for (int what = 0; what < CLI_BENCH_COUNT; what++) {
@@ -78,7 +78,7 @@ static void print_table(const struct cli_bench *bench)
             snprintf(text, sizeof(text), "%.3f s", times[i]);
             cli_table_add(&table, NULL, text);
         }
-        cli_units_size(text, (uint64_t)((double)bench->bytes / middle));
+        cli_format_units_size(text, (uint64_t)((double)bench->bytes / middle));
         strcat(text, "/s");
         cli_table_add(&table, NULL, text);
         snprintf(text, sizeof(text), "%.2f", median(bench, rows[what].reference) / middle);
@@ -105,9 +105,9 @@ static struct prediction predict(const struct cli_bench *bench, uint64_t state_b
 
 static void print_prediction(FILE *out, const struct prediction *p)
 {
-    char size[CLI_UNITS_ROOM];
+    char size[CLI_FORMAT_UNITS_BYTES];
 
-    cli_units_size(size, p->state_bytes);
+    cli_format_units_size(size, p->state_bytes);
     fprintf(out,
             "\nA save of %s by one process: training is stopped for %.3f s, and %.2f s in the "
             "background.\nA load takes %.2f s.\n",
@@ -153,7 +153,7 @@ static void print_json(const struct cli_bench *bench, const struct prediction *p
 /* An option's size in ${*bytes}, if it was given. */
 static bool take_size(const struct cli *cli, enum cli_option_id id, uint64_t *bytes)
 {
-    return !cli_has(cli, id) || cli_quantity_size(cli->options[id], bytes);
+    return !cli_has_option(cli, id) || cli_parse_units_size(cli->options[id], bytes);
 }
 
 /* 0, or the exit status of a mistake in the arguments. */
@@ -165,16 +165,16 @@ static int take_arguments(struct cli_bench *bench, uint64_t *state_bytes, double
     if (!take_size(cli, CLI_OPTION_SIZE, &bench->bytes) || bench->bytes < MIN_BYTES)
         return cli_output_usage(cli, "bench: --size: '%s' is not a size of at least 16 MiB",
                                 cli->options[CLI_OPTION_SIZE]);
-    bench->bytes -= bench->bytes % CLI_PLAIN_IO_BYTES;
+    bench->bytes -= bench->bytes % CLI_BASELINE_IO_BYTES;
     *state_bytes = bench->bytes;
     if (!take_size(cli, CLI_OPTION_STATE, state_bytes))
         return cli_output_usage(cli, "bench: --state: '%s' is not a size, like 80GiB",
                                 cli->options[CLI_OPTION_STATE]);
-    if (!cli_quantity_time(mtbf_text(cli), mtbf))
+    if (!cli_parse_units_time(mtbf_text(cli), mtbf))
         return cli_output_usage(cli, "bench: --mtbf: '%s' is not a time, like 6h or 2d",
                                 cli->options[CLI_OPTION_MTBF]);
-    if (cli_has(cli, CLI_OPTION_RUNS) &&
-        !cli_arguments_number(cli->options[CLI_OPTION_RUNS], CLI_BENCH_MAX_RUNS, &runs))
+    if (cli_has_option(cli, CLI_OPTION_RUNS) &&
+        !cli_arguments_parse_number(cli->options[CLI_OPTION_RUNS], CLI_BENCH_MAX_RUNS, &runs))
         return cli_output_usage(cli, "bench: --runs: '%s' is not a number from 1 to %d",
                                 cli->options[CLI_OPTION_RUNS], CLI_BENCH_MAX_RUNS);
     bench->runs = runs;
@@ -201,7 +201,7 @@ int cli_bench_run(const struct cli *cli)
     for (int what = 0; what < CLI_BENCH_COUNT; what++)
         qsort(bench.seconds[what], bench.runs, sizeof(double), compare_numbers);
     struct prediction prediction = predict(&bench, state_bytes, mtbf);
-    if (cli_has(cli, CLI_OPTION_JSON)) {
+    if (cli_has_option(cli, CLI_OPTION_JSON)) {
         print_json(&bench, &prediction);
         return 0;
     }

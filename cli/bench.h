@@ -9,7 +9,7 @@
 
 #define CLI_BENCH_MAX_RUNS 100
 
-enum cli_bench_what {
+enum cli_bench_metric {
     CLI_BENCH_COPY,  /* memcpy() by one thread */
     CLI_BENCH_WRITE, /* baseline_io.h */
     CLI_BENCH_READ,

@@ -84,8 +84,8 @@ static enum sidestep_status prepare(struct measuring *m)
         return cli_error_set(m->err, SIDESTEP_ENOSPC,
                              "bench: '%s' has too little free space: 3 times --size is needed",
                              bench->directory);
-    m->memory = cli_plain_io_map(bench->bytes, m->err);
-    m->spare = m->memory != NULL ? cli_plain_io_map(spare, m->err) : NULL;
+    m->memory = cli_baseline_io_map(bench->bytes, m->err);
+    m->spare = m->memory != NULL ? cli_baseline_io_map(spare, m->err) : NULL;
     if (m->spare == NULL)
         return SIDESTEP_ENOMEM;
     fill(m->memory, bench->bytes);
@@ -123,8 +123,8 @@ static void clear(const struct measuring *m, const char *path)
 static enum sidestep_status step_done(struct measuring *m, enum sidestep_status status)
 {
     m->done_bytes += m->bench->bytes;
-    cli_progress_show(&m->progress, m->done_bytes, m->total_bytes);
-    if (status == SIDESTEP_OK && cli_check_interrupted())
+    cli_progress_update(&m->progress, m->done_bytes, m->total_bytes);
+    if (status == SIDESTEP_OK && cli_interrupt_received())
         return cli_error_set(m->err, SIDESTEP_ECANCELLED, "bench: interrupted");
     return status;
 }
@@ -132,14 +132,14 @@ static enum sidestep_status step_done(struct measuring *m, enum sidestep_status 
 static double measure_copy(struct measuring *m)
 {
     uint64_t piece = m->bench->bytes < COPY_BYTES ? m->bench->bytes : COPY_BYTES;
-    double began = cli_plain_io_now();
+    double began = cli_baseline_io_now();
 
     for (uint64_t at = 0; at < m->bench->bytes; at += piece) {
         uint64_t left = m->bench->bytes - at;
 
         memcpy(m->spare, m->memory + at, left < piece ? left : piece);
     }
-    return cli_plain_io_now() - began;
+    return cli_baseline_io_now() - began;
 }
 
 static enum sidestep_status measure_plain(struct measuring *m, uint64_t run)
@@ -147,12 +147,12 @@ static enum sidestep_status measure_plain(struct measuring *m, uint64_t run)
     struct cli_bench *bench = m->bench;
     enum sidestep_status status;
 
-    status = cli_plain_io_write(m->file, m->memory, bench->bytes, &bench->direct,
-                                &bench->seconds[CLI_BENCH_WRITE][run], m->err);
+    status = cli_baseline_io_write(m->file, m->memory, bench->bytes, &bench->direct,
+                                   &bench->seconds[CLI_BENCH_WRITE][run], m->err);
     status = step_done(m, status);
     if (status == SIDESTEP_OK)
-        status = step_done(m, cli_plain_io_read(m->file, m->memory, bench->bytes,
-                                                &bench->seconds[CLI_BENCH_READ][run], m->err));
+        status = step_done(m, cli_baseline_io_read(m->file, m->memory, bench->bytes,
+                                                   &bench->seconds[CLI_BENCH_READ][run], m->err));
     clear(m, m->file);
     return status;
 }
@@ -161,14 +161,14 @@ static enum sidestep_status measure_save(struct measuring *m, uint64_t run)
 {
     struct sidestep_save *save = NULL;
     enum sidestep_status status;
-    double began = cli_plain_io_now(), returned;
+    double began = cli_baseline_io_now(), returned;
 
     status = sidestep_save_async(m->engine, m->checkpoint, m->state, NULL, &save, m->err);
-    returned = cli_plain_io_now();
+    returned = cli_baseline_io_now();
     if (status == SIDESTEP_OK)
         status = sidestep_save_finish(&save, NULL, m->err);
     m->bench->seconds[CLI_BENCH_STALL][run] = returned - began;
-    m->bench->seconds[CLI_BENCH_SAVE][run] = cli_plain_io_now() - returned;
+    m->bench->seconds[CLI_BENCH_SAVE][run] = cli_baseline_io_now() - returned;
     return step_done(m, status);
 }
 
@@ -177,10 +177,10 @@ static enum sidestep_status measure_load(struct measuring *m, uint64_t run)
     enum sidestep_status status;
     double began;
 
-    cli_plain_io_forget(m->checkpoint);
-    began = cli_plain_io_now();
+    cli_baseline_io_drop_cache(m->checkpoint);
+    began = cli_baseline_io_now();
     status = sidestep_load(m->engine, m->checkpoint, m->state, NULL, NULL, m->err);
-    m->bench->seconds[CLI_BENCH_LOAD][run] = cli_plain_io_now() - began;
+    m->bench->seconds[CLI_BENCH_LOAD][run] = cli_baseline_io_now() - began;
     return step_done(m, status);
 }
 
@@ -231,7 +231,7 @@ enum sidestep_status cli_bench_measure(struct cli_bench *bench, struct sidestep_
     }
     m.file = join(m.folder, "plain");
     m.checkpoint = join(m.folder, "checkpoint");
-    cli_check_watch_interrupts();
+    cli_interrupt_watch();
     cli_progress_begin(&m.progress, bench->cli, "bench");
     status = prepare(&m);
     if (status == SIDESTEP_OK)

@@ -104,7 +104,7 @@ static enum sidestep_status read_pieces(const struct cli *cli,
         if (write)
             fwrite(buffer, 1, bytes, cli->out);
         done += bytes;
-        cli_progress_show(&progress, done, entry->bytes);
+        cli_progress_update(&progress, done, entry->bytes);
     } while (pieces_next(&pieces));
     cli_progress_end(&progress);
     return status;
@@ -150,14 +150,14 @@ static enum sidestep_status cat_tensor(const struct cli *cli,
                                        struct sidestep_error *err)
 {
     enum sidestep_status status;
-    char header[CLI_NPY_ROOM];
+    char header[CLI_NPY_MAX_BYTES];
     size_t header_bytes = 0;
     void *buffer;
 
     if (sidestep_dtype_size(entry->dtype) == 0)
         return cli_error_set(err, SIDESTEP_EUNSUPPORTED, "cat: '%s' has the unknown dtype %s",
                              entry->name, entry->dtype_name);
-    if (cli_has(cli, CLI_OPTION_NPY)) {
+    if (cli_has_option(cli, CLI_OPTION_NPY)) {
         if (cli_npy_descr(entry->dtype) == NULL)
             return cli_error_set(err, SIDESTEP_EUNSUPPORTED,
                                  "cat: '%s' is %s, which NumPy lacks; without --npy its bytes are "
@@ -165,7 +165,7 @@ static enum sidestep_status cat_tensor(const struct cli *cli,
                                  entry->name, entry->dtype_name);
         header_bytes = cli_npy_header(header, entry);
     }
-    buffer = cli_memory_get(entry->bytes < PIECE_BYTES ? entry->bytes : PIECE_BYTES);
+    buffer = cli_memory_alloc(entry->bytes < PIECE_BYTES ? entry->bytes : PIECE_BYTES);
     if (entry->bytes <= PIECE_BYTES)
         status = copy_whole(cli, checkpoint, entry, buffer, header, header_bytes, err);
     else
@@ -226,13 +226,13 @@ static enum sidestep_status cat_named(const struct cli *cli, struct sidestep_che
 
     if (entry == NULL)
         return not_found(checkpoint, cli->operands[0], name, err);
-    if (cli_has(cli, CLI_OPTION_VALUE) && !entry->is_object)
+    if (cli_has_option(cli, CLI_OPTION_VALUE) && !entry->is_object)
         return cli_error_set(err, SIDESTEP_EINVAL, "cat: '%s' is a tensor; --value is for objects",
                              name);
-    if (cli_has(cli, CLI_OPTION_NPY) && entry->is_object)
+    if (cli_has_option(cli, CLI_OPTION_NPY) && entry->is_object)
         return cli_error_set(err, SIDESTEP_EINVAL, "cat: '%s' is an object; --npy is for tensors",
                              name);
-    if (cli_has(cli, CLI_OPTION_VALUE))
+    if (cli_has_option(cli, CLI_OPTION_VALUE))
         return cat_value(cli, checkpoint, name, err);
     if (entry->is_object)
         return cat_object(cli, checkpoint, name, err);
@@ -245,9 +245,10 @@ int cli_cat_run(const struct cli *cli)
     struct sidestep_error err = {0};
     enum sidestep_status status;
 
-    if (cli_has(cli, CLI_OPTION_NPY) && cli_has(cli, CLI_OPTION_VALUE))
+    if (cli_has_option(cli, CLI_OPTION_NPY) && cli_has_option(cli, CLI_OPTION_VALUE))
         return cli_output_usage(cli, "cat: --npy and --value exclude each other");
-    if (isatty(STDOUT_FILENO) && !cli_has(cli, CLI_OPTION_FORCE) && !cli_has(cli, CLI_OPTION_VALUE))
+    if (isatty(STDOUT_FILENO) && !cli_has_option(cli, CLI_OPTION_FORCE) &&
+        !cli_has_option(cli, CLI_OPTION_VALUE))
         return cli_output_usage(cli, "cat: standard output is a terminal; --force writes bytes to "
                                      "it all the same");
     status = sidestep_checkpoint_open(cli->operands[0], &checkpoint, &err);

@@ -19,9 +19,9 @@
 #define CLI_EXIT_STATUS_USAGE 2
 
 /** Arguments of options that may be given several times, all together. */
-#define CLI_MAX_MANY 256
+#define CLI_MAX_REPEATED 256
 
-struct cli_many_argument {
+struct cli_repeated_argument {
     enum cli_option_id id;
     const char *text;
 };
@@ -31,7 +31,7 @@ struct cli {
     const struct cli_command *command;     /* NULL: none was given */
     const char *options[CLI_OPTION_COUNT]; /* argument, or "" of one that takes none; NULL: not
                                               given */
-    struct cli_many_argument many[CLI_MAX_MANY];
+    struct cli_repeated_argument many[CLI_MAX_REPEATED];
     size_t many_count;
     const char *operands[CLI_MAX_OPERANDS];
     size_t operand_count;
@@ -39,15 +39,15 @@ struct cli {
     bool color; /* colour what goes to ${out} */
 };
 
-static inline bool cli_has(const struct cli *cli, enum cli_option_id id)
+static inline bool cli_has_option(const struct cli *cli, enum cli_option_id id)
 {
     return cli->options[id] != NULL;
 }
 
-/** cli_many(cli, id, texts): the arguments of an option that may be given several times, in order;
- * returns how many, at most CLI_MAX_MANY. */
-static inline size_t cli_many(const struct cli *cli, enum cli_option_id id,
-                              const char *texts[CLI_MAX_MANY])
+/** cli_option_values(cli, id, texts): the arguments of an option that may be given several times,
+ * in order; returns how many, at most CLI_MAX_REPEATED. */
+static inline size_t cli_option_values(const struct cli *cli, enum cli_option_id id,
+                                       const char *texts[CLI_MAX_REPEATED])
 {
     size_t count = 0;
 

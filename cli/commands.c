@@ -32,7 +32,7 @@ const struct cli_option cli_commands_global_options[] = {
      .letter = 'V',
      .name = "version",
      .text = "Print the version and stop."},
-    END_OPTIONS,
+    CLI_END_OPTIONS,
 };
 
 const struct cli_exit cli_commands_exits[] = {
@@ -45,7 +45,7 @@ const struct cli_exit cli_commands_exits[] = {
     {3, CLI_EXIT_DAMAGE, "Damage: stored bytes do not match their checksum or format."},
     {4, CLI_EXIT_UNCOMMITTED, "Not a checkpoint: incomplete, or never committed."},
     {5, CLI_EXIT_UNSUPPORTED, "Not supported."},
-    {10, CLI_EXIT_NOTHING, "Nothing found."},
+    {10, CLI_EXIT_NOT_FOUND, "Nothing found."},
     {11, CLI_EXIT_LOCKED, "Locked or in use."},
     {12, CLI_EXIT_PERMISSION, "Permission denied."},
     {28, CLI_EXIT_SPACE, "No space left."},

@@ -12,7 +12,7 @@
 struct cli;
 
 /* Ends a table of options. */
-#define END_OPTIONS                                                                                \
+#define CLI_END_OPTIONS                                                                            \
     {                                                                                              \
         .name = NULL                                                                               \
     }
@@ -73,7 +73,7 @@ struct cli_option {
     enum cli_option_id id;
     char letter;          /* "-a"; 0: none */
     bool hidden;          /* parsed, but told to nobody */
-    bool many;            /* may be given several times: see cli_many() */
+    bool many;            /* may be given several times: see cli_option_values() */
     const char *name;     /* "all" for "--all"; NULL ends a list */
     const char *argument; /* "WHEN"; NULL: the option takes none */
     const char *choices[CLI_MAX_CHOICES];
@@ -105,7 +105,7 @@ struct cli_example {
 #define CLI_EXIT_DAMAGE 1u
 #define CLI_EXIT_UNCOMMITTED 2u
 #define CLI_EXIT_UNSUPPORTED 4u
-#define CLI_EXIT_NOTHING 8u
+#define CLI_EXIT_NOT_FOUND 8u
 #define CLI_EXIT_LOCKED 16u
 #define CLI_EXIT_PERMISSION 32u
 #define CLI_EXIT_SPACE 64u

@@ -112,8 +112,8 @@ const struct cli_command cli_command_convert = {
                  .letter = 'n',
                  .name = "dry-run",
                  .text = "Only say what would be written."},
-                END_OPTIONS},
-    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOT_FOUND |
              CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE | CLI_EXIT_INTERRUPTED,
     .run = cli_convert_run,
 };
@@ -137,8 +137,8 @@ const struct cli_command cli_command_gc = {
                  .name = "dry-run",
                  .text = "Only say what would be removed."},
                 {.id = CLI_OPTION_YES, .letter = 'y', .name = "yes", .text = "Do not ask."},
-                END_OPTIONS},
-    .exits = CLI_EXIT_NOTHING | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
     .run = cli_gc_run,
 };
 
@@ -186,8 +186,8 @@ const struct cli_command cli_command_prune = {
                  .text = "Only say what would be removed, and what would stay and why; "
                          "also while a run has ROOT open."},
                 {.id = CLI_OPTION_YES, .letter = 'y', .name = "yes", .text = "Do not ask."},
-                END_OPTIONS},
-    .exits = CLI_EXIT_NOTHING | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
     .run = cli_prune_run,
 };
 
@@ -199,8 +199,8 @@ const struct cli_command cli_command_pin = {
     .description = {"No retention deletes a pinned checkpoint, and no save replaces it. It may "
                     "be pinned while a run is using its directory."},
     .json = "{\"path\",\"pinned\"}",
-    .options = {END_OPTIONS},
-    .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
+    .options = {CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
     .run = cli_pin_run,
 };
 
@@ -211,8 +211,8 @@ const struct cli_command cli_command_unpin = {
     .examples = {{"sidestep unpin runs/7b/step-100", "It may go when its time comes."}},
     .description = {"Takes back what pin did. Nothing is deleted by it."},
     .json = "{\"path\",\"pinned\"}",
-    .options = {END_OPTIONS},
-    .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
+    .options = {CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
     .run = cli_unpin_run,
 };
 
@@ -227,8 +227,8 @@ const struct cli_command cli_command_tag = {
     .json = "{\"path\",\"tag\",\"tagged\"}",
     .options =
         {{.id = CLI_OPTION_REMOVE, .letter = 'r', .name = "remove", .text = "Take the tag away."},
-         END_OPTIONS},
-    .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
+         CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
     .run = cli_tag_run,
 };
 
@@ -242,8 +242,8 @@ const struct cli_command cli_command_rebuild = {
          "files. Refused where the shards do not make up one whole save, where a readable "
          ".metadata is there, and for what torch wrote: its shards have no footers."},
     .json = "{\"path\",\"rebuilt\"}",
-    .options = {END_OPTIONS},
-    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
+    .options = {CLI_END_OPTIONS},
+    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOT_FOUND |
              CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
     .run = cli_rebuild_run,
 };
@@ -265,8 +265,8 @@ const struct cli_command cli_command_doctor = {
          "in another way, which costs something); fact. A no is no failure."},
     .json = "{\"directory\",\"findings\":[{\"name\",\"state\",\"text\",\"fix\"}]}; fix is "
             "null where nothing is to be done; other names may come.",
-    .options = {END_OPTIONS},
-    .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
+    .options = {CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION,
     .run = cli_doctor_run,
 };
 
@@ -315,8 +315,8 @@ const struct cli_command cli_command_bench = {
                  .name = "mtbf",
                  .argument = "TIME",
                  .text = "Mean time between failures of the whole job (24h)."},
-                END_OPTIONS},
-    .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE | CLI_EXIT_INTERRUPTED,
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE | CLI_EXIT_INTERRUPTED,
     .run = cli_bench_run,
 };
 
@@ -330,7 +330,7 @@ const struct cli_command cli_command_completion = {
                   "For every fish."}},
     .description = {"SHELL is bash, zsh or fish."},
     .json = "{\"shell\",\"script\"}",
-    .options = {END_OPTIONS},
+    .options = {CLI_END_OPTIONS},
     .run = cli_completion_run,
 };
 
@@ -347,7 +347,7 @@ const struct cli_command cli_command_help = {
                  .hidden = true,
                  .name = "man",
                  .text = "Print the man page in roff."},
-                END_OPTIONS},
+                CLI_END_OPTIONS},
     .run = cli_help_run,
 };
 
@@ -358,6 +358,6 @@ const struct cli_command cli_command_version = {
     .description = {"Prints the version of the command and, where it is another one, that of the "
                     "library it runs with."},
     .json = "{\"version\",\"library_version\"}",
-    .options = {END_OPTIONS},
+    .options = {CLI_END_OPTIONS},
     .run = cli_version_run,
 };

@@ -41,8 +41,8 @@ const struct cli_command cli_command_ls = {
             "checkpoint that a save is, or was, to become.",
     .options =
         {{.id = CLI_OPTION_ALL, .letter = 'a', .name = "all", .text = "List what is foreign, too."},
-         END_OPTIONS},
-    .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
+         CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION,
     .run = cli_ls_run,
 };
 
@@ -94,8 +94,8 @@ const struct cli_command cli_command_show = {
                  .text = "Read the tensors, and show the least and the largest element (but for "
                          "NaN), the mean of the finite ones, and how many are NaN and "
                          "infinite."},
-                END_OPTIONS},
-    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOT_FOUND |
              CLI_EXIT_PERMISSION,
     .run = cli_show_run,
 };
@@ -122,8 +122,8 @@ const struct cli_command cli_command_latest = {
                  .name = "verify",
                  .text = "Read everything and check every byte against its checksum. An interrupt "
                          "stops it soon."},
-                END_OPTIONS},
-    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION |
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION |
              CLI_EXIT_INTERRUPTED,
     .run = cli_latest_run,
 };
@@ -167,8 +167,8 @@ const struct cli_command cli_command_verify = {
                  .name = "threads",
                  .argument = "N",
                  .text = "Read and hash with N threads; the default depends on the machine."},
-                END_OPTIONS},
-    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION |
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION |
              CLI_EXIT_INTERRUPTED,
     .run = cli_verify_run,
 };
@@ -204,8 +204,8 @@ const struct cli_command cli_command_cat = {
                  .letter = 'f',
                  .name = "force",
                  .text = "Write bytes even to a terminal."},
-                END_OPTIONS},
-    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOTHING |
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOT_FOUND |
              CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
     .run = cli_cat_run,
 };
@@ -237,9 +237,9 @@ const struct cli_command cli_command_diff = {
                  .argument = "N",
                  .text = "Read and compare with N threads; the default depends on the "
                          "machine."},
-                END_OPTIONS},
+                CLI_END_OPTIONS},
     .exits = CLI_EXIT_DIFFERENT | CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED |
-             CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION | CLI_EXIT_INTERRUPTED,
+             CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_INTERRUPTED,
     .run = cli_diff_run,
 };
 
@@ -273,7 +273,7 @@ const struct cli_command cli_command_watch = {
                  .argument = "TIME",
                  .text = "How often to look (1s)."},
                 {.id = CLI_OPTION_ONCE, .name = "once", .text = "Look once."},
-                END_OPTIONS},
-    .exits = CLI_EXIT_NOTHING | CLI_EXIT_PERMISSION,
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION,
     .run = cli_watch_run,
 };

@@ -38,7 +38,7 @@ void cli_completion_choices(FILE *out, const struct cli_option *option)
         fprintf(out, "%s%s", i > 0 ? " " : "", option->choices[i]);
 }
 
-void cli_completion_brief(FILE *out, const char *text, const char *special)
+void cli_completion_short_text(FILE *out, const char *text, const char *special)
 {
     for (; *text != '\0'; text++) {
         if (strchr(".,;:", *text) != NULL && (text[1] == ' ' || text[1] == '\0'))
@@ -74,7 +74,7 @@ int cli_completion_run(const struct cli *cli)
     for (size_t i = 0; i < sizeof(printers) / sizeof(printers[0]); i++) {
         if (strcmp(printers[i].shell, cli->operands[0]) != 0)
             continue;
-        if (cli_has(cli, CLI_OPTION_JSON))
+        if (cli_has_option(cli, CLI_OPTION_JSON))
             print_json(cli, printers[i].shell, printers[i].print);
         else
             printers[i].print(cli->out);

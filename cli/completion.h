@@ -16,8 +16,8 @@ void cli_completion_commands(FILE *out);
 void cli_completion_shells(FILE *out);
 void cli_completion_choices(FILE *out, const struct cli_option *option);
 
-/** cli_completion_brief(out, text, special): the start of ${text} up to its first punctuation,
+/** cli_completion_short_text(out, text, special): the start of ${text} up to its first punctuation,
  * for between single quotes; characters in ${special} get a backslash. */
-void cli_completion_brief(FILE *out, const char *text, const char *special);
+void cli_completion_short_text(FILE *out, const char *text, const char *special);
 
 #endif

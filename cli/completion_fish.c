@@ -20,7 +20,7 @@ static void print_options(FILE *out, const struct cli_option *options, const cha
             fputs("'", out);
         }
         fputs(" -d '", out);
-        cli_completion_brief(out, option->text, "\\");
+        cli_completion_short_text(out, option->text, "\\");
         fputs("'\n", out);
     }
 }
@@ -53,7 +53,7 @@ void cli_completion_fish(FILE *out)
     for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
          at++) {
         fprintf(out, "complete -c sidestep -n __fish_use_subcommand -a %s -d '", command->name);
-        cli_completion_brief(out, command->summary, "\\");
+        cli_completion_short_text(out, command->summary, "\\");
         fputs("'\n", out);
         print_options(out, command->options, command->name);
         print_operands(out, command);

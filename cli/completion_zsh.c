@@ -15,7 +15,7 @@ static void print_options(FILE *out, const struct cli_option *options, const cha
                     option->letter, option->name, equals);
         else
             fprintf(out, "%s'--%s%s[", indent, option->name, equals);
-        cli_completion_brief(out, option->text, "[]\\");
+        cli_completion_short_text(out, option->text, "[]\\");
         fputs("]", out);
         if (option->argument != NULL) {
             fprintf(out, ":%s:(", option->argument);
@@ -70,7 +70,7 @@ void cli_completion_zsh(FILE *out)
     for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
          at++) {
         fprintf(out, "        '%s:", command->name);
-        cli_completion_brief(out, command->summary, ":\\");
+        cli_completion_short_text(out, command->summary, ":\\");
         fputs("'\n", out);
     }
     fputs("    )\n"

@@ -27,9 +27,9 @@ static const char *const formats[] = {
 
 /* The arguments that the options point into. */
 struct lists {
-    const char *include[CLI_MAX_MANY];
-    const char *exclude[CLI_MAX_MANY];
-    const char *rename[CLI_MAX_MANY];
+    const char *include[CLI_MAX_REPEATED];
+    const char *exclude[CLI_MAX_REPEATED];
+    const char *rename[CLI_MAX_REPEATED];
 };
 
 static void take_words(const struct cli *cli, struct sidestep_convert_options *o)
@@ -45,10 +45,10 @@ static void take_words(const struct cli *cli, struct sidestep_convert_options *o
         o->objects = SIDESTEP_OBJECTS_ASIDE;
     o->mapping = cli->options[CLI_OPTION_MAPPING];
     o->compress = cli->options[CLI_OPTION_COMPRESS];
-    o->flags = (cli_has(cli, CLI_OPTION_FORCE) ? SIDESTEP_CONVERT_REPLACE : 0) |
-               (cli_has(cli, CLI_OPTION_MODEL_ONLY) ? SIDESTEP_CONVERT_MODEL_ONLY : 0) |
-               (cli_has(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_CONVERT_DRY_RUN : 0) |
-               (cli_has(cli, CLI_OPTION_PARTIAL) ? SIDESTEP_CONVERT_PARTIAL : 0);
+    o->flags = (cli_has_option(cli, CLI_OPTION_FORCE) ? SIDESTEP_CONVERT_REPLACE : 0) |
+               (cli_has_option(cli, CLI_OPTION_MODEL_ONLY) ? SIDESTEP_CONVERT_MODEL_ONLY : 0) |
+               (cli_has_option(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_CONVERT_DRY_RUN : 0) |
+               (cli_has_option(cli, CLI_OPTION_PARTIAL) ? SIDESTEP_CONVERT_PARTIAL : 0);
 }
 
 /* NULL, or the option whose argument is wrong. */
@@ -56,20 +56,20 @@ static const char *take_numbers(const struct cli *cli, struct sidestep_convert_o
 {
     unsigned long number = 0;
 
-    if (cli_has(cli, CLI_OPTION_THREADS)) {
-        if (!cli_arguments_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &number))
+    if (cli_has_option(cli, CLI_OPTION_THREADS)) {
+        if (!cli_arguments_parse_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &number))
             return "threads: not a number from 1 to 64";
         o->threads = (uint32_t)number;
     }
-    if (cli_has(cli, CLI_OPTION_RANKS)) {
-        if (!cli_arguments_number(cli->options[CLI_OPTION_RANKS], MAX_RANKS, &number))
+    if (cli_has_option(cli, CLI_OPTION_RANKS)) {
+        if (!cli_arguments_parse_number(cli->options[CLI_OPTION_RANKS], MAX_RANKS, &number))
             return "ranks: not a number from 1 to 64";
         o->ranks = (uint32_t)number;
     }
-    if (cli_has(cli, CLI_OPTION_MAX_SHARD_SIZE) &&
-        !cli_quantity_size(cli->options[CLI_OPTION_MAX_SHARD_SIZE], &o->max_shard_bytes))
+    if (cli_has_option(cli, CLI_OPTION_MAX_SHARD_SIZE) &&
+        !cli_parse_units_size(cli->options[CLI_OPTION_MAX_SHARD_SIZE], &o->max_shard_bytes))
         return "max-shard-size: not a size, as 5GB";
-    if (cli_has(cli, CLI_OPTION_DTYPE)) {
+    if (cli_has_option(cli, CLI_OPTION_DTYPE)) {
         o->dtype = sidestep_dtype_from_name(cli->options[CLI_OPTION_DTYPE]);
         if (o->dtype == SIDESTEP_DTYPE_NONE)
             return "dtype: not the name of a dtype, as bfloat16";
@@ -95,7 +95,7 @@ static void print_json(const struct cli *cli, const struct sidestep_convert_repo
     cli_json_text(&json, "destination", cli->operands[1]);
     cli_json_text(&json, "from", report->from);
     cli_json_text(&json, "to", report->to);
-    cli_json_bool(&json, "dry_run", cli_has(cli, CLI_OPTION_DRY_RUN));
+    cli_json_bool(&json, "dry_run", cli_has_option(cli, CLI_OPTION_DRY_RUN));
     cli_json_uint(&json, "tensors", report->tensor_count);
     cli_json_uint(&json, "objects", report->object_count);
     cli_json_uint(&json, "tensor_bytes", report->tensor_bytes);
@@ -111,12 +111,12 @@ static void print_json(const struct cli *cli, const struct sidestep_convert_repo
 
 static void print_text(const struct cli *cli, const struct sidestep_convert_report *report)
 {
-    char size[CLI_UNITS_ROOM];
+    char size[CLI_FORMAT_UNITS_BYTES];
 
-    cli_units_size(size, report->tensor_bytes);
+    cli_format_units_size(size, report->tensor_bytes);
     fprintf(cli->out, "%s%s to %s: %zu tensors, %zu objects, %s\n",
-            cli_has(cli, CLI_OPTION_DRY_RUN) ? "would convert " : "", report->from, report->to,
-            report->tensor_count, report->object_count, size);
+            cli_has_option(cli, CLI_OPTION_DRY_RUN) ? "would convert " : "", report->from,
+            report->to, report->tensor_count, report->object_count, size);
     if (report->aside != NULL)
         cli_output_note(cli, "%zu objects are in '%s'", report->left_out_count, report->aside);
     for (size_t i = 0; report->aside == NULL && i < report->left_out_count; i++)
@@ -150,27 +150,27 @@ int cli_convert_run(const struct cli *cli)
     bound_memory();
     take_words(cli, &options);
     options.include = lists.include;
-    options.include_count = cli_many(cli, CLI_OPTION_INCLUDE, lists.include);
+    options.include_count = cli_option_values(cli, CLI_OPTION_INCLUDE, lists.include);
     options.exclude = lists.exclude;
-    options.exclude_count = cli_many(cli, CLI_OPTION_EXCLUDE, lists.exclude);
+    options.exclude_count = cli_option_values(cli, CLI_OPTION_EXCLUDE, lists.exclude);
     options.rename = lists.rename;
-    options.rename_count = cli_many(cli, CLI_OPTION_RENAME, lists.rename);
-    options.on_progress = cli_progress_show;
+    options.rename_count = cli_option_values(cli, CLI_OPTION_RENAME, lists.rename);
+    options.on_progress = cli_progress_update;
     options.context = &progress;
-    options.cancel = cli_check_cancel();
-    cli_check_watch_interrupts();
+    options.cancel = cli_interrupt_flag();
+    cli_interrupt_watch();
     cli_progress_begin(&progress, cli, cli->operands[1]);
     enum sidestep_status status =
         sidestep_convert(cli->operands[0], cli->operands[1], &options, &report, &err);
     cli_progress_end(&progress);
     if (status != SIDESTEP_OK)
         return cli_output_error(cli, &err);
-    if (cli_has(cli, CLI_OPTION_JSON))
+    if (cli_has_option(cli, CLI_OPTION_JSON))
         print_json(cli, &report);
     else
         print_text(cli, &report);
     /* Without a report, for which there was no memory, nobody knows what is lost. */
-    bool is_known = !cli_has(cli, CLI_OPTION_PARTIAL) || report.from != NULL;
+    bool is_known = !cli_has_option(cli, CLI_OPTION_PARTIAL) || report.from != NULL;
     status = is_known ? report.lost_status : SIDESTEP_ECORRUPT;
     sidestep_convert_report_release(&report);
     return sidestep_status_exit(status);

@@ -78,7 +78,7 @@ static void print_json(const struct cli *cli, const struct sidestep_diff_report 
 
 static void add_real(struct cli_table *table, double number)
 {
-    char text[CLI_UNITS_ROOM];
+    char text[CLI_FORMAT_UNITS_BYTES];
 
     snprintf(text, sizeof(text), "%.3g", number);
     cli_table_add(table, NULL, isnan(number) ? "-" : text);
@@ -157,21 +157,21 @@ int cli_diff_run(const struct cli *cli)
     struct cli_progress progress;
     unsigned long threads = 0;
 
-    if (cli_has(cli, CLI_OPTION_THREADS) &&
-        !cli_arguments_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads))
+    if (cli_has_option(cli, CLI_OPTION_THREADS) &&
+        !cli_arguments_parse_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads))
         return cli_output_usage(cli, "diff: --threads: not a number from 1 to %d", MAX_THREADS);
-    cli_check_watch_interrupts();
+    cli_interrupt_watch();
     cli_progress_begin(&progress, cli, cli->operands[0]);
     options.threads = (uint32_t)threads;
-    options.on_progress = cli_progress_show;
+    options.on_progress = cli_progress_update;
     options.context = &progress;
-    options.cancel = cli_check_cancel();
+    options.cancel = cli_interrupt_flag();
     enum sidestep_status status =
         sidestep_diff(cli->operands[0], cli->operands[1], &options, &report, &err);
     cli_progress_end(&progress);
     if (status != SIDESTEP_OK)
         return trouble(cli, &err);
-    if (cli_has(cli, CLI_OPTION_JSON))
+    if (cli_has_option(cli, CLI_OPTION_JSON))
         print_json(cli, &report);
     else
         print_text(cli, &report);

@@ -69,9 +69,9 @@ int cli_doctor_run(const struct cli *cli)
 
     if (sidestep_doctor(directory, &report, &err) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
-    if (cli_has(cli, CLI_OPTION_JSON))
+    if (cli_has_option(cli, CLI_OPTION_JSON))
         print_json(cli, directory, &report);
-    for (size_t i = 0; !cli_has(cli, CLI_OPTION_JSON) && i < report.count; i++)
+    for (size_t i = 0; !cli_has_option(cli, CLI_OPTION_JSON) && i < report.count; i++)
         print_finding(cli, &report.findings[i]);
     sidestep_doctor_report_release(&report);
     return 0;

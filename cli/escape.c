@@ -8,7 +8,7 @@
 #include <string.h>
 #include <wchar.h>
 
-size_t cli_escape_decode(const char *text, size_t length, uint32_t *character)
+size_t cli_escape_decode_utf8(const char *text, size_t length, uint32_t *character)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = length > 0 ? (unsigned char)text[0] : 0xff;
@@ -46,7 +46,7 @@ static bool is_control(uint32_t c)
     return c < 0x20 || (c >= 0x7f && c < 0xa0);
 }
 
-bool cli_escape_is_harmless(uint32_t character)
+bool cli_escape_is_printable(uint32_t character)
 {
     return !is_control(character) && !is_deceptive(character);
 }
@@ -73,7 +73,7 @@ void cli_escape_write(FILE *out, const char *text, size_t length)
 {
     while (length > 0) {
         uint32_t character = 0;
-        size_t bytes = cli_escape_decode(text, length, &character);
+        size_t bytes = cli_escape_decode_utf8(text, length, &character);
 
         if (bytes == 0) {
             fprintf(out, "\\x%02x", (unsigned char)text[0]);
@@ -111,7 +111,7 @@ size_t cli_escape_width(const char *text)
 
     while (length > 0) {
         uint32_t character = 0;
-        size_t bytes = cli_escape_decode(text, length, &character);
+        size_t bytes = cli_escape_decode_utf8(text, length, &character);
 
         width += bytes > 0 ? character_width(character) : 1;
         bytes = bytes > 0 ? bytes : 1;
@@ -121,13 +121,13 @@ size_t cli_escape_width(const char *text)
     return width;
 }
 
-void cli_escape_cut(char *text, size_t columns)
+void cli_escape_truncate(char *text, size_t columns)
 {
     size_t length = strlen(text), width = 0, at = 0, keep = 0;
 
     while (at < length) {
         uint32_t character = 0;
-        size_t bytes = cli_escape_decode(text + at, length - at, &character);
+        size_t bytes = cli_escape_decode_utf8(text + at, length - at, &character);
 
         width += bytes > 0 ? character_width(character) : 1;
         if (width > columns) {

@@ -14,12 +14,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/** cli_escape_decode(text, length, &character): the bytes of the UTF-8 character that ${text}
+/** cli_escape_decode_utf8(text, length, &character): the bytes of the UTF-8 character that ${text}
  * starts with; 0 if it starts with none (overlong, surrogate, cut, or ${length} 0). */
-size_t cli_escape_decode(const char *text, size_t length, uint32_t *character);
+size_t cli_escape_decode_utf8(const char *text, size_t length, uint32_t *character);
 
-/** cli_escape_is_harmless(character): a terminal shows it, and does no more. */
-bool cli_escape_is_harmless(uint32_t character);
+/** cli_escape_is_printable(character): a terminal shows it, and does no more. */
+bool cli_escape_is_printable(uint32_t character);
 
 void cli_escape_write(FILE *out, const char *text, size_t length);
 
@@ -29,8 +29,8 @@ char *cli_escape_text(const char *text);
 /** cli_escape_width(text): columns that escaped ${text} takes on a terminal. */
 size_t cli_escape_width(const char *text);
 
-/** cli_escape_cut(text, columns): cut escaped ${text} so that it takes at most ${columns} (>= 3),
- * with "..." where it was cut. */
-void cli_escape_cut(char *text, size_t columns);
+/** cli_escape_truncate(text, columns): cut escaped ${text} so that it takes at most ${columns} (>=
+ * 3), with "..." where it was cut. */
+void cli_escape_truncate(char *text, size_t columns);
 
 #endif

@@ -8,14 +8,14 @@
 #include <string.h>
 #include <time.h>
 
-void cli_units_size(char text[CLI_UNITS_ROOM], uint64_t bytes)
+void cli_format_units_size(char text[CLI_FORMAT_UNITS_BYTES], uint64_t bytes)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = (double)bytes / 1024;
     size_t unit = 0;
 
     if (bytes < 1024) {
-        snprintf(text, CLI_UNITS_ROOM, "%" PRIu64 " B", bytes);
+        snprintf(text, CLI_FORMAT_UNITS_BYTES, "%" PRIu64 " B", bytes);
         return;
     }
     /* 1023.95 would print as "1024.0". */
@@ -23,10 +23,10 @@ void cli_units_size(char text[CLI_UNITS_ROOM], uint64_t bytes)
         value /= 1024;
         unit++;
     }
-    snprintf(text, CLI_UNITS_ROOM, "%.1f %s", value, units[unit]);
+    snprintf(text, CLI_FORMAT_UNITS_BYTES, "%.1f %s", value, units[unit]);
 }
 
-void cli_units_age(char text[CLI_UNITS_ROOM], int64_t seconds)
+void cli_format_units_age(char text[CLI_FORMAT_UNITS_BYTES], int64_t seconds)
 {
     static const struct {
         int64_t seconds;
@@ -38,21 +38,22 @@ void cli_units_age(char text[CLI_UNITS_ROOM], int64_t seconds)
         seconds = 0;
     while (i + 1 < sizeof(units) / sizeof(units[0]) && seconds < units[i].seconds)
         i++;
-    snprintf(text, CLI_UNITS_ROOM, "%" PRId64 " %s", seconds / units[i].seconds, units[i].name);
+    snprintf(text, CLI_FORMAT_UNITS_BYTES, "%" PRId64 " %s", seconds / units[i].seconds,
+             units[i].name);
 }
 
-void cli_units_duration(char text[CLI_UNITS_ROOM], uint64_t seconds)
+void cli_format_units_duration(char text[CLI_FORMAT_UNITS_BYTES], uint64_t seconds)
 {
     uint64_t hours = seconds / 3600, minutes = seconds / 60 % 60, rest = seconds % 60;
 
     if (hours > 0)
-        snprintf(text, CLI_UNITS_ROOM, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, hours, minutes,
-                 rest);
+        snprintf(text, CLI_FORMAT_UNITS_BYTES, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, hours,
+                 minutes, rest);
     else
-        snprintf(text, CLI_UNITS_ROOM, "%" PRIu64 ":%02" PRIu64, minutes, rest);
+        snprintf(text, CLI_FORMAT_UNITS_BYTES, "%" PRIu64 ":%02" PRIu64, minutes, rest);
 }
 
-bool cli_units_time(char text[CLI_UNITS_ROOM], int64_t seconds_since_1970)
+bool cli_format_units_time(char text[CLI_FORMAT_UNITS_BYTES], int64_t seconds_since_1970)
 {
     time_t when = (time_t)seconds_since_1970;
     struct tm utc;
@@ -60,20 +61,20 @@ bool cli_units_time(char text[CLI_UNITS_ROOM], int64_t seconds_since_1970)
     text[0] = '\0';
     if (gmtime_r(&when, &utc) == NULL || utc.tm_year + 1900 > 9999 || utc.tm_year + 1900 < 0)
         return false;
-    return strftime(text, CLI_UNITS_ROOM, "%Y-%m-%dT%H:%M:%SZ", &utc) > 0;
+    return strftime(text, CLI_FORMAT_UNITS_BYTES, "%Y-%m-%dT%H:%M:%SZ", &utc) > 0;
 }
 
-void cli_units_real(char text[CLI_UNITS_ROOM], double number)
+void cli_format_units_real(char text[CLI_FORMAT_UNITS_BYTES], double number)
 {
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, CLI_UNITS_ROOM, "%.*g", digits, number);
+        snprintf(text, CLI_FORMAT_UNITS_BYTES, "%.*g", digits, number);
         if (strtod(text, NULL) == number)
             break;
     }
     /* %g writes 100 with one digit as "1e+02"; below 1e16 people expect it plain. */
     if (strchr(text, 'e') != NULL && number > -1e16 && number < 1e16 &&
         (number >= 1e-4 || number <= -1e-4))
-        snprintf(text, CLI_UNITS_ROOM, "%.0f", number);
+        snprintf(text, CLI_FORMAT_UNITS_BYTES, "%.0f", number);
     if (strpbrk(text, ".ein") == NULL)
         strcat(text, ".0");
 }

@@ -10,5 +10,5 @@ static enum sidestep_status collect(const struct cli *cli, uint32_t flags,
 
 int cli_gc_run(const struct cli *cli)
 {
-    return cli_removing_run(cli, collect);
+    return cli_removal_run(cli, collect);
 }

@@ -207,9 +207,9 @@ int cli_help_run(const struct cli *cli)
         if (command == NULL)
             return unknown_command(cli, cli->operands[0]);
     }
-    if (cli_has(cli, CLI_OPTION_JSON))
+    if (cli_has_option(cli, CLI_OPTION_JSON))
         print_json(cli->out, command);
     else
-        cli_help_print(cli->out, command, cli_has(cli, CLI_OPTION_MAN), cli->color);
+        cli_help_print(cli->out, command, cli_has_option(cli, CLI_OPTION_MAN), cli->color);
     return 0;
 }

@@ -23,7 +23,7 @@ static void write_string(FILE *out, const char *text, size_t length)
     fputc('"', out);
     while (length > 0) {
         uint32_t character = 0;
-        size_t bytes = cli_escape_decode(text, length, &character);
+        size_t bytes = cli_escape_decode_utf8(text, length, &character);
 
         if (bytes == 0)
             fputs("\\ufffd", out);
@@ -33,7 +33,7 @@ static void write_string(FILE *out, const char *text, size_t length)
             fputs("\\n", out);
         else if (character == '\t')
             fputs("\\t", out);
-        else if (!cli_escape_is_harmless(character))
+        else if (!cli_escape_is_printable(character))
             write_escaped(out, character);
         else
             fwrite(text, 1, bytes, out);
@@ -103,7 +103,7 @@ void cli_json_uint(struct cli_json *json, const char *key, uint64_t number)
 
 void cli_json_real(struct cli_json *json, const char *key, double number)
 {
-    char digits[CLI_UNITS_ROOM];
+    char digits[CLI_FORMAT_UNITS_BYTES];
 
     if (isnan(number)) {
         cli_json_text(json, key, "NaN");
@@ -111,7 +111,7 @@ void cli_json_real(struct cli_json *json, const char *key, double number)
         cli_json_text(json, key, number > 0 ? "Infinity" : "-Infinity");
     } else {
         begin(json, key);
-        cli_units_real(digits, number);
+        cli_format_units_real(digits, number);
         fputs(digits, json->out);
     }
 }

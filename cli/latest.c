@@ -40,8 +40,8 @@ static void print_json(const struct cli *cli, const struct sidestep_latest_repor
 {
     struct cli_json json = {.out = cli->out};
     int64_t age = report->saved_at >= 0 ? (int64_t)time(NULL) - report->saved_at : -1;
-    char when[CLI_UNITS_ROOM];
-    bool has_time = report->saved_at >= 0 && cli_units_time(when, report->saved_at);
+    char when[CLI_FORMAT_UNITS_BYTES];
+    bool has_time = report->saved_at >= 0 && cli_format_units_time(when, report->saved_at);
 
     cli_json_open(&json, NULL, '{');
     cli_json_text(&json, "path", report->path);
@@ -92,24 +92,24 @@ static void note_passed(const struct cli *cli, const struct sidestep_latest_repo
 
 int cli_latest_run(const struct cli *cli)
 {
-    bool reads = cli_has(cli, CLI_OPTION_VERIFY);
+    bool reads = cli_has_option(cli, CLI_OPTION_VERIFY);
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
     struct sidestep_latest_report report = {0};
     struct sidestep_error err = {0};
     struct cli_progress progress;
 
     if (reads)
-        cli_check_watch_interrupts();
+        cli_interrupt_watch();
     cli_progress_begin(&progress, cli, cli->operands[0]);
-    options.on_progress = cli_progress_show;
+    options.on_progress = cli_progress_update;
     options.context = &progress;
-    options.cancel = cli_check_cancel();
+    options.cancel = cli_interrupt_flag();
     enum sidestep_status status = sidestep_find_latest(
         cli->operands[0], reads ? SIDESTEP_VERIFY_READ : SIDESTEP_VERIFY_STRUCTURE, &options,
         &report, &err);
     cli_progress_end(&progress);
     note_passed(cli, &report);
-    if (status == SIDESTEP_OK && cli_has(cli, CLI_OPTION_JSON))
+    if (status == SIDESTEP_OK && cli_has_option(cli, CLI_OPTION_JSON))
         print_json(cli, &report);
     else if (status == SIDESTEP_OK)
         print_path(cli, report.path);

@@ -22,7 +22,7 @@ static bool is_lost_and_found(const struct sidestep_listed *entry)
 
 static bool is_wanted(const struct cli *cli, const struct sidestep_listed *entry)
 {
-    return cli_has(cli, CLI_OPTION_ALL) ||
+    return cli_has_option(cli, CLI_OPTION_ALL) ||
            (entry->state != SIDESTEP_FOREIGN && !is_lost_and_found(entry));
 }
 
@@ -43,8 +43,8 @@ static void json_marks(struct cli_json *json, const struct sidestep_listed *entr
 
 static void json_entry(struct cli_json *json, const struct sidestep_listed *entry)
 {
-    char when[CLI_UNITS_ROOM];
-    bool has_time = entry->saved_at >= 0 && cli_units_time(when, entry->saved_at);
+    char when[CLI_FORMAT_UNITS_BYTES];
+    bool has_time = entry->saved_at >= 0 && cli_format_units_time(when, entry->saved_at);
 
     cli_json_open(json, NULL, '{');
     cli_json_text(json, "name", entry->name);
@@ -158,7 +158,7 @@ static void add_name(struct cli_table *table, const struct sidestep_listed *entr
 static void add_row(struct cli_table *table, const struct sidestep_listed *entry, int64_t now,
                     bool exact, bool with_marks)
 {
-    char text[CLI_UNITS_ROOM] = "-";
+    char text[CLI_FORMAT_UNITS_BYTES] = "-";
 
     if (entry->step >= 0)
         snprintf(text, sizeof(text), "%" PRId64, entry->step);
@@ -178,9 +178,9 @@ static void add_row(struct cli_table *table, const struct sidestep_listed *entry
     if (entry->saved_at < 0)
         snprintf(text, sizeof(text), "-");
     else if (exact)
-        cli_units_time(text, entry->saved_at);
+        cli_format_units_time(text, entry->saved_at);
     else
-        cli_units_age(text, now - entry->saved_at);
+        cli_format_units_age(text, now - entry->saved_at);
     cli_table_add(table, NULL, text);
     if (with_marks)
         add_marks(table, entry);
@@ -197,7 +197,7 @@ static bool is_checkpoint(const char *root)
 
 static void print_table(const struct cli *cli, const char *root, const struct sidestep_list *list)
 {
-    bool exact = cli_has(cli, CLI_OPTION_VERBOSE);
+    bool exact = cli_has_option(cli, CLI_OPTION_VERBOSE);
     struct cli_column columns[] = {
         {"STEP", true},  {"STATE", false}, {"SIZE", true},
         {"FILES", true}, {"RANKS", true},  {exact ? "SAVED" : "AGE", !exact},
@@ -281,7 +281,7 @@ int cli_ls_run(const struct cli *cli)
 
     if (sidestep_list_root(root, &list, &err) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
-    if (cli_has(cli, CLI_OPTION_JSON))
+    if (cli_has_option(cli, CLI_OPTION_JSON))
         print_json(cli, &list);
     else
         print_table(cli, root, &list);

@@ -78,9 +78,9 @@ static int run(struct cli *cli, int argc, char *const *argv)
         return cli_output_usage(cli, "%s", err.message);
     }
     cli->color = cli_output_wants_color(cli->options[CLI_OPTION_COLOR]);
-    if (cli_has(cli, CLI_OPTION_VERSION))
+    if (cli_has_option(cli, CLI_OPTION_VERSION))
         return cli_version_run(cli);
-    if (cli_has(cli, CLI_OPTION_HELP)) {
+    if (cli_has_option(cli, CLI_OPTION_HELP)) {
         cli_help_print(cli->out, cli->command, false, cli->color);
         return 0;
     }
@@ -99,5 +99,5 @@ int main(int argc, char **argv)
     (void)setlocale(LC_CTYPE, "C.UTF-8");
     (void)setvbuf(stderr, NULL, _IOLBF, 4096);
     cli.out = cli_output_open();
-    return cli_output_finish(cli.out, run(&cli, argc, argv));
+    return cli_output_close(cli.out, run(&cli, argc, argv));
 }

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *cli_memory_get(size_t bytes)
+void *cli_memory_alloc(size_t bytes)
 {
     void *block = malloc(bytes > 0 ? bytes : 1);
 
     if (block == NULL)
-        cli_output_no_memory();
+        cli_memory_exhausted();
     return block;
 }
 
@@ -22,13 +22,13 @@ void *cli_memory_resize(void *block, size_t count, size_t size)
     void *resized = reallocarray(block, count > 0 ? count : 1, size);
 
     if (resized == NULL)
-        cli_output_no_memory();
+        cli_memory_exhausted();
     return resized;
 }
 
 char *cli_memory_copy(const char *text, size_t length)
 {
-    char *copy = cli_memory_get(length + 1);
+    char *copy = cli_memory_alloc(length + 1);
 
     memcpy(copy, text, length);
     copy[length] = '\0';
@@ -40,7 +40,7 @@ FILE *cli_memory_stream(char **text, size_t *length)
     FILE *stream = open_memstream(text, length);
 
     if (stream == NULL)
-        cli_output_no_memory();
+        cli_memory_exhausted();
     return stream;
 }
 
@@ -49,5 +49,5 @@ void cli_memory_stream_close(FILE *stream)
     bool failed = ferror(stream) != 0;
 
     if (fclose(stream) != 0 || failed)
-        cli_output_no_memory();
+        cli_memory_exhausted();
 }

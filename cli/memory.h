@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /** Never NULL; to be freed with free(). */
-void *cli_memory_get(size_t bytes);
+void *cli_memory_alloc(size_t bytes);
 void *cli_memory_resize(void *block, size_t count, size_t size);
 /** cli_memory_copy(text, length): the first ${length} bytes of ${text}, and a NUL. */
 char *cli_memory_copy(const char *text, size_t length);

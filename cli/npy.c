@@ -13,7 +13,7 @@
 
 #define PREFIX 10 /* magic, version, length */
 
-_Static_assert(SIDESTEP_MAX_NDIM * 21 + 128 < CLI_NPY_ROOM, "any shape fits");
+_Static_assert(SIDESTEP_MAX_NDIM * 21 + 128 < CLI_NPY_MAX_BYTES, "any shape fits");
 
 static const char *const descrs[SIDESTEP_DTYPE_END] = {
     [SIDESTEP_BOOL] = "|b1",      [SIDESTEP_INT8] = "|i1",        [SIDESTEP_UINT8] = "|u1",
@@ -28,10 +28,10 @@ const char *cli_npy_descr(enum sidestep_dtype dtype)
     return (unsigned)dtype < SIDESTEP_DTYPE_END ? descrs[dtype] : NULL;
 }
 
-size_t cli_npy_header(char header[CLI_NPY_ROOM], const struct sidestep_entry *entry)
+size_t cli_npy_header(char header[CLI_NPY_MAX_BYTES], const struct sidestep_entry *entry)
 {
     char *dict = header + PREFIX;
-    size_t room = CLI_NPY_ROOM - PREFIX, used, total;
+    size_t room = CLI_NPY_MAX_BYTES - PREFIX, used, total;
 
     assert(cli_npy_descr(entry->dtype) != NULL && entry->ndim <= SIDESTEP_MAX_NDIM);
     used = (size_t)snprintf(dict, room, "{'descr': '%s', 'fortran_order': False, 'shape': (",

@@ -46,12 +46,12 @@ FILE *cli_output_open(void)
     FILE *out = fopencookie(NULL, "w", (cookie_io_functions_t){.write = results_write});
 
     if (out == NULL)
-        cli_output_no_memory();
+        cli_memory_exhausted();
     setvbuf(out, NULL, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, 65536);
     return out;
 }
 
-int cli_output_finish(FILE *out, int status)
+int cli_output_close(FILE *out, int status)
 {
     (void)fclose(out); /* flushes; results_write() judges */
     /* Network file systems and quotas may report a lost write only here. */
@@ -71,7 +71,7 @@ bool cli_output_wants_color(const char *choice)
     return isatty(STDOUT_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
 }
 
-void cli_output_no_memory(void)
+void cli_memory_exhausted(void)
 {
     dprintf(STDERR_FILENO, "sidestep: out of memory\n");
     _exit(sidestep_status_exit(SIDESTEP_ENOMEM));
@@ -139,7 +139,7 @@ void cli_output_json_error(struct cli_json *json, const struct sidestep_error *e
 int cli_output_error(const struct cli *cli, const struct sidestep_error *err)
 {
     (void)fflush(cli->out);
-    if (cli_has(cli, CLI_OPTION_JSON)) {
+    if (cli_has_option(cli, CLI_OPTION_JSON)) {
         struct cli_json json = {.out = stderr};
 
         cli_json_open(&json, NULL, '{');
@@ -150,7 +150,7 @@ int cli_output_error(const struct cli *cli, const struct sidestep_error *err)
     } else {
         char after[64] = "";
 
-        if (cli_has(cli, CLI_OPTION_VERBOSE) && err->where[0] != '\0')
+        if (cli_has_option(cli, CLI_OPTION_VERBOSE) && err->where[0] != '\0')
             snprintf(after, sizeof(after), " (%.40s)", err->where);
         write_line("sidestep: ", message_of(err), after);
     }
@@ -169,7 +169,7 @@ int cli_output_usage(const struct cli *cli, const char *format, ...)
     set_message(&err, SIDESTEP_EINVAL, format, arguments);
     va_end(arguments);
     status = cli_output_error(cli, &err);
-    if (!cli_has(cli, CLI_OPTION_JSON))
+    if (!cli_has_option(cli, CLI_OPTION_JSON))
         fprintf(stderr, "Try 'sidestep help%s%s'.\n", cli->command != NULL ? " " : "",
                 cli->command != NULL ? cli->command->name : "");
     return status;
@@ -188,7 +188,7 @@ void cli_output_note(const struct cli *cli, const char *format, ...)
 {
     va_list arguments;
 
-    if (cli_has(cli, CLI_OPTION_QUIET) || cli_has(cli, CLI_OPTION_JSON))
+    if (cli_has_option(cli, CLI_OPTION_QUIET) || cli_has_option(cli, CLI_OPTION_JSON))
         return;
     va_start(arguments, format);
     write_aside(cli, format, arguments);
@@ -199,7 +199,7 @@ void cli_output_warning(const struct cli *cli, const char *format, ...)
 {
     va_list arguments;
 
-    if (cli_has(cli, CLI_OPTION_JSON))
+    if (cli_has_option(cli, CLI_OPTION_JSON))
         return;
     va_start(arguments, format);
     write_aside(cli, format, arguments);

@@ -15,15 +15,15 @@
  */
 FILE *cli_output_open(void);
 
-/** cli_output_finish(out, status): flush and close the results; ${status} if that worked. */
-int cli_output_finish(FILE *out, int status);
+/** cli_output_close(out, status): flush and close the results; ${status} if that worked. */
+int cli_output_close(FILE *out, int status);
 
 /** cli_output_wants_color(choice): whether to colour standard output; ${choice} as --color has
  * it, or NULL. */
 bool cli_output_wants_color(const char *choice);
 
-/** cli_output_no_memory(): say so and end the process. */
-void cli_output_no_memory(void) __attribute__((noreturn));
+/** cli_memory_exhausted(): say so and end the process. */
+void cli_memory_exhausted(void) __attribute__((noreturn));
 
 /** cli_error_set(err, status, format, ...): fill ${err} as the library would; returns ${status}. */
 enum sidestep_status cli_error_set(struct sidestep_error *err, enum sidestep_status status,

@@ -35,7 +35,7 @@ static bool parse(const char *text, const struct unit *units, size_t count, doub
     return false;
 }
 
-bool cli_quantity_size(const char *text, uint64_t *bytes)
+bool cli_parse_units_size(const char *text, uint64_t *bytes)
 {
     static const struct unit units[] = {
         {"", 1},
@@ -61,7 +61,7 @@ bool cli_quantity_size(const char *text, uint64_t *bytes)
     return true;
 }
 
-bool cli_quantity_time(const char *text, double *seconds)
+bool cli_parse_units_time(const char *text, double *seconds)
 {
     static const struct unit units[] = {
         {"", 1},     {"s", 1},        {"sec", 1},   {"m", 60},       {"min", 60},

@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** cli_quantity_size(text, &bytes): "512MiB", "1.5G", "10 GB", "4096": a number above 0; K, M, G, T
- * and KiB ... are powers of 1024, KB ... of 1000. */
-bool cli_quantity_size(const char *text, uint64_t *bytes);
-/** cli_quantity_time(text, &seconds): "90", "90s", "30min", "6h", "2d": a number above 0. */
-bool cli_quantity_time(const char *text, double *seconds);
+/** cli_parse_units_size(text, &bytes): "512MiB", "1.5G", "10 GB", "4096": a number above 0; K, M,
+ * G, T and KiB ... are powers of 1024, KB ... of 1000. */
+bool cli_parse_units_size(const char *text, uint64_t *bytes);
+/** cli_parse_units_time(text, &seconds): "90", "90s", "30min", "6h", "2d": a number above 0. */
+bool cli_parse_units_time(const char *text, double *seconds);
 
 #endif

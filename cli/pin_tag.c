@@ -9,7 +9,7 @@ static int finish(const struct cli *cli, const char *tag, const char *what, bool
 {
     struct cli_json json = {.out = cli->out};
 
-    if (!cli_has(cli, CLI_OPTION_JSON))
+    if (!cli_has_option(cli, CLI_OPTION_JSON))
         return 0;
     cli_json_open(&json, NULL, '{');
     cli_json_text(&json, "path", cli->operands[0]);
@@ -42,7 +42,7 @@ int cli_unpin_run(const struct cli *cli)
 
 int cli_tag_run(const struct cli *cli)
 {
-    bool on = !cli_has(cli, CLI_OPTION_REMOVE);
+    bool on = !cli_has_option(cli, CLI_OPTION_REMOVE);
     struct sidestep_error err = {0};
 
     if (sidestep_tag(cli->operands[0], cli->operands[1], on, &err) != SIDESTEP_OK)

@@ -32,7 +32,8 @@ void cli_progress_begin(struct cli_progress *progress, const struct cli *cli, co
         .label = label,
         .terminal = terminal,
         /* With --json a program reads standard error, and wants errors there alone. */
-        .enabled = !cli_has(cli, CLI_OPTION_QUIET) && (terminal || !cli_has(cli, CLI_OPTION_JSON)),
+        .enabled = !cli_has_option(cli, CLI_OPTION_QUIET) &&
+                   (terminal || !cli_has_option(cli, CLI_OPTION_JSON)),
         .begun_ns = now_ns(),
         .shared.lock = PTHREAD_MUTEX_INITIALIZER,
     };
@@ -52,31 +53,32 @@ static size_t terminal_columns(void)
 static char *describe(const struct cli_progress *progress, int64_t now, uint64_t done,
                       uint64_t total)
 {
-    char done_text[CLI_UNITS_ROOM], total_text[CLI_UNITS_ROOM], rate_text[CLI_UNITS_ROOM];
-    char left_text[CLI_UNITS_ROOM] = "";
+    char done_text[CLI_FORMAT_UNITS_BYTES], total_text[CLI_FORMAT_UNITS_BYTES],
+        rate_text[CLI_FORMAT_UNITS_BYTES];
+    char left_text[CLI_FORMAT_UNITS_BYTES] = "";
     double seconds = (double)(now - progress->begun_ns) / NS_PER_S;
     double rate = seconds > 0 ? (double)done / seconds : 0;
     char *text = NULL;
     size_t length = 0;
     FILE *stream = cli_memory_stream(&text, &length);
 
-    cli_units_size(done_text, done);
-    cli_units_size(total_text, total);
-    cli_units_size(rate_text, (uint64_t)rate);
+    cli_format_units_size(done_text, done);
+    cli_format_units_size(total_text, total);
+    cli_format_units_size(rate_text, (uint64_t)rate);
     cli_escape_write(stream, progress->label, strlen(progress->label));
     fprintf(stream, ": %s of %s", done_text, total_text);
     if (total > 0)
         fprintf(stream, ", %.0f %%", (double)done * 100 / (double)total);
     fprintf(stream, ", %s/s", rate_text);
     if (rate > 0 && total >= done) {
-        cli_units_duration(left_text, (uint64_t)((double)(total - done) / rate));
+        cli_format_units_duration(left_text, (uint64_t)((double)(total - done) / rate));
         fprintf(stream, ", %s left", left_text);
     }
     cli_memory_stream_close(stream);
     return text;
 }
 
-void cli_progress_show(void *context, uint64_t done_bytes, uint64_t total_bytes)
+void cli_progress_update(void *context, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct cli_progress *progress = context;
     int64_t now;
@@ -91,7 +93,7 @@ void cli_progress_show(void *context, uint64_t done_bytes, uint64_t total_bytes)
         char *text = describe(progress, now, done_bytes, total_bytes);
 
         if (progress->terminal) {
-            cli_escape_cut(text, terminal_columns() - 1);
+            cli_escape_truncate(text, terminal_columns() - 1);
             fprintf(stderr, "\r\033[K%s", text);
         } else {
             fprintf(stderr, "%s\n", text);

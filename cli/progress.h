@@ -26,10 +26,10 @@ struct cli_progress {
 
 /** cli_progress_begin(progress, cli, label): draws nothing yet.  ${label} must outlive it. */
 void cli_progress_begin(struct cli_progress *progress, const struct cli *cli, const char *label);
-/** cli_progress_show(progress, done, total): from any thread; ${progress} is void so that this can
- * be sidestep_verify_options.on_progress. */
-void cli_progress_show(void *progress, uint64_t done_bytes, uint64_t total_bytes);
-/** cli_progress_end(progress): clear the line.  No thread may be in cli_progress_show(). */
+/** cli_progress_update(progress, done, total): from any thread; ${progress} is void so that this
+ * can be sidestep_verify_options.on_progress. */
+void cli_progress_update(void *progress, uint64_t done_bytes, uint64_t total_bytes);
+/** cli_progress_end(progress): clear the line.  No thread may be in cli_progress_update(). */
 void cli_progress_end(struct cli_progress *progress);
 
 #endif

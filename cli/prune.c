@@ -32,13 +32,13 @@ static bool take_policy(const struct cli *cli, struct sidestep_retention *keep, 
 
     for (int i = 0; i < 3; i++) {
         *wrong = numbers[i].name;
-        if (cli_has(cli, numbers[i].id) &&
+        if (cli_has_option(cli, numbers[i].id) &&
             !parse_number(cli->options[numbers[i].id], numbers[i].max, &values[i]))
             return false;
     }
     *keep = (struct sidestep_retention){
         .struct_size = sizeof(*keep),
-        .flags = cli_has(cli, CLI_OPTION_MAX) ? SIDESTEP_RETENTION_MAX : 0,
+        .flags = cli_has_option(cli, CLI_OPTION_MAX) ? SIDESTEP_RETENTION_MAX : 0,
         .keep_last = (uint32_t)values[0],
         .keep_every = values[1],
         .keep_best = (uint32_t)values[2],
@@ -62,13 +62,13 @@ int cli_prune_run(const struct cli *cli)
     struct sidestep_retention keep;
     const char *wrong;
 
-    if (!cli_has(cli, CLI_OPTION_KEEP_LAST))
+    if (!cli_has_option(cli, CLI_OPTION_KEEP_LAST))
         return cli_output_usage(cli, "prune: --keep-last must be given");
     if (!take_policy(cli, &keep, &wrong))
         return cli_output_usage(cli, "prune: --%s: not a number", wrong);
     if (keep.keep_best != 0 && keep.metric == NULL)
         return cli_output_usage(cli, "prune: --keep-best needs --metric");
-    if (cli_removing_must_ask(cli) && !cli_removing_can_ask())
+    if (cli_removal_needs_confirmation(cli) && !cli_removal_is_interactive())
         return cli_output_usage(cli, "prune: give --yes or --dry-run, for nobody can be asked");
-    return cli_removing_run(cli, prune);
+    return cli_removal_run(cli, prune);
 }

@@ -14,7 +14,7 @@ int cli_rebuild_run(const struct cli *cli)
 
     if (sidestep_rebuild(path, &err) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
-    if (cli_has(cli, CLI_OPTION_JSON)) {
+    if (cli_has_option(cli, CLI_OPTION_JSON)) {
         struct cli_json json = {.out = cli->out};
 
         cli_json_open(&json, NULL, '{');

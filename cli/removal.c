@@ -17,7 +17,7 @@ static void print_json(const struct cli *cli, const struct sidestep_gc_report *r
     struct cli_json json = {.out = cli->out};
 
     cli_json_open(&json, NULL, '{');
-    cli_json_bool(&json, "dry_run", cli_has(cli, CLI_OPTION_DRY_RUN));
+    cli_json_bool(&json, "dry_run", cli_has_option(cli, CLI_OPTION_DRY_RUN));
     cli_json_open(&json, "removed", '[');
     for (size_t i = 0; i < report->removed_count; i++)
         cli_json_text(&json, NULL, report->removed[i]);
@@ -42,35 +42,35 @@ static void print_lines(FILE *out, const char *verb, const char *const *lines, s
 
 static void print_report(const struct cli *cli, const struct sidestep_gc_report *report)
 {
-    bool dry_run = cli_has(cli, CLI_OPTION_DRY_RUN);
-    char size[CLI_UNITS_ROOM];
+    bool dry_run = cli_has_option(cli, CLI_OPTION_DRY_RUN);
+    char size[CLI_FORMAT_UNITS_BYTES];
 
-    if (cli_has(cli, CLI_OPTION_JSON)) {
+    if (cli_has_option(cli, CLI_OPTION_JSON)) {
         print_json(cli, report);
         return;
     }
     print_lines(cli->out, dry_run ? "would remove" : "removed", report->removed,
                 report->removed_count);
     print_lines(cli->out, "kept", report->kept, report->kept_count);
-    cli_units_size(size, report->bytes);
+    cli_format_units_size(size, report->bytes);
     if (report->removed_count == 0)
         cli_output_note(cli, "nothing to remove");
     else if (report->bytes > 0)
         cli_output_note(cli, "%s %s", size, dry_run ? "would be freed" : "freed");
 }
 
-bool cli_removing_must_ask(const struct cli *cli)
+bool cli_removal_needs_confirmation(const struct cli *cli)
 {
-    return !cli_has(cli, CLI_OPTION_YES) && !cli_has(cli, CLI_OPTION_DRY_RUN);
+    return !cli_has_option(cli, CLI_OPTION_YES) && !cli_has_option(cli, CLI_OPTION_DRY_RUN);
 }
 
-bool cli_removing_can_ask(void)
+bool cli_removal_is_interactive(void)
 {
     return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 }
 
 /* Show what would go, and read the answer.  Nothing to remove needs no answer. */
-static enum sidestep_status ask(const struct cli *cli, cli_remove *remove, bool *go,
+static enum sidestep_status ask(const struct cli *cli, cli_removal_function *remove, bool *go,
                                 struct sidestep_error *err)
 {
     struct sidestep_gc_report report = {0};
@@ -92,14 +92,14 @@ static enum sidestep_status ask(const struct cli *cli, cli_remove *remove, bool 
     return SIDESTEP_OK;
 }
 
-int cli_removing_run(const struct cli *cli, cli_remove *remove)
+int cli_removal_run(const struct cli *cli, cli_removal_function *remove)
 {
-    uint32_t flags = cli_has(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_GC_DRY_RUN : 0;
+    uint32_t flags = cli_has_option(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_GC_DRY_RUN : 0;
     struct sidestep_gc_report report = {0};
     struct sidestep_error err = {0};
     bool go = true;
 
-    if (cli_removing_must_ask(cli) && cli_removing_can_ask() &&
+    if (cli_removal_needs_confirmation(cli) && cli_removal_is_interactive() &&
         ask(cli, remove, &go, &err) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
     if (!go) {

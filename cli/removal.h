@@ -6,15 +6,15 @@
 #include "cli.h"
 
 /** ${flags}: SIDESTEP_GC_DRY_RUN, or 0. */
-typedef enum sidestep_status cli_remove(const struct cli *cli, uint32_t flags,
-                                        struct sidestep_gc_report *report,
-                                        struct sidestep_error *err);
+typedef enum sidestep_status cli_removal_function(const struct cli *cli, uint32_t flags,
+                                                  struct sidestep_gc_report *report,
+                                                  struct sidestep_error *err);
 
 /** Neither --yes nor --dry-run was given. */
-bool cli_removing_must_ask(const struct cli *cli);
+bool cli_removal_needs_confirmation(const struct cli *cli);
 /** Is there somebody who can answer? */
-bool cli_removing_can_ask(void);
-/** cli_removing_run(cli, remove): the process's exit status. */
-int cli_removing_run(const struct cli *cli, cli_remove *remove);
+bool cli_removal_is_interactive(void);
+/** cli_removal_run(cli, remove): the process's exit status. */
+int cli_removal_run(const struct cli *cli, cli_removal_function *remove);
 
 #endif

@@ -136,7 +136,7 @@ static void json_object(struct cli_json *json, struct cli_show *show,
     if (entry->bytes <= VALUE_BYTES &&
         sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, &why) ==
             SIDESTEP_OK &&
-        cli_value_is_plain(value))
+        cli_value_is_json(value))
         cli_value_json(json, "value", value);
     else
         cli_json_null(json, "value");
@@ -198,9 +198,9 @@ static void print_heading(const struct cli_show *show)
 {
     const struct sidestep_checkpoint_info *info = &show->info;
     FILE *out = show->cli->out;
-    char size[CLI_UNITS_ROOM], shared[CLI_UNITS_ROOM];
+    char size[CLI_FORMAT_UNITS_BYTES], shared[CLI_FORMAT_UNITS_BYTES];
 
-    cli_units_size(size, info->bytes);
+    cli_format_units_size(size, info->bytes);
     fputs("path        ", out);
     cli_escape_write(out, info->path, strlen(info->path));
     fputs("\nformat      ", out);
@@ -215,7 +215,7 @@ static void print_heading(const struct cli_show *show)
         fprintf(out, "\nranks       %" PRIu32, info->world_size);
     fprintf(out, "\nsize        %s", size);
     if (info->shared_bytes > 0) {
-        cli_units_size(shared, info->shared_bytes);
+        cli_format_units_size(shared, info->shared_bytes);
         fprintf(out, ", of which %s are shared with an earlier checkpoint", shared);
     }
     fprintf(out, "\ntensors     %zu\nobjects     %zu\n", info->tensor_count, info->object_count);
@@ -281,7 +281,7 @@ void cli_show_tables(struct cli_show *show)
     FILE *out = show->cli->out;
 
     print_heading(show);
-    if (cli_has(show->cli, CLI_OPTION_CHUNKS)) {
+    if (cli_has_option(show->cli, CLI_OPTION_CHUNKS)) {
         for (size_t i = 0; i < show->entry_count; i++) {
             fputc('\n', out);
             cli_escape_write(out, show->entries[i]->name, strlen(show->entries[i]->name));
@@ -302,7 +302,7 @@ static void select_entries(struct cli_show *show, const char *glob)
 {
     size_t count = sidestep_checkpoint_count(show->checkpoint);
 
-    show->entries = cli_memory_get(count * sizeof(*show->entries));
+    show->entries = cli_memory_alloc(count * sizeof(*show->entries));
     for (size_t i = 0; i < count; i++) {
         const struct sidestep_entry *entry = sidestep_checkpoint_entry(show->checkpoint, i);
 
@@ -323,14 +323,14 @@ static enum sidestep_status show_selected(struct cli_show *show, const char *glo
     if (show->entry_count == 0 && glob != NULL)
         return cli_error_set(err, SIDESTEP_ENOTFOUND, "show: nothing in '%s' is called '%s'",
                              show->cli->operands[0], glob);
-    if (cli_has(show->cli, CLI_OPTION_STATS)) {
+    if (cli_has_option(show->cli, CLI_OPTION_STATS)) {
         status = cli_show_read_stats(show, err);
         if (status != SIDESTEP_OK)
             return status;
     }
-    if (cli_has(show->cli, CLI_OPTION_JSON)) {
+    if (cli_has_option(show->cli, CLI_OPTION_JSON)) {
         cli_show_json(show);
-    } else if (cli_has(show->cli, CLI_OPTION_TREE)) {
+    } else if (cli_has_option(show->cli, CLI_OPTION_TREE)) {
         print_heading(show);
         cli_show_tree(show);
     } else {
@@ -346,8 +346,8 @@ int cli_show_run(const struct cli *cli)
     struct sidestep_error err = {0};
     enum sidestep_status status;
 
-    if (cli_has(cli, CLI_OPTION_STATS) &&
-        (cli_has(cli, CLI_OPTION_TREE) || cli_has(cli, CLI_OPTION_CHUNKS)))
+    if (cli_has_option(cli, CLI_OPTION_STATS) &&
+        (cli_has_option(cli, CLI_OPTION_TREE) || cli_has_option(cli, CLI_OPTION_CHUNKS)))
         return cli_output_usage(cli, "show: --stats excludes --tree and --chunks");
     status = sidestep_checkpoint_open(cli->operands[0], &show.checkpoint, &err);
     if (status == SIDESTEP_OK)

@@ -21,16 +21,16 @@ enum sidestep_status cli_show_read_stats(struct cli_show *show, struct sidestep_
     enum sidestep_status status;
     size_t count = 0;
 
-    show->stats = cli_memory_get(show->entry_count * sizeof(*show->stats));
+    show->stats = cli_memory_alloc(show->entry_count * sizeof(*show->stats));
     memset(show->stats, 0, show->entry_count * sizeof(*show->stats));
-    tensors = cli_memory_get(show->entry_count * sizeof(*tensors));
+    tensors = cli_memory_alloc(show->entry_count * sizeof(*tensors));
     for (size_t i = 0; i < show->entry_count; i++)
         if (!show->entries[i]->is_object)
             tensors[count++] = (struct sidestep_tensor_stats){.name = show->entries[i]->name};
-    options.on_progress = cli_progress_show;
+    options.on_progress = cli_progress_update;
     options.context = &progress;
-    options.cancel = cli_check_cancel();
-    cli_check_watch_interrupts();
+    options.cancel = cli_interrupt_flag();
+    cli_interrupt_watch();
     cli_progress_begin(&progress, show->cli, show->cli->operands[0]);
     status = sidestep_checkpoint_stats(show->checkpoint, tensors, count, &options, err);
     cli_progress_end(&progress);

@@ -40,7 +40,7 @@ static void print_branch(struct cli_show *show, size_t first, size_t depth, size
     const char *name = show->entries[first]->name;
     uint64_t bytes = 0;
     size_t count = 0;
-    char size[CLI_UNITS_ROOM];
+    char size[CLI_FORMAT_UNITS_BYTES];
 
     for (size_t i = first; i < show->entry_count; i++) {
         if (strncmp(show->entries[i]->name, name, prefix) != 0)
@@ -48,7 +48,7 @@ static void print_branch(struct cli_show *show, size_t first, size_t depth, size
         count++;
         bytes += show->entries[i]->bytes;
     }
-    cli_units_size(size, bytes);
+    cli_format_units_size(size, bytes);
     fprintf(show->cli->out, "%*s", (int)(depth * INDENT), "");
     cli_escape_write(show->cli->out, name + start, prefix - start - 1);
     fprintf(show->cli->out, "  (%zu, %s)\n", count, size);
@@ -60,9 +60,9 @@ static char *describe(struct cli_show *show, const struct sidestep_entry *entry)
     char *text = NULL, *part;
     size_t length = 0;
     FILE *stream = cli_memory_stream(&text, &length);
-    char size[CLI_UNITS_ROOM];
+    char size[CLI_FORMAT_UNITS_BYTES];
 
-    cli_units_size(size, entry->bytes);
+    cli_format_units_size(size, entry->bytes);
     if (entry->is_object) {
         part = cli_show_value_text(show, entry);
         fprintf(stream, "= %s", part);
@@ -86,7 +86,7 @@ static void print_leaf(struct cli_show *show, const struct sidestep_entry *entry
     cli_escape_write(show->cli->out, entry->name + start, strlen(entry->name + start));
     fprintf(show->cli->out, "  %s\n", text);
     free(text);
-    if (cli_has(show->cli, CLI_OPTION_CHUNKS))
+    if (cli_has_option(show->cli, CLI_OPTION_CHUNKS))
         cli_show_chunks(show, entry, (depth + 1) * INDENT);
 }
 

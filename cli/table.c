@@ -33,15 +33,15 @@ void cli_table_add(struct cli_table *table, const char *style, const char *text)
 
 void cli_table_add_size(struct cli_table *table, unsigned long long bytes)
 {
-    char text[CLI_UNITS_ROOM];
+    char text[CLI_FORMAT_UNITS_BYTES];
 
-    cli_units_size(text, bytes);
+    cli_format_units_size(text, bytes);
     cli_table_add(table, NULL, text);
 }
 
 void cli_table_add_count(struct cli_table *table, unsigned long long count)
 {
-    char text[CLI_UNITS_ROOM];
+    char text[CLI_FORMAT_UNITS_BYTES];
 
     snprintf(text, sizeof(text), "%llu", count);
     cli_table_add(table, NULL, text);

@@ -32,7 +32,7 @@ static bool is_plain(const struct sidestep_value *value, unsigned depth)
     return true;
 }
 
-bool cli_value_is_plain(const struct sidestep_value *value)
+bool cli_value_is_json(const struct sidestep_value *value)
 {
     return is_plain(value, 0);
 }
@@ -58,7 +58,7 @@ static void put_string(struct text *text, const char *string)
 
 static void put_scalar(struct text *text, const struct sidestep_value *value)
 {
-    char digits[CLI_UNITS_ROOM];
+    char digits[CLI_FORMAT_UNITS_BYTES];
 
     switch (sidestep_value_kind(value)) {
     case SIDESTEP_VALUE_BOOL:
@@ -69,7 +69,7 @@ static void put_scalar(struct text *text, const struct sidestep_value *value)
         put_string(text, digits);
         break;
     case SIDESTEP_VALUE_FLOAT:
-        cli_units_real(digits, sidestep_value_get_float(value));
+        cli_format_units_real(digits, sidestep_value_get_float(value));
         put_string(text, digits);
         break;
     default:
@@ -151,14 +151,14 @@ char *cli_value_text(const struct sidestep_value *value, size_t columns)
 
     put_value(&text, value, 0);
     cli_memory_stream_close(text.out);
-    cli_escape_cut(escaped, columns);
+    cli_escape_truncate(escaped, columns);
     return escaped;
 }
 
 static char *base64(const unsigned char *bytes, size_t length)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *text = cli_memory_get(length / 3 * 4 + 5), *next = text;
+    char *text = cli_memory_alloc(length / 3 * 4 + 5), *next = text;
 
     for (size_t i = 0; i < length; i += 3) {
         size_t left = length - i;

@@ -10,8 +10,8 @@
 /** Deeper nesting than this is not printed. */
 #define CLI_VALUE_MAX_DEPTH 64
 
-/** cli_value_is_plain(value): JSON can say it: no bytes, nothing opaque, not too deep. */
-bool cli_value_is_plain(const struct sidestep_value *value);
+/** cli_value_is_json(value): JSON can say it: no bytes, nothing opaque, not too deep. */
+bool cli_value_is_json(const struct sidestep_value *value);
 
 /** cli_value_json(json, key, value): what JSON lacks becomes {"$bytes":"base64"} or
  * {"$opaque":"description"}. */

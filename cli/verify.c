@@ -38,9 +38,9 @@ static enum sidestep_status check(const struct cli *cli, const char *path,
 {
     unsigned long threads = 0;
 
-    if (cli_has(cli, CLI_OPTION_THREADS))
-        (void)cli_arguments_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads);
-    return cli_check(cli, path, threads, report, err);
+    if (cli_has_option(cli, CLI_OPTION_THREADS))
+        (void)cli_arguments_parse_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads);
+    return cli_verify_path(cli, path, threads, report, err);
 }
 
 /* "{" and what each kind of report has in common; the caller closes it. */
@@ -111,9 +111,9 @@ static void print_report(const struct cli *cli, const char *path,
                        : report->status == SIDESTEP_EUNCOMMITTED ? "INCOMPLETE"
                                                                  : "UNREADABLE";
     size_t problems = report->problem_count + report->unlisted_count;
-    char size[CLI_UNITS_ROOM];
+    char size[CLI_FORMAT_UNITS_BYTES];
 
-    cli_units_size(size, report->checked_bytes);
+    cli_format_units_size(size, report->checked_bytes);
     cli_table_style(cli->out, cli->color ? style : NULL, word);
     fputs("  ", cli->out);
     cli_escape_write(cli->out, path, strlen(path));
@@ -132,7 +132,7 @@ static int finish_one(const struct cli *cli, struct sidestep_verify_report *repo
 {
     enum sidestep_status found = report->status;
 
-    if (cli_has(cli, CLI_OPTION_JSON)) {
+    if (cli_has_option(cli, CLI_OPTION_JSON)) {
         struct cli_json json = {.out = cli->out};
 
         cli_json_open(&json, NULL, '{');
@@ -160,7 +160,7 @@ static void json_entry(struct sum *sum, const struct sidestep_listed *entry,
 {
     struct cli_json *json = &sum->checkpoints;
 
-    if (!cli_has(sum->cli, CLI_OPTION_JSON))
+    if (!cli_has_option(sum->cli, CLI_OPTION_JSON))
         return;
     cli_json_open(json, NULL, '{');
     cli_json_text(json, "path", entry->path);
@@ -179,7 +179,7 @@ static void add_failed(struct sum *sum, const struct sidestep_listed *entry,
     static const struct sidestep_verify_report nothing;
 
     count_unreadable(sum, (enum sidestep_status)err->status);
-    if (!cli_has(sum->cli, CLI_OPTION_JSON))
+    if (!cli_has_option(sum->cli, CLI_OPTION_JSON))
         (void)cli_output_error(sum->cli, err);
     json_entry(sum, entry, &nothing, err);
 }
@@ -196,7 +196,7 @@ static void add_checked(struct sum *sum, const struct sidestep_listed *entry,
         sum->uncommitted++;
     else
         count_unreadable(sum, report->status);
-    if (!cli_has(sum->cli, CLI_OPTION_JSON)) {
+    if (!cli_has_option(sum->cli, CLI_OPTION_JSON)) {
         print_report(sum->cli, entry->path, report);
         (void)fflush(sum->cli->out);
     }
@@ -209,7 +209,7 @@ static void print_state(const struct sum *sum, const char *style,
 {
     FILE *out = sum->cli->out;
 
-    if (cli_has(sum->cli, CLI_OPTION_JSON))
+    if (cli_has_option(sum->cli, CLI_OPTION_JSON))
         return;
     cli_table_style(out, sum->cli->color ? style : NULL, entry->state_name);
     fputs("  ", out);
@@ -229,7 +229,7 @@ static void add_unfinished(struct sum *sum, const struct sidestep_listed *entry)
     else
         sum->saving++;
     print_state(sum, CLI_STYLE_DIM, entry);
-    if (!cli_has(sum->cli, CLI_OPTION_JSON))
+    if (!cli_has_option(sum->cli, CLI_OPTION_JSON))
         return;
     cli_json_open(json, NULL, '{');
     cli_json_text(json, "path", entry->path);
@@ -248,7 +248,7 @@ static enum sidestep_status check_entry(struct sum *sum, const struct sidestep_l
 
     if (status == SIDESTEP_ECANCELLED)
         return status;
-    if ((status != SIDESTEP_OK || !report.ok) && cli_check_is_gone(entry->path))
+    if ((status != SIDESTEP_OK || !report.ok) && cli_verify_path_was_deleted(entry->path))
         sum->gone++;
     else if (status != SIDESTEP_OK)
         add_failed(sum, entry, err);
@@ -326,9 +326,9 @@ static void json_sum(const struct sum *sum, bool ok, const char *checkpoints,
 
 static void print_sum(const struct sum *sum)
 {
-    char size[CLI_UNITS_ROOM];
+    char size[CLI_FORMAT_UNITS_BYTES];
 
-    cli_units_size(size, sum->checked_bytes);
+    cli_format_units_size(size, sum->checked_bytes);
     fprintf(sum->cli->out, "%zu ok, %zu damaged, %zu uncommitted, %zu not readable; %s\n",
             sum->good, sum->damaged, sum->uncommitted, sum->unreadable, size);
     if (sum->trash > 0)
@@ -346,7 +346,7 @@ static int finish_many(const struct sum *sum, const char *checkpoints, const cha
 {
     bool ok = sum->damaged == 0 && sum->unreadable == 0 && sum->uncommitted == 0;
 
-    if (cli_has(sum->cli, CLI_OPTION_JSON))
+    if (cli_has_option(sum->cli, CLI_OPTION_JSON))
         json_sum(sum, ok, checkpoints, unfinished);
     else
         print_sum(sum);
@@ -414,11 +414,11 @@ int cli_verify_run(const struct cli *cli)
     enum sidestep_status status;
     unsigned long threads;
 
-    if (cli_has(cli, CLI_OPTION_THREADS) &&
-        !cli_arguments_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads))
+    if (cli_has_option(cli, CLI_OPTION_THREADS) &&
+        !cli_arguments_parse_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads))
         return cli_output_usage(cli, "verify: --threads: '%s' is not a number from 1 to %d",
                                 cli->options[CLI_OPTION_THREADS], MAX_THREADS);
-    cli_check_watch_interrupts();
+    cli_interrupt_watch();
     status = check(cli, cli->operands[0], &report, &err);
     if (status == SIDESTEP_OK)
         return finish_one(cli, &report);

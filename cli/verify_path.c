@@ -17,7 +17,7 @@ static void on_interrupt(int signal_number)
     interrupted = true;
 }
 
-void cli_check_watch_interrupts(void)
+void cli_interrupt_watch(void)
 {
     struct sigaction action = {.sa_handler = on_interrupt,
                                .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
@@ -27,18 +27,19 @@ void cli_check_watch_interrupts(void)
     (void)sigaction(SIGTERM, &action, NULL); /* from schedulers, and timeout(1) */
 }
 
-bool cli_check_interrupted(void)
+bool cli_interrupt_received(void)
 {
     return interrupted;
 }
 
-const bool volatile *cli_check_cancel(void)
+const bool volatile *cli_interrupt_flag(void)
 {
     return &interrupted;
 }
 
-enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned long threads,
-                               struct sidestep_verify_report *report, struct sidestep_error *err)
+enum sidestep_status cli_verify_path(const struct cli *cli, const char *path, unsigned long threads,
+                                     struct sidestep_verify_report *report,
+                                     struct sidestep_error *err)
 {
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
     struct cli_progress progress;
@@ -46,7 +47,7 @@ enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned
 
     cli_progress_begin(&progress, cli, path);
     options.threads = (uint32_t)threads;
-    options.on_progress = cli_progress_show;
+    options.on_progress = cli_progress_update;
     options.context = &progress;
     options.cancel = &interrupted;
     status = sidestep_verify(path, &options, report, err);
@@ -54,7 +55,7 @@ enum sidestep_status cli_check(const struct cli *cli, const char *path, unsigned
     return status;
 }
 
-bool cli_check_is_gone(const char *path)
+bool cli_verify_path_was_deleted(const char *path)
 {
     return access(path, F_OK) != 0 && errno == ENOENT;
 }

@@ -12,7 +12,7 @@ int cli_version_run(const struct cli *cli)
 
     snprintf(own, sizeof(own), "%d.%d.%d", SIDESTEP_VERSION_MAJOR, SIDESTEP_VERSION_MINOR,
              SIDESTEP_VERSION_PATCH);
-    if (cli_has(cli, CLI_OPTION_JSON)) {
+    if (cli_has_option(cli, CLI_OPTION_JSON)) {
         struct cli_json json = {.out = cli->out};
 
         cli_json_open(&json, NULL, '{');

@@ -68,7 +68,7 @@ static struct watched *find(struct watch *watch, const struct sidestep_saving *s
     while (w != NULL && strcmp(w->save_id, saving->save_id) != 0)
         w = w->next;
     if (w == NULL) {
-        w = cli_memory_get(sizeof(*w));
+        w = cli_memory_alloc(sizeof(*w));
         *w = (struct watched){.step = saving->step,
                               .name = cli_memory_copy(shown, strlen(shown)),
                               .rate = -1,
@@ -228,21 +228,22 @@ static void print_json(struct watch *watch, const struct sidestep_saving_list *l
 static void print_saving(const struct cli *cli, const struct sidestep_saving *saving,
                          const struct watched *w)
 {
-    char done[CLI_UNITS_ROOM], all[CLI_UNITS_ROOM], rate[CLI_UNITS_ROOM], left[CLI_UNITS_ROOM];
+    char done[CLI_FORMAT_UNITS_BYTES], all[CLI_FORMAT_UNITS_BYTES], rate[CLI_FORMAT_UNITS_BYTES],
+        left[CLI_FORMAT_UNITS_BYTES];
     uint64_t total = total_bytes(saving);
     double seconds = time_left(w, saving);
 
-    cli_units_size(done, saving->written_bytes);
-    cli_units_size(all, total);
+    cli_format_units_size(done, saving->written_bytes);
+    cli_format_units_size(all, total);
     cli_escape_write(cli->out, w->name, strlen(w->name));
     fprintf(cli->out, "  %3.0f %%  %s of %s",
             total != 0 ? 100 * (double)saving->written_bytes / (double)total : 0.0, done, all);
     if (w->rate >= 0 && !saving->is_dead) {
-        cli_units_size(rate, (uint64_t)w->rate);
+        cli_format_units_size(rate, (uint64_t)w->rate);
         fprintf(cli->out, "  %s/s", rate);
     }
     if (seconds >= 0) {
-        cli_units_duration(left, (uint64_t)seconds);
+        cli_format_units_duration(left, (uint64_t)seconds);
         fprintf(cli->out, "  %s left", left);
     }
     fprintf(cli->out, "  %" PRIu32 " rank%s", saving->rank_count,
@@ -263,14 +264,14 @@ static void print_ended(const struct watch *watch, const struct sidestep_list *r
 
     for (const struct watched *w = watch->saves; w != NULL; w = w->next) {
         const struct sidestep_listed *found;
-        char size[CLI_UNITS_ROOM];
+        char size[CLI_FORMAT_UNITS_BYTES];
 
         if (w->is_here)
             continue;
         cli_escape_write(cli->out, w->name, strlen(w->name));
         switch (find_ending(w, root, &found)) {
         case COMMITTED:
-            cli_units_size(size, found->bytes);
+            cli_format_units_size(size, found->bytes);
             cli_table_style(cli->out, cli->color ? CLI_STYLE_GREEN : NULL, "  committed");
             fprintf(cli->out, ", %s\n", size);
             break;
@@ -360,7 +361,7 @@ static void pause_between(const struct watch *watch)
     struct timespec time = {.tv_sec = (time_t)(watch->interval_ns / NS_PER_S),
                             .tv_nsec = (long)(watch->interval_ns % NS_PER_S)};
 
-    if (!cli_check_interrupted())
+    if (!cli_interrupt_received())
         (void)nanosleep(&time, NULL);
 }
 
@@ -368,23 +369,23 @@ int cli_watch_run(const struct cli *cli)
 {
     struct watch watch = {.cli = cli,
                           .root = cli->operand_count > 0 ? cli->operands[0] : ".",
-                          .is_json = cli_has(cli, CLI_OPTION_JSON),
+                          .is_json = cli_has_option(cli, CLI_OPTION_JSON),
                           .interval_ns = DEFAULT_INTERVAL_NS};
     struct sidestep_error err = {0};
     double seconds;
 
-    if (cli_has(cli, CLI_OPTION_INTERVAL)) {
-        if (!cli_quantity_time(cli->options[CLI_OPTION_INTERVAL], &seconds) || seconds < 0.01 ||
+    if (cli_has_option(cli, CLI_OPTION_INTERVAL)) {
+        if (!cli_parse_units_time(cli->options[CLI_OPTION_INTERVAL], &seconds) || seconds < 0.01 ||
             seconds > 86400)
             return cli_output_usage(cli, "watch: --interval: not a time from 0.01s to 24h");
         watch.interval_ns = (int64_t)(seconds * (double)NS_PER_S);
     }
     watch.redraws = !watch.is_json && isatty(STDOUT_FILENO);
-    cli_check_watch_interrupts();
+    cli_interrupt_watch();
     enum sidestep_status status = look(&watch, &err);
-    while (status == SIDESTEP_OK && !cli_has(cli, CLI_OPTION_ONCE)) {
+    while (status == SIDESTEP_OK && !cli_has_option(cli, CLI_OPTION_ONCE)) {
         pause_between(&watch);
-        if (cli_check_interrupted()) /* how it is meant to end */
+        if (cli_interrupt_received()) /* how it is meant to end */
             break;
         status = look(&watch, &err);
     }
@@ -393,5 +394,5 @@ int cli_watch_run(const struct cli *cli)
     forget_ended(&watch);
     if (status != SIDESTEP_OK)
         return cli_output_error(cli, &err);
-    return cli_has(cli, CLI_OPTION_ONCE) ? sidestep_status_exit(watch.unread_status) : 0;
+    return cli_has_option(cli, CLI_OPTION_ONCE) ? sidestep_status_exit(watch.unread_status) : 0;
 }

@@ -33,7 +33,7 @@ static void gather(const struct archive_tensor *tensor, const uint8_t *bytes, si
     OWNED uint8_t *plain = memory_new(elements, item);
     assert(storage != NULL && plain != NULL);
     memcpy(storage, bytes + tensor->data_offset, tensor->data_bytes);
-    box_row_major(tensor->ndim, tensor->shape, strides);
+    box_row_major_strides(tensor->ndim, tensor->shape, strides);
     struct box_memory from = {.box = box,
                               .strides = tensor->strides,
                               .data = storage + tensor->storage_offset * item,
@@ -45,7 +45,7 @@ static void gather(const struct archive_tensor *tensor, const uint8_t *bytes, si
 
 static void read_archive(const uint8_t *bytes, size_t size)
 {
-    struct source source = source_over_memory(bytes, size);
+    struct source source = source_from_memory(bytes, size);
     struct archive_tensor tensor;
     struct sidestep_value *value = NULL;
     struct sidestep_error err = {0};

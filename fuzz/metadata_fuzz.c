@@ -23,7 +23,7 @@ static void expect(bool condition)
 
 static void expect_storage(const struct metadata_storage *storage)
 {
-    expect(storage->file != NULL && names_is_beneath(storage->file, strlen(storage->file)));
+    expect(storage->file != NULL && file_name_is_beneath(storage->file, strlen(storage->file)));
     expect(storage->length <= INT64_MAX - storage->offset);
 }
 

@@ -43,10 +43,10 @@ static void decode(const struct codec *codec, const uint8_t *data, size_t size)
 static void decode_chunks(const uint8_t *data, size_t size)
 {
     static uint8_t chunk[CODEC_CHUNK_BYTES];
-    const struct codec_chunks *chunks = codec_planes.chunks;
+    const struct codec_chunk_ops *chunks = codec_planes.chunks;
     static const enum sidestep_dtype dtypes[] = {SIDESTEP_UINT8, SIDESTEP_BFLOAT16,
                                                  SIDESTEP_FLOAT32, SIDESTEP_FLOAT64};
-    struct source source = source_over_memory(data, size);
+    struct source source = source_from_memory(data, size);
     struct codec_item item = {.dtype = dtypes[size % 4], .data_bytes = CODEC_CHUNK_BYTES + 16};
     struct codec_decoder *decoder = NULL;
     uint64_t places[3];

@@ -33,7 +33,7 @@ static void write_again(const struct safetensors *once)
     OWNED_BUFFER file = {0};
     struct safetensors twice;
 
-    if (safetensors_write(once->tensors, once->count, &file, NULL) != SIDESTEP_OK)
+    if (safetensors_write_header(once->tensors, once->count, &file, NULL) != SIDESTEP_OK)
         return; /* "__metadata__" is no tensor's name */
     for (size_t i = 0; i < once->count; i++)
         if (once->tensors[i].bytes > (1u << 20))
@@ -41,8 +41,8 @@ static void write_again(const struct safetensors *once)
     for (size_t i = 0; i < once->count; i++)
         for (uint64_t b = 0; b < once->tensors[i].bytes; b++)
             buffer_put_u8(&file, 0);
-    struct source source = source_over_memory(file.bytes, file.length);
-    expect(safetensors_read(&source, &arena, &twice, NULL) == SIDESTEP_OK);
+    struct source source = source_from_memory(file.bytes, file.length);
+    expect(safetensors_read_header(&source, &arena, &twice, NULL) == SIDESTEP_OK);
     expect(twice.count == once->count);
     for (size_t i = 0; i < once->count; i++) {
         const struct safetensors_tensor *a = &once->tensors[i], *b = &twice.tensors[i];
@@ -55,12 +55,12 @@ static void write_again(const struct safetensors *once)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     OWNED_ARENA arena = {.limit_bytes = (size_t)64 << 20};
-    struct source source = source_over_memory(data, size);
+    struct source source = source_from_memory(data, size);
     struct safetensors found;
-    struct safetensors_place *places;
+    struct safetensors_index_entry *places;
     size_t count;
 
-    if (safetensors_read(&source, &arena, &found, NULL) == SIDESTEP_OK) {
+    if (safetensors_read_header(&source, &arena, &found, NULL) == SIDESTEP_OK) {
         check_places(&found, size);
         write_again(&found);
     }

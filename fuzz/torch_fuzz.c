@@ -20,7 +20,7 @@ static void expect(bool condition)
 static void try_file(const void *bytes, size_t size)
 {
     OWNED_ARENA arena = {0};
-    struct source source = source_over_memory(bytes, size);
+    struct source source = source_from_memory(bytes, size);
     struct torch_file found;
 
     if (torch_file_read(&source, &arena, &found, NULL) != SIDESTEP_OK)
@@ -32,7 +32,7 @@ static void try_file(const void *bytes, size_t size)
         expect(e->name[0] != '\0' && e->path_length != 0);
         expect((e->tensor != NULL) + (e->object != NULL) + (e->unreadable != NULL) == 1);
         if (e->object != NULL)
-            (void)torch_file_object(e->object, &object, NULL);
+            (void)torch_file_write_object(e->object, &object, NULL);
         if (e->tensor == NULL)
             continue;
         expect(e->tensor->data_offset <= size &&
@@ -48,10 +48,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const uint8_t storage[64] = {1};
 
     try_file(data, size);
-    zip_writer_put(&w, "data.pkl", data, size);
-    zip_writer_put(&w, "data/0", storage, sizeof(storage));
-    zip_writer_put(&w, "version", "3\n", 2);
-    zip_writer_close(&w);
+    zip_writer_add_member(&w, "data.pkl", data, size);
+    zip_writer_add_member(&w, "data/0", storage, sizeof(storage));
+    zip_writer_add_member(&w, "version", "3\n", 2);
+    zip_writer_finish(&w);
     if (!file.failed)
         try_file(file.bytes, file.length);
     return 0;

@@ -22,7 +22,7 @@ static void collapse(uint64_t begin, uint64_t end, struct sidestep_huge_pages *r
     /* For what cannot be had at once, and for pages that are touched later. */
     (void)madvise(memory, end - begin, MADV_HUGEPAGE);
     for (uint64_t at = begin; at < end; at += HUGE_PAGE_BYTES) {
-        bool made = huge_page_make(at);
+        bool made = huge_page_collapse(at);
         report->bytes += HUGE_PAGE_BYTES;
         if (made)
             report->huge_bytes += HUGE_PAGE_BYTES;
@@ -44,7 +44,7 @@ static size_t tensor_ranges(const struct sidestep_state_dict *state, struct cow_
         uint64_t bytes = box_volume(&entry->box) * sidestep_dtype_size(entry->dtype);
         ranges[count++] = (struct cow_range){.begin = begin, .end = begin + bytes};
     }
-    return cow_plan_merge(ranges, count);
+    return cow_plan_merge_ranges(ranges, count);
 }
 
 enum sidestep_status sidestep_state_dict_huge_pages(const struct sidestep_state_dict *state,

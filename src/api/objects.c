@@ -21,7 +21,7 @@ enum sidestep_status sidestep_value_from_pickle(const void *bytes, size_t length
     if (value == NULL || (bytes == NULL && length != 0))
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", value == NULL ? "value" : "bytes");
     *value = NULL;
-    TRY(pickle_parse_or(SIDESTEP_EUNSUPPORTED, &nodes, bytes, length, NULL, &root, err));
+    TRY(pickle_parse_with_status(SIDESTEP_EUNSUPPORTED, &nodes, bytes, length, NULL, &root, err));
     return pickle_to_plain_value(root, value, err);
 }
 
@@ -106,7 +106,7 @@ static enum sidestep_status read_objects(struct sidestep_state_dict *state,
         change->entry = entries[object->index];
         enum sidestep_status status = read_object(object, change, err);
         if (status != SIDESTEP_OK) {
-            error_wrap(err, "'%s'", shown_name(change->entry->name).text);
+            error_wrap(err, "'%s'", display_name(change->entry->name).text);
             return status;
         }
     }

@@ -18,7 +18,7 @@ void budget_destroy(struct budget *budget)
     pthread_mutex_destroy(&budget->shared.lock);
 }
 
-void budget_take(struct budget *budget, uint64_t amount)
+void budget_acquire(struct budget *budget, uint64_t amount)
 {
     pthread_mutex_lock(&budget->shared.lock);
     while (budget->shared.taken != 0 &&
@@ -30,7 +30,7 @@ void budget_take(struct budget *budget, uint64_t amount)
     pthread_mutex_unlock(&budget->shared.lock);
 }
 
-void budget_give(struct budget *budget, uint64_t amount)
+void budget_return(struct budget *budget, uint64_t amount)
 {
     pthread_mutex_lock(&budget->shared.lock);
     assert(amount <= budget->shared.taken);

@@ -23,7 +23,7 @@ void budget_init(struct budget *budget, uint64_t limit);
 /* Everything was given back. */
 void budget_destroy(struct budget *budget);
 /* A thread that has taken some takes no more before it has given that back. */
-void budget_take(struct budget *budget, uint64_t amount);
-void budget_give(struct budget *budget, uint64_t amount);
+void budget_acquire(struct budget *budget, uint64_t amount);
+void budget_return(struct budget *budget, uint64_t amount);
 
 #endif

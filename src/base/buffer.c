@@ -16,7 +16,7 @@ void buffer_release(struct buffer *b)
     *b = (struct buffer){0};
 }
 
-uint8_t *buffer_grow(struct buffer *b, size_t n)
+uint8_t *buffer_extend_slow(struct buffer *b, size_t n)
 {
     if (b->failed || n > SIZE_MAX / 4 - b->length) {
         b->failed = true;

@@ -24,11 +24,11 @@ void buffer_release(struct buffer *b);
 #define OWNED_BUFFER __attribute__((cleanup(buffer_release))) struct buffer
 
 /* Room for ${n} more bytes, which the caller fills; NULL on failure. */
-uint8_t *buffer_grow(struct buffer *b, size_t n);
+uint8_t *buffer_extend_slow(struct buffer *b, size_t n);
 static inline uint8_t *buffer_extend(struct buffer *b, size_t n)
 {
     if (b->bytes == NULL || b->failed || n > b->capacity - b->length)
-        return buffer_grow(b, n);
+        return buffer_extend_slow(b, n);
     b->length += n;
     return b->bytes + b->length - n;
 }

@@ -19,12 +19,12 @@ struct cursor {
     bool overrun;
 };
 
-static inline struct cursor cursor_over(const void *bytes, size_t length)
+static inline struct cursor cursor_from_memory(const void *bytes, size_t length)
 {
     return (struct cursor){.bytes = (const uint8_t *)bytes, .length = length};
 }
 
-static inline size_t cursor_left(const struct cursor *c)
+static inline size_t cursor_remaining(const struct cursor *c)
 {
     return c->overrun ? 0 : c->length - c->position;
 }

@@ -126,9 +126,9 @@ enum sidestep_status error_from_errno(int sys_errno)
     }
 }
 
-enum sidestep_status error_theirs(const char *what, const char *name, const char *function,
-                                  enum sidestep_status status, struct sidestep_error *why,
-                                  struct sidestep_error *err)
+enum sidestep_status error_from_callback(const char *what, const char *name, const char *function,
+                                         enum sidestep_status status, struct sidestep_error *why,
+                                         struct sidestep_error *err)
 {
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;

@@ -47,8 +47,8 @@ enum sidestep_status error_from_errno(int sys_errno);
 
 /* What a function that a program gave us has returned and said, as an error of ours: ${what} is
  * "the codec", ${name} its name. */
-enum sidestep_status error_theirs(const char *what, const char *name, const char *function,
-                                  enum sidestep_status status, struct sidestep_error *why,
-                                  struct sidestep_error *err);
+enum sidestep_status error_from_callback(const char *what, const char *name, const char *function,
+                                         enum sidestep_status status, struct sidestep_error *why,
+                                         struct sidestep_error *err);
 
 #endif

@@ -76,7 +76,7 @@ void fault_arm(const char *prefix, unsigned long nth, bool sticky, int sys_errno
     pthread_mutex_unlock(&fault.lock);
 }
 
-void fault_slow(const char *prefix, unsigned max_us)
+void fault_delay(const char *prefix, unsigned max_us)
 {
     pthread_mutex_lock(&fault.lock);
     fault.slow_prefix = prefix;

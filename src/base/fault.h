@@ -20,7 +20,7 @@ bool fault_hit(const char *point);
 void fault_arm(const char *prefix, unsigned long nth, bool sticky, int sys_errno);
 /* At points whose name starts with ${prefix}, sleep for up to ${max_us} first, at random, to bring
  * threads into orders that never happen otherwise; 0: no more. */
-void fault_slow(const char *prefix, unsigned max_us);
+void fault_delay(const char *prefix, unsigned max_us);
 /* The point that failed first since fault_arm(), or NULL.  How many hits were counted. */
 const char *fault_fired(void);
 unsigned long fault_hits(void);

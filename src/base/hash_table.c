@@ -11,19 +11,20 @@
 
 #define TABLE_MIN_CAPACITY 64u
 
-struct table_slot {
+struct hash_table_slot {
     const char *name; /* NULL: free */
     uint64_t hash;
     size_t index;
 };
 
-void table_release(struct table *t)
+void hash_table_release(struct hash_table *t)
 {
     free(t->slots);
-    *t = (struct table){0};
+    *t = (struct hash_table){0};
 }
 
-static struct table_slot *find_slot(const struct table *t, const char *name, uint64_t hash)
+static struct hash_table_slot *find_slot(const struct hash_table *t, const char *name,
+                                         uint64_t hash)
 {
     size_t mask = t->capacity - 1;
     size_t at = hash & mask;
@@ -34,28 +35,29 @@ static struct table_slot *find_slot(const struct table *t, const char *name, uin
     return &t->slots[at];
 }
 
-static uint64_t hash_name(const struct table *t, const char *name)
+static uint64_t hash_name(const struct hash_table *t, const char *name)
 {
     return XXH3_64bits_withSeed(name, strlen(name), t->seed);
 }
 
-size_t table_find(const struct table *t, const char *name)
+size_t hash_table_find(const struct hash_table *t, const char *name)
 {
     if (t->count == 0)
         return SIZE_MAX;
-    struct table_slot *slot = find_slot(t, name, hash_name(t, name));
+    struct hash_table_slot *slot = find_slot(t, name, hash_name(t, name));
     return slot->name != NULL ? slot->index : SIZE_MAX;
 }
 
-static bool has_room(const struct table *t, size_t count)
+static bool has_room(const struct hash_table *t, size_t count)
 {
     return count < t->capacity / 4 * 3;
 }
 
 /* ${capacity} is a power of two. */
-static enum sidestep_status table_grow(struct table *t, size_t capacity, struct sidestep_error *err)
+static enum sidestep_status table_grow(struct hash_table *t, size_t capacity,
+                                       struct sidestep_error *err)
 {
-    struct table bigger = *t;
+    struct hash_table bigger = *t;
 
     bigger.capacity = capacity;
     if (t->capacity == 0)
@@ -71,28 +73,29 @@ static enum sidestep_status table_grow(struct table *t, size_t capacity, struct 
     return SIDESTEP_OK;
 }
 
-enum sidestep_status table_reserve(struct table *t, size_t count, struct sidestep_error *err)
+enum sidestep_status hash_table_reserve(struct hash_table *t, size_t count,
+                                        struct sidestep_error *err)
 {
-    struct table wanted = {.capacity = TABLE_MIN_CAPACITY};
+    struct hash_table wanted = {.capacity = TABLE_MIN_CAPACITY};
 
     while (!has_room(&wanted, count) && wanted.capacity <= SIZE_MAX / 2 / sizeof(*t->slots))
         wanted.capacity *= 2;
     return t->capacity >= wanted.capacity ? SIDESTEP_OK : table_grow(t, wanted.capacity, err);
 }
 
-enum sidestep_status table_insert(struct table *t, const char *name, size_t index, size_t *existing,
-                                  struct sidestep_error *err)
+enum sidestep_status hash_table_insert(struct hash_table *t, const char *name, size_t index,
+                                       size_t *existing, struct sidestep_error *err)
 {
     if (!has_room(t, t->count))
         TRY(table_grow(t, t->capacity != 0 ? t->capacity * 2 : TABLE_MIN_CAPACITY, err));
     uint64_t hash = hash_name(t, name);
-    struct table_slot *slot = find_slot(t, name, hash);
+    struct hash_table_slot *slot = find_slot(t, name, hash);
     *existing = SIZE_MAX;
     if (slot->name != NULL) {
         *existing = slot->index;
         return SIDESTEP_OK;
     }
-    *slot = (struct table_slot){.name = name, .hash = hash, .index = index};
+    *slot = (struct hash_table_slot){.name = name, .hash = hash, .index = index};
     t->count++;
     return SIDESTEP_OK;
 }

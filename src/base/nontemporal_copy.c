@@ -54,7 +54,7 @@ static size_t copy_pages(unsigned char *to, const unsigned char *from, size_t by
 }
 #endif
 
-void stream_copy(void *to, const void *from, size_t bytes)
+void nontemporal_copy(void *to, const void *from, size_t bytes)
 {
     size_t done = copy_pages(to, from, bytes);
 

@@ -8,6 +8,6 @@
 #include <stddef.h>
 
 /* memcpy(), faster for large pieces: two thirds of the traffic to memory. */
-void stream_copy(void *to, const void *from, size_t bytes);
+void nontemporal_copy(void *to, const void *from, size_t bytes);
 
 #endif

@@ -35,7 +35,7 @@ static inline enum sidestep_status source_memory_read_at(const struct source *so
 }
 
 /* A source over memory, which must outlive it. */
-static inline struct source source_over_memory(const void *bytes, size_t length)
+static inline struct source source_from_memory(const void *bytes, size_t length)
 {
     return (struct source){.length = length, .read_at = source_memory_read_at, .context = bytes};
 }

@@ -138,7 +138,8 @@ void workers_wait(struct workers *w, struct workers_job *job)
     pthread_mutex_unlock(&w->shared.lock);
 }
 
-void workers_run_some(struct workers *w, unsigned width, void (*run)(void *context), void *context)
+void workers_run_limited(struct workers *w, unsigned width, void (*run)(void *context),
+                         void *context)
 {
     struct workers_job job = {.run = run, .context = context};
 
@@ -150,5 +151,5 @@ void workers_run_some(struct workers *w, unsigned width, void (*run)(void *conte
 
 void workers_run(struct workers *w, void (*run)(void *context), void *context)
 {
-    workers_run_some(w, w->count + 1, run, context);
+    workers_run_limited(w, w->count + 1, run, context);
 }

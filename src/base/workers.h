@@ -37,7 +37,7 @@ void workers_wait(struct workers *workers, struct workers_job *job);
 /* run() on the caller and on up to all threads; returns when all copies have returned. */
 void workers_run(struct workers *workers, void (*run)(void *context), void *context);
 /* The same, ${width} copies at most, the caller's among them. */
-void workers_run_some(struct workers *workers, unsigned width, void (*run)(void *context),
-                      void *context);
+void workers_run_limited(struct workers *workers, unsigned width, void (*run)(void *context),
+                         void *context);
 
 #endif

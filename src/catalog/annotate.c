@@ -58,9 +58,9 @@ static enum sidestep_status marking_open(struct marking *m, const char *path,
     TRY(commit_open(&m->path, path, err));
     TRY(find(m, &m->has_id, m->save_id, err));
     parent = m->path.parent;
-    if (store_dir_make(parent, NAMES_SERIES_DIR, NULL) == SIDESTEP_OK)
+    if (store_dir_make(parent, FILE_NAME_SERIES_DIR, NULL) == SIDESTEP_OK)
         TRY(store_dir_sync(parent, err));
-    return store_dir_open(m->path.store, parent, NAMES_SERIES_DIR, &m->marks, err);
+    return store_dir_open(m->path.store, parent, FILE_NAME_SERIES_DIR, &m->marks, err);
 }
 
 /* A retention at work may have been faster than the mark. */
@@ -75,29 +75,29 @@ static enum sidestep_status still_there(struct marking *m, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status mark(enum marks_kind kind, const char *path, const char *tag, bool on,
-                                 struct sidestep_error *err)
+static enum sidestep_status mark(enum annotation_kind kind, const char *path, const char *tag,
+                                 bool on, struct sidestep_error *err)
 {
     OWNED_BY(marking_release) struct marking m = {0};
 
     if (path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
-    if (kind == MARKS_TAG && !marks_is_word(tag))
+    if (kind == ANNOTATION_TAG && !annotations_is_valid_word(tag))
         return FAIL(err, SIDESTEP_EINVAL, "tag '%s': 1 to %u letters, digits, '_' and '-', please",
-                    tag != NULL ? tag : "", MARKS_MAX_WORD);
+                    tag != NULL ? tag : "", ANNOTATIONS_MAX_WORD);
     TRY(marking_open(&m, path, err));
     if (!on)
-        return marks_unset(m.marks, kind, tag, m.path.name, err);
-    TRY(marks_set(m.marks, kind, tag, m.path.name, m.has_id ? m.save_id : NULL, NULL, err));
+        return annotations_remove(m.marks, kind, tag, m.path.name, err);
+    TRY(annotations_set(m.marks, kind, tag, m.path.name, m.has_id ? m.save_id : NULL, NULL, err));
     enum sidestep_status status = still_there(&m, err);
     if (status != SIDESTEP_OK)
-        (void)marks_unset(m.marks, kind, tag, m.path.name, NULL);
+        (void)annotations_remove(m.marks, kind, tag, m.path.name, NULL);
     return status;
 }
 
 enum sidestep_status sidestep_pin(const char *path, bool on, struct sidestep_error *err)
 {
-    enum sidestep_status status = mark(MARKS_PIN, path, NULL, on, err);
+    enum sidestep_status status = mark(ANNOTATION_PIN, path, NULL, on, err);
 
     if (status != SIDESTEP_OK)
         error_wrap(err, "%s '%s'", on ? "pin" : "unpin", path != NULL ? path : "");
@@ -107,7 +107,7 @@ enum sidestep_status sidestep_pin(const char *path, bool on, struct sidestep_err
 enum sidestep_status sidestep_tag(const char *path, const char *tag, bool on,
                                   struct sidestep_error *err)
 {
-    enum sidestep_status status = mark(MARKS_TAG, path, tag, on, err);
+    enum sidestep_status status = mark(ANNOTATION_TAG, path, tag, on, err);
 
     if (status != SIDESTEP_OK)
         error_wrap(err, "tag '%s'", path != NULL ? path : "");

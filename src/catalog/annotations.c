@@ -14,25 +14,25 @@
 #include "commit/name_list.h"
 
 static const char *const kind_names[] = {
-    [MARKS_PIN] = "pin",           [MARKS_TAG] = "tag",
-    [MARKS_METRICS] = "metrics",   [MARKS_ABANDONED] = "abandoned",
-    [MARKS_RESTARTS] = "restarts", [MARKS_ADOPTED] = "adopted",
+    [ANNOTATION_PIN] = "pin",           [ANNOTATION_TAG] = "tag",
+    [ANNOTATION_METRICS] = "metrics",   [ANNOTATION_ABANDONED] = "abandoned",
+    [ANNOTATION_RESTARTS] = "restarts", [ANNOTATION_ADOPTED] = "adopted",
 };
 
-bool marks_is_word(const char *word)
+bool annotations_is_valid_word(const char *word)
 {
     size_t length = word != NULL ? strlen(word) : 0;
 
     for (size_t i = 0; i < length; i++)
         if (!isalnum((unsigned char)word[i]) && word[i] != '_' && word[i] != '-')
             return false;
-    return length != 0 && length <= MARKS_MAX_WORD;
+    return length != 0 && length <= ANNOTATIONS_MAX_WORD;
 }
 
 /* ---- reading ---- */
 
 /* "tag.best.step-42" as kind, tag and name.  False: it is no mark. */
-static bool parse_name(struct arena *arena, const char *file, struct mark *mark)
+static bool parse_name(struct arena *arena, const char *file, struct annotation *mark)
 {
     const char *rest = strchr(file, '.');
 
@@ -40,9 +40,9 @@ static bool parse_name(struct arena *arena, const char *file, struct mark *mark)
         size_t length = strlen(kind_names[kind]);
         if ((size_t)(rest - file) != length || memcmp(file, kind_names[kind], length) != 0)
             continue;
-        *mark = (struct mark){.kind = (enum marks_kind)kind};
+        *mark = (struct annotation){.kind = (enum annotation_kind)kind};
         rest++;
-        if (kind == MARKS_TAG) {
+        if (kind == ANNOTATION_TAG) {
             size_t tag = strcspn(rest, ".");
             mark->tag = arena_strndup(arena, rest, tag);
             rest += tag + (rest[tag] == '.');
@@ -53,7 +53,7 @@ static bool parse_name(struct arena *arena, const char *file, struct mark *mark)
     return false;
 }
 
-static void parse_text(struct arena *arena, const struct buffer *bytes, struct mark *mark)
+static void parse_text(struct arena *arena, const struct buffer *bytes, struct annotation *mark)
 {
     char *text = arena_strndup(arena, (const char *)bytes->bytes, bytes->length);
     char *end = text != NULL ? strchr(text, '\n') : NULL;
@@ -67,7 +67,7 @@ static void parse_text(struct arena *arena, const struct buffer *bytes, struct m
 
 static int compare_marks(const void *a, const void *b)
 {
-    const struct mark *x = a, *y = b;
+    const struct annotation *x = a, *y = b;
     int order = strcmp(x->name, y->name);
 
     if (order == 0)
@@ -77,28 +77,28 @@ static int compare_marks(const void *a, const void *b)
     return order;
 }
 
-static enum sidestep_status read_one(struct store_dir *dir, const char *file, struct marks *marks,
-                                     struct sidestep_error *err)
+static enum sidestep_status read_one(struct store_dir *dir, const char *file,
+                                     struct annotations *marks, struct sidestep_error *err)
 {
-    struct mark *mark = &marks->marks[marks->count];
+    struct annotation *mark = &marks->marks[marks->count];
     OWNED_BUFFER bytes = {0};
 
     if (!parse_name(&marks->arena, file, mark))
         return SIDESTEP_OK;
-    if (mark->name == NULL || (mark->kind == MARKS_TAG && mark->tag == NULL))
+    if (mark->name == NULL || (mark->kind == ANNOTATION_TAG && mark->tag == NULL))
         return FAIL_NOMEM(err, strlen(file));
-    enum sidestep_status status = commit_read_file(dir, file, 0, MARKS_MAX_TEXT, &bytes, NULL);
+    enum sidestep_status status = small_file_read(dir, file, 0, ANNOTATIONS_MAX_TEXT, &bytes, NULL);
     if (status == SIDESTEP_ENOTFOUND) /* taken away meanwhile */
         return SIDESTEP_OK;
     if (status == SIDESTEP_ENOMEM)
-        return FAIL_NOMEM(err, MARKS_MAX_TEXT);
+        return FAIL_NOMEM(err, ANNOTATIONS_MAX_TEXT);
     if (status == SIDESTEP_OK)
         parse_text(&marks->arena, &bytes, mark);
     marks->count++;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status read_all(struct store_dir *dir, struct marks *marks,
+static enum sidestep_status read_all(struct store_dir *dir, struct annotations *marks,
                                      struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
@@ -114,25 +114,26 @@ static enum sidestep_status read_all(struct store_dir *dir, struct marks *marks,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status marks_read(struct store_dir *dir, struct marks *marks,
-                                struct sidestep_error *err)
+enum sidestep_status annotations_read(struct store_dir *dir, struct annotations *marks,
+                                      struct sidestep_error *err)
 {
-    *marks = (struct marks){0};
+    *marks = (struct annotations){0};
     if (dir == NULL)
         return SIDESTEP_OK;
     enum sidestep_status status = read_all(dir, marks, err);
     if (status != SIDESTEP_OK)
-        marks_release(marks);
+        annotations_release(marks);
     return status;
 }
 
-void marks_release(struct marks *marks)
+void annotations_release(struct annotations *marks)
 {
     arena_release(&marks->arena);
-    *marks = (struct marks){0};
+    *marks = (struct annotations){0};
 }
 
-const struct mark *marks_of(const struct marks *marks, const char *name, size_t *count)
+const struct annotation *annotations_of_checkpoint(const struct annotations *marks,
+                                                   const char *name, size_t *count)
 {
     size_t low = 0, high = marks->count;
 
@@ -150,33 +151,34 @@ const struct mark *marks_of(const struct marks *marks, const char *name, size_t 
     return *count != 0 ? &marks->marks[low] : NULL;
 }
 
-bool marks_applies(const struct mark *mark, const char *save_id)
+bool annotations_applies_to(const struct annotation *mark, const char *save_id)
 {
     if (mark->save_id == NULL)
-        return mark->kind == MARKS_PIN;
+        return mark->kind == ANNOTATION_PIN;
     return strcmp(mark->save_id, save_id != NULL ? save_id : "-") == 0;
 }
 
-const struct mark *marks_find(const struct marks *marks, enum marks_kind kind, const char *name,
-                              const char *save_id)
+const struct annotation *annotations_find(const struct annotations *marks,
+                                          enum annotation_kind kind, const char *name,
+                                          const char *save_id)
 {
     size_t count;
-    const struct mark *mark = marks_of(marks, name, &count);
+    const struct annotation *mark = annotations_of_checkpoint(marks, name, &count);
 
     for (size_t i = 0; i < count; i++)
-        if (mark[i].kind == kind && marks_applies(&mark[i], save_id))
+        if (mark[i].kind == kind && annotations_applies_to(&mark[i], save_id))
             return &mark[i];
     return NULL;
 }
 
-int64_t marks_step_of(const struct mark *mark)
+int64_t annotations_adopted_step(const struct annotation *mark)
 {
     long long step;
 
     return mark->save_id != NULL && sscanf(mark->text, "step %lld\n", &step) == 1 ? step : -1;
 }
 
-uint64_t marks_incarnation_of(const struct mark *mark)
+uint64_t annotations_abandoned_by(const struct annotation *mark)
 {
     unsigned long long incarnation = 0;
 
@@ -188,25 +190,26 @@ uint64_t marks_incarnation_of(const struct mark *mark)
 
 /* ---- writing ---- */
 
-static enum sidestep_status format_name(enum marks_kind kind, const char *tag, const char *name,
-                                        char out[NAMES_MAX], struct sidestep_error *err)
+static enum sidestep_status format_name(enum annotation_kind kind, const char *tag,
+                                        const char *name, char out[FILE_NAME_BYTES],
+                                        struct sidestep_error *err)
 {
-    int length = kind == MARKS_TAG
-                     ? snprintf(out, NAMES_MAX, "%s.%s.%s", kind_names[kind], tag, name)
-                     : snprintf(out, NAMES_MAX, "%s.%s", kind_names[kind], name);
+    int length = kind == ANNOTATION_TAG
+                     ? snprintf(out, FILE_NAME_BYTES, "%s.%s.%s", kind_names[kind], tag, name)
+                     : snprintf(out, FILE_NAME_BYTES, "%s.%s", kind_names[kind], name);
 
-    if (length < 0 || length >= NAMES_MAX)
+    if (length < 0 || length >= FILE_NAME_BYTES)
         return FAIL(err, SIDESTEP_EINVAL, "the name '%s' is too long for a mark", name);
     return SIDESTEP_OK;
 }
 
-enum sidestep_status marks_set(struct store_dir *dir, enum marks_kind kind, const char *tag,
-                               const char *name, const char *save_id, const char *text,
-                               struct sidestep_error *err)
+enum sidestep_status annotations_set(struct store_dir *dir, enum annotation_kind kind,
+                                     const char *tag, const char *name, const char *save_id,
+                                     const char *text, struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
     uint8_t id[SAVE_ID_BYTES];
-    char file[NAMES_MAX], tmp[NAMES_MAX], hex[SAVE_ID_HEX];
+    char file[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES], hex[SAVE_ID_HEX];
 
     TRY(format_name(kind, tag, name, file, err));
     TRY(random_bytes(id, sizeof(id), err)); /* several processes may mark at once */
@@ -214,9 +217,10 @@ enum sidestep_status marks_set(struct store_dir *dir, enum marks_kind kind, cons
     snprintf(tmp, sizeof(tmp), "new.%s", hex);
     buffer_printf(&bytes, "save %s\n%s", save_id != NULL ? save_id : "-", text != NULL ? text : "");
     TRY(buffer_check(&bytes, err));
-    if (bytes.length > MARKS_MAX_TEXT)
-        return FAIL(err, SIDESTEP_EINVAL, "more than %u bytes about '%s'", MARKS_MAX_TEXT, name);
-    enum sidestep_status status = commit_write_file(dir, tmp, bytes.bytes, bytes.length, err);
+    if (bytes.length > ANNOTATIONS_MAX_TEXT)
+        return FAIL(err, SIDESTEP_EINVAL, "more than %u bytes about '%s'", ANNOTATIONS_MAX_TEXT,
+                    name);
+    enum sidestep_status status = small_file_write(dir, tmp, bytes.bytes, bytes.length, err);
     if (status == SIDESTEP_OK)
         status = store_rename(dir, tmp, dir, file, STORE_REPLACE, err);
     if (status != SIDESTEP_OK) {
@@ -226,11 +230,12 @@ enum sidestep_status marks_set(struct store_dir *dir, enum marks_kind kind, cons
     return store_dir_sync(dir, err);
 }
 
-enum sidestep_status marks_unset(struct store_dir *dir, enum marks_kind kind, const char *tag,
-                                 const char *name, struct sidestep_error *err)
+enum sidestep_status annotations_remove(struct store_dir *dir, enum annotation_kind kind,
+                                        const char *tag, const char *name,
+                                        struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
-    char file[NAMES_MAX];
+    char file[FILE_NAME_BYTES];
 
     TRY(format_name(kind, tag, name, file, err));
     enum sidestep_status status = store_unlink(dir, file, &why);
@@ -242,20 +247,21 @@ enum sidestep_status marks_unset(struct store_dir *dir, enum marks_kind kind, co
     return status;
 }
 
-bool marks_may_have(struct store_dir *dir, enum marks_kind kind, const char *name)
+bool annotations_may_exist(struct store_dir *dir, enum annotation_kind kind, const char *name)
 {
-    char file[NAMES_MAX];
+    char file[FILE_NAME_BYTES];
     struct store_stat stat;
 
     return format_name(kind, NULL, name, file, NULL) != SIDESTEP_OK ||
            store_stat(dir, file, &stat, NULL) != SIDESTEP_ENOTFOUND;
 }
 
-void marks_forget(struct store_dir *dir, const struct marks *marks, const char *name)
+void annotations_remove_checkpoint(struct store_dir *dir, const struct annotations *marks,
+                                   const char *name)
 {
     size_t count;
-    const struct mark *mark = marks_of(marks, name, &count);
+    const struct annotation *mark = annotations_of_checkpoint(marks, name, &count);
 
     for (size_t i = 0; i < count; i++)
-        (void)marks_unset(dir, mark[i].kind, mark[i].tag, name, NULL);
+        (void)annotations_remove(dir, mark[i].kind, mark[i].tag, name, NULL);
 }

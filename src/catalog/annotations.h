@@ -20,65 +20,70 @@
 #include "base/memory.h"
 #include "store/store.h"
 
-enum marks_kind {
-    MARKS_PIN,
-    MARKS_TAG,
-    MARKS_METRICS,
-    MARKS_ABANDONED,
-    MARKS_RESTARTS,
-    MARKS_ADOPTED,
+enum annotation_kind {
+    ANNOTATION_PIN,
+    ANNOTATION_TAG,
+    ANNOTATION_METRICS,
+    ANNOTATION_ABANDONED,
+    ANNOTATION_RESTARTS,
+    ANNOTATION_ADOPTED,
 };
 
-#define MARKS_MAX_WORD 64u    /* of a tag or the name of a metric */
-#define MARKS_MAX_TEXT 16384u /* of a mark */
+#define ANNOTATIONS_MAX_WORD 64u    /* of a tag or the name of a metric */
+#define ANNOTATIONS_MAX_TEXT 16384u /* of a mark */
 
-struct mark {
-    enum marks_kind kind;
+struct annotation {
+    enum annotation_kind kind;
     const char *name;    /* of the checkpoint */
-    const char *tag;     /* MARKS_TAG; else NULL */
+    const char *tag;     /* ANNOTATION_TAG; else NULL */
     const char *save_id; /* "-": of a checkpoint without one; NULL: the mark cannot be read */
     const char *text;
 };
-struct marks {
+struct annotations {
     struct arena arena;
-    struct mark *marks; /* by name, then by kind */
+    struct annotation *marks; /* by name, then by kind */
     size_t count;
 };
 
 /* A word that can be a tag or the name of a metric: letters, digits, '_' and '-', 1 to 64 of them.
  */
-bool marks_is_word(const char *word);
+bool annotations_is_valid_word(const char *word);
 
 /* All that are in ${dir} (ROOT/.sidestep); NULL: none.  One that cannot be read is noted. */
-enum sidestep_status marks_read(struct store_dir *dir, struct marks *marks,
-                                struct sidestep_error *err);
-void marks_release(struct marks *marks);
-#define OWNED_MARKS __attribute__((cleanup(marks_release))) struct marks
+enum sidestep_status annotations_read(struct store_dir *dir, struct annotations *marks,
+                                      struct sidestep_error *err);
+void annotations_release(struct annotations *marks);
+#define OWNED_ANNOTATIONS __attribute__((cleanup(annotations_release))) struct annotations
 
 /* The marks of ${name}: the first, and how many. */
-const struct mark *marks_of(const struct marks *marks, const char *name, size_t *count);
+const struct annotation *annotations_of_checkpoint(const struct annotations *marks,
+                                                   const char *name, size_t *count);
 /* The mark of this kind on the checkpoint ${name} of save ${save_id} (NULL: it has none), or NULL.
  * A pin that cannot be read holds. */
-const struct mark *marks_find(const struct marks *marks, enum marks_kind kind, const char *name,
-                              const char *save_id);
+const struct annotation *annotations_find(const struct annotations *marks,
+                                          enum annotation_kind kind, const char *name,
+                                          const char *save_id);
 /* Does it speak of this save? */
-bool marks_applies(const struct mark *mark, const char *save_id);
+bool annotations_applies_to(const struct annotation *mark, const char *save_id);
 
-/* MARKS_ADOPTED: as which step; -1: it does not say. */
-int64_t marks_step_of(const struct mark *mark);
-/* MARKS_ABANDONED on what could not be read: which incarnation left it; else 0. */
-uint64_t marks_incarnation_of(const struct mark *mark);
+/* ANNOTATION_ADOPTED: as which step; -1: it does not say. */
+int64_t annotations_adopted_step(const struct annotation *mark);
+/* ANNOTATION_ABANDONED on what could not be read: which incarnation left it; else 0. */
+uint64_t annotations_abandoned_by(const struct annotation *mark);
 
-/* Make or replace one: durable when it returns OK.  ${tag} for MARKS_TAG, ${text} may be NULL. */
-enum sidestep_status marks_set(struct store_dir *dir, enum marks_kind kind, const char *tag,
-                               const char *name, const char *save_id, const char *text,
-                               struct sidestep_error *err);
+/* Make or replace one: durable when it returns OK.  ${tag} for ANNOTATION_TAG, ${text} may be NULL.
+ */
+enum sidestep_status annotations_set(struct store_dir *dir, enum annotation_kind kind,
+                                     const char *tag, const char *name, const char *save_id,
+                                     const char *text, struct sidestep_error *err);
 /* Remove one, durably; OK if it is not there. */
-enum sidestep_status marks_unset(struct store_dir *dir, enum marks_kind kind, const char *tag,
-                                 const char *name, struct sidestep_error *err);
+enum sidestep_status annotations_remove(struct store_dir *dir, enum annotation_kind kind,
+                                        const char *tag, const char *name,
+                                        struct sidestep_error *err);
 /* Is there one of this kind, whatever it says?  Also when that cannot be told. */
-bool marks_may_have(struct store_dir *dir, enum marks_kind kind, const char *name);
+bool annotations_may_exist(struct store_dir *dir, enum annotation_kind kind, const char *name);
 /* All of ${name}, after it was deleted. */
-void marks_forget(struct store_dir *dir, const struct marks *marks, const char *name);
+void annotations_remove_checkpoint(struct store_dir *dir, const struct annotations *marks,
+                                   const char *name);
 
 #endif

@@ -14,32 +14,32 @@
 #define FORM_BYTES 10u    /* of the beginning, by which safetensors are known */
 #define ZIP_END_BYTES 22u /* of the record at the end; torch writes no comment behind it */
 
-bool whole_file_may_hold_tensors(const char *name)
+bool file_probe_may_hold_tensors(const char *name)
 {
     static const char *const endings[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl"};
 
     for (size_t i = 0; i < ARRAY_LENGTH(endings); i++)
-        if (names_end_with(name, endings[i]))
+        if (file_name_has_suffix(name, endings[i]))
             return true;
     return false;
 }
 
-enum sidestep_status whole_file_form(struct store_file *file, uint64_t size,
-                                     enum whole_file_form *form, struct sidestep_error *err)
+enum sidestep_status file_probe_format(struct store_file *file, uint64_t size,
+                                       enum file_probe_format *form, struct sidestep_error *err)
 {
     uint8_t begin[FORM_BYTES] = {0};
 
-    *form = WHOLE_FILE_EMPTY;
+    *form = FILE_PROBE_EMPTY;
     if (size == 0)
         return SIDESTEP_OK;
     TRY(store_file_read_at(file, begin, (size_t)min_u64(size, sizeof(begin)), 0, err));
-    if (safetensors_is_one(begin, size) || safetensors_is_cut_off(begin, size))
-        *form = WHOLE_FILE_SAFETENSORS;
+    if (safetensors_has_header(begin, size) || safetensors_has_truncated_header(begin, size))
+        *form = FILE_PROBE_SAFETENSORS;
     else if (memcmp(begin, "PK\3\4", 4) == 0)
-        *form = WHOLE_FILE_ZIP;
+        *form = FILE_PROBE_ZIP;
     else
-        *form = begin[0] == 0x80 && begin[1] >= 2 && begin[1] <= 5 ? WHOLE_FILE_PICKLE
-                                                                   : WHOLE_FILE_OTHER;
+        *form = begin[0] == 0x80 && begin[1] >= 2 && begin[1] <= 5 ? FILE_PROBE_PICKLE
+                                                                   : FILE_PROBE_OTHER;
     return SIDESTEP_OK;
 }
 
@@ -71,11 +71,11 @@ static enum sidestep_status check_zip(struct store_file *file, uint64_t size, co
 static enum sidestep_status check_safetensors(struct store_file *file, uint64_t size,
                                               const char **problem, struct sidestep_error *err)
 {
-    struct source source = commit_file_source(file, size);
+    struct source source = small_file_source(file, size);
     OWNED_ARENA arena = {0};
     struct safetensors header;
 
-    enum sidestep_status status = safetensors_read(&source, &arena, &header, err);
+    enum sidestep_status status = safetensors_read_header(&source, &arena, &header, err);
     *problem = status == SIDESTEP_ECORRUPT ? " is cut short or damaged" : NULL;
     /* Of tensors that we do not have: that is no damage. */
     return status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSUPPORTED ? SIDESTEP_OK : status;
@@ -90,11 +90,12 @@ static enum sidestep_status check_open(struct store_file *file, const char *name
     *problem = " is empty";
     if (stat.size == 0)
         return SIDESTEP_OK;
-    return names_end_with(name, ".safetensors") ? check_safetensors(file, stat.size, problem, err)
-                                                : check_zip(file, stat.size, problem, err);
+    return file_name_has_suffix(name, ".safetensors")
+               ? check_safetensors(file, stat.size, problem, err)
+               : check_zip(file, stat.size, problem, err);
 }
 
-enum sidestep_status whole_file_check(struct store_dir *dir, const char *name, const char **problem,
+enum sidestep_status file_probe_check(struct store_dir *dir, const char *name, const char **problem,
                                       struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;

@@ -6,19 +6,19 @@
 
 #include "store/store.h"
 
-enum whole_file_form {
-    WHOLE_FILE_OTHER,
-    WHOLE_FILE_EMPTY,
-    WHOLE_FILE_SAFETENSORS,
-    WHOLE_FILE_ZIP, /* torch.save's, for one */
-    WHOLE_FILE_PICKLE,
+enum file_probe_format {
+    FILE_PROBE_OTHER,
+    FILE_PROBE_EMPTY,
+    FILE_PROBE_SAFETENSORS,
+    FILE_PROBE_ZIP, /* torch.save's, for one */
+    FILE_PROBE_PICKLE,
 };
 
 /* By its name: may tensors be in it? */
-bool whole_file_may_hold_tensors(const char *name);
+bool file_probe_may_hold_tensors(const char *name);
 /* By how it begins. */
-enum sidestep_status whole_file_form(struct store_file *file, uint64_t size,
-                                     enum whole_file_form *form, struct sidestep_error *err);
+enum sidestep_status file_probe_format(struct store_file *file, uint64_t size,
+                                       enum file_probe_format *form, struct sidestep_error *err);
 
 /*
  * ${*problem} is NULL, or what is wrong, to stand behind a name: " is missing", " is empty",
@@ -26,7 +26,7 @@ enum sidestep_status whole_file_form(struct store_file *file, uint64_t size,
  * (torch.save's), which end in a record of their own, and safetensors, which begin with the places
  * of all tensors; of others, only that there is something.  Fails if the file cannot be read.
  */
-enum sidestep_status whole_file_check(struct store_dir *dir, const char *name, const char **problem,
+enum sidestep_status file_probe_check(struct store_dir *dir, const char *name, const char **problem,
                                       struct sidestep_error *err);
 
 #endif

@@ -14,7 +14,7 @@
 #include "commit/commit.h"
 #include "checkpoint/reader.h"
 #include "catalog/list.h"
-#include "verify/verify.h"
+#include "checkpoint/reader.h"
 #include "catalog/file_probe.h"
 
 #define MAX_RECORD_BYTES ((uint64_t)64 << 20) /* of indexes and states in JSON */
@@ -29,10 +29,10 @@ static bool starts_with(const char *name, const char *text)
 
 static bool is_like(const char *name, const char *begin, const char *end)
 {
-    return starts_with(name, begin) && names_end_with(name, end);
+    return starts_with(name, begin) && file_name_has_suffix(name, end);
 }
 
-static bool has(const struct layouts_look *look, const char *name)
+static bool has(const struct foreign_layouts_probe *look, const char *name)
 {
     for (size_t i = 0; i < look->names->count; i++)
         if (strcmp(look->names->names[i], name) == 0)
@@ -41,7 +41,8 @@ static bool has(const struct layouts_look *look, const char *name)
 }
 
 /* The first name with this beginning and end, or NULL. */
-static const char *find_like(const struct layouts_look *look, const char *begin, const char *end)
+static const char *find_like(const struct foreign_layouts_probe *look, const char *begin,
+                             const char *end)
 {
     for (size_t i = 0; i < look->names->count; i++)
         if (is_like(look->names->names[i], begin, end))
@@ -49,7 +50,7 @@ static const char *find_like(const struct layouts_look *look, const char *begin,
     return NULL;
 }
 
-static enum sidestep_status say(struct layouts_look *look, struct sidestep_error *err,
+static enum sidestep_status say(struct foreign_layouts_probe *look, struct sidestep_error *err,
                                 const char *what, const char *name)
 {
     look->reason = arena_printf(look->arena, "%s%s", name, what);
@@ -57,17 +58,17 @@ static enum sidestep_status say(struct layouts_look *look, struct sidestep_error
 }
 
 /* A file must be there, and not be cut short. */
-static enum sidestep_status check_file(struct layouts_look *look, struct store_dir *dir,
+static enum sidestep_status check_file(struct foreign_layouts_probe *look, struct store_dir *dir,
                                        const char *name, struct sidestep_error *err)
 {
     const char *problem;
 
-    TRY(whole_file_check(dir, name, &problem, err));
+    TRY(file_probe_check(dir, name, &problem, err));
     return problem == NULL || look->reason != NULL ? SIDESTEP_OK : say(look, err, problem, name);
 }
 
 /* Every file of a name like this. */
-static enum sidestep_status check_like(struct layouts_look *look, const char *begin,
+static enum sidestep_status check_like(struct foreign_layouts_probe *look, const char *begin,
                                        const char *end, struct sidestep_error *err)
 {
     for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
@@ -77,10 +78,10 @@ static enum sidestep_status check_like(struct layouts_look *look, const char *be
 }
 
 /* BEGIN0END, BEGIN1END, ...: none may be missing in between, and the first must be there. */
-static enum sidestep_status check_ranks(struct layouts_look *look, const char *begin,
+static enum sidestep_status check_ranks(struct foreign_layouts_probe *look, const char *begin,
                                         const char *end, struct sidestep_error *err)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     size_t count = 0;
 
     for (size_t i = 0; i < look->names->count; i++)
@@ -109,20 +110,21 @@ static enum sidestep_status read_json(struct store_dir *dir, const char *name, j
     OWNED_BUFFER text = {0};
 
     *json = NULL;
-    enum sidestep_status status = commit_read_file(dir, name, 0, MAX_RECORD_BYTES, &text, err);
+    enum sidestep_status status = small_file_read(dir, name, 0, MAX_RECORD_BYTES, &text, err);
     if (status == SIDESTEP_OK)
         *json = json_loadb((const char *)text.bytes, text.length, 0, NULL);
-    return verify_is_damage(status) ? SIDESTEP_OK : status;
+    return reader_status_is_damage(status) ? SIDESTEP_OK : status;
 }
 
 /* The number that a pointer file in the root says, behind ${prefix}; -1: there is none that does.
  */
-static int64_t read_pointer(const struct layouts_look *look, const char *file, const char *prefix)
+static int64_t read_pointer(const struct foreign_layouts_probe *look, const char *file,
+                            const char *prefix)
 {
     OWNED_BUFFER text = {0};
     char *end;
 
-    if (commit_read_file(look->root, file, 0, MAX_POINTER_BYTES, &text, NULL) != SIDESTEP_OK)
+    if (small_file_read(look->root, file, 0, MAX_POINTER_BYTES, &text, NULL) != SIDESTEP_OK)
         return -1;
     buffer_put_u8(&text, 0);
     if (buffer_check(&text, NULL) != SIDESTEP_OK || !starts_with((char *)text.bytes, prefix))
@@ -133,7 +135,7 @@ static int64_t read_pointer(const struct layouts_look *look, const char *file, c
 }
 
 /* It was to be written after all else of this step was. */
-static enum sidestep_status check_pointer(struct layouts_look *look, const char *file,
+static enum sidestep_status check_pointer(struct foreign_layouts_probe *look, const char *file,
                                           const char *prefix, struct sidestep_error *err)
 {
     int64_t says = read_pointer(look, file, prefix);
@@ -144,7 +146,7 @@ static enum sidestep_status check_pointer(struct layouts_look *look, const char 
 }
 
 /* All files that an index of Hugging Face's form names. */
-static enum sidestep_status check_index(struct layouts_look *look, const char *name,
+static enum sidestep_status check_index(struct foreign_layouts_probe *look, const char *name,
                                         struct sidestep_error *err)
 {
     OWNED_JSON *index = NULL;
@@ -160,7 +162,7 @@ static enum sidestep_status check_index(struct layouts_look *look, const char *n
         const char *shard = json_string_value(file);
         if (look->reason != NULL)
             break;
-        if (shard == NULL || !names_is_beneath(shard, strlen(shard)))
+        if (shard == NULL || !file_name_is_beneath(shard, strlen(shard)))
             return say(look, err, " names what is no file", name);
         if (strcmp(shard, last) != 0) /* most neighbours lie in one file */
             TRY(check_file(look, look->dir, shard, err));
@@ -186,7 +188,7 @@ static bool is_weights_folder(const char *name)
            strcmp(name, "pytorch_model") == 0;
 }
 
-static bool has_weights(const struct layouts_look *look)
+static bool has_weights(const struct foreign_layouts_probe *look)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(weights); i++)
         if (has(look, weights[i]))
@@ -197,7 +199,7 @@ static bool has_weights(const struct layouts_look *look)
     return find_like(look, "model-", ".safetensors") != NULL;
 }
 
-static enum sidestep_status say_damage(struct layouts_look *look, const char *name,
+static enum sidestep_status say_damage(struct foreign_layouts_probe *look, const char *name,
                                        const char *message, struct sidestep_error *err)
 {
     look->reason = arena_printf(look->arena, "%s: %s", name, message);
@@ -212,7 +214,7 @@ static bool is_dcp_folder(const char *name)
 }
 
 /* A folder of FSDP's is a DCP: its .metadata is written last. */
-static enum sidestep_status check_folder(struct layouts_look *look, const char *name,
+static enum sidestep_status check_folder(struct foreign_layouts_probe *look, const char *name,
                                          struct sidestep_error *err)
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
@@ -224,20 +226,22 @@ static enum sidestep_status check_folder(struct layouts_look *look, const char *
     enum sidestep_status status = reader_open(look->root->store, path, 0, &reader, &why);
     if (status == SIDESTEP_EUNCOMMITTED)
         return say(look, err, " has no .metadata", name);
-    if (status == SIDESTEP_OK || verify_is_damage(status))
+    if (status == SIDESTEP_OK || reader_status_is_damage(status))
         return status == SIDESTEP_OK ? status : say_damage(look, name, why.message, err);
     error_copy(err, &why);
     return status;
 }
 
-static enum sidestep_status check_weights(struct layouts_look *look, struct sidestep_error *err)
+static enum sidestep_status check_weights(struct foreign_layouts_probe *look,
+                                          struct sidestep_error *err)
 {
     if (!has_weights(look))
         return say(look, err, "there are no weights", "");
     for (size_t i = 0; i < ARRAY_LENGTH(weights) && look->reason == NULL; i++)
         if (has(look, weights[i]))
-            TRY(names_end_with(weights[i], ".json") ? check_index(look, weights[i], err)
-                                                    : check_file(look, look->dir, weights[i], err));
+            TRY(file_name_has_suffix(weights[i], ".json")
+                    ? check_index(look, weights[i], err)
+                    : check_file(look, look->dir, weights[i], err));
     for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
         if (is_dcp_folder(look->names->names[i]))
             TRY(check_folder(look, look->names->names[i], err));
@@ -251,29 +255,31 @@ static enum sidestep_status check_weights(struct layouts_look *look, struct side
 /* ---- the layouts */
 
 /* torchtitan: step-N is a DCP, or, at the end, weights as Hugging Face has them. */
-static bool is_titan(const struct layouts_look *look)
+static bool is_titan(const struct foreign_layouts_probe *look)
 {
-    return has(look, NAMES_METADATA) || find_like(look, "model", ".safetensors") != NULL ||
+    return has(look, FILE_NAME_METADATA) || find_like(look, "model", ".safetensors") != NULL ||
            has(look, "model.safetensors.index.json") || find_like(look, "__", ".distcp") != NULL;
 }
 
-static enum sidestep_status check_titan(struct layouts_look *look, struct sidestep_error *err)
+static enum sidestep_status check_titan(struct foreign_layouts_probe *look,
+                                        struct sidestep_error *err)
 {
-    if (has(look, NAMES_METADATA))
+    if (has(look, FILE_NAME_METADATA))
         return SIDESTEP_OK;
     if (find_like(look, "__", ".distcp") != NULL)
-        return say(look, err, " is missing", NAMES_METADATA);
+        return say(look, err, " is missing", FILE_NAME_METADATA);
     return check_weights(look, err);
 }
 
 /* transformers' Trainer: checkpoint-N; trainer_state.json comes last. */
-static bool is_trainer(const struct layouts_look *look)
+static bool is_trainer(const struct foreign_layouts_probe *look)
 {
     return has(look, "trainer_state.json") || has(look, "training_args.bin") ||
            has(look, "optimizer.pt") || has_weights(look);
 }
 
-static enum sidestep_status check_trainer(struct layouts_look *look, struct sidestep_error *err)
+static enum sidestep_status check_trainer(struct foreign_layouts_probe *look,
+                                          struct sidestep_error *err)
 {
     static const char *const states[] = {"optimizer.pt", "scheduler.pt", "optimizer.bin"};
 
@@ -298,13 +304,14 @@ static enum sidestep_status check_trainer(struct layouts_look *look, struct side
 }
 
 /* accelerate: checkpoint_N; the random states of all ranks come last. */
-static bool is_accelerate(const struct layouts_look *look)
+static bool is_accelerate(const struct foreign_layouts_probe *look)
 {
     return find_like(look, "random_states_", ".pkl") != NULL || has(look, "optimizer.bin") ||
            has(look, "scheduler.bin") || has_weights(look);
 }
 
-static enum sidestep_status check_accelerate(struct layouts_look *look, struct sidestep_error *err)
+static enum sidestep_status check_accelerate(struct foreign_layouts_probe *look,
+                                             struct sidestep_error *err)
 {
     TRY(check_weights(look, err));
     TRY(check_like(look, "optimizer", ".bin", err));
@@ -314,14 +321,14 @@ static enum sidestep_status check_accelerate(struct layouts_look *look, struct s
 }
 
 /* Megatron-LM: iter_N and, last, latest_checkpointed_iteration.txt beside it. */
-static bool is_megatron(const struct layouts_look *look)
+static bool is_megatron(const struct foreign_layouts_probe *look)
 {
-    return has(look, NAMES_METADATA) || find_like(look, "mp_rank_", "") != NULL ||
+    return has(look, FILE_NAME_METADATA) || find_like(look, "mp_rank_", "") != NULL ||
            has(look, "common.pt") || has(look, "metadata.json");
 }
 
-static enum sidestep_status check_megatron_rank(struct layouts_look *look, const char *name,
-                                                struct sidestep_error *err)
+static enum sidestep_status check_megatron_rank(struct foreign_layouts_probe *look,
+                                                const char *name, struct sidestep_error *err)
 {
     static const char *const states[] = {"model_optim_rng.pt", "model_rng.pt"};
     OWNED_DIR *dir = NULL;
@@ -341,12 +348,13 @@ static enum sidestep_status check_megatron_rank(struct layouts_look *look, const
     return say(look, err, " has no model_optim_rng.pt", name);
 }
 
-static enum sidestep_status check_megatron(struct layouts_look *look, struct sidestep_error *err)
+static enum sidestep_status check_megatron(struct foreign_layouts_probe *look,
+                                           struct sidestep_error *err)
 {
-    if (has(look, NAMES_METADATA))
+    if (has(look, FILE_NAME_METADATA))
         return SIDESTEP_OK;
     if (has(look, "metadata.json") || has(look, "common.pt"))
-        return say(look, err, " is missing", NAMES_METADATA);
+        return say(look, err, " is missing", FILE_NAME_METADATA);
     for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
         if (starts_with(look->names->names[i], "mp_rank_"))
             TRY(check_megatron_rank(look, look->names->names[i], err));
@@ -354,12 +362,13 @@ static enum sidestep_status check_megatron(struct layouts_look *look, struct sid
 }
 
 /* DeepSpeed: global_stepN, and, last, `latest` beside it. */
-static bool is_deepspeed(const struct layouts_look *look)
+static bool is_deepspeed(const struct foreign_layouts_probe *look)
 {
     return find_like(look, "", "_states.pt") != NULL;
 }
 
-static enum sidestep_status check_deepspeed(struct layouts_look *look, struct sidestep_error *err)
+static enum sidestep_status check_deepspeed(struct foreign_layouts_probe *look,
+                                            struct sidestep_error *err)
 {
     static const char *const kinds[] = {"zero_pp_rank_", "bf16_zero_pp_rank_"};
 
@@ -373,18 +382,19 @@ static enum sidestep_status check_deepspeed(struct layouts_look *look, struct si
 }
 
 /* Lightning: a file, or a directory that is a DCP with meta.pt, which comes last. */
-static bool is_lightning(const struct layouts_look *look)
+static bool is_lightning(const struct foreign_layouts_probe *look)
 {
-    return look->dir == NULL || has(look, NAMES_METADATA) || has(look, "meta.pt") ||
+    return look->dir == NULL || has(look, FILE_NAME_METADATA) || has(look, "meta.pt") ||
            find_like(look, "__", ".distcp") != NULL;
 }
 
-static enum sidestep_status check_lightning(struct layouts_look *look, struct sidestep_error *err)
+static enum sidestep_status check_lightning(struct foreign_layouts_probe *look,
+                                            struct sidestep_error *err)
 {
     if (look->dir == NULL)
         return check_file(look, look->root, look->name, err);
-    if (!has(look, NAMES_METADATA))
-        return say(look, err, " is missing", NAMES_METADATA);
+    if (!has(look, FILE_NAME_METADATA))
+        return say(look, err, " is missing", FILE_NAME_METADATA);
     if (!has(look, "meta.pt"))
         return say(look, err, " is missing", "meta.pt");
     return check_file(look, look->dir, "meta.pt", err);
@@ -394,8 +404,8 @@ static const struct layout {
     const char *name;
     const char *begin; /* of the checkpoints' names */
     const char *end;
-    bool (*is)(const struct layouts_look *look);
-    enum sidestep_status (*check)(struct layouts_look *look, struct sidestep_error *err);
+    bool (*is)(const struct foreign_layouts_probe *look);
+    enum sidestep_status (*check)(struct foreign_layouts_probe *look, struct sidestep_error *err);
 } layouts[] = {
     {"lightning", "", ".ckpt", is_lightning, check_lightning},
     {"torchtitan", "step-", "", is_titan, check_titan},
@@ -405,36 +415,38 @@ static const struct layout {
     {"deepspeed", "global_step", "", is_deepspeed, check_deepspeed},
 };
 
-bool layouts_is_file(const char *name, enum whole_file_form form)
+bool foreign_layouts_is_file(const char *name, enum file_probe_format form)
 {
-    if (!names_end_with(name, ".ckpt"))
+    if (!file_name_has_suffix(name, ".ckpt"))
         return false;
-    return list_step_of(name) >= 0 || strcmp(name, "last.ckpt") == 0 || form == WHOLE_FILE_ZIP ||
-           form == WHOLE_FILE_EMPTY;
+    return step_name_parse(name) >= 0 || strcmp(name, "last.ckpt") == 0 || form == FILE_PROBE_ZIP ||
+           form == FILE_PROBE_EMPTY;
 }
 
-const char *layouts_tensors_in(const struct name_list *names)
+const char *foreign_layouts_find_tensors(const struct name_list *names)
 {
     const char *found = NULL;
 
     for (size_t i = 0; i < names->count; i++) {
         const char *name = names->names[i];
-        if (names_end_with(name, ".safetensors"))
+        if (file_name_has_suffix(name, ".safetensors"))
             return "safetensors";
-        if (names_end_with(name, ".pt") || names_end_with(name, ".pth") ||
+        if (file_name_has_suffix(name, ".pt") || file_name_has_suffix(name, ".pth") ||
             is_like(name, "pytorch_model", ".bin") || strcmp(name, "adapter_model.bin") == 0)
             found = "torch";
     }
     return found;
 }
 
-enum sidestep_status layouts_check_weights(struct layouts_look *look, struct sidestep_error *err)
+enum sidestep_status foreign_layouts_check_weights(struct foreign_layouts_probe *look,
+                                                   struct sidestep_error *err)
 {
     look->reason = NULL;
     return has_weights(look) ? check_weights(look, err) : SIDESTEP_OK;
 }
 
-enum sidestep_status layouts_look(struct layouts_look *look, struct sidestep_error *err)
+enum sidestep_status foreign_layouts_probe(struct foreign_layouts_probe *look,
+                                           struct sidestep_error *err)
 {
     look->layout = look->reason = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(layouts); i++) {

@@ -13,7 +13,7 @@
 #include "store/store.h"
 
 /* What lies in a root under ${name}. */
-struct layouts_look {
+struct foreign_layouts_probe {
     struct store_dir *root;
     const char *name;
     const char *path;              /* of that: its root, '/', and its name */
@@ -27,13 +27,15 @@ struct layouts_look {
 };
 
 /* May a file of this name and form be a checkpoint? */
-bool layouts_is_file(const char *name, enum whole_file_form form);
+bool foreign_layouts_is_file(const char *name, enum file_probe_format form);
 /* Of a directory that is no checkpoint: "safetensors" or "torch" if files with tensors are in it,
  * by their names; else NULL. */
-const char *layouts_tensors_in(const struct name_list *names);
+const char *foreign_layouts_find_tensors(const struct name_list *names);
 /* Of any directory: are the weights in it, in a form of Hugging Face's, all there and whole? */
-enum sidestep_status layouts_check_weights(struct layouts_look *look, struct sidestep_error *err);
+enum sidestep_status foreign_layouts_check_weights(struct foreign_layouts_probe *look,
+                                                   struct sidestep_error *err);
 /* Which layout is it, and is it whole?  Fails if that cannot be told: something cannot be read. */
-enum sidestep_status layouts_look(struct layouts_look *look, struct sidestep_error *err);
+enum sidestep_status foreign_layouts_probe(struct foreign_layouts_probe *look,
+                                           struct sidestep_error *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add_text(struct collecting *c, const char ***texts, size_t *count, size_t *room,
+static void add_text(struct gc_report *c, const char ***texts, size_t *count, size_t *room,
                      const char *text)
 {
     if (*count == *room) {
@@ -24,9 +24,9 @@ static void add_text(struct collecting *c, const char ***texts, size_t *count, s
         (*texts)[(*count)++] = text;
 }
 
-struct collecting *collecting_new(const char *parent)
+struct gc_report *gc_report_new(const char *parent)
 {
-    struct collecting *c = memory_new(1, sizeof(*c));
+    struct gc_report *c = memory_new(1, sizeof(*c));
     size_t length = strlen(parent);
 
     if (c == NULL)
@@ -38,11 +38,11 @@ struct collecting *collecting_new(const char *parent)
                                                         parent[length - 1] == '/' ? "" : "/");
     if (c->parent != NULL)
         return c;
-    collecting_free(c);
+    gc_report_free(c);
     return NULL;
 }
 
-void collecting_free(struct collecting *c)
+void gc_report_free(struct gc_report *c)
 {
     if (c == NULL)
         return;
@@ -52,28 +52,28 @@ void collecting_free(struct collecting *c)
     free(c);
 }
 
-void collecting_removed(void *context, const char *name, uint64_t bytes)
+void gc_report_add_removed(void *context, const char *name, uint64_t bytes)
 {
-    struct collecting *c = context;
+    struct gc_report *c = context;
 
     c->bytes += bytes;
     add_text(c, &c->removed, &c->removed_count, &c->removed_room,
              arena_printf(&c->arena, "%s%s", c->parent, name));
 }
 
-void collecting_kept(void *context, const char *name, const char *reason)
+void gc_report_add_kept(void *context, const char *name, const char *reason)
 {
-    struct collecting *c = context;
+    struct gc_report *c = context;
 
     add_text(c, &c->kept, &c->kept_count, &c->kept_room,
              arena_printf(&c->arena, "%s%s: %s", c->parent, name, reason));
 }
 
-enum sidestep_status collecting_report(struct collecting *c, struct sidestep_gc_report *report,
-                                       struct sidestep_error *err)
+enum sidestep_status gc_report_finish(struct gc_report *c, struct sidestep_gc_report *report,
+                                      struct sidestep_error *err)
 {
     if (c->failed) {
-        collecting_free(c);
+        gc_report_free(c);
         return FAIL_NOMEM(err, sizeof(*report));
     }
     *report = (struct sidestep_gc_report){.removed_count = c->removed_count,
@@ -87,6 +87,6 @@ enum sidestep_status collecting_report(struct collecting *c, struct sidestep_gc_
 
 void sidestep_gc_report_release(struct sidestep_gc_report *report)
 {
-    collecting_free(report->owner);
+    gc_report_free(report->owner);
     *report = (struct sidestep_gc_report){0};
 }

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 
-struct collecting {
+struct gc_report {
     struct arena arena;
     const char *parent; /* "" or with a slash at its end: names follow */
     const char **removed;
@@ -17,14 +17,14 @@ struct collecting {
 };
 
 /* For what lies in ${parent}; NULL: no memory. */
-struct collecting *collecting_new(const char *parent);
-void collecting_free(struct collecting *collecting);
+struct gc_report *gc_report_new(const char *parent);
+void gc_report_free(struct gc_report *collecting);
 /* As callbacks: ${context} is the collecting. */
-void collecting_removed(void *context, const char *name, uint64_t bytes);
-void collecting_kept(void *context, const char *name, const char *reason);
+void gc_report_add_removed(void *context, const char *name, uint64_t bytes);
+void gc_report_add_kept(void *context, const char *name, const char *reason);
 /* The report, which owns ${collecting} from then on; in every case.  ENOMEM if it had failed. */
-enum sidestep_status collecting_report(struct collecting *collecting,
-                                       struct sidestep_gc_report *report,
-                                       struct sidestep_error *err);
+enum sidestep_status gc_report_finish(struct gc_report *collecting,
+                                      struct sidestep_gc_report *report,
+                                      struct sidestep_error *err);
 
 #endif

@@ -94,7 +94,7 @@ static enum sidestep_status try_lock(struct lease *lease, struct sidestep_error 
     for (unsigned look = 0; status == SIDESTEP_ENOTFOUND && look < LEASE_LOOKS; look++) {
         if (lease->lock == NULL)
             TRY(open_lock(lease, err));
-        status = lock_file_take(lease->dir, LEASE_LOCK, lease->lock, err);
+        status = lock_file_acquire(lease->dir, LEASE_LOCK, lease->lock, err);
         if (status == SIDESTEP_ENOTFOUND)
             store_file_discard(TAKE(lease->lock));
     }
@@ -145,7 +145,7 @@ enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
     uint8_t id[SAVE_ID_BYTES];
     unsigned long long number = 0;
 
-    TRY(commit_read_file(dir, LEASE_STATE, 0, LEASE_MAX_BYTES, &text, err));
+    TRY(small_file_read(dir, LEASE_STATE, 0, LEASE_MAX_BYTES, &text, err));
     buffer_put_u8(&text, 0);
     TRY(buffer_check(&text, err));
     if (sscanf((const char *)text.bytes, "run %32s incarnation %llu\n", run_id, &number) != 2 ||
@@ -177,7 +177,7 @@ static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
     snprintf(text, sizeof(text), "run %s incarnation %llu\n", lease->run_id,
              (unsigned long long)lease->incarnation);
     (void)store_unlink(lease->dir, LEASE_STATE_NEW, NULL);
-    TRY(commit_write_file(lease->dir, LEASE_STATE_NEW, text, strlen(text), err));
+    TRY(small_file_write(lease->dir, LEASE_STATE_NEW, text, strlen(text), err));
     TRY(store_rename(lease->dir, LEASE_STATE_NEW, lease->dir, LEASE_STATE, STORE_REPLACE, err));
     return store_dir_sync(lease->dir, err);
 }
@@ -206,8 +206,8 @@ static enum sidestep_status take(struct lease *lease, const char *root, bool beg
                                  struct sidestep_error *err)
 {
     TRY(open_root(lease, root, err));
-    TRY(make_dir(lease->root, NAMES_SERIES_DIR, err));
-    TRY(store_dir_open(lease->store, lease->root, NAMES_SERIES_DIR, &lease->dir, err));
+    TRY(make_dir(lease->root, FILE_NAME_SERIES_DIR, err));
+    TRY(store_dir_open(lease->store, lease->root, FILE_NAME_SERIES_DIR, &lease->dir, err));
     TRY(take_lock(lease, begins, err));
     enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
     if (is_lost(status) && !begins)
@@ -219,8 +219,8 @@ static enum sidestep_status take(struct lease *lease, const char *root, bool beg
     return next_incarnation(lease, is_lost(status), err);
 }
 
-enum sidestep_status lease_take(struct lease *lease, struct store *store, const char *root,
-                                struct sidestep_error *err)
+enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
+                                   struct sidestep_error *err)
 {
     *lease = (struct lease){.store = store};
     enum sidestep_status status = take(lease, root, true, err);
@@ -229,8 +229,8 @@ enum sidestep_status lease_take(struct lease *lease, struct store *store, const 
     return status;
 }
 
-enum sidestep_status lease_take_to_delete(struct lease *lease, struct store *store,
-                                          const char *root, struct sidestep_error *err)
+enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *store,
+                                             const char *root, struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
 

@@ -38,7 +38,7 @@ static bool is_same_line(const struct sidestep_listed *a, const struct sidestep_
 
 /* Those of the line of ${entries}[first], which is its first. */
 static void find_ended(struct sidestep_listed *entries, size_t count, size_t first,
-                       const struct marks *marks)
+                       const struct annotations *marks)
 {
     uint64_t latest = 0;
 
@@ -48,12 +48,13 @@ static void find_ended(struct sidestep_listed *entries, size_t count, size_t fir
             continue;
         if (entry->incarnation >= latest)
             latest = entry->incarnation;
-        else if (marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) == NULL)
+        else if (annotations_find(marks, ANNOTATION_ADOPTED, entry->name, entry->save_id) == NULL)
             entry->is_abandoned = true;
     }
 }
 
-void lines_find_ended(struct sidestep_listed *entries, size_t count, const struct marks *marks)
+void lineage_mark_abandoned(struct sidestep_listed *entries, size_t count,
+                            const struct annotations *marks)
 {
     for (size_t i = 0; i < count; i++) {
         size_t first = 0;
@@ -66,19 +67,21 @@ void lines_find_ended(struct sidestep_listed *entries, size_t count, const struc
     }
 }
 
-bool lines_passes_over(const struct lines_rule *rule, const struct marks *marks,
-                       const struct sidestep_listed *entry, char why[LINES_WHY_BYTES])
+bool lineage_should_skip(const struct lineage_filter *rule, const struct annotations *marks,
+                         const struct sidestep_listed *entry, char why[LINEAGE_REASON_BYTES])
 {
-    bool is_adopted = marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) != NULL;
+    bool is_adopted =
+        annotations_find(marks, ANNOTATION_ADOPTED, entry->name, entry->save_id) != NULL;
     bool is_of_another =
         entry->run_id != NULL && rule->run_id != NULL && strcmp(entry->run_id, rule->run_id) != 0;
 
     if (entry->is_abandoned)
-        snprintf(why, LINES_WHY_BYTES, "is of a line that was left when an older one was resumed");
+        snprintf(why, LINEAGE_REASON_BYTES,
+                 "is of a line that was left when an older one was resumed");
     else if (is_of_another && !is_adopted)
-        snprintf(why, LINES_WHY_BYTES, "is of another run (%s)", entry->run_id);
+        snprintf(why, LINEAGE_REASON_BYTES, "is of another run (%s)", entry->run_id);
     else if (entry->is_renamed && !rule->any_name && !is_adopted)
-        snprintf(why, LINES_WHY_BYTES, "was saved under another name, and copied or renamed");
+        snprintf(why, LINEAGE_REASON_BYTES, "was saved under another name, and copied or renamed");
     else
         return false;
     return true;

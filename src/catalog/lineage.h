@@ -11,18 +11,19 @@
  * Going back marks what is newer as abandoned; but a mark can be lost, and cannot be put on what
  * could not be read at that time.  So, besides: of one run and one way to name, what an older
  * incarnation made at a step that a later one has passed through is of a line that has ended,
- * unless it was gone on from by name (MARKS_ADOPTED).  ${entries} are sorted by step; sets their
- * is_abandoned.
+ * unless it was gone on from by name (ANNOTATION_ADOPTED).  ${entries} are sorted by step; sets
+ * their is_abandoned.
  */
-void lines_find_ended(struct sidestep_listed *entries, size_t count, const struct marks *marks);
+void lineage_mark_abandoned(struct sidestep_listed *entries, size_t count,
+                            const struct annotations *marks);
 
-struct lines_rule {
+struct lineage_filter {
     const char *run_id; /* whose are taken; NULL: any run's */
     bool any_name;      /* also what was saved under another name */
 };
-#define LINES_WHY_BYTES 128u
+#define LINEAGE_REASON_BYTES 128u
 /* False: a resume may take it; else ${why} goes on after its name. */
-bool lines_passes_over(const struct lines_rule *rule, const struct marks *marks,
-                       const struct sidestep_listed *entry, char why[LINES_WHY_BYTES]);
+bool lineage_should_skip(const struct lineage_filter *rule, const struct annotations *marks,
+                         const struct sidestep_listed *entry, char why[LINEAGE_REASON_BYTES]);
 
 #endif

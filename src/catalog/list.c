@@ -55,13 +55,13 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
                                       struct sidestep_error *err)
 {
     struct sidestep_listed *entry = &l->entries[l->count];
-    bool is_ours = names_parse(name).kind != NAMES_NONE;
+    bool is_ours = file_name_parse(name).kind != FILE_NAME_NONE;
     struct sidestep_error why = {0};
 
-    if (strcmp(name, NAMES_SERIES_DIR) == 0)
+    if (strcmp(name, FILE_NAME_SERIES_DIR) == 0)
         return SIDESTEP_OK;
-    *entry = (struct sidestep_listed){.step = is_ours ? -1 : list_step_of(name)};
-    enum sidestep_status status = listing_look(l, name, entry, &why);
+    *entry = (struct sidestep_listed){.step = is_ours ? -1 : step_name_parse(name)};
+    enum sidestep_status status = listing_read_entry(l, name, entry, &why);
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, strlen(name));
     if (status == SIDESTEP_ENOTFOUND)
@@ -72,7 +72,7 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
     }
     listing_set_state(entry, entry->state);
     if (status != SIDESTEP_OK && l->with_doubtful && !is_ours && has_digit(name))
-        entry->state = SIDESTEP_COMMITTED; /* list_is_doubtful() knows it by its state_name */
+        entry->state = SIDESTEP_COMMITTED; /* list_is_unreadable() knows it by its state_name */
     else if (status != SIDESTEP_OK)
         TRY(listing_set_reason(l, entry, why.message, err));
     entry->name = arena_strndup(&l->arena, name, strlen(name));
@@ -80,9 +80,9 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
     if (entry->name == NULL || entry->path == NULL)
         return FAIL_NOMEM(err, strlen(name));
     entry->is_renamed =
-        !is_ours && entry->run_id != NULL && entry->step >= 0 && !list_has_own_name(entry);
+        !is_ours && entry->run_id != NULL && entry->step >= 0 && !step_name_is_original(entry);
     l->count++;
-    return listing_take_marks(l, entry, err);
+    return listing_add_annotations(l, entry, err);
 }
 
 static int compare_listed(const void *a, const void *b)
@@ -108,15 +108,15 @@ static void place_doubtful(struct listing *l)
 {
     for (size_t i = 0; i < l->count; i++) {
         struct sidestep_listed *entry = &l->entries[i];
-        if (list_is_doubtful(entry) && entry->step < 0)
-            entry->step = list_step_beside(l->entries, l->count, entry->name);
+        if (list_is_unreadable(entry) && entry->step < 0)
+            entry->step = step_name_infer(l->entries, l->count, entry->name);
     }
 }
 
 static void clear_listing(struct listing *l)
 {
     arena_release(&l->arena);
-    marks_release(&l->marks);
+    annotations_release(&l->marks);
     l->count = l->sharing_count = 0;
     l->has_changed = false;
 }
@@ -131,12 +131,12 @@ static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *
     l->sharing = arena_new(&l->arena, names.count, sizeof(*l->sharing));
     if (l->entries == NULL || l->sharing == NULL)
         return FAIL_NOMEM(err, names.count * sizeof(*l->entries));
-    TRY(listing_read_marks(l, err));
+    TRY(listing_read_annotations(l, err));
     for (size_t i = 0; i < names.count; i++)
         TRY(add_entry(l, names.names[i], err));
     place_doubtful(l);
     list_sort(l->entries, l->count);
-    TRY(listing_find_passed_over(l, err));
+    TRY(listing_mark_skipped(l, err));
     return l->with_check ? listing_check(l, err) : SIDESTEP_OK;
 }
 
@@ -146,7 +146,7 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
 {
     for (unsigned attempt = 1;; attempt++) {
         TRY(fill_once(l, err));
-        if (!l->has_changed || attempt == LIST_TRIES)
+        if (!l->has_changed || attempt == LIST_MAX_ATTEMPTS)
             return SIDESTEP_OK;
     }
 }
@@ -180,8 +180,8 @@ enum sidestep_status list_root(struct store *store, const char *root, struct sid
     return list_any(store, root, &(struct listing){0}, list, err);
 }
 
-enum sidestep_status list_checked(struct store *store, const char *root, struct sidestep_list *list,
-                                  struct sidestep_error *err)
+enum sidestep_status list_root_checked(struct store *store, const char *root,
+                                       struct sidestep_list *list, struct sidestep_error *err)
 {
     return list_any(store, root, &(struct listing){.with_check = true}, list, err);
 }
@@ -202,7 +202,7 @@ enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
                 entry->reason);
 }
 
-bool list_is_doubtful(const struct sidestep_listed *entry)
+bool list_is_unreadable(const struct sidestep_listed *entry)
 {
     return entry->state == SIDESTEP_COMMITTED &&
            entry->state_name == presence_names[SIDESTEP_UNREADABLE];
@@ -223,7 +223,7 @@ enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *
 {
     if (root == NULL || list == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
-    enum sidestep_status status = list_checked(store_posix(), root, list, err);
+    enum sidestep_status status = list_root_checked(store_posix(), root, list, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "list '%s'", root);
     return status;

@@ -8,12 +8,12 @@
 #include "catalog/lease.h"
 #include "catalog/lineage.h"
 #include "catalog/listing.h"
-#include "verify/verify.h"
+#include "checkpoint/reader.h"
 
 /* "<name> <bits of the value>" per line (a decimal point is the locale's): how many. */
 static uint32_t parse_metrics(struct listing *l, const char *text, struct sidestep_metric *metrics)
 {
-    char name[MARKS_MAX_WORD + 1];
+    char name[ANNOTATIONS_MAX_WORD + 1];
     uint32_t count = 0;
     unsigned long long bits;
     int used = 0;
@@ -29,7 +29,7 @@ static uint32_t parse_metrics(struct listing *l, const char *text, struct sidest
     return count;
 }
 
-static enum sidestep_status take_metrics(struct listing *l, const struct mark *mark,
+static enum sidestep_status take_metrics(struct listing *l, const struct annotation *mark,
                                          struct sidestep_listed *entry, struct sidestep_error *err)
 {
     size_t lines = 0;
@@ -46,19 +46,20 @@ static enum sidestep_status take_metrics(struct listing *l, const struct mark *m
 
 /* Was it left behind when nobody could read which save it is of?  What has been saved under its
  * name since then, or was copied there, is not meant. */
-static bool was_left_unread(const struct listing *l, const struct mark *mark,
+static bool was_left_unread(const struct listing *l, const struct annotation *mark,
                             const struct sidestep_listed *entry)
 {
-    return mark->kind == MARKS_ABANDONED && entry->run_id != NULL &&
-           strcmp(entry->run_id, l->run_id) == 0 && entry->incarnation < marks_incarnation_of(mark);
+    return mark->kind == ANNOTATION_ABANDONED && entry->run_id != NULL &&
+           strcmp(entry->run_id, l->run_id) == 0 &&
+           entry->incarnation < annotations_abandoned_by(mark);
 }
 
 /* What lies beside it: pins, tags, metrics. */
-enum sidestep_status listing_take_marks(struct listing *l, struct sidestep_listed *entry,
-                                        struct sidestep_error *err)
+enum sidestep_status listing_add_annotations(struct listing *l, struct sidestep_listed *entry,
+                                             struct sidestep_error *err)
 {
     size_t count;
-    const struct mark *marks = marks_of(&l->marks, entry->name, &count);
+    const struct annotation *marks = annotations_of_checkpoint(&l->marks, entry->name, &count);
 
     if (count == 0)
         return SIDESTEP_OK;
@@ -67,52 +68,55 @@ enum sidestep_status listing_take_marks(struct listing *l, struct sidestep_liste
         return FAIL_NOMEM(err, count * sizeof(*tags));
     entry->tags = tags;
     for (size_t i = 0; i < count; i++) {
-        if (!marks_applies(&marks[i], entry->save_id) && !was_left_unread(l, &marks[i], entry))
+        if (!annotations_applies_to(&marks[i], entry->save_id) &&
+            !was_left_unread(l, &marks[i], entry))
             continue;
-        if (marks[i].kind == MARKS_TAG)
+        if (marks[i].kind == ANNOTATION_TAG)
             tags[entry->tag_count++] = marks[i].tag;
-        else if (marks[i].kind == MARKS_METRICS)
+        else if (marks[i].kind == ANNOTATION_METRICS)
             TRY(take_metrics(l, &marks[i], entry, err));
-        else if (marks[i].kind == MARKS_ADOPTED && marks_step_of(&marks[i]) >= 0)
-            entry->step = marks_step_of(&marks[i]); /* as which it was resumed */
-        entry->is_pinned |= marks[i].kind == MARKS_PIN;
-        entry->is_abandoned |= marks[i].kind == MARKS_ABANDONED;
+        else if (marks[i].kind == ANNOTATION_ADOPTED && annotations_adopted_step(&marks[i]) >= 0)
+            entry->step = annotations_adopted_step(&marks[i]); /* as which it was resumed */
+        entry->is_pinned |= marks[i].kind == ANNOTATION_PIN;
+        entry->is_abandoned |= marks[i].kind == ANNOTATION_ABANDONED;
     }
     return SIDESTEP_OK;
 }
 
 /* The marks, and whose series it is. */
-enum sidestep_status listing_read_marks(struct listing *l, struct sidestep_error *err)
+enum sidestep_status listing_read_annotations(struct listing *l, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
     struct sidestep_error why = {.rank = -1};
     enum sidestep_status status =
-        store_dir_open(l->store, l->root_dir, NAMES_SERIES_DIR, &dir, &why);
+        store_dir_open(l->store, l->root_dir, FILE_NAME_SERIES_DIR, &dir, &why);
 
     if (status == SIDESTEP_OK)
         status = lease_read(dir, l->run_id, &l->incarnation, &why);
     if (status != SIDESTEP_OK)
         l->run_id[0] = '\0';
-    if (status == SIDESTEP_OK || verify_is_damage(status)) /* no series, or whose it is was lost */
-        status = marks_read(dir, &l->marks, &why);
+    if (status == SIDESTEP_OK ||
+        reader_status_is_damage(status)) /* no series, or whose it is was lost */
+        status = annotations_read(dir, &l->marks, &why);
     if (status != SIDESTEP_OK) { /* nobody could tell what is pinned, and what was left behind */
         error_copy(err, &why);
-        error_wrap(err, "'%s'", NAMES_SERIES_DIR);
+        error_wrap(err, "'%s'", FILE_NAME_SERIES_DIR);
     }
     return status;
 }
 
 /* What its series would not resume from.  Under a root without one, names mean less. */
-enum sidestep_status listing_find_passed_over(struct listing *l, struct sidestep_error *err)
+enum sidestep_status listing_mark_skipped(struct listing *l, struct sidestep_error *err)
 {
-    struct lines_rule rule = {.run_id = l->incarnation > 1 ? l->run_id : NULL,
-                              .any_name = l->run_id[0] == '\0'};
-    char why[LINES_WHY_BYTES];
+    struct lineage_filter rule = {.run_id = l->incarnation > 1 ? l->run_id : NULL,
+                                  .any_name = l->run_id[0] == '\0'};
+    char why[LINEAGE_REASON_BYTES];
 
-    lines_find_ended(l->entries, l->count, &l->marks);
+    lineage_mark_abandoned(l->entries, l->count, &l->marks);
     for (size_t i = 0; i < l->count; i++) {
         struct sidestep_listed *entry = &l->entries[i];
-        if (entry->state != SIDESTEP_COMMITTED || !lines_passes_over(&rule, &l->marks, entry, why))
+        if (entry->state != SIDESTEP_COMMITTED ||
+            !lineage_should_skip(&rule, &l->marks, entry, why))
             continue;
         entry->reason = arena_strndup(&l->arena, why, strlen(why));
         if (entry->reason == NULL)

@@ -16,7 +16,7 @@
 #include "commit/commit.h"
 #include "checkpoint/reader.h"
 #include "catalog/listing.h"
-#include "verify/verify.h"
+#include "checkpoint/reader.h"
 
 #define THREADS 4u             /* so many requests to a slow storage are under way */
 #define ALONE_MAX ((size_t)16) /* fewer checkpoints are not worth a thread */
@@ -49,13 +49,13 @@ static bool is_as_listed(struct listing *l, const struct sidestep_listed *entry)
     OWNED_ARENA arena = {0};
     OWNED_DIR *dir = NULL;
     struct manifest manifest;
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    names_format(NAMES_MANIFEST, entry->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_MANIFEST, entry->save_id, 0, 0, name);
     if (store_dir_open(l->store, l->root_dir, entry->name, &dir, NULL) != SIDESTEP_OK ||
-        commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) != SIDESTEP_OK ||
+        small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) != SIDESTEP_OK ||
         manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK ||
-        !has_size(dir, NAMES_METADATA, manifest.metadata_bytes))
+        !has_size(dir, FILE_NAME_METADATA, manifest.metadata_bytes))
         return false;
     for (size_t i = 0; i < manifest.file_count; i++)
         if (!has_size(dir, manifest.files[i].name, manifest.files[i].bytes))
@@ -70,7 +70,8 @@ static void check_entry(struct listing *l, const struct sidestep_listed *entry,
 
     if (entry->state != SIDESTEP_COMMITTED || (entry->save_id != NULL && is_as_listed(l, entry)))
         return;
-    verdict->status = reader_open(l->store, entry->path, READER_PARSED, &reader, &verdict->why);
+    verdict->status =
+        reader_open(l->store, entry->path, READER_PARSE_METADATA, &reader, &verdict->why);
 }
 
 static void run(void *context)
@@ -102,8 +103,8 @@ static enum sidestep_status take_verdict(struct listing *l, struct sidestep_list
     l->has_changed |= is_gone(l, entry);
     if (verdict->status != SIDESTEP_EUNSUPPORTED) { /* that one is whole, for another sidestep */
         entry->status = verdict->status;
-        listing_set_state(entry, verify_is_damage(verdict->status) ? SIDESTEP_DAMAGED
-                                                                   : SIDESTEP_UNREADABLE);
+        listing_set_state(entry, reader_status_is_damage(verdict->status) ? SIDESTEP_DAMAGED
+                                                                          : SIDESTEP_UNREADABLE);
     }
     return listing_set_reason(l, entry, verdict->why.message, err);
 }

@@ -10,7 +10,7 @@
 #include "commit/owner.h"
 #include "catalog/foreign_layouts.h"
 #include "catalog/listing.h"
-#include "verify/verify.h"
+#include "checkpoint/reader.h"
 
 /* What the names in a directory tell. */
 struct contents {
@@ -24,18 +24,18 @@ struct contents {
 
 static void note_name(struct contents *c, const char *name)
 {
-    struct names_parsed parsed = names_parse(name);
+    struct file_name parsed = file_name_parse(name);
 
-    if (strcmp(name, NAMES_METADATA) == 0)
+    if (strcmp(name, FILE_NAME_METADATA) == 0)
         c->has_metadata = true;
     else if (strcmp(name, "__0.metadata") == 0)
         c->has_rank_metadata = true;
-    else if (parsed.kind == NAMES_PENDING)
+    else if (parsed.kind == FILE_NAME_PENDING)
         c->has_mark = true;
-    else if (parsed.kind == NAMES_MANIFEST) {
+    else if (parsed.kind == FILE_NAME_MANIFEST) {
         memcpy(c->save_id, parsed.save_id, sizeof(c->save_id));
         c->manifests++;
-    } else if (parsed.kind == NAMES_SHARD && parsed.rank >= c->ranks)
+    } else if (parsed.kind == FILE_NAME_SHARD && parsed.rank >= c->ranks)
         c->ranks = parsed.rank + 1;
 }
 
@@ -43,12 +43,12 @@ static void note_name(struct contents *c, const char *name)
  * ENOTFOUND: none does. */
 static enum sidestep_status resolve_manifest(struct store_dir *dir, struct contents *c)
 {
-    OWNED_NAMED named = {0};
+    OWNED_REFERENCED_FILES named = {0};
     uint8_t id[SAVE_ID_BYTES];
 
     if (c->manifests <= 1)
         return c->manifests == 1 ? SIDESTEP_OK : SIDESTEP_ENOTFOUND;
-    TRY(named_read(dir, NAMES_METADATA, &named));
+    TRY(referenced_files_read(dir, FILE_NAME_METADATA, &named));
     if (named.save_id == NULL || strlen(named.save_id) != SAVE_ID_HEX - 1 ||
         !hash_from_hex(named.save_id, SAVE_ID_BYTES, id))
         return SIDESTEP_ENOTFOUND;
@@ -61,13 +61,13 @@ static enum sidestep_status read_manifest(struct store_dir *dir, struct contents
                                           struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     enum sidestep_status status = resolve_manifest(dir, c);
     if (status != SIDESTEP_OK)
-        return FAIL(err, status, "%s cannot be read", NAMES_METADATA);
-    names_format(NAMES_MANIFEST, c->save_id, 0, 0, name);
-    TRY(commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err));
+        return FAIL(err, status, "%s cannot be read", FILE_NAME_METADATA);
+    file_name_format(FILE_NAME_MANIFEST, c->save_id, 0, 0, name);
+    TRY(small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err));
     return manifest_decode(bytes.bytes, bytes.length, arena, manifest, err);
 }
 
@@ -75,9 +75,9 @@ static enum sidestep_status read_manifest(struct store_dir *dir, struct contents
 static enum sidestep_status take_origins(struct listing *l, const struct manifest *manifest,
                                          struct sidestep_listed *entry, struct sidestep_error *err)
 {
-    struct listing_sharing *s = &l->sharing[l->sharing_count];
+    struct listing_shared_files *s = &l->sharing[l->sharing_count];
 
-    *s = (struct listing_sharing){.save_id = entry->save_id};
+    *s = (struct listing_shared_files){.save_id = entry->save_id};
     for (size_t i = 0; i < manifest->file_count; i++) {
         const char *origin = manifest->files[i].origin;
         size_t known = 0;
@@ -107,7 +107,8 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
 
     enum sidestep_status status = read_manifest(dir, c, &arena, &manifest, err);
     if (status != SIDESTEP_OK)
-        return verify_is_damage(status) ? SIDESTEP_OK : status; /* or it would pass for another's */
+        return reader_status_is_damage(status) ? SIDESTEP_OK
+                                               : status; /* or it would pass for another's */
     entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
     if (manifest.run_id[0] != '\0')
         entry->run_id = arena_strndup(&l->arena, manifest.run_id, strlen(manifest.run_id));
@@ -125,12 +126,12 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
 
 static enum sidestep_presence classify(const char *name, const struct contents *c)
 {
-    switch (names_parse(name).kind) {
-    case NAMES_SAVING:
+    switch (file_name_parse(name).kind) {
+    case FILE_NAME_SAVING:
         return SIDESTEP_SAVING;
-    case NAMES_TRASH:
+    case FILE_NAME_TRASH:
         return SIDESTEP_TRASH;
-    case NAMES_BAD:
+    case FILE_NAME_BAD:
         return SIDESTEP_BAD;
     default:
         if (c->has_metadata || c->has_rank_metadata)
@@ -166,7 +167,7 @@ static enum sidestep_status find_owner(struct store_dir *dir, const char *save_i
                                        struct owner *owner, struct sidestep_error *err)
 {
     struct owner other;
-    enum sidestep_status status = owner_look(dir, save_id, &other, err);
+    enum sidestep_status status = owner_read(dir, save_id, &other, err);
 
     if (status == SIDESTEP_ENOMEM)
         return status;
@@ -182,7 +183,7 @@ static enum sidestep_status describe_save(struct listing *l, const struct owner 
                                           const char *target, struct sidestep_listed *entry,
                                           struct sidestep_error *err)
 {
-    const struct commit_mark *mark = &owner->mark;
+    const struct commit_marker *mark = &owner->mark;
     const char *who = mark->owner[0] != '\0'
                           ? arena_printf(&l->arena, " (process %s on %s)", mark->owner, mark->host)
                           : "";
@@ -199,7 +200,7 @@ static enum sidestep_status describe_save(struct listing *l, const struct owner 
     if (entry->reason == NULL || (target[0] != '\0' && entry->target == NULL))
         return FAIL_NOMEM(err, sizeof(*mark));
     if (entry->step < 0)
-        entry->step = mark->step >= 0 ? mark->step : list_step_of(target);
+        entry->step = mark->step >= 0 ? mark->step : step_name_parse(target);
     return SIDESTEP_OK;
 }
 
@@ -207,18 +208,18 @@ static enum sidestep_status take_owner(struct listing *l, const char *name, stru
                                        const struct name_list *names, struct sidestep_listed *entry,
                                        struct sidestep_error *err)
 {
-    struct names_parsed own = names_parse(name);
+    struct file_name own = file_name_parse(name);
     struct owner owner = {.is_dead = true, .mark.step = -1};
 
     if (entry->state != SIDESTEP_SAVING)
         return SIDESTEP_OK;
-    if (own.kind == NAMES_SAVING) {
+    if (own.kind == FILE_NAME_SAVING) {
         TRY(find_owner(dir, own.save_id, &owner, err));
         return describe_save(l, &owner, owner.mark.target, entry, err);
     }
     for (size_t i = 0; i < names->count; i++) {
-        struct names_parsed parsed = names_parse(names->names[i]);
-        if (parsed.kind == NAMES_PENDING)
+        struct file_name parsed = file_name_parse(names->names[i]);
+        if (parsed.kind == FILE_NAME_PENDING)
             TRY(find_owner(dir, parsed.save_id, &owner, err));
     }
     return describe_save(l, &owner, name, entry, err);
@@ -253,20 +254,20 @@ static enum sidestep_status take_layout(struct listing *l, const char *name, str
                                         const struct name_list *names,
                                         struct sidestep_listed *entry, struct sidestep_error *err)
 {
-    struct layouts_look look = {.root = l->root_dir,
-                                .name = name,
-                                .path = arena_printf(&l->arena, "%s/%s", l->root, name),
-                                .dir = dir,
-                                .names = names,
-                                .step = list_step_of(name),
-                                .arena = &l->arena};
+    struct foreign_layouts_probe look = {.root = l->root_dir,
+                                         .name = name,
+                                         .path = arena_printf(&l->arena, "%s/%s", l->root, name),
+                                         .dir = dir,
+                                         .names = names,
+                                         .step = step_name_parse(name),
+                                         .arena = &l->arena};
 
     if (entry->save_id != NULL ||
         (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_FOREIGN))
         return SIDESTEP_OK;
     if (look.path == NULL)
         return FAIL_NOMEM(err, strlen(name));
-    TRY(layouts_look(&look, err));
+    TRY(foreign_layouts_probe(&look, err));
     entry->layout = look.layout;
     entry->reason = look.reason;
     if (look.layout == NULL && entry->state == SIDESTEP_FOREIGN && entry->ranks != 0) {
@@ -278,7 +279,7 @@ static enum sidestep_status take_layout(struct listing *l, const char *name, str
     else if (look.layout != NULL && entry->state == SIDESTEP_FOREIGN)
         entry->state = SIDESTEP_COMPLETE;
     if (entry->layout == NULL && entry->state == SIDESTEP_FOREIGN)
-        entry->layout = layouts_tensors_in(names);
+        entry->layout = foreign_layouts_find_tensors(names);
     return look.layout != NULL && dir != NULL ? count_nested(dir, names, NESTED_DEPTH, entry, err)
                                               : SIDESTEP_OK;
 }
@@ -301,14 +302,14 @@ static void take_reason(struct sidestep_listed *entry)
 
 /* What cannot be opened has the form that its name says. */
 static enum sidestep_status form_of(struct listing *l, const char *name,
-                                    const struct store_stat *stat, enum whole_file_form *form,
+                                    const struct store_stat *stat, enum file_probe_format *form,
                                     struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
 
-    *form = names_end_with(name, ".safetensors") ? WHOLE_FILE_SAFETENSORS : WHOLE_FILE_ZIP;
+    *form = file_name_has_suffix(name, ".safetensors") ? FILE_PROBE_SAFETENSORS : FILE_PROBE_ZIP;
     TRY(store_file_open(l->root_dir, name, 0, &file, err));
-    return whole_file_form(file, stat->size, form, err);
+    return file_probe_format(file, stat->size, form, err);
 }
 
 /* A file that is a checkpoint by itself, or may have tensors in it. */
@@ -317,18 +318,19 @@ static enum sidestep_status look_at_file(struct listing *l, const char *name,
                                          struct sidestep_listed *entry, struct sidestep_error *err)
 {
     static const struct name_list none;
-    enum whole_file_form form;
+    enum file_probe_format form;
     enum sidestep_status status = form_of(l, name, stat, &form, err);
 
     entry->state = SIDESTEP_FOREIGN;
     entry->saved_at = stat->modified;
     entry->files = 1;
     entry->bytes = stat->size;
-    if (layouts_is_file(name, form))
+    if (foreign_layouts_is_file(name, form))
         return status == SIDESTEP_OK ? take_layout(l, name, NULL, &none, entry, err) : status;
-    if (form == WHOLE_FILE_SAFETENSORS)
+    if (form == FILE_PROBE_SAFETENSORS)
         entry->layout = "safetensors";
-    else if (form == WHOLE_FILE_ZIP || (form == WHOLE_FILE_PICKLE && !names_end_with(name, ".pkl")))
+    else if (form == FILE_PROBE_ZIP ||
+             (form == FILE_PROBE_PICKLE && !file_name_has_suffix(name, ".pkl")))
         entry->layout = "torch"; /* before 1.6, that was a pickle */
     take_reason(entry);
     return SIDESTEP_OK;
@@ -373,15 +375,15 @@ static enum sidestep_status look_at_other(struct listing *l, const char *name,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status listing_look(struct listing *l, const char *name,
-                                  struct sidestep_listed *entry, struct sidestep_error *err)
+enum sidestep_status listing_read_entry(struct listing *l, const char *name,
+                                        struct sidestep_listed *entry, struct sidestep_error *err)
 {
     struct store_stat stat, now;
 
     enum sidestep_status status = store_stat(l->root_dir, name, &stat, err);
     l->has_changed |= status == SIDESTEP_ENOTFOUND;
     TRY(status);
-    if (stat.kind == STORE_FILE && whole_file_may_hold_tensors(name))
+    if (stat.kind == STORE_FILE && file_probe_may_hold_tensors(name))
         return look_at_file(l, name, &stat, entry, err);
     if (stat.kind == STORE_OTHER)
         return look_at_other(l, name, entry);

@@ -8,7 +8,7 @@
 #include "format/footer.h"
 
 /* A checkpoint with files of earlier saves. */
-struct listing_sharing {
+struct listing_shared_files {
     const char *save_id;
     const char **origins;
     size_t count;
@@ -20,21 +20,21 @@ struct listing {
     struct store_dir *root_dir;
     const char *root;
     bool with_doubtful; /* list_candidates() */
-    bool with_check;    /* list_checked() */
+    bool with_check;    /* list_root_checked() */
     bool has_changed;   /* what was listed had another name, or none, when it was looked into */
-    struct marks marks;
+    struct annotations marks;
     char run_id[SAVE_ID_HEX]; /* of the series; "": there is none */
     uint64_t incarnation;
     struct sidestep_listed *entries;
     size_t count;
-    struct listing_sharing *sharing; /* as much room as for entries */
+    struct listing_shared_files *sharing; /* as much room as for entries */
     size_t sharing_count;
 };
 
 /* list_entry.c: fill ${entry} with what lies under ${name}.  ENOTFOUND: it is no checkpoint, or is
  * gone. */
-enum sidestep_status listing_look(struct listing *l, const char *name,
-                                  struct sidestep_listed *entry, struct sidestep_error *err);
+enum sidestep_status listing_read_entry(struct listing *l, const char *name,
+                                        struct sidestep_listed *entry, struct sidestep_error *err);
 
 void listing_set_state(struct sidestep_listed *entry, enum sidestep_presence state);
 enum sidestep_status listing_set_reason(struct listing *l, struct sidestep_listed *entry,
@@ -44,11 +44,11 @@ enum sidestep_status listing_set_reason(struct listing *l, struct sidestep_liste
 enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err);
 
 /* list_annotations.c: read ROOT/.sidestep. */
-enum sidestep_status listing_read_marks(struct listing *l, struct sidestep_error *err);
+enum sidestep_status listing_read_annotations(struct listing *l, struct sidestep_error *err);
 /* Pins, tags and metrics of ${entry}. */
-enum sidestep_status listing_take_marks(struct listing *l, struct sidestep_listed *entry,
-                                        struct sidestep_error *err);
+enum sidestep_status listing_add_annotations(struct listing *l, struct sidestep_listed *entry,
+                                             struct sidestep_error *err);
 /* Of all entries: which would no resume take, although they are whole, and why? */
-enum sidestep_status listing_find_passed_over(struct listing *l, struct sidestep_error *err);
+enum sidestep_status listing_mark_skipped(struct listing *l, struct sidestep_error *err);
 
 #endif

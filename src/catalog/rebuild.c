@@ -27,23 +27,23 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
     if ((flags & ~SIDESTEP_GC_DRY_RUN) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "gc: unknown flags 0x%x", flags);
     TRY(store_dir_open(store_posix(), NULL, parent, &dir, err));
-    struct collecting *c = collecting_new(parent);
+    struct gc_report *c = gc_report_new(parent);
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
     struct sweep sweep = {.store = store_posix(),
                           .parent = dir,
                           .mode = SWEEP_ALL,
                           .dry_run = (flags & SIDESTEP_GC_DRY_RUN) != 0,
-                          .removed = collecting_removed,
-                          .kept = collecting_kept,
+                          .removed = gc_report_add_removed,
+                          .kept = gc_report_add_kept,
                           .context = c};
     enum sidestep_status status = sweep_parent(&sweep, err);
     if (status == SIDESTEP_OK)
-        status = sweep_children(&sweep, err);
+        status = sweep_child_dirs(&sweep, err);
     if (status != SIDESTEP_OK)
-        collecting_free(c);
+        gc_report_free(c);
     else
-        status = collecting_report(c, report, err);
+        status = gc_report_finish(c, report, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "gc '%s'", parent);
     return status;
@@ -69,7 +69,7 @@ static enum sidestep_status read_shard(struct rebuilding *r, const char *name,
 
     TRY(store_file_open(r->dir, name, 0, &file, err));
     TRY(store_file_stat(file, &stat, err));
-    struct source source = commit_file_source(file, stat.size);
+    struct source source = small_file_source(file, stat.size);
     enum sidestep_status status =
         footer_read(&source, &r->arena, &r->footers[i], row->footer_sha256, err);
     if (status != SIDESTEP_OK) {
@@ -135,21 +135,21 @@ static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata 
 {
     OWNED_BUFFER bytes = {0};
     OWNED_BUFFER manifest = {0};
-    char name[NAMES_MAX], tmp[NAMES_MAX];
+    char name[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES];
 
     TRY(dcp_metadata_write(&bytes, metadata, err));
     r->manifest.metadata_bytes = bytes.length;
     hash_sha256(bytes.bytes, bytes.length, r->manifest.metadata_sha256);
     TRY(manifest_encode(&r->manifest, &manifest, err));
-    names_format(NAMES_MANIFEST, r->manifest.save_id, 0, 0, name);
-    names_format(NAMES_META_TMP, r->manifest.save_id, 0, 0, tmp);
+    file_name_format(FILE_NAME_MANIFEST, r->manifest.save_id, 0, 0, name);
+    file_name_format(FILE_NAME_METADATA_TMP, r->manifest.save_id, 0, 0, tmp);
     (void)store_unlink(r->dir, tmp, NULL);
     /* The old manifest stays until the new one is whole: it alone knows step and run. */
-    TRY(commit_write_file(r->dir, tmp, manifest.bytes, manifest.length, err));
+    TRY(small_file_write(r->dir, tmp, manifest.bytes, manifest.length, err));
     TRY(store_rename(r->dir, tmp, r->dir, name, STORE_REPLACE, err));
-    TRY(commit_write_file(r->dir, tmp, bytes.bytes, bytes.length, err));
+    TRY(small_file_write(r->dir, tmp, bytes.bytes, bytes.length, err));
     TRY(store_dir_sync(r->dir, err));
-    TRY(store_rename(r->dir, tmp, r->dir, NAMES_METADATA, STORE_REPLACE, err));
+    TRY(store_rename(r->dir, tmp, r->dir, FILE_NAME_METADATA, STORE_REPLACE, err));
     return store_dir_sync(r->dir, err);
 }
 
@@ -176,13 +176,12 @@ static enum sidestep_status take_manifest(struct rebuilding *r, struct sidestep_
 {
     OWNED_BUFFER bytes = {0};
     struct manifest old = {0};
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     r->manifest.step = -1;
     r->manifest.saved_at = (int64_t)time(NULL);
-    names_format(NAMES_MANIFEST, r->manifest.save_id, 0, 0, name);
-    enum sidestep_status status =
-        commit_read_file(r->dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err);
+    file_name_format(FILE_NAME_MANIFEST, r->manifest.save_id, 0, 0, name);
+    enum sidestep_status status = small_file_read(r->dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err);
     if (status == SIDESTEP_OK)
         status = manifest_decode(bytes.bytes, bytes.length, &r->arena, &old, err);
     if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
@@ -212,10 +211,11 @@ static enum sidestep_status rebuild(struct rebuilding *r, const char *path,
     if (r->footers == NULL || r->names == NULL || r->manifest.files == NULL)
         return FAIL_NOMEM(err, names.count * sizeof(*r->footers));
     for (size_t i = 0; i < names.count; i++)
-        if (names_parse(names.names[i]).kind == NAMES_SHARD)
+        if (file_name_parse(names.names[i]).kind == FILE_NAME_SHARD)
             TRY(read_shard(r, names.names[i], err));
     TRY(check_complete(r, err));
-    TRY(commit_metadata_build(r->footers, r->names, r->manifest.file_count, &metadata, err));
+    TRY(commit_metadata_from_footers_checked(r->footers, r->names, r->manifest.file_count,
+                                             &metadata, err));
     memcpy(r->manifest.save_id, r->manifest.files[find_first(r)].origin, SAVE_ID_HEX);
     TRY(take_manifest(r, err));
     r->manifest.world_size = r->footers[0].world_size;
@@ -231,7 +231,7 @@ enum sidestep_status sidestep_rebuild(const char *path, struct sidestep_error *e
 
     if (path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
-    if (reader_open(store_posix(), path, READER_PARSED, &reader, NULL) == SIDESTEP_OK) {
+    if (reader_open(store_posix(), path, READER_PARSE_METADATA, &reader, NULL) == SIDESTEP_OK) {
         reader_close(&reader);
         return FAIL(err, SIDESTEP_EEXISTS, "rebuild '%s': it is a whole checkpoint already", path);
     }

@@ -99,14 +99,14 @@ static void place_release(struct place *place)
 /* What a save is to become.  ${in_place}: the checkpoint in whose directory it is written, whatever
  * the mark says, because the directory may have been renamed or copied. */
 static enum sidestep_status take_target(struct looking *l, const struct place *place, bool in_place,
-                                        const struct commit_mark *mark,
+                                        const struct commit_marker *mark,
                                         struct sidestep_saving *entry, struct sidestep_error *err)
 {
     const char *target = in_place ? place->name : mark->target;
 
-    entry->step = in_place ? list_step_of(target) : mark->step;
+    entry->step = in_place ? step_name_parse(target) : mark->step;
     if (entry->step < 0)
-        entry->step = in_place ? mark->step : list_step_of(target);
+        entry->step = in_place ? mark->step : step_name_parse(target);
     if (target[0] != '\0' &&
         (entry->name = arena_strndup(&l->arena, target, strlen(target))) == NULL)
         return FAIL_NOMEM(err, strlen(target));
@@ -118,11 +118,11 @@ static enum sidestep_status take_owner(struct looking *l, const struct place *pl
                                        struct sidestep_saving *entry, struct sidestep_error *err)
 {
     struct owner owner;
-    enum sidestep_status status = owner_look(place->dir, entry->save_id, &owner, err);
+    enum sidestep_status status = owner_read(place->dir, entry->save_id, &owner, err);
 
     if (status != SIDESTEP_OK)
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
-    const struct commit_mark *mark = &owner.mark;
+    const struct commit_marker *mark = &owner.mark;
     entry->is_dead = owner.is_dead;
     TRY(take_target(l, place, in_place, mark, entry, err));
     if (mark->owner[0] != '\0' && (entry->owner = arena_printf(&l->arena, "process %s on %s",
@@ -158,9 +158,9 @@ static enum sidestep_status find_rank(struct looking *l, uint32_t rank, struct r
 static enum sidestep_status note_name(struct looking *l, int dir, const char *name, const char *id,
                                       bool in_place, struct sidestep_error *err)
 {
-    struct names_parsed parsed = names_parse(name);
-    bool is_file = parsed.kind == NAMES_SHARD || parsed.kind == NAMES_PART;
-    bool is_vote = parsed.kind == NAMES_YES || parsed.kind == NAMES_FAILED;
+    struct file_name parsed = file_name_parse(name);
+    bool is_file = parsed.kind == FILE_NAME_SHARD || parsed.kind == FILE_NAME_PART;
+    bool is_vote = parsed.kind == FILE_NAME_VOTE || parsed.kind == FILE_NAME_FAILED;
     struct rank_seen *rank = NULL;
 
     if (!is_file && !is_vote)
@@ -170,11 +170,11 @@ static enum sidestep_status note_name(struct looking *l, int dir, const char *na
         return SIDESTEP_OK;
     TRY(find_rank(l, parsed.rank, &rank, err));
     if (is_file)
-        measure(dir, name, parsed.kind == NAMES_SHARD, rank);
-    enum writer_state state = parsed.kind == NAMES_PART    ? WRITING
-                              : parsed.kind == NAMES_SHARD ? SEALED
-                              : parsed.kind == NAMES_YES   ? DONE
-                                                           : FAILED;
+        measure(dir, name, parsed.kind == FILE_NAME_SHARD, rank);
+    enum writer_state state = parsed.kind == FILE_NAME_PART    ? WRITING
+                              : parsed.kind == FILE_NAME_SHARD ? SEALED
+                              : parsed.kind == FILE_NAME_VOTE  ? DONE
+                                                               : FAILED;
     if (state > rank->state)
         rank->state = state;
     return SIDESTEP_OK;
@@ -280,12 +280,12 @@ static enum sidestep_status look_into(struct looking *l, struct store_dir *root,
                                       struct sidestep_error *err)
 {
     OWNED_BY(place_release) struct place place = {.name = name, .fd = -1};
-    struct names_parsed own = names_parse(name);
+    struct file_name own = file_name_parse(name);
     struct sidestep_error why = {0};
     struct store_stat stat;
 
-    if (strcmp(name, NAMES_SERIES_DIR) == 0 ||
-        (own.kind != NAMES_SAVING && own.kind != NAMES_NONE) ||
+    if (strcmp(name, FILE_NAME_SERIES_DIR) == 0 ||
+        (own.kind != FILE_NAME_SAVING && own.kind != FILE_NAME_NONE) ||
         store_stat(root, name, &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_DIRECTORY)
         return SIDESTEP_OK;
     const char *path = arena_printf(&l->arena, "%s/%s", l->root, name);
@@ -293,11 +293,11 @@ static enum sidestep_status look_into(struct looking *l, struct store_dir *root,
         return FAIL_NOMEM(err, strlen(name));
     if (open_place(root, path, &place, &why) != SIDESTEP_OK)
         return note_unread(l, path, name, &why, err);
-    if (own.kind == NAMES_SAVING)
+    if (own.kind == FILE_NAME_SAVING)
         return look_at_save(l, &place, own.save_id, false, err);
     for (size_t i = 0; i < place.names.count; i++) {
-        struct names_parsed parsed = names_parse(place.names.names[i]);
-        if (parsed.kind == NAMES_PENDING)
+        struct file_name parsed = file_name_parse(place.names.names[i]);
+        if (parsed.kind == FILE_NAME_PENDING)
             TRY(look_at_save(l, &place, parsed.save_id, true, err));
     }
     return SIDESTEP_OK;
@@ -312,7 +312,7 @@ static enum sidestep_status expect(struct looking *l, struct sidestep_error *err
         return SIDESTEP_OK;
     TRY(list_root(store_posix(), l->root, &list, err));
     for (size_t i = list.count; i-- > 0;) {
-        if (list.entries[i].state != SIDESTEP_COMMITTED || list_is_left(&list.entries[i]))
+        if (list.entries[i].state != SIDESTEP_COMMITTED || list_is_skipped(&list.entries[i]))
             continue;
         for (size_t k = 0; k < l->count; k++) {
             l->entries[k].expected_bytes = list.entries[i].bytes;

@@ -17,46 +17,46 @@ static const char *last_digits(const char *name, const char *end)
     return end;
 }
 
-int64_t list_number_of(const char *name)
+int64_t step_name_trailing_number(const char *name)
 {
     const char *end = name + strlen(name);
 
-    return names_number(last_digits(name, end), end);
+    return file_name_parse_number(last_digits(name, end), end);
 }
 
 /* How its series names its checkpoints.  False: its name does not tell. */
-static bool naming_beside(const struct sidestep_listed *entry, struct naming *naming)
+static bool naming_beside(const struct sidestep_listed *entry, struct name_template *naming)
 {
-    char prefix[NAMES_MAX];
+    char prefix[FILE_NAME_BYTES];
 
     if (entry->naming != NULL)
-        return naming_of_template(entry->naming, naming, NULL) == SIDESTEP_OK;
+        return name_template_from_text(entry->naming, naming, NULL) == SIDESTEP_OK;
     const char *digits = last_digits(entry->name, entry->name + strlen(entry->name));
     snprintf(prefix, sizeof(prefix), "%.*s", (int)(digits - entry->name), entry->name);
-    return naming_of_prefix(prefix, naming, NULL) == SIDESTEP_OK;
+    return name_template_from_prefix(prefix, naming, NULL) == SIDESTEP_OK;
 }
 
-bool list_has_own_name(const struct sidestep_listed *entry)
+bool step_name_is_original(const struct sidestep_listed *entry)
 {
-    struct naming naming;
-    char name[NAMES_MAX];
+    struct name_template naming;
+    char name[FILE_NAME_BYTES];
 
     if (entry->naming == NULL) /* whichever the prefix was */
-        return list_number_of(entry->name) == entry->step;
-    if (naming_of_template(entry->naming, &naming, NULL) != SIDESTEP_OK)
+        return step_name_trailing_number(entry->name) == entry->step;
+    if (name_template_from_text(entry->naming, &naming, NULL) != SIDESTEP_OK)
         return false;
-    naming_format(&naming, (uint64_t)entry->step, name);
+    name_template_format_name(&naming, (uint64_t)entry->step, name);
     return strcmp(name, entry->name) == 0;
 }
 
-int64_t list_step_beside(const struct sidestep_listed *entries, size_t count, const char *name)
+int64_t step_name_infer(const struct sidestep_listed *entries, size_t count, const char *name)
 {
-    struct naming naming;
+    struct name_template naming;
     uint64_t step;
 
     for (size_t i = 0; i < count; i++)
         if (entries[i].run_id != NULL && !entries[i].is_renamed &&
-            naming_beside(&entries[i], &naming) && naming_read(&naming, name, &step))
+            naming_beside(&entries[i], &naming) && name_template_parse_name(&naming, name, &step))
             return (int64_t)step;
     return -1;
 }
@@ -64,26 +64,26 @@ int64_t list_step_beside(const struct sidestep_listed *entries, size_t count, co
 enum sidestep_status sidestep_name_of_step(const char *template, uint64_t step, char name[256],
                                            struct sidestep_error *err)
 {
-    struct naming naming;
+    struct name_template naming;
 
     if (template == NULL || name == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "template or name is NULL");
-    TRY(naming_of_template(template, &naming, err));
-    naming_format(&naming, step, name);
+    TRY(name_template_from_text(template, &naming, err));
+    name_template_format_name(&naming, step, name);
     return SIDESTEP_OK;
 }
 
 enum sidestep_status sidestep_step_of_name(const char *template, const char *name, uint64_t *step,
                                            struct sidestep_error *err)
 {
-    struct naming naming;
+    struct name_template naming;
 
     if (template == NULL || name == NULL || step == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "template, name or step is NULL");
-    TRY(naming_of_template(template, &naming, err));
-    if (!naming_read(&naming, name, step))
+    TRY(name_template_from_text(template, &naming, err));
+    if (!name_template_parse_name(&naming, name, step))
         return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' is no name that '%s' makes of a step",
-                    shown_name(name).text, shown_name(template).text);
+                    display_name(name).text, display_name(template).text);
     return SIDESTEP_OK;
 }
 
@@ -120,12 +120,12 @@ static bool is_step_prefix(const char *name, const char *end)
     return false;
 }
 
-int64_t list_step_of(const char *name)
+int64_t step_name_parse(const char *name)
 {
     const char *end = name + strlen(name);
 
     if (ends_with(name, end, ".ckpt")) /* Lightning */
         end -= strlen(".ckpt");
     const char *digits = last_digits(name, end);
-    return is_step_prefix(name, digits) ? names_number(digits, end) : -1;
+    return is_step_prefix(name, digits) ? file_name_parse_number(digits, end) : -1;
 }

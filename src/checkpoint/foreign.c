@@ -63,7 +63,7 @@ static enum sidestep_status open_file(struct reader *r, const char *path, const 
     size_t number = r->file_count++; /* it is closed with the reader, also if it is half open */
     TRY(reader_file_open(r, file, dir, flags, err));
     /* Items name their file as the user knows it, whatever it is called where it really lies. */
-    TRY(table_insert(&r->file_names, shown, number, &existing, err));
+    TRY(hash_table_insert(&r->file_names, shown, number, &existing, err));
     *out = file;
     return SIDESTEP_OK;
 }
@@ -101,7 +101,8 @@ static enum sidestep_status reserve(struct reader *r, size_t more, struct sidest
     return SIDESTEP_OK;
 }
 
-/* A tensor with one chunk: all of it, or, at ${place}, a piece that foreign_join_shards() looks at.
+/* A tensor with one chunk: all of it, or, at ${place}, a piece that foreign_merge_shards() looks
+ * at.
  */
 static enum sidestep_status fill_tensor(struct reader *r, struct metadata_entry *entry,
                                         const struct metadata_storage *storage,
@@ -153,12 +154,12 @@ static enum sidestep_status add_safetensors(struct reader *r, const char *path, 
     enum sidestep_status status = open_file(r, path, shown, flags, &file, err);
 
     if (status == SIDESTEP_OK)
-        status = safetensors_read(&file->source, &r->metadata.arena, &tensors, err);
+        status = safetensors_read_header(&file->source, &r->metadata.arena, &tensors, err);
     if (status == SIDESTEP_OK)
         status = add_tensors(r, &tensors, shown, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "file '%s'", shown);
-    else if (r->file_count > READER_MAX_OPEN)
+    else if (r->file_count > READER_MAX_OPEN_FILES)
         store_file_discard(TAKE(file->file));
     return status;
 }
@@ -166,19 +167,20 @@ static enum sidestep_status add_safetensors(struct reader *r, const char *path, 
 static enum sidestep_status index_tensors(struct reader *r, struct sidestep_error *err)
 {
     if (r->foreign->has_pieces)
-        TRY(foreign_join_shards(&r->metadata, err));
-    return metadata_index(&r->metadata, err);
+        TRY(foreign_merge_shards(&r->metadata, err));
+    return metadata_index_names(&r->metadata, err);
 }
 
 /* The files that the index names, each once, in order of their names. */
-static enum sidestep_status list_of_index(const struct safetensors_place *places, size_t count,
-                                          struct name_list *files, struct sidestep_error *err)
+static enum sidestep_status list_of_index(const struct safetensors_index_entry *places,
+                                          size_t count, struct name_list *files,
+                                          struct sidestep_error *err)
 {
-    OWNED_TABLE seen = {0};
+    OWNED_HASH_TABLE seen = {0};
     size_t existing;
 
     for (size_t i = 0; i < count; i++) {
-        TRY(table_insert(&seen, places[i].file, i, &existing, err));
+        TRY(hash_table_insert(&seen, places[i].file, i, &existing, err));
         if (existing == SIZE_MAX)
             TRY(name_list_add(files, places[i].file, err));
     }
@@ -187,27 +189,27 @@ static enum sidestep_status list_of_index(const struct safetensors_place *places
 
 /* What the index says is what the files have: else the directory is of two exports. */
 static enum sidestep_status check_index(const struct reader *r,
-                                        const struct safetensors_place *places, size_t count,
+                                        const struct safetensors_index_entry *places, size_t count,
                                         struct sidestep_error *err)
 {
-    OWNED_TABLE listed = {0};
+    OWNED_HASH_TABLE listed = {0};
     size_t existing;
 
     for (size_t i = 0; i < count; i++) {
         const struct metadata_entry *entry = metadata_find(&r->metadata, places[i].name);
 
-        TRY(table_insert(&listed, places[i].name, i, &existing, err));
+        TRY(hash_table_insert(&listed, places[i].name, i, &existing, err));
         if (existing != SIZE_MAX)
             return FAIL(err, SIDESTEP_ECORRUPT, "%s: '%s' is in it twice", SAFETENSORS_INDEX_NAME,
-                        shown_name(places[i].name).text);
+                        display_name(places[i].name).text);
         if (entry == NULL || strcmp(entry->chunks[0].storage.file, places[i].file) != 0)
             return FAIL(err, SIDESTEP_ECORRUPT, "%s: '%s' is not in '%s', where it should be",
-                        SAFETENSORS_INDEX_NAME, shown_name(places[i].name).text, places[i].file);
+                        SAFETENSORS_INDEX_NAME, display_name(places[i].name).text, places[i].file);
     }
     for (size_t i = 0; i < r->metadata.count; i++)
-        if (table_find(&listed, r->metadata.entries[i].name) == SIZE_MAX)
+        if (hash_table_find(&listed, r->metadata.entries[i].name) == SIZE_MAX)
             return FAIL(err, SIDESTEP_ECORRUPT, "%s does not list '%s', which is in '%s'",
-                        SAFETENSORS_INDEX_NAME, shown_name(r->metadata.entries[i].name).text,
+                        SAFETENSORS_INDEX_NAME, display_name(r->metadata.entries[i].name).text,
                         r->metadata.entries[i].chunks[0].storage.file);
     return SIDESTEP_OK;
 }
@@ -246,7 +248,7 @@ static enum sidestep_status read_index(struct reader *r, char **text, struct sid
     char *slash = strrchr(real, '/');
     *slash = '\0';
     TRY(store_dir_open(r->store, NULL, slash != real ? real : "/", &dir, err));
-    TRY(commit_read_file(dir, slash + 1, 0, SAFETENSORS_MAX_INDEX_BYTES, &bytes, err));
+    TRY(small_file_read(dir, slash + 1, 0, SAFETENSORS_MAX_INDEX_BYTES, &bytes, err));
     r->record_bytes = bytes.length;
     *text = arena_strndup(&r->arena, (const char *)bytes.bytes, bytes.length);
     if (*text == NULL)
@@ -260,7 +262,7 @@ static enum sidestep_status open_indexed(struct reader *r, char *text, uint32_t 
                                          struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
-    struct safetensors_place *places = NULL;
+    struct safetensors_index_entry *places = NULL;
     size_t count = 0;
     enum sidestep_status status = safetensors_index_read(text, &r->arena, &places, &count, err);
 
@@ -290,7 +292,7 @@ static enum sidestep_status open_directory(struct reader *r, uint32_t flags, boo
     TRY(store_dir_open(r->store, NULL, r->path, &dir, err));
     TRY(name_list_read(dir, &names, err));
     for (size_t i = 0; i < names.count; i++) {
-        if (strcmp(names.names[i], NAMES_METADATA) == 0 ||
+        if (strcmp(names.names[i], FILE_NAME_METADATA) == 0 ||
             strcmp(names.names[i], "__0.metadata") == 0)
             return SIDESTEP_OK;
         if (ends_with(names.names[i], SUFFIX))
@@ -344,15 +346,15 @@ static enum sidestep_status open_torch(struct reader *r, const char *shown, uint
     TRY(reserve(r, content.count, err));
     for (size_t i = 0; i < content.count; i++)
         TRY(add_torch_entry(r, &content.entries[i], shown, err));
-    return metadata_index(&r->metadata, err);
+    return metadata_index_names(&r->metadata, err);
 }
 
-enum sidestep_status foreign_object_bytes(const void *object, void **bytes, size_t *length,
-                                          struct sidestep_error *err)
+enum sidestep_status foreign_object_encode(const void *object, void **bytes, size_t *length,
+                                           struct sidestep_error *err)
 {
     OWNED_BUFFER out = {0};
 
-    TRY(torch_file_object(object, &out, err));
+    TRY(torch_file_write_object(object, &out, err));
     *length = out.length;
     *bytes = TAKE(out.bytes);
     return SIDESTEP_OK;
@@ -368,7 +370,7 @@ static enum sidestep_status refuse_file(const uint8_t *bytes, uint64_t file_byte
 
     if (file_bytes == 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "it is empty");
-    if (safetensors_is_cut_off(bytes, file_bytes))
+    if (safetensors_has_truncated_header(bytes, file_bytes))
         return FAIL(err, SIDESTEP_ECORRUPT,
                     "it is safetensors that were cut off: their header goes on behind byte %llu, "
                     "where the file ends",
@@ -406,7 +408,7 @@ static enum sidestep_status open_regular(struct reader *r, uint32_t flags,
     if (stat.size != 0)
         TRY(store_file_read_at(file, bytes, stat.size < SNIFF_BYTES ? stat.size : SNIFF_BYTES, 0,
                                err));
-    if (safetensors_is_one(bytes, stat.size)) {
+    if (safetensors_has_header(bytes, stat.size)) {
         TRY(begin(r, "safetensors", 1, err));
         TRY(add_safetensors(r, r->path, shown, flags, err));
         return index_tensors(r, err);

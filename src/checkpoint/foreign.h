@@ -5,9 +5,10 @@
  * HuggingFaceStorageWriter's: several files with pieces of each tensor), a file of torch.save().
  * Known by content, not by name.
  *
- * Its tensors become entries of the reader's metadata with one chunk each, which reader_item()
- * finds; so whoever reads checkpoints (loads, conversions, the command line) reads these, too.
- * Symbolic links in the user's own directory are followed: model caches are made of them.
+ * Its tensors become entries of the reader's metadata with one chunk each, which
+ * reader_locate_item() finds; so whoever reads checkpoints (loads, conversions, the command line)
+ * reads these, too. Symbolic links in the user's own directory are followed: model caches are made
+ * of them.
  */
 #ifndef CHECKPOINT_FOREIGN_H
 #define CHECKPOINT_FOREIGN_H
@@ -38,11 +39,11 @@ void foreign_free(struct foreign **foreign);
 
 /* Entries of equal names become one of several chunks.  ECORRUPT unless they make up a tensor each.
  */
-enum sidestep_status foreign_join_shards(struct metadata *metadata, struct sidestep_error *err);
+enum sidestep_status foreign_merge_shards(struct metadata *metadata, struct sidestep_error *err);
 
 /* The object as an archive of its own, as a checkpoint would store it; malloc'ed.  EUNSUPPORTED: it
  * is more than data. */
-enum sidestep_status foreign_object_bytes(const void *object, void **bytes, size_t *length,
-                                          struct sidestep_error *err);
+enum sidestep_status foreign_object_encode(const void *object, void **bytes, size_t *length,
+                                           struct sidestep_error *err);
 
 #endif

@@ -17,11 +17,11 @@ struct owners {
 static enum sidestep_status find_owners(const struct metadata *m, struct owners *o,
                                         struct sidestep_error *err)
 {
-    OWNED_TABLE names = {0};
+    OWNED_HASH_TABLE names = {0};
 
     for (size_t i = 0; i < m->count; i++) {
         size_t existing;
-        TRY(table_insert(&names, m->entries[i].name, i, &existing, err));
+        TRY(hash_table_insert(&names, m->entries[i].name, i, &existing, err));
         o->owner[i] = existing != SIZE_MAX ? existing : i;
         o->pieces[o->owner[i]]++;
     }
@@ -54,7 +54,7 @@ static enum sidestep_status add_piece(struct metadata_entry *to, const struct me
     if (to->dtype != from->dtype || to->ndim != from->ndim)
         return FAIL(err, SIDESTEP_ECORRUPT,
                     "pieces of '%s' in '%s' and '%s' have different dtypes or dimensions",
-                    shown_name(to->name).text, to->chunks[0].storage.file, chunk->storage.file);
+                    display_name(to->name).text, to->chunks[0].storage.file, chunk->storage.file);
     for (uint32_t d = 0; d < to->ndim; d++) {
         int64_t end = chunk->box.offsets[d] + chunk->box.lengths[d];
         shape[d] = end > shape[d] ? end : shape[d];
@@ -79,7 +79,7 @@ static enum sidestep_status check_entry(const struct metadata_entry *entry,
     TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
     if (result != TILING_EXACT)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is in %zu pieces, which %s; are all files there?",
-                    shown_name(entry->name).text, entry->chunk_count,
+                    display_name(entry->name).text, entry->chunk_count,
                     result == TILING_GAP ? "leave gaps" : "overlap");
     return SIDESTEP_OK;
 }
@@ -106,7 +106,7 @@ static enum sidestep_status join(struct metadata *m, struct owners *o, struct si
     return SIDESTEP_OK;
 }
 
-enum sidestep_status foreign_join_shards(struct metadata *metadata, struct sidestep_error *err)
+enum sidestep_status foreign_merge_shards(struct metadata *metadata, struct sidestep_error *err)
 {
     OWNED size_t *owner = memory_new(metadata->count, sizeof(*owner));
     OWNED size_t *pieces = memory_new(metadata->count, sizeof(*pieces));

@@ -16,7 +16,7 @@ static const char *find_one(struct store_dir *dir, const struct name_list *names
 
     for (size_t i = names->count; i > first; i--)
         if (names->names[i - 1][0] != '.' &&
-            named_has_metadata(dir->store, dir, names->names[i - 1]))
+            referenced_files_has_metadata(dir->store, dir, names->names[i - 1]))
             return names->names[i - 1];
     return NULL;
 }
@@ -27,14 +27,14 @@ static bool has_lost_it(const struct name_list *names)
     bool has_manifest = false, is_pending = false;
 
     for (size_t i = 0; i < names->count; i++) {
-        enum names_kind kind = names_parse(names->names[i]).kind;
-        has_manifest |= kind == NAMES_MANIFEST;
-        is_pending |= kind == NAMES_PENDING;
+        enum file_name_kind kind = file_name_parse(names->names[i]).kind;
+        has_manifest |= kind == FILE_NAME_MANIFEST;
+        is_pending |= kind == FILE_NAME_PENDING;
     }
     return has_manifest && !is_pending;
 }
 
-enum sidestep_status absent_metadata(struct store_dir *dir, struct sidestep_error *err)
+enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
     const char *one = NULL;
@@ -43,12 +43,13 @@ enum sidestep_status absent_metadata(struct store_dir *dir, struct sidestep_erro
     one = find_one(dir, &names);
     if (has_lost_it(&names))
         return FAIL(err, SIDESTEP_EUNCOMMITTED,
-                    "its %s is missing ('sidestep rebuild' makes a lost one anew)", NAMES_METADATA);
+                    "its %s is missing ('sidestep rebuild' makes a lost one anew)",
+                    FILE_NAME_METADATA);
     if (one == NULL)
-        return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no %s", NAMES_METADATA);
+        return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no %s", FILE_NAME_METADATA);
     return FAIL(err, SIDESTEP_EUNCOMMITTED,
                 "there is no %s; but checkpoints lie in it, as '%s': name the one that is meant",
-                NAMES_METADATA, shown_name(one).text);
+                FILE_NAME_METADATA, display_name(one).text);
 }
 
 bool absent_is_lost(struct store *store, const char *path)

@@ -14,7 +14,7 @@
 #define SLACK_BYTES ((uint64_t)128 << 10)
 
 struct gang {
-    const struct read_many *many;
+    const struct parallel_read *many;
     unsigned threads;
     struct pool pool;
     uint64_t slot_bytes;
@@ -41,25 +41,26 @@ struct reading {
 static void use(struct reading *r, size_t i, uint8_t *bytes, enum sidestep_status status,
                 const struct sidestep_error *why)
 {
-    const struct read_many *many = r->gang->many;
+    const struct parallel_read *many = r->gang->many;
 
     many->use(many->context, i, bytes, status, why);
 }
 
 /* May the stretch be read to where it is wanted?  Past the cache only pages go. */
-static bool is_straight(const struct read_stretch *s, uint64_t page)
+static bool is_straight(const struct parallel_read_range *s, uint64_t page)
 {
     return s->target != NULL &&
            (page == 0 || ((uintptr_t)s->target | s->begin | s->end) % page == 0);
 }
 
-static uint64_t page_of(const struct read_many *many, const struct read_stretch *s)
+static uint64_t page_of(const struct parallel_read *many, const struct parallel_read_range *s)
 {
     return many->direct && s->file->file != NULL ? store_file_alignment(s->file->file) : 0;
 }
 
 /* The place for stretch ${*s}, and ${*s} widened to what is to be read there. */
-static uint8_t *place(const struct read_many *many, struct slot *slot, struct read_stretch *s)
+static uint8_t *place(const struct parallel_read *many, struct slot *slot,
+                      struct parallel_read_range *s)
 {
     uint64_t page = page_of(many, s), begin = s->begin;
 
@@ -77,8 +78,8 @@ static uint8_t *place(const struct read_many *many, struct slot *slot, struct re
 
 static void start(struct reading *r, size_t i)
 {
-    const struct read_many *many = r->gang->many;
-    struct read_stretch s = many->describe(many->context, i);
+    const struct parallel_read *many = r->gang->many;
+    struct parallel_read_range s = many->describe(many->context, i);
     struct slot *slot = r->free;
     struct sidestep_error why = {0};
 
@@ -97,7 +98,7 @@ static void start(struct reading *r, size_t i)
     r->free = slot->next;
     slot->request = (struct store_request){
         .file = s.file->file, .memory = to, .bytes = s.end - s.begin, .offset = s.begin, .tag = i};
-    store_queue_start(&r->queue, &slot->request);
+    store_queue_submit(&r->queue, &slot->request);
 }
 
 static void finish(struct reading *r, struct store_request *request)
@@ -112,7 +113,7 @@ static void finish(struct reading *r, struct store_request *request)
 /* Take the next stretch, if there is one, and room for it. */
 static bool take(struct reading *r, size_t *i)
 {
-    const struct read_many *many = r->gang->many;
+    const struct parallel_read *many = r->gang->many;
 
     if (!store_queue_has_room(&r->queue) || many->stopped(many->context))
         return false;
@@ -152,20 +153,20 @@ static void run(void *context)
 
 /* Room for the longest stretch that needs a buffer: what is small, or goes straight to where it is
  * wanted, is read without touching much memory. */
-static uint64_t slot_bytes(const struct read_many *many)
+static uint64_t slot_bytes(const struct parallel_read *many)
 {
     uint64_t longest = 0;
 
     for (size_t i = 0; i < many->count; i++) {
-        struct read_stretch s = many->describe(many->context, i);
+        struct parallel_read_range s = many->describe(many->context, i);
         if (s.file != NULL && !is_straight(&s, page_of(many, &s)))
             longest = max_u64(longest, s.end - s.begin);
     }
     return round_up(longest + SLACK_BYTES, SLACK_BYTES);
 }
 
-enum sidestep_status read_many_run(const struct read_many *many, struct workers *workers,
-                                   struct sidestep_error *err)
+enum sidestep_status parallel_read_run(const struct parallel_read *many, struct workers *workers,
+                                       struct sidestep_error *err)
 {
     struct gang gang = {
         .many = many,
@@ -173,7 +174,8 @@ enum sidestep_status read_many_run(const struct read_many *many, struct workers 
         .slot_bytes = slot_bytes(many),
     };
 
-    gang.slots = (unsigned)min_u64(store_queue_depth(many->kind, gang.threads), many->count + 1);
+    gang.slots =
+        (unsigned)min_u64(store_queue_depth_per_thread(many->kind, gang.threads), many->count + 1);
     enum sidestep_status status =
         pool_reserve(&gang.pool, gang.threads * gang.slots * gang.slot_bytes, workers, err);
     if (status != SIDESTEP_OK)

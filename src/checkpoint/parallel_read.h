@@ -11,21 +11,21 @@
 #include "snapshot/devices.h"
 #include "store/store_queue.h"
 
-struct read_stretch {
+struct parallel_read_range {
     struct reader_file *file; /* NULL: nothing is to be read, use() does all */
     uint64_t begin;
     uint64_t end;
     uint8_t *target; /* where the bytes are wanted as they are; NULL: in any buffer */
 };
 
-struct read_many {
-    const struct store_queue_kind *kind;
+struct parallel_read {
+    const struct store_queue_config *kind;
     bool direct;  /* whole pages around what is wanted, since only those go past the cache */
     size_t count; /* of stretches */
     struct devices *devices; /* buffers are pinned, if they can be, for copies to these; or NULL */
     void *context;
     /* Any thread, any number of times. */
-    struct read_stretch (*describe)(void *context, size_t i);
+    struct parallel_read_range (*describe)(void *context, size_t i);
     /* Any thread; once for each stretch, until stopped() says so; those that were begun are still
      * used.  They are read in order, but come in any.  ${bytes} are those from begin to
      * end: in the target or in a buffer.  Where ${status} is not OK, ${why} says why. */
@@ -35,7 +35,7 @@ struct read_many {
 };
 
 /* On the caller and ${workers}.  Fails only for want of memory, before anything was read. */
-enum sidestep_status read_many_run(const struct read_many *many, struct workers *workers,
-                                   struct sidestep_error *err);
+enum sidestep_status parallel_read_run(const struct parallel_read *many, struct workers *workers,
+                                       struct sidestep_error *err);
 
 #endif

@@ -31,15 +31,15 @@ static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_er
     for (uint32_t rank = 0; rank < SIDESTEP_MAX_RANKS; rank++) {
         OWNED_BUFFER bytes = {0};
         OWNED_METADATA part = {0};
-        char name[NAMES_MAX];
+        char name[FILE_NAME_BYTES];
 
         snprintf(name, sizeof(name), "__%u.metadata", rank);
         enum sidestep_status status =
-            commit_read_file(r->dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, err);
+            small_file_read(r->dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, err);
         if (status == SIDESTEP_ENOTFOUND && rank != 0)
             break;
         if (status == SIDESTEP_ENOTFOUND)
-            return absent_metadata(r->dir, err);
+            return missing_metadata_error(r->dir, err);
         if (status == SIDESTEP_OK)
             status = dcp_metadata_read(bytes.bytes, bytes.length, &part, err);
         if (status == SIDESTEP_OK)
@@ -65,8 +65,8 @@ static bool is_not_as_made(const struct reader *r)
         OWNED_BUFFER bytes = {0};
         OWNED_ARENA arena = {0};
         struct manifest manifest;
-        if (names_parse(names.names[i]).kind != NAMES_MANIFEST ||
-            commit_read_file(r->dir, names.names[i], 0, MANIFEST_MAX_BYTES, &bytes, NULL) !=
+        if (file_name_parse(names.names[i]).kind != FILE_NAME_MANIFEST ||
+            small_file_read(r->dir, names.names[i], 0, MANIFEST_MAX_BYTES, &bytes, NULL) !=
                 SIDESTEP_OK ||
             manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK)
             continue;
@@ -86,11 +86,12 @@ static enum sidestep_status find_listed(struct reader *r, uint32_t flags,
     struct manifest manifest;
     uint64_t bytes;
 
-    TRY(commit_hash_file(r->dir, NAMES_METADATA, flags & STORE_UNCACHED, DCP_METADATA_MAX_BYTES,
-                         &bytes, r->manifest_sha256, err));
+    TRY(small_file_hash(r->dir, FILE_NAME_METADATA, flags & STORE_DROP_CACHE,
+                        DCP_METADATA_MAX_BYTES, &bytes, r->manifest_sha256, err));
     r->manifest.metadata_bytes = r->record_bytes = bytes;
-    r->is_listed = named_find(r->dir, r->manifest_sha256, bytes, &arena, &manifest) &&
-                   manifest.file_count != 0;
+    r->is_listed =
+        referenced_files_find_manifest(r->dir, r->manifest_sha256, bytes, &arena, &manifest) &&
+        manifest.file_count != 0;
     if (!r->is_listed)
         return SIDESTEP_OK;
     r->metadata.save_id =
@@ -103,8 +104,8 @@ static enum sidestep_status parse_metadata(struct reader *r, uint32_t flags,
 {
     OWNED_BUFFER bytes = {0};
 
-    TRY(commit_read_file(r->dir, NAMES_METADATA, flags & STORE_UNCACHED, DCP_METADATA_MAX_BYTES,
-                         &bytes, err));
+    TRY(small_file_read(r->dir, FILE_NAME_METADATA, flags & STORE_DROP_CACHE,
+                        DCP_METADATA_MAX_BYTES, &bytes, err));
     hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
     r->manifest.metadata_bytes = r->record_bytes = bytes.length;
     enum sidestep_status status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
@@ -119,14 +120,14 @@ static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
 {
     enum sidestep_status status = SIDESTEP_OK;
 
-    if ((flags & (READER_PARSED | READER_TOLERANT)) == 0)
+    if ((flags & (READER_PARSE_METADATA | READER_TOLERANT)) == 0)
         status = find_listed(r, flags, err);
     if (status == SIDESTEP_OK && !r->is_listed)
         status = parse_metadata(r, flags, err);
     if (status == SIDESTEP_ENOTFOUND)
         return read_rank_local(r, err);
     if (status != SIDESTEP_OK)
-        error_wrap(err, NAMES_METADATA);
+        error_wrap(err, FILE_NAME_METADATA);
     return status;
 }
 
@@ -134,14 +135,14 @@ static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
                                           struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     uint64_t metadata_bytes = r->manifest.metadata_bytes;
 
     if (!is_our_id(r->metadata.save_id))
         return SIDESTEP_OK;
-    names_format(NAMES_MANIFEST, r->metadata.save_id, 0, 0, name);
+    file_name_format(FILE_NAME_MANIFEST, r->metadata.save_id, 0, 0, name);
     enum sidestep_status status =
-        commit_read_file(r->dir, name, flags, MANIFEST_MAX_BYTES, &bytes, err);
+        small_file_read(r->dir, name, flags, MANIFEST_MAX_BYTES, &bytes, err);
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_ECORRUPT, "its manifest '%s' is missing", name);
     if (status == SIDESTEP_OK)
@@ -151,8 +152,8 @@ static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
     if (status == SIDESTEP_OK &&
         (r->manifest.metadata_bytes != metadata_bytes ||
          memcmp(r->manifest.metadata_sha256, r->manifest_sha256, HASH_SHA256_BYTES) != 0))
-        status =
-            FAIL(err, SIDESTEP_ECORRUPT, "%s is not the one that it was made with", NAMES_METADATA);
+        status = FAIL(err, SIDESTEP_ECORRUPT, "%s is not the one that it was made with",
+                      FILE_NAME_METADATA);
     if (status != SIDESTEP_OK) {
         error_wrap(err, "manifest '%s'", name);
         return status;
@@ -167,9 +168,9 @@ static enum sidestep_status add_file(struct reader *r, const char *name, struct 
 {
     size_t existing;
 
-    if (name == NULL || table_find(&r->file_names, name) != SIZE_MAX)
+    if (name == NULL || hash_table_find(&r->file_names, name) != SIZE_MAX)
         return SIDESTEP_OK;
-    TRY(table_insert(&r->file_names, name, r->file_count, &existing, err));
+    TRY(hash_table_insert(&r->file_names, name, r->file_count, &existing, err));
     r->files[r->file_count++].name = name;
     return SIDESTEP_OK;
 }
@@ -195,7 +196,7 @@ static enum sidestep_status list_files(struct reader *r, struct sidestep_error *
     }
     if (r->has_manifest && r->file_count != r->manifest.file_count)
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "%s names the file '%s', which the manifest does not list", NAMES_METADATA,
+                    "%s names the file '%s', which the manifest does not list", FILE_NAME_METADATA,
                     r->files[r->manifest.file_count].name);
     return SIDESTEP_OK;
 }
@@ -213,8 +214,8 @@ static enum sidestep_status check_chunk(struct reader *r, const struct metadata_
                                         const struct metadata_storage *storage,
                                         const struct box *box, struct sidestep_error *err)
 {
-    const struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
-    const struct footer_item *item = reader_find_item(file, storage->offset);
+    const struct reader_file *file = &r->files[hash_table_find(&r->file_names, storage->file)];
+    const struct footer_item *item = reader_find_footer_item(file, storage->offset);
 
     if (file->problem != NULL)
         return SIDESTEP_OK; /* that is said of the whole file */
@@ -226,7 +227,7 @@ static enum sidestep_status check_chunk(struct reader *r, const struct metadata_
           box_equal(&item->box, box))))
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %s and the footer of '%s' do not agree", entry->name,
-                NAMES_METADATA, file->name);
+                FILE_NAME_METADATA, file->name);
 }
 
 /* A stock item lies inside its file: torch leaves files short when it is killed. */
@@ -234,7 +235,7 @@ static enum sidestep_status check_extent(struct reader *r, const struct metadata
                                          const struct metadata_storage *storage, uint32_t flags,
                                          struct sidestep_error *err)
 {
-    struct reader_file *file = &r->files[table_find(&r->file_names, storage->file)];
+    struct reader_file *file = &r->files[hash_table_find(&r->file_names, storage->file)];
     uint64_t end;
 
     if (file->problem != NULL)
@@ -292,7 +293,7 @@ static enum sidestep_status gather_metadata(struct reader *r, struct sidestep_er
         names[i] = r->files[i].name;
     }
     enum sidestep_status status =
-        commit_metadata_gather(footers, names, r->file_count, &r->metadata, err);
+        commit_metadata_from_footers(footers, names, r->file_count, &r->metadata, err);
     if (status == SIDESTEP_EDISAGREE) {
         status = SIDESTEP_ECORRUPT;
         if (err != NULL)
@@ -305,7 +306,7 @@ static void take_lease(struct reader *r)
 {
     struct store_file *file = NULL;
 
-    if (store_file_open(r->dir, NAMES_METADATA, 0, &file, NULL) != SIDESTEP_OK)
+    if (store_file_open(r->dir, FILE_NAME_METADATA, 0, &file, NULL) != SIDESTEP_OK)
         return;
     if (store_file_lock(file, false, NULL) == SIDESTEP_OK)
         r->lease = file;
@@ -317,17 +318,18 @@ static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct 
 {
     bool foreign = false;
 
-    r->queue = (struct store_queue_kind){.ring = (flags & READER_RING) != 0, .depth = READER_DEPTH};
+    r->queue = (struct store_queue_config){.ring = (flags & READER_IO_URING) != 0,
+                                           .depth = READER_QUEUE_DEPTH};
     r->salvages = (flags & READER_SALVAGE) != 0;
     if ((flags & READER_FOREIGN) != 0)
         TRY(foreign_open(r, flags, &foreign, err));
     if (foreign)
         return SIDESTEP_OK;
     TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
-    if ((flags & READER_LEASE) != 0)
+    if ((flags & READER_SHARED_LOCK) != 0)
         take_lease(r);
     TRY(read_metadata(r, flags, err));
-    TRY(read_manifest(r, flags & STORE_UNCACHED, err));
+    TRY(read_manifest(r, flags & STORE_DROP_CACHE, err));
     TRY(list_files(r, err));
     for (size_t i = 0; i < r->file_count; i++)
         TRY(reader_file_check(r, i, flags, err));
@@ -348,7 +350,7 @@ void reader_close(struct reader **reader)
     store_file_discard(r->lease);
     store_dir_close(r->dir);
     foreign_free(&r->foreign);
-    table_release(&r->file_names);
+    hash_table_release(&r->file_names);
     metadata_release(&r->metadata);
     arena_release(&r->arena);
     free(r->files);
@@ -378,7 +380,7 @@ static bool was_replaced(const struct reader *r)
     uint64_t now = 0;
 
     return before != 0 && store_dir_open(r->store, NULL, r->path, &dir, NULL) == SIDESTEP_OK &&
-           commit_identify(dir, &now, NULL) == SIDESTEP_OK && now != before;
+           commit_read_identity(dir, &now, NULL) == SIDESTEP_OK && now != before;
 }
 
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
@@ -401,4 +403,18 @@ enum sidestep_status reader_open(struct store *store, const char *path, uint32_t
             break;
     }
     return status;
+}
+
+bool reader_status_is_damage(enum sidestep_status status)
+{
+    switch (status) {
+    case SIDESTEP_ECORRUPT:
+    case SIDESTEP_EUNSAFE:
+    case SIDESTEP_EUNCOMMITTED:
+    case SIDESTEP_ENOTFOUND:
+    case SIDESTEP_EUNSUPPORTED:
+        return true;
+    default:
+        return false;
+    }
 }

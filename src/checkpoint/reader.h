@@ -19,10 +19,10 @@
 #define READER_MAX_ENVELOPE_BYTES ((uint64_t)1 << 20)
 /* What is larger than that is read into memory only if its file takes this part of it on the
  * medium: a hole is no item, whatever the metadata says of its size. */
-#define READER_MIN_STORED_PART 64u
+#define READER_MAX_SPARSE_FACTOR 64u
 
 /* More files than this are opened anew for each read: descriptors are scarce, ranks are not. */
-#define READER_MAX_OPEN 100u
+#define READER_MAX_OPEN_FILES 100u
 
 struct reader_file {
     const char *name;
@@ -53,12 +53,12 @@ struct reader {
     uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* of .metadata where there is no manifest */
     struct reader_file *files;
     size_t file_count;
-    struct table file_names;
-    struct foreign *foreign;       /* NULL: a checkpoint */
-    struct store_queue_kind queue; /* for who reads much; its depth may be set */
-    bool takes_data;               /* as it is: what is read is not compared with its hashes */
-    uint64_t bytes;                /* of data files */
-    uint64_t record_bytes;         /* of .metadata and manifest */
+    struct hash_table file_names;
+    struct foreign *foreign;         /* NULL: a checkpoint */
+    struct store_queue_config queue; /* for who reads much; its depth may be set */
+    bool takes_data;                 /* as it is: what is read is not compared with its hashes */
+    uint64_t bytes;                  /* of data files */
+    uint64_t record_bytes;           /* of .metadata and manifest */
 };
 
 /* Open also if data files are missing or wrong, and note it in their ${problem}: for those who want
@@ -69,24 +69,25 @@ struct reader {
  * are read as torch's are, by their own CRC32: nothing else tells that they are this save's. */
 #define READER_SALVAGE 0x2000u
 /* What is read with O_DIRECT may be read through io_uring. */
-#define READER_RING 0x200u
+#define READER_IO_URING 0x200u
 /* Nobody may delete it before reader_close(): .metadata carries a shared lock.  Where that cannot
  * be had, nothing is said: what is open can be read all the same, as long as descriptors last. */
-#define READER_LEASE 0x400u
+#define READER_SHARED_LOCK 0x400u
 /* Also what is no checkpoint, but holds tensors: see foreign.h. */
 #define READER_FOREIGN 0x800u
 /* For who doubts what is there: a .metadata of ours is parsed, as other programs do, and each entry
  * compared with the footers.  Else, since its bytes have the hash that the manifest lists, it says
  * what the footers say, which take a quarter of the time to read.  With READER_TOLERANT always. */
-#define READER_PARSED 0x1000u
+#define READER_PARSE_METADATA 0x1000u
 #define READER_FLAGS                                                                               \
-    (READER_TOLERANT | READER_SALVAGE | READER_RING | READER_LEASE | READER_FOREIGN | READER_PARSED)
-#define READER_DEPTH 8u /* requests in flight, where nobody says */
+    (READER_TOLERANT | READER_SALVAGE | READER_IO_URING | READER_SHARED_LOCK | READER_FOREIGN |    \
+     READER_PARSE_METADATA)
+#define READER_QUEUE_DEPTH 8u /* requests in flight, where nobody says */
 
-/* ${flags}: STORE_UNCACHED, STORE_DIRECT, READER_TOLERANT, READER_SALVAGE, READER_RING,
- * READER_LEASE, READER_FOREIGN, READER_PARSED.  EUNCOMMITTED: no .metadata there. ENOTFOUND: no
- * directory. ECORRUPT names the file.  Retries a few times if the checkpoint is replaced meanwhile.
- * The message does not name ${path}: the caller does. */
+/* ${flags}: STORE_DROP_CACHE, STORE_DIRECT, READER_TOLERANT, READER_SALVAGE, READER_IO_URING,
+ * READER_SHARED_LOCK, READER_FOREIGN, READER_PARSE_METADATA.  EUNCOMMITTED: no .metadata there.
+ * ENOTFOUND: no directory. ECORRUPT names the file.  Retries a few times if the checkpoint is
+ * replaced meanwhile. The message does not name ${path}: the caller does. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);
@@ -103,7 +104,7 @@ enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flag
 enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err);
 
 /* Is what is wrong with it that it is shorter (or longer) than it was?  It is no other save's. */
-bool reader_file_is_cut(const struct reader_file *file);
+bool reader_file_has_wrong_size(const struct reader_file *file);
 
 /* One stored item, ready to be read. */
 struct reader_item {
@@ -130,26 +131,27 @@ struct reader_item {
     const struct archive_tensor *tensor;
 };
 /* The item at this offset of a file of ours, or NULL. */
-const struct footer_item *reader_find_item(const struct reader_file *file, uint64_t offset);
+const struct footer_item *reader_find_footer_item(const struct reader_file *file, uint64_t offset);
 /* A chunk of a tensor, or (entry->is_object) an object.  ${before}: NULL, or one that was found:
  * what lies behind it is found without a search. */
-enum sidestep_status reader_item(struct reader *reader, const struct metadata_entry *entry,
-                                 const struct metadata_storage *storage, const struct box *box,
-                                 const struct reader_item *before, struct reader_item *out,
-                                 struct sidestep_error *err);
+enum sidestep_status reader_locate_item(struct reader *reader, const struct metadata_entry *entry,
+                                        const struct metadata_storage *storage,
+                                        const struct box *box, const struct reader_item *before,
+                                        struct reader_item *out, struct sidestep_error *err);
 /* What the archive of a stock tensor without transform says; it is read again. */
-enum sidestep_status reader_item_tensor(const struct reader_item *item,
-                                        const struct metadata_entry *entry, const struct box *box,
-                                        struct archive_tensor *out, struct sidestep_error *err);
+enum sidestep_status reader_item_read_archive(const struct reader_item *item,
+                                              const struct metadata_entry *entry,
+                                              const struct box *box, struct archive_tensor *out,
+                                              struct sidestep_error *err);
 /* May ${bytes} of an item be held in memory at once?  ECORRUPT: they are holes, for the most part.
  */
-enum sidestep_status reader_item_fits(const struct reader_item *item, uint64_t bytes,
-                                      struct sidestep_error *err);
-/* More memory than this reader_item_bytes() does not take. */
-uint64_t reader_item_memory(const struct reader_item *item);
+enum sidestep_status reader_item_check_not_sparse(const struct reader_item *item, uint64_t bytes,
+                                                  struct sidestep_error *err);
+/* More memory than this reader_item_read() does not take. */
+uint64_t reader_item_max_memory(const struct reader_item *item);
 /* Where the data of a decoded item goes: in order, in blocks of HASH_BLOCK_BYTES, the last one
  * less. They have not been checked, but what they were decoded from. */
-struct reader_place {
+struct reader_sink {
     enum sidestep_status (*put)(void *context, uint64_t begin, const uint8_t *bytes,
                                 uint64_t length, struct sidestep_error *err);
     void *context;
@@ -159,13 +161,14 @@ struct reader_place {
 /* Undo the transform of an item of ours, and check every byte that is read and that comes out.
  * ${place}: NULL: only check. */
 enum sidestep_status reader_item_decode(const struct reader_item *item,
-                                        const struct reader_place *place,
+                                        const struct reader_sink *place,
                                         struct sidestep_error *err);
 /* An item as its footer has it. */
-struct reader_item reader_item_of(struct reader_file *file, const struct footer_item *footer);
+struct reader_item reader_item_from_footer(struct reader_file *file,
+                                           const struct footer_item *footer);
 /* The whole stored item, transform undone, malloc'ed; for our objects the hashes are checked. */
-enum sidestep_status reader_item_bytes(const struct reader_item *item, void **bytes, size_t *length,
-                                       struct sidestep_error *err);
+enum sidestep_status reader_item_read(const struct reader_item *item, void **bytes, size_t *length,
+                                      struct sidestep_error *err);
 /* An archive of a stock tensor agrees with what the metadata says of the chunk. */
 enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
                                          const struct metadata_entry *entry, const struct box *box,
@@ -176,5 +179,10 @@ void reader_blame(struct sidestep_error *err, const char *name, const struct rea
 enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_t first,
                                          const void *bytes, uint64_t length,
                                          struct sidestep_error *err);
+
+/* Does a failure to open or read a checkpoint speak of the checkpoint: it is not whole, or not to
+ * be understood?  Else it could not be read now (permission, storage, descriptors, memory), which
+ * says nothing of what is there. */
+bool reader_status_is_damage(enum sidestep_status status);
 
 #endif

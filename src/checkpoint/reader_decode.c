@@ -55,7 +55,7 @@ static enum sidestep_status take_stored(struct codec_input *input, size_t most,
 struct decoded {
     struct codec_sink sink;
     const struct footer_item *footer;
-    const struct reader_place *place;
+    const struct reader_sink *place;
     uint64_t at;            /* of the next byte, in the item */
     struct buffer envelope; /* head, tail */
     struct buffer hashes;   /* of the raw blocks */
@@ -141,8 +141,8 @@ static enum sidestep_status check_decoded(const struct decoded *out, struct side
         return FAIL(err, SIDESTEP_ECORRUPT, "%llu bytes come out of it, %llu are in it",
                     (unsigned long long)out->at,
                     (unsigned long long)(f->data_offset + f->raw_bytes));
-    struct hash128 hash = hash_list((const uint64_t *)(const void *)out->hashes.bytes,
-                                    out->hashes.length / sizeof(uint64_t));
+    struct hash128 hash = hash_block_list((const uint64_t *)(const void *)out->hashes.bytes,
+                                          out->hashes.length / sizeof(uint64_t));
     if (hash.low != f->raw_hash.low || hash.high != f->raw_hash.high)
         return FAIL(err, SIDESTEP_ECORRUPT, "the decoded bytes do not match their hash");
     if (f->is_object ? out->envelope.length != 0
@@ -160,8 +160,7 @@ static void release_decoded(struct decoded *out)
 }
 
 enum sidestep_status reader_item_decode(const struct reader_item *item,
-                                        const struct reader_place *place,
-                                        struct sidestep_error *err)
+                                        const struct reader_sink *place, struct sidestep_error *err)
 {
     const struct footer_item *f = item->footer;
     const struct codec *codec = codec_find(item->transform);

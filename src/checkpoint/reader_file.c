@@ -76,7 +76,7 @@ static enum sidestep_status check_stock_file(struct reader_file *file, struct si
     if (status == SIDESTEP_OK) {
         hash_to_hex(trailer.save_id, SAVE_ID_BYTES, origin);
         return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, which %s does not name", origin,
-                    NAMES_METADATA);
+                    FILE_NAME_METADATA);
     }
     error_copy(err, &why);
     return status;
@@ -117,7 +117,7 @@ enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_er
         OWNED_FILE *opened = NULL;
         struct store_stat now;
 
-        if (file->problem != NULL && !reader_file_is_cut(file))
+        if (file->problem != NULL && !reader_file_has_wrong_size(file))
             continue; /* nothing of it was read */
         if (file->file == NULL) {
             TRY(reopen(file, &opened, err));
@@ -193,7 +193,7 @@ enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flag
     struct sidestep_error why = {0};
     enum sidestep_status status = check_file(r, i, flags, &why);
 
-    if (i >= READER_MAX_OPEN)
+    if (i >= READER_MAX_OPEN_FILES)
         store_file_discard(TAKE(file->file));
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;

@@ -23,7 +23,8 @@ enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
     return SIDESTEP_OK;
 }
 
-struct reader_item reader_item_of(struct reader_file *file, const struct footer_item *footer)
+struct reader_item reader_item_from_footer(struct reader_file *file,
+                                           const struct footer_item *footer)
 {
     bool plain = footer->transform == 0;
 
@@ -55,9 +56,10 @@ static void from_tensor(const struct metadata_entry *entry, const struct box *bo
     out->storage_crc = tensor->data_crc;
 }
 
-enum sidestep_status reader_item_tensor(const struct reader_item *item,
-                                        const struct metadata_entry *entry, const struct box *box,
-                                        struct archive_tensor *out, struct sidestep_error *err)
+enum sidestep_status reader_item_read_archive(const struct reader_item *item,
+                                              const struct metadata_entry *entry,
+                                              const struct box *box, struct archive_tensor *out,
+                                              struct sidestep_error *err)
 {
     if (item->tensor != NULL) {
         *out = *item->tensor;
@@ -72,7 +74,7 @@ static enum sidestep_status from_archive(const struct metadata_entry *entry, con
 {
     struct archive_tensor tensor;
 
-    TRY(reader_item_tensor(out, entry, box, &tensor, err));
+    TRY(reader_item_read_archive(out, entry, box, &tensor, err));
     from_tensor(entry, box, &tensor, out);
     return SIDESTEP_OK;
 }
@@ -96,7 +98,7 @@ static void from_foreign(const struct reader *reader, const struct metadata_entr
     out->data_bytes = out->bytes;
 }
 
-const struct footer_item *reader_find_item(const struct reader_file *file, uint64_t offset)
+const struct footer_item *reader_find_footer_item(const struct reader_file *file, uint64_t offset)
 {
     const struct footer *footer = &file->footer;
 
@@ -119,11 +121,11 @@ static struct reader_file *find_file(struct reader *reader, const char *name,
         return NULL;
     if (before != NULL && before->file->name == name)
         return before->file;
-    size_t i = table_find(&reader->file_names, name);
+    size_t i = hash_table_find(&reader->file_names, name);
     return i != SIZE_MAX ? &reader->files[i] : NULL;
 }
 
-bool reader_file_is_cut(const struct reader_file *file)
+bool reader_file_has_wrong_size(const struct reader_file *file)
 {
     return file->problem != NULL && strcmp(file->problem, "size") == 0;
 }
@@ -132,7 +134,7 @@ bool reader_file_is_cut(const struct reader_file *file)
 static bool may_be_read(const struct reader *reader, const struct reader_file *file)
 {
     return file->problem == NULL ||
-           (reader_file_is_cut(file) && (reader->salvages || !reader->has_manifest));
+           (reader_file_has_wrong_size(file) && (reader->salvages || !reader->has_manifest));
 }
 
 static const struct footer_item *find_footer(const struct reader_item *item,
@@ -145,13 +147,13 @@ static const struct footer_item *find_footer(const struct reader_item *item,
         if (next < footer->items + footer->count && next->offset == item->offset)
             return next;
     }
-    return reader_find_item(item->file, item->offset);
+    return reader_find_footer_item(item->file, item->offset);
 }
 
-enum sidestep_status reader_item(struct reader *reader, const struct metadata_entry *entry,
-                                 const struct metadata_storage *storage, const struct box *box,
-                                 const struct reader_item *before, struct reader_item *out,
-                                 struct sidestep_error *err)
+enum sidestep_status reader_locate_item(struct reader *reader, const struct metadata_entry *entry,
+                                        const struct metadata_storage *storage,
+                                        const struct box *box, const struct reader_item *before,
+                                        struct reader_item *out, struct sidestep_error *err)
 {
     uint64_t end;
     enum sidestep_status status = SIDESTEP_OK;
@@ -179,7 +181,7 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
     if (status == SIDESTEP_OK && reader->foreign != NULL)
         from_foreign(reader, entry, box, out);
     else if (status == SIDESTEP_OK && out->footer != NULL)
-        *out = reader_item_of(out->file, out->footer);
+        *out = reader_item_from_footer(out->file, out->footer);
     else if (status == SIDESTEP_OK && !entry->is_object && out->transform == NULL)
         status = from_archive(entry, box, out, err);
     if (status != SIDESTEP_OK)
@@ -189,7 +191,7 @@ enum sidestep_status reader_item(struct reader *reader, const struct metadata_en
 
 void reader_blame(struct sidestep_error *err, const char *name, const struct reader_file *file)
 {
-    error_wrap(err, "'%s' in file '%s'", shown_name(name).text, file->name);
+    error_wrap(err, "'%s' in file '%s'", display_name(name).text, file->name);
 }
 
 enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_t first,
@@ -209,12 +211,13 @@ enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_
     return SIDESTEP_OK;
 }
 
-enum sidestep_status reader_item_fits(const struct reader_item *item, uint64_t bytes,
-                                      struct sidestep_error *err)
+enum sidestep_status reader_item_check_not_sparse(const struct reader_item *item, uint64_t bytes,
+                                                  struct sidestep_error *err)
 {
     uint64_t stored = item->file->stat.stored;
 
-    if (bytes <= READER_MAX_OBJECT_BYTES || stored == 0 || bytes / READER_MIN_STORED_PART <= stored)
+    if (bytes <= READER_MAX_OBJECT_BYTES || stored == 0 ||
+        bytes / READER_MAX_SPARSE_FACTOR <= stored)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_ECORRUPT,
                 "it is to have %llu bytes, but its file takes %llu on the medium: nearly all of it "
@@ -222,11 +225,11 @@ enum sidestep_status reader_item_fits(const struct reader_item *item, uint64_t b
                 (unsigned long long)bytes, (unsigned long long)stored);
 }
 
-uint64_t reader_item_memory(const struct reader_item *item)
+uint64_t reader_item_max_memory(const struct reader_item *item)
 {
     if (item->footer != NULL && item->transform != NULL)
         return item->footer->raw_bytes;
-    uint64_t decoded = item->transform != NULL ? zstd_most_memory(item->bytes, item->raw_limit) : 0;
+    uint64_t decoded = item->transform != NULL ? zstd_max_memory(item->bytes, item->raw_limit) : 0;
 
     return item->bytes + decoded;
 }
@@ -249,7 +252,7 @@ static enum sidestep_status decoded_bytes(const struct reader_item *item, void *
         return FAIL(err, SIDESTEP_ECORRUPT, "it is to have %llu bytes, at most %llu can be right",
                     (unsigned long long)raw_bytes, (unsigned long long)item->raw_limit);
     OWNED uint8_t *decoded = memory_new(raw_bytes, 1);
-    struct reader_place place = {.put = put_bytes, .context = decoded, .plain = decoded};
+    struct reader_sink place = {.put = put_bytes, .context = decoded, .plain = decoded};
     if (decoded == NULL)
         return FAIL_NOMEM(err, raw_bytes);
     TRY(reader_item_decode(item, &place, err));
@@ -258,8 +261,8 @@ static enum sidestep_status decoded_bytes(const struct reader_item *item, void *
     return SIDESTEP_OK;
 }
 
-enum sidestep_status reader_item_bytes(const struct reader_item *item, void **bytes, size_t *length,
-                                       struct sidestep_error *err)
+enum sidestep_status reader_item_read(const struct reader_item *item, void **bytes, size_t *length,
+                                      struct sidestep_error *err)
 {
     /* Nothing grows by more than this when it is compressed: a hole in the file is no such item. */
     uint64_t most = item->raw_limit + item->raw_limit / 64 + READER_MAX_ENVELOPE_BYTES;
@@ -270,8 +273,8 @@ enum sidestep_status reader_item_bytes(const struct reader_item *item, void **by
         return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu stored bytes, at most %llu can be right",
                     (unsigned long long)item->bytes, (unsigned long long)most);
     if (item->object != NULL)
-        return foreign_object_bytes(item->object, bytes, length, err);
-    TRY(reader_item_fits(item, item->bytes, err));
+        return foreign_object_encode(item->object, bytes, length, err);
+    TRY(reader_item_check_not_sparse(item, item->bytes, err));
     OWNED uint8_t *stored = memory_new(item->bytes, 1);
     if (stored == NULL)
         return FAIL_NOMEM(err, item->bytes);

@@ -68,7 +68,7 @@ struct codec_decoder; /* likewise, for chunks */
 
 /* For items whose data was coded in chunks of CODEC_CHUNK_BYTES, the last one less, that can be
  * decoded by themselves.  What is read is as hostile as for decode(). */
-struct codec_chunks {
+struct codec_chunk_ops {
     /* Where they lie among the ${stored_bytes} that ${source} has from ${offset} on: chunk i in
      * [places[i], places[i + 1]), counted from ${offset}.  ${places} has room for one more than
      * there are.  Not OK: decode() is to say what is wrong.  (item->bytes is not asked for.) */
@@ -102,14 +102,14 @@ struct codec {
     enum sidestep_status (*decode)(const struct codec *self, struct codec_input *input,
                                    uint64_t most, struct codec_sink *sink,
                                    struct sidestep_error *err);
-    const struct codec_chunks *chunks; /* NULL: items are decoded from their beginning only */
+    const struct codec_chunk_ops *chunks; /* NULL: items are decoded from their beginning only */
 };
 
 extern const struct codec codec_zstd;   /* torch's own "stream.zstd": one frame */
 extern const struct codec codec_planes; /* planes.h */
 /* codec_zstd, which looks for no matches (0), or one that does, at a level of libzstd. */
 #define CODEC_ZSTD_LEVELS 19u
-const struct codec *codec_zstd_at(unsigned level);
+const struct codec *codec_zstd_level(unsigned level);
 
 /* By the descriptor of stored items; NULL: neither one of ours nor one that was registered. */
 const struct codec *codec_find(const char *descriptor);

@@ -81,8 +81,8 @@ enum sidestep_status sidestep_codec_put(struct sidestep_codec_output *output, co
 /* ---- our calls to theirs */
 
 #define THEIRS(custom, function, why, err, ...)                                                    \
-    error_theirs("the codec", (custom)->descriptor, #function,                                     \
-                 (custom)->theirs.function(__VA_ARGS__), why, err)
+    error_from_callback("the codec", (custom)->descriptor, #function,                              \
+                        (custom)->theirs.function(__VA_ARGS__), why, err)
 
 /* Of one thread. */
 struct codec_encoder {

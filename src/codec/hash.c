@@ -41,12 +41,12 @@ void hash_stream_free(struct hash_stream *stream)
     XXH3_freeState((XXH3_state_t *)stream);
 }
 
-void hash_stream_add(struct hash_stream *stream, const void *bytes, size_t length)
+void hash_stream_update(struct hash_stream *stream, const void *bytes, size_t length)
 {
     XXH3_64bits_update((XXH3_state_t *)stream, bytes, length);
 }
 
-uint64_t hash_stream_end(struct hash_stream *stream)
+uint64_t hash_stream_finish(struct hash_stream *stream)
 {
     uint64_t hash = XXH3_64bits_digest((const XXH3_state_t *)stream);
 
@@ -54,10 +54,10 @@ uint64_t hash_stream_end(struct hash_stream *stream)
     return hash;
 }
 
-struct hash128 hash_list(const uint64_t *blocks, size_t count)
+struct hash128 hash_block_list(const uint64_t *blocks, size_t count)
 {
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "hash_list() hashes little-endian words as they lie in memory"
+#error "hash_block_list() hashes little-endian words as they lie in memory"
 #endif
     XXH128_hash_t hash = XXH3_128bits(blocks, count * sizeof(*blocks));
 
@@ -69,7 +69,7 @@ uint32_t hash_crc32(uint32_t crc, const void *bytes, size_t length)
     return crc32_gzip_refl(crc, bytes, length);
 }
 
-uint32_t hash_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t length_b)
+uint32_t hash_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b)
 {
     /* zlib takes a signed length; lengths of this size come from nowhere. */
     return (uint32_t)crc32_combine(crc_a, crc_b, (z_off_t)(length_b & INT64_MAX));

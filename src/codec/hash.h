@@ -24,15 +24,15 @@ uint64_t hash_block(const void *bytes, size_t length); /* XXH3-64, seed 0 */
 struct hash_stream;
 struct hash_stream *hash_stream_new(void);
 void hash_stream_free(struct hash_stream *stream);
-void hash_stream_add(struct hash_stream *stream, const void *bytes, size_t length);
-uint64_t hash_stream_end(struct hash_stream *stream); /* and begin anew */
+void hash_stream_update(struct hash_stream *stream, const void *bytes, size_t length);
+uint64_t hash_stream_finish(struct hash_stream *stream); /* and begin anew */
 /* XXH3-128 over the block hashes, each as 8 little-endian bytes. */
-struct hash128 hash_list(const uint64_t *blocks, size_t count);
+struct hash128 hash_block_list(const uint64_t *blocks, size_t count);
 
 /* CRC-32 as in zip and zlib: start from 0. */
 uint32_t hash_crc32(uint32_t crc, const void *bytes, size_t length);
 /* CRC of A followed by B, from crc(A), crc(B) and B's length. */
-uint32_t hash_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
+uint32_t hash_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 
 void hash_sha256(const void *bytes, size_t length, uint8_t digest[HASH_SHA256_BYTES]);
 /* The same of all of ${source}, read in pieces: without the memory for all of it. */

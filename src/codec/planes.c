@@ -36,7 +36,7 @@ static enum sidestep_status encoder_new(const struct codec *self, struct codec_e
     (void)self;
     if (encoder == NULL)
         return FAIL_NOMEM(err, sizeof(*encoder));
-    enum sidestep_status status = zstd_coder_new(&encoder->coder, err);
+    enum sidestep_status status = zstd_encoder_new(&encoder->coder, err);
     if (status != SIDESTEP_OK) {
         encoder_free(encoder);
         return status;
@@ -71,7 +71,7 @@ static void choose_width(enum sidestep_dtype dtype, struct planes_header *header
         header->width = (unsigned)(halved ? bytes / 2 : bytes);
 }
 
-struct planes_header planes_header_of(const struct codec_item *item)
+struct planes_header planes_header_for_item(const struct codec_item *item)
 {
     struct planes_header header = {
         .bytes = item->bytes, .data_bytes = item->data_bytes, .data_offset = item->data_offset};
@@ -122,7 +122,7 @@ static enum sidestep_status put_plane(ZSTD_CCtx *coder, const uint8_t *plane, si
         return buffer_check(out, err);
     }
     if (is_worth_coding(plane, length)) {
-        TRY(zstd_code_frame(coder, plane, length, out, err));
+        TRY(zstd_encode_frame(coder, plane, length, out, err));
         size_t coded = out->length - start;
         if (coded + coded / 64 < length) {
             *word = (uint32_t)PLANES_ZSTD << PLANES_METHOD_SHIFT | (uint32_t)coded;
@@ -164,7 +164,7 @@ static enum sidestep_status encode(struct codec_encoder *encoder, const struct c
                                    const struct codec_part *part, struct buffer *out,
                                    struct buffer *index, struct sidestep_error *err)
 {
-    struct planes_header header = planes_header_of(item);
+    struct planes_header header = planes_header_for_item(item);
     uint64_t at = part->begin, end = part->begin + part->length;
     uint64_t data_end = item->data_offset + item->data_bytes;
 
@@ -192,4 +192,4 @@ const struct codec codec_planes = {.descriptor = "sidestep.planes/1",
                                    .encoder_free = encoder_free,
                                    .encode = encode,
                                    .decode = planes_decode,
-                                   .chunks = &planes_chunks};
+                                   .chunks = &planes_chunk_ops};

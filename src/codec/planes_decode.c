@@ -46,7 +46,7 @@ static enum sidestep_status decoder_new(struct codec_decoder **out, struct sides
 enum sidestep_status planes_header_read(const uint8_t bytes[PLANES_HEADER_BYTES], uint64_t most,
                                         struct planes_header *out, struct sidestep_error *err)
 {
-    struct cursor c = cursor_over(bytes, PLANES_HEADER_BYTES);
+    struct cursor c = cursor_from_memory(bytes, PLANES_HEADER_BYTES);
     const uint8_t *magic = cursor_take(&c, PLANES_MAGIC_BYTES);
     unsigned version = cursor_u8(&c);
     uint64_t data_end;
@@ -127,8 +127,8 @@ static enum sidestep_status decode_chunk(struct codec_decoder *decoder,
                                          const struct coded_chunk *chunk, uint8_t *to, size_t bytes,
                                          struct sidestep_error *err)
 {
-    struct cursor words = cursor_over(chunk->words, 4 * header->width);
-    struct cursor c = cursor_over(chunk->planes, chunk->planes_bytes);
+    struct cursor words = cursor_from_memory(chunk->words, 4 * header->width);
+    struct cursor c = cursor_from_memory(chunk->planes, chunk->planes_bytes);
     const uint8_t *planes[PLANES_MAX_WIDTH];
     size_t plane_bytes = bytes / header->width;
 
@@ -142,8 +142,8 @@ static enum sidestep_status decode_chunk(struct codec_decoder *decoder,
         TRY(decode_plane(decoder, word, plane, plane_bytes, decoder->planes + p * plane_bytes,
                          &planes[p], err));
     }
-    if (cursor_left(&c) != 0)
-        return FAIL_PLANES(err, "%zu bytes behind the planes of a chunk", cursor_left(&c));
+    if (cursor_remaining(&c) != 0)
+        return FAIL_PLANES(err, "%zu bytes behind the planes of a chunk", cursor_remaining(&c));
     planes_join(planes, bytes, header->width, header->rotated, to);
     return SIDESTEP_OK;
 }
@@ -200,7 +200,7 @@ static enum sidestep_status read_chunk(struct codec_input *input, unsigned width
                                        struct chunks *chunks, struct coded_chunk *chunk,
                                        struct sidestep_error *err)
 {
-    struct cursor c = cursor_over(chunks->coded, 4 * width);
+    struct cursor c = cursor_from_memory(chunks->coded, 4 * width);
     uint64_t bytes = 0;
 
     TRY(codec_input_read(input, chunks->coded, 4 * width, err));
@@ -278,7 +278,7 @@ static enum sidestep_status read_index(const struct source *source, uint64_t at,
     if (index == NULL)
         return FAIL_NOMEM(err, count * 4);
     TRY(source_read(source, index, (size_t)count * 4, at, err));
-    struct cursor c = cursor_over(index, (size_t)count * 4);
+    struct cursor c = cursor_from_memory(index, (size_t)count * 4);
     for (uint64_t i = 0; i < count; i++) {
         uint32_t bytes = cursor_u32le(&c);
         places[i] = begin;
@@ -297,7 +297,7 @@ static enum sidestep_status locate(const struct codec_item *item, const struct s
                                    struct sidestep_error *err)
 {
     uint8_t bytes[PLANES_HEADER_BYTES];
-    struct planes_header header, expected = planes_header_of(item);
+    struct planes_header header, expected = planes_header_for_item(item);
     uint64_t count = codec_chunk_count(item->data_bytes), around = PLANES_HEADER_BYTES + 4 * count;
 
     if (offset > source->length || stored_bytes > source->length - offset || around > stored_bytes)
@@ -320,7 +320,7 @@ static enum sidestep_status decode_by_itself(struct codec_decoder *decoder,
                                              size_t coded_bytes, uint8_t *to, size_t bytes,
                                              struct sidestep_error *err)
 {
-    struct planes_header header = planes_header_of(item);
+    struct planes_header header = planes_header_for_item(item);
     size_t words = 4 * (size_t)header.width;
 
     if (coded_bytes < words)
@@ -330,7 +330,7 @@ static enum sidestep_status decode_by_itself(struct codec_decoder *decoder,
     return decode_chunk(decoder, &header, &chunk, to, bytes, err);
 }
 
-const struct codec_chunks planes_chunks = {.locate = locate,
-                                           .decoder_new = decoder_new,
-                                           .decoder_free = decoder_free,
-                                           .decode = decode_by_itself};
+const struct codec_chunk_ops planes_chunk_ops = {.locate = locate,
+                                                 .decoder_new = decoder_new,
+                                                 .decoder_free = decoder_free,
+                                                 .decode = decode_by_itself};

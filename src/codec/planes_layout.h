@@ -25,10 +25,10 @@ void planes_join(const uint8_t *const planes[], size_t bytes, unsigned width, bo
                  uint8_t *to);
 
 /* What encoders write of ${item}. */
-struct planes_header planes_header_of(const struct codec_item *item);
+struct planes_header planes_header_for_item(const struct codec_item *item);
 
 /* codec_planes.chunks */
-extern const struct codec_chunks planes_chunks;
+extern const struct codec_chunk_ops planes_chunk_ops;
 /* codec_planes.decode */
 enum sidestep_status planes_decode(const struct codec *self, struct codec_input *input,
                                    uint64_t most, struct codec_sink *sink,

@@ -45,7 +45,7 @@ static enum sidestep_status read_frame_header(const void *stored, size_t stored_
 {
     static const unsigned content_widths[4] = {0, 2, 4, 8};
     static const unsigned dictionary_widths[4] = {0, 1, 2, 4};
-    struct cursor c = cursor_over(stored, stored_bytes);
+    struct cursor c = cursor_from_memory(stored, stored_bytes);
     uint32_t magic = cursor_u32le(&c);
 
     if (!c.overrun && (magic & ~15u) == SKIPPABLE_MAGIC)
@@ -149,7 +149,7 @@ static enum sidestep_status decode_frame(ZSTD_DCtx *decoder, ZSTD_inBuffer *in, 
     return SIDESTEP_OK;
 }
 
-uint64_t zstd_most_memory(uint64_t stored_bytes, uint64_t max_bytes)
+uint64_t zstd_max_memory(uint64_t stored_bytes, uint64_t max_bytes)
 {
     uint64_t blocks = stored_bytes / MIN_BLOCK_BYTES + 1, raw;
 

@@ -9,7 +9,7 @@
 
 /* More memory than this the decoding of a frame of ${stored_bytes} cannot take, its result and its
  * window together: a block has at least 4 bytes and holds at most 128 KiB (RFC 8878, 3.1.1.2). */
-uint64_t zstd_most_memory(uint64_t stored_bytes, uint64_t max_bytes);
+uint64_t zstd_max_memory(uint64_t stored_bytes, uint64_t max_bytes);
 
 /*
  * Decode exactly one frame that fills ${stored}, of unknown raw size, into a malloc'ed buffer of at

@@ -44,34 +44,35 @@ static size_t count_bytes(uint8_t first)
     return first < 128 ? 1 : first < 255 ? 2 : 3;
 }
 
-static enum zstd_need look_at_sequences(const uint8_t *b, size_t length, struct tables *tables)
+static enum zstd_dependency look_at_sequences(const uint8_t *b, size_t length,
+                                              struct tables *tables)
 {
     size_t modes = length != 0 ? count_bytes(b[0]) : 0;
 
     if (length == 1 && b[0] == 0)
-        return ZSTD_NEED_NOTHING;
+        return ZSTD_DEPENDENCY_NONE;
     if (length <= modes || b[0] == 0)
-        return ZSTD_NEED_ALL;
+        return ZSTD_DEPENDENCY_FULL;
     for (unsigned i = 0; i < 3; i++) {
         unsigned mode = b[modes] >> (6 - 2 * i) & 3;
         if (mode == TABLE_REPEATED && !tables->symbols[i])
-            return ZSTD_NEED_ALL;
+            return ZSTD_DEPENDENCY_FULL;
         tables->symbols[i] = true;
     }
-    return ZSTD_NEED_OFFSETS;
+    return ZSTD_DEPENDENCY_OFFSETS;
 }
 
-static enum zstd_need look_at(const struct block *block, struct tables *tables)
+static enum zstd_dependency look_at(const struct block *block, struct tables *tables)
 {
     const uint8_t *body = block->header + ZSTD_BLOCK_HEADER_BYTES;
 
     if (block->type != ZSTD_BLOCK_COMPRESSED)
-        return block->type < ZSTD_BLOCK_COMPRESSED ? ZSTD_NEED_NOTHING : ZSTD_NEED_ALL;
+        return block->type < ZSTD_BLOCK_COMPRESSED ? ZSTD_DEPENDENCY_NONE : ZSTD_DEPENDENCY_FULL;
     size_t literals = literals_bytes(body, block->bytes);
     if (literals == 0 || literals >= block->bytes)
-        return ZSTD_NEED_ALL;
+        return ZSTD_DEPENDENCY_FULL;
     if ((body[0] & 3) == LITERALS_TREELESS && !tables->literals)
-        return ZSTD_NEED_ALL;
+        return ZSTD_DEPENDENCY_FULL;
     tables->literals = tables->literals || (body[0] & 3) >= 2;
     return look_at_sequences(body + literals, block->bytes - literals, tables);
 }
@@ -81,36 +82,36 @@ static void set_last(uint8_t *header, bool last)
     header[0] = (uint8_t)((header[0] & ~1u) | last);
 }
 
-enum zstd_need zstd_blocks_join(uint8_t *bytes, size_t length, bool last)
+enum zstd_dependency zstd_blocks_find_dependency(uint8_t *bytes, size_t length, bool last)
 {
-    enum zstd_need most = ZSTD_NEED_NOTHING;
+    enum zstd_dependency most = ZSTD_DEPENDENCY_NONE;
     struct tables tables = {0};
     uint8_t *header = NULL;
 
     for (size_t at = 0; at < length;) {
         struct block block = {.header = bytes + at};
         if (length - at < ZSTD_BLOCK_HEADER_BYTES)
-            return ZSTD_NEED_ALL;
+            return ZSTD_DEPENDENCY_FULL;
         uint32_t word =
             (uint32_t)bytes[at] | (uint32_t)bytes[at + 1] << 8 | (uint32_t)bytes[at + 2] << 16;
         block.type = word >> 1 & 3;
         block.bytes = block.type == ZSTD_BLOCK_RLE ? 1 : word >> 3;
         if (block.bytes > length - at - ZSTD_BLOCK_HEADER_BYTES)
-            return ZSTD_NEED_ALL;
-        enum zstd_need need = look_at(&block, &tables);
+            return ZSTD_DEPENDENCY_FULL;
+        enum zstd_dependency need = look_at(&block, &tables);
         most = need > most ? need : most;
         header = block.header;
         set_last(header, false);
         at += ZSTD_BLOCK_HEADER_BYTES + block.bytes;
     }
     if (header == NULL)
-        return ZSTD_NEED_ALL;
+        return ZSTD_DEPENDENCY_FULL;
     set_last(header, last);
     return most;
 }
 
-void zstd_block_header(uint8_t to[ZSTD_BLOCK_HEADER_BYTES], enum zstd_block_type type, size_t size,
-                       bool last)
+void zstd_block_write_header(uint8_t to[ZSTD_BLOCK_HEADER_BYTES], enum zstd_block_type type,
+                             size_t size, bool last)
 {
     uint32_t word = (uint32_t)size << 3 | (uint32_t)type << 1 | last;
 

@@ -14,15 +14,15 @@ enum zstd_block_type { ZSTD_BLOCK_RAW, ZSTD_BLOCK_RLE, ZSTD_BLOCK_COMPRESSED };
 
 /* What blocks need of those before them.  Matches further back than the part, and repeated offsets,
  * are not told: that takes decoding. */
-enum zstd_need {
-    ZSTD_NEED_NOTHING, /* ... and they have no sequences */
-    ZSTD_NEED_OFFSETS, /* they have sequences; tables of symbols are their own */
-    ZSTD_NEED_ALL,     /* a table from before, or they are no whole blocks */
+enum zstd_dependency {
+    ZSTD_DEPENDENCY_NONE,    /* ... and they have no sequences */
+    ZSTD_DEPENDENCY_OFFSETS, /* they have sequences; tables of symbols are their own */
+    ZSTD_DEPENDENCY_FULL,    /* a table from before, or they are no whole blocks */
 };
 
 /* Looks at all ${length} bytes, and marks the last block as the frame's last, or not. */
-enum zstd_need zstd_blocks_join(uint8_t *bytes, size_t length, bool last);
-void zstd_block_header(uint8_t to[ZSTD_BLOCK_HEADER_BYTES], enum zstd_block_type type, size_t size,
-                       bool last);
+enum zstd_dependency zstd_blocks_find_dependency(uint8_t *bytes, size_t length, bool last);
+void zstd_block_write_header(uint8_t to[ZSTD_BLOCK_HEADER_BYTES], enum zstd_block_type type,
+                             size_t size, bool last);
 
 #endif

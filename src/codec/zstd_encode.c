@@ -24,7 +24,7 @@
 #define WINDOW_BYTE ((uint8_t)((WINDOW_LOG - 10) << 3)) /* as in RFC 8878, 3.1.1.1.2 */
 #define DESCRIPTOR_WITH_SIZE 0xC0u                      /* eight bytes of content size */
 
-enum sidestep_status zstd_coder_new(ZSTD_CCtx **out, struct sidestep_error *err)
+enum sidestep_status zstd_encoder_new(ZSTD_CCtx **out, struct sidestep_error *err)
 {
     ZSTD_CCtx *coder = fault_hit("memory") ? NULL : ZSTD_createCCtx();
 
@@ -44,15 +44,15 @@ enum sidestep_status zstd_coder_new(ZSTD_CCtx **out, struct sidestep_error *err)
     return SIDESTEP_OK;
 }
 
-enum sidestep_status zstd_coder_failed(size_t code, struct sidestep_error *err)
+enum sidestep_status zstd_encoder_error(size_t code, struct sidestep_error *err)
 {
     if (ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation)
         return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory to encode");
     return FAIL(err, SIDESTEP_EIO, "zstd: encode: %s", ZSTD_getErrorName(code));
 }
 
-enum sidestep_status zstd_code_frame(ZSTD_CCtx *coder, const void *bytes, size_t length,
-                                     struct buffer *out, struct sidestep_error *err)
+enum sidestep_status zstd_encode_frame(ZSTD_CCtx *coder, const void *bytes, size_t length,
+                                       struct buffer *out, struct sidestep_error *err)
 {
     size_t room = ZSTD_compressBound(length), start = out->length;
     uint8_t *to = buffer_extend(out, room);
@@ -62,7 +62,7 @@ enum sidestep_status zstd_code_frame(ZSTD_CCtx *coder, const void *bytes, size_t
     size_t coded = ZSTD_compress2(coder, to, room, bytes, length);
     out->length = start;
     if (ZSTD_isError(coded))
-        return zstd_coder_failed(coded, err);
+        return zstd_encoder_error(coded, err);
     out->length += coded;
     return SIDESTEP_OK;
 }
@@ -72,13 +72,14 @@ static void put_raw_blocks(const struct codec_part *part, bool last, struct buff
     for (uint64_t at = 0; at < part->length; at += ZSTD_BLOCKSIZE_MAX) {
         size_t length = (size_t)min_u64(ZSTD_BLOCKSIZE_MAX, part->length - at);
         uint8_t header[ZSTD_BLOCK_HEADER_BYTES];
-        zstd_block_header(header, ZSTD_BLOCK_RAW, length, last && at + length == part->length);
+        zstd_block_write_header(header, ZSTD_BLOCK_RAW, length,
+                                last && at + length == part->length);
         buffer_put(out, header, sizeof(header));
         buffer_put(out, part->bytes + at, length);
     }
 }
 
-void zstd_put_header(uint64_t content_bytes, unsigned window_log, struct buffer *out)
+void zstd_write_frame_header(uint64_t content_bytes, unsigned window_log, struct buffer *out)
 {
     buffer_put_u32le(out, ZSTD_MAGICNUMBER);
     buffer_put_u8(out, DESCRIPTOR_WITH_SIZE);
@@ -95,20 +96,21 @@ static enum sidestep_status encode(struct codec_encoder *encoder, const struct c
     (void)index;
     assert(part->length != 0);
     if (part->begin == 0)
-        zstd_put_header(item->bytes, WINDOW_LOG, out);
+        zstd_write_frame_header(item->bytes, WINDOW_LOG, out);
     size_t start = out->length;
-    TRY(zstd_code_frame((ZSTD_CCtx *)encoder, part->bytes, (size_t)part->length, out, err));
+    TRY(zstd_encode_frame((ZSTD_CCtx *)encoder, part->bytes, (size_t)part->length, out, err));
     size_t coded = out->length - start;
     uint8_t *frame = out->bytes + start;
-    if (coded <= ZSTD_CODED_HEADER_BYTES || frame[4] != 0 || frame[5] > WINDOW_BYTE ||
-        zstd_blocks_join(frame + ZSTD_CODED_HEADER_BYTES, coded - ZSTD_CODED_HEADER_BYTES, last) !=
-            ZSTD_NEED_NOTHING) {
+    if (coded <= ZSTD_ENCODED_HEADER_BYTES || frame[4] != 0 || frame[5] > WINDOW_BYTE ||
+        zstd_blocks_find_dependency(frame + ZSTD_ENCODED_HEADER_BYTES,
+                                    coded - ZSTD_ENCODED_HEADER_BYTES,
+                                    last) != ZSTD_DEPENDENCY_NONE) {
         out->length = start;
         put_raw_blocks(part, last, out);
         return buffer_check(out, err);
     }
-    memmove(frame, frame + ZSTD_CODED_HEADER_BYTES, coded - ZSTD_CODED_HEADER_BYTES);
-    out->length -= ZSTD_CODED_HEADER_BYTES;
+    memmove(frame, frame + ZSTD_ENCODED_HEADER_BYTES, coded - ZSTD_ENCODED_HEADER_BYTES);
+    out->length -= ZSTD_ENCODED_HEADER_BYTES;
     return SIDESTEP_OK;
 }
 
@@ -116,7 +118,7 @@ static enum sidestep_status encoder_new(const struct codec *self, struct codec_e
                                         struct sidestep_error *err)
 {
     (void)self;
-    return zstd_coder_new((ZSTD_CCtx **)out, err);
+    return zstd_encoder_new((ZSTD_CCtx **)out, err);
 }
 
 static void encoder_free(struct codec_encoder *encoder)

@@ -129,7 +129,7 @@ static enum sidestep_status code(ZSTD_CCtx *coder, const void *bytes, size_t len
     size_t left = ZSTD_compressStream2(coder, out, &in, how);
 
     if (ZSTD_isError(left))
-        return zstd_coder_failed(left, err);
+        return zstd_encoder_error(left, err);
     assert(left == 0 && in.pos == in.size);
     return SIDESTEP_OK;
 }
@@ -148,7 +148,7 @@ static enum sidestep_status code_part(struct codec_encoder *encoder, const struc
     out->length = start;
     ZSTD_CCtx_reset(encoder->coder, ZSTD_reset_session_only);
     if (part->begin == 0) {
-        *begin = ZSTD_CODED_HEADER_BYTES;
+        *begin = ZSTD_ENCODED_HEADER_BYTES;
     } else {
         TRY(code(encoder->coder, encoder->primer, PRIMER_BYTES, ZSTD_e_flush, &coded, err));
         *begin = coded.pos;
@@ -177,7 +177,7 @@ static void put_offsets(uint64_t offset, struct buffer *out)
     stream[bits / 8] = (uint8_t)(stream[bits / 8] | 1u << bits % 8);
     uint8_t body[] = {NO_LITERALS, OFFSETS, ONE_SYMBOL_EACH, 0, (uint8_t)code, 0};
     size_t stream_bytes = bits / 8 + 1;
-    zstd_block_header(header, ZSTD_BLOCK_COMPRESSED, sizeof(body) + stream_bytes, false);
+    zstd_block_write_header(header, ZSTD_BLOCK_COMPRESSED, sizeof(body) + stream_bytes, false);
     buffer_put(out, header, sizeof(header));
     buffer_put(out, body, sizeof(body));
     buffer_put(out, stream, stream_bytes);
@@ -198,7 +198,7 @@ static enum sidestep_status try_blocks(struct codec_encoder *encoder, const stru
     buffer_put_u8(trial, TRIAL_WINDOW_BYTE);
     for (size_t at = 0; at < in_front; at += ZSTD_BLOCKSIZE_MAX) {
         uint8_t header[ZSTD_BLOCK_HEADER_BYTES];
-        zstd_block_header(header, ZSTD_BLOCK_RLE, ZSTD_BLOCKSIZE_MAX, false);
+        zstd_block_write_header(header, ZSTD_BLOCK_RLE, ZSTD_BLOCKSIZE_MAX, false);
         buffer_put(trial, header, sizeof(header));
         buffer_put_u8(trial, value);
     }
@@ -206,7 +206,7 @@ static enum sidestep_status try_blocks(struct codec_encoder *encoder, const stru
     size_t at = trial->length;
     buffer_put(trial, blocks, length);
     TRY(buffer_check(trial, err));
-    if (zstd_blocks_join(trial->bytes + at, length, true) == ZSTD_NEED_ALL) {
+    if (zstd_blocks_find_dependency(trial->bytes + at, length, true) == ZSTD_DEPENDENCY_FULL) {
         *right = false;
         return SIDESTEP_OK;
     }
@@ -225,10 +225,10 @@ static enum sidestep_status check_blocks(struct codec_encoder *encoder,
                                          const struct codec_part *part, bool last, uint8_t *blocks,
                                          size_t length, bool *right, struct sidestep_error *err)
 {
-    enum zstd_need need = zstd_blocks_join(blocks, length, last);
+    enum zstd_dependency need = zstd_blocks_find_dependency(blocks, length, last);
 
-    *right = need == ZSTD_NEED_NOTHING || (need == ZSTD_NEED_OFFSETS && part->begin == 0);
-    if (need != ZSTD_NEED_OFFSETS || *right)
+    *right = need == ZSTD_DEPENDENCY_NONE || (need == ZSTD_DEPENDENCY_OFFSETS && part->begin == 0);
+    if (need != ZSTD_DEPENDENCY_OFFSETS || *right)
         return SIDESTEP_OK;
     TRY(try_blocks(encoder, part, blocks, length, 0x00, right, err));
     return *right ? try_blocks(encoder, part, blocks, length, 0xff, right, err) : SIDESTEP_OK;
@@ -242,7 +242,7 @@ static enum sidestep_status encode(struct codec_encoder *encoder, const struct c
     size_t start = out->length, begin = 0;
 
     if (part->begin == 0)
-        zstd_put_header(item->bytes, encoder->window_log, out);
+        zstd_write_frame_header(item->bytes, encoder->window_log, out);
     size_t at = out->length;
     TRY(code_part(encoder, part, out, &begin, err));
     size_t length = out->length - begin;
@@ -271,7 +271,7 @@ static const struct zstd_level levels[CODEC_ZSTD_LEVELS] = {
     LEVEL(15), LEVEL(16), LEVEL(17), LEVEL(18), LEVEL(19),
 };
 
-const struct codec *codec_zstd_at(unsigned level)
+const struct codec *codec_zstd_level(unsigned level)
 {
     assert(level <= CODEC_ZSTD_LEVELS);
     return level == 0 ? &codec_zstd : &levels[level - 1].codec;

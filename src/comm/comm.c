@@ -45,8 +45,8 @@ static enum sidestep_status check_callback(int failed, const char *name, struct 
     return SIDESTEP_OK;
 }
 
-enum sidestep_status comm_max_all(struct comm *comm, uint64_t *values, size_t count,
-                                  struct sidestep_error *err)
+enum sidestep_status comm_reduce_max_all(struct comm *comm, uint64_t *values, size_t count,
+                                         struct sidestep_error *err)
 {
     if (comm->size == 1 || count == 0)
         return SIDESTEP_OK;
@@ -119,7 +119,7 @@ static enum sidestep_status size_table_new_all(struct comm *comm, struct size_ta
         for (size_t i = 0; mine == SIDESTEP_OK && i < count; i++)
             table->wire_bytes[i] = sizeof(*table->wire);
     }
-    return comm_vote_all(comm, mine, err);
+    return comm_agree_all(comm, mine, err);
 }
 
 void comm_parts_release(struct comm_parts *parts)
@@ -165,7 +165,7 @@ enum sidestep_status comm_gather_all(struct comm *comm, const void *send, size_t
     TRY(host_gather_all(comm, &size, sizeof(size), table.wire, table.wire_bytes, err));
     if (comm->rank == 0)
         mine = parts_new(&received, table.wire, (size_t)comm->size, err);
-    TRY(comm_vote_all(comm, mine, err));
+    TRY(comm_agree_all(comm, mine, err));
     TRY(host_gather_all(comm, send, bytes, received.bytes, received.sizes, err));
     *parts = received;
     received = (struct comm_parts){0};
@@ -200,7 +200,7 @@ enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts
         room = memory_new(1, (size_t)size);
     if (room == NULL)
         mine = FAIL_NOMEM(err, (size_t)size);
-    TRY(comm_vote_all(comm, mine, err));
+    TRY(comm_agree_all(comm, mine, err));
     TRY(host_scatter_all(comm, is_root ? parts->bytes : NULL, is_root ? parts->sizes : NULL, room,
                          (size_t)size, err));
     *received = TAKE(room);
@@ -241,7 +241,7 @@ static enum sidestep_status peer_failed(struct sidestep_error *heard, int32_t ra
 static enum sidestep_status hear_all(struct comm *comm, uint64_t failed,
                                      struct sidestep_error *said, struct sidestep_error *err)
 {
-    TRY(comm_max_all(comm, &failed, 1, err));
+    TRY(comm_reduce_max_all(comm, &failed, 1, err));
     if (failed == 0)
         return SIDESTEP_OK;
     if (failed > (uint64_t)comm->size)
@@ -254,8 +254,8 @@ static enum sidestep_status hear_all(struct comm *comm, uint64_t failed,
     return peer_failed(said, lowest, err);
 }
 
-enum sidestep_status comm_vote_all(struct comm *comm, enum sidestep_status mine,
-                                   struct sidestep_error *err)
+enum sidestep_status comm_agree_all(struct comm *comm, enum sidestep_status mine,
+                                    struct sidestep_error *err)
 {
     struct sidestep_error said = {0};
 

@@ -2,7 +2,7 @@
 /*
  * comm.h -- ranks talking, in words.  Functions that end in _all are collective: every rank
  * calls them, unconditionally, with no early return between two of them; a local failure is
- * carried into comm_vote_all() instead, after which all ranks agree.
+ * carried into comm_agree_all() instead, after which all ranks agree.
  */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
@@ -20,8 +20,8 @@ enum sidestep_status comm_init(struct comm *comm, const struct sidestep_comm *ho
                                struct sidestep_error *err);
 
 /* A callback that fails is SIDESTEP_EPEER: "collective 'gather' failed". */
-enum sidestep_status comm_max_all(struct comm *comm, uint64_t *values, size_t count,
-                                  struct sidestep_error *err);
+enum sidestep_status comm_reduce_max_all(struct comm *comm, uint64_t *values, size_t count,
+                                         struct sidestep_error *err);
 enum sidestep_status comm_broadcast_all(struct comm *comm, void *buffer, size_t bytes, int32_t root,
                                         struct sidestep_error *err);
 
@@ -43,7 +43,7 @@ enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts
  * the lowest rank that failed (err->rank says which), so that programs that branch on the status do
  * the same thing on every rank.  One all-reduce, and one broadcast on failure.
  */
-enum sidestep_status comm_vote_all(struct comm *comm, enum sidestep_status mine,
-                                   struct sidestep_error *err);
+enum sidestep_status comm_agree_all(struct comm *comm, enum sidestep_status mine,
+                                    struct sidestep_error *err);
 
 #endif

@@ -185,11 +185,11 @@ static enum sidestep_status run_all(struct hub *hub, struct rank *ranks, struct 
     return status;
 }
 
-enum sidestep_status local_run(int32_t size,
-                               enum sidestep_status (*main)(const struct sidestep_comm *comm,
-                                                            void *context,
-                                                            struct sidestep_error *err),
-                               void *context, struct sidestep_error *err)
+enum sidestep_status local_ranks_run(int32_t size,
+                                     enum sidestep_status (*main)(const struct sidestep_comm *comm,
+                                                                  void *context,
+                                                                  struct sidestep_error *err),
+                                     void *context, struct sidestep_error *err)
 {
     OWNED struct rank *ranks = memory_new((size_t)size, sizeof(*ranks));
     OWNED const void **table = memory_new((size_t)size, sizeof(*table));

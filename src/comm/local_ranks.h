@@ -10,10 +10,10 @@
  * of the lowest rank that failed, of those that say more than that another one has; once one has
  * returned a failure, collectives fail.  ENOMEM or EIO, before any rank runs anything that others
  * wait for: the threads could not be had. */
-enum sidestep_status local_run(int32_t size,
-                               enum sidestep_status (*main)(const struct sidestep_comm *comm,
-                                                            void *context,
-                                                            struct sidestep_error *err),
-                               void *context, struct sidestep_error *err);
+enum sidestep_status local_ranks_run(int32_t size,
+                                     enum sidestep_status (*main)(const struct sidestep_comm *comm,
+                                                                  void *context,
+                                                                  struct sidestep_error *err),
+                                     void *context, struct sidestep_error *err);
 
 #endif

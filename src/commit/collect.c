@@ -26,19 +26,19 @@ struct tally {
 static bool tally_name(void *context, const char *name)
 {
     struct tally *tally = context;
-    struct names_parsed parsed = names_parse(name);
+    struct file_name parsed = file_name_parse(name);
     struct store_stat stat;
 
     if (strcmp(parsed.save_id, tally->commit->save_id) != 0 && parsed.save_id[0] != '\0')
         return true;
-    if (parsed.kind == NAMES_YES && parsed.rank < tally->commit->world_size &&
+    if (parsed.kind == FILE_NAME_VOTE && parsed.rank < tally->commit->world_size &&
         !tally->voted[parsed.rank]) {
         tally->voted[parsed.rank] = 1;
         tally->yes_count++;
-    } else if (parsed.kind == NAMES_FAILED &&
+    } else if (parsed.kind == FILE_NAME_FAILED &&
                (tally->failed_rank < 0 || parsed.rank < tally->failed_rank)) {
         tally->failed_rank = parsed.rank;
-    } else if (parsed.kind == NAMES_PART &&
+    } else if (parsed.kind == FILE_NAME_PART &&
                store_stat(tally->commit->dir, name, &stat, NULL) == SIDESTEP_OK) {
         tally->progress += stat.size + (uint64_t)stat.modified;
     }
@@ -50,9 +50,9 @@ static enum sidestep_status report_failed(struct commit *commit, uint32_t rank,
                                           struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    names_format(NAMES_FAILED, commit->save_id, rank, 0, name);
+    file_name_format(FILE_NAME_FAILED, commit->save_id, rank, 0, name);
     (void)commit_read_reason(commit->dir, name, &why, NULL);
     enum sidestep_status status =
         FAIL(err, SIDESTEP_EPEER, "rank %u: %.600s", rank,
@@ -118,8 +118,8 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
             return report_failed(commit, (uint32_t)tally.failed_rank, err);
         if (tally.yes_count == commit->world_size)
             return SIDESTEP_OK;
-        if (!commit_has_mark(commit, commit->dir)) /* then the votes are gone, too */
-            return commit_report_gone(commit, err);
+        if (!commit_has_marker(commit, commit->dir)) /* then the votes are gone, too */
+            return commit_report_removed(commit, err);
         if (tally.progress != last_progress) {
             last_progress = tally.progress;
             since = clock_now(commit->clock);
@@ -202,7 +202,7 @@ static enum sidestep_status check_ids(struct commit *commit, const struct footer
 }
 
 /* One shard, by descriptor: its footer, and its row of the manifest. */
-static enum sidestep_status read_shard(struct commit *commit, struct commit_count *count,
+static enum sidestep_status read_shard(struct commit *commit, struct commit_contents *count,
                                        const char *name, struct footer *footer,
                                        struct manifest_file *row, struct store_stat *stat,
                                        struct sidestep_error *err)
@@ -211,22 +211,22 @@ static enum sidestep_status read_shard(struct commit *commit, struct commit_coun
 
     TRY(store_file_open(commit->dir, name, 0, &file, err));
     TRY(store_file_stat(file, stat, err));
-    struct source source = commit_file_source(file, stat->size);
+    struct source source = small_file_source(file, stat->size);
     TRY(footer_read(&source, &count->arena, footer, row->footer_sha256, err));
     row->name = arena_strndup(&count->arena, name, strlen(name));
     row->bytes = stat->size;
     hash_to_hex(footer->save_id, SAVE_ID_BYTES, row->origin);
-    return row->name != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, NAMES_MAX);
+    return row->name != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, FILE_NAME_BYTES);
 }
 
-static enum sidestep_status check_shard(struct commit *commit, struct commit_count *count,
+static enum sidestep_status check_shard(struct commit *commit, struct commit_contents *count,
                                         uint32_t rank, uint32_t shard, struct footer *footer,
                                         struct manifest_file *row, struct sidestep_error *err)
 {
     struct store_stat stat;
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    names_format(NAMES_SHARD, commit->in_place ? commit->save_id : "", rank, shard, name);
+    file_name_format(FILE_NAME_SHARD, commit->in_place ? commit->save_id : "", rank, shard, name);
     enum sidestep_status status = read_shard(commit, count, name, footer, row, &stat, err);
     if (status == SIDESTEP_OK && (footer->rank != rank || footer->shard != shard))
         status = FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");
@@ -241,7 +241,7 @@ static enum sidestep_status check_shard(struct commit *commit, struct commit_cou
     return status;
 }
 
-static enum sidestep_status grow_files(struct commit_count *count, size_t files,
+static enum sidestep_status grow_files(struct commit_contents *count, size_t files,
                                        struct sidestep_error *err)
 {
     struct footer *footers = arena_new(&count->arena, files, sizeof(*footers));
@@ -258,7 +258,7 @@ static enum sidestep_status grow_files(struct commit_count *count, size_t files,
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status check_shards(struct commit *commit, struct commit_count *count,
+static enum sidestep_status check_shards(struct commit *commit, struct commit_contents *count,
                                          struct sidestep_error *err)
 {
     size_t room = commit->world_size;
@@ -280,16 +280,16 @@ static enum sidestep_status check_shards(struct commit *commit, struct commit_co
     return SIDESTEP_OK;
 }
 
-void commit_count_release(struct commit_count *count)
+void commit_contents_release(struct commit_contents *count)
 {
     metadata_release(&count->metadata);
     arena_release(&count->arena);
     commit_shared_release(&count->shared);
-    *count = (struct commit_count){0};
+    *count = (struct commit_contents){0};
 }
 
-enum sidestep_status commit_count_votes(struct commit *commit, struct commit_count *count,
-                                        struct sidestep_error *err)
+enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_contents *count,
+                                          struct sidestep_error *err)
 {
     OWNED const char **names = NULL;
     struct manifest *manifest = &count->manifest;
@@ -304,7 +304,8 @@ enum sidestep_status commit_count_votes(struct commit *commit, struct commit_cou
         names[i] = manifest->files[i].name;
         commit->bytes += manifest->files[i].bytes;
     }
-    TRY(commit_metadata_build(count->footers, names, manifest->file_count, &count->metadata, err));
+    TRY(commit_metadata_from_footers_checked(count->footers, names, manifest->file_count,
+                                             &count->metadata, err));
     memcpy(manifest->save_id, commit->save_id, sizeof(manifest->save_id));
     memcpy(manifest->run_id, commit->run_id, sizeof(manifest->run_id));
     manifest->incarnation = commit->incarnation;

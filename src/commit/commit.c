@@ -24,8 +24,8 @@ uint64_t commit_identity(const char *save_id)
     return hash != 0 ? hash : 1;
 }
 
-enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
-                                     struct sidestep_error *err)
+enum sidestep_status commit_read_identity(struct store_dir *dir, uint64_t *identity,
+                                          struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
     OWNED_METADATA metadata = {0};
@@ -35,15 +35,16 @@ enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
     uint64_t length;
     struct sidestep_error why = {0};
     enum sidestep_status status =
-        commit_hash_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &length, sha256, &why);
+        small_file_hash(dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &length, sha256, &why);
 
     *identity = 0;
-    if (status == SIDESTEP_OK && named_find(dir, sha256, length, &arena, &manifest)) {
+    if (status == SIDESTEP_OK &&
+        referenced_files_find_manifest(dir, sha256, length, &arena, &manifest)) {
         *identity = commit_identity(manifest.save_id);
         return SIDESTEP_OK;
     }
     if (status == SIDESTEP_OK)
-        status = commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &why);
+        status = small_file_read(dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &why);
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK) {
@@ -65,7 +66,7 @@ void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYT
     hash_to_hex(save_id, SAVE_ID_BYTES, commit->save_id);
 }
 
-bool commit_name_is_ours(const struct commit *commit, const char *name)
+bool commit_owns_name(const struct commit *commit, const char *name)
 {
     struct store_stat stat;
 
@@ -161,7 +162,8 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
 
     TRY(location_check(path, err));
     TRY(split_path(commit, path, &parent, err));
-    if (names_parse(commit->name).kind != NAMES_NONE || strcmp(commit->name, NAMES_SERIES_DIR) == 0)
+    if (file_name_parse(commit->name).kind != FILE_NAME_NONE ||
+        strcmp(commit->name, FILE_NAME_SERIES_DIR) == 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is a name that sidestep keeps for itself",
                     commit->name);
     TRY(open_parent(commit, parent, err));
@@ -193,7 +195,7 @@ static enum sidestep_status choose_form(struct commit *commit, struct sidestep_e
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there, but is no directory", commit->path);
     TRY(status);
     commit->in_place = true;
-    TRY(commit_identify(commit->dir, &commit->previous, err));
+    TRY(commit_read_identity(commit->dir, &commit->previous, err));
     if (commit->previous != 0 && commit->no_replace)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' holds a checkpoint already", commit->path);
     return SIDESTEP_OK;
@@ -206,8 +208,8 @@ static enum sidestep_status make_saving(struct commit *commit, const char *name,
 {
     TRY(store_dir_open(commit->store, commit->parent, name, &commit->dir, err));
     TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
-    TRY(commit_mark_make(commit, err));
-    if (commit_name_is_ours(commit, name))
+    TRY(commit_marker_create(commit, err));
+    if (commit_owns_name(commit, name))
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was removed by another process", name);
 }
@@ -216,9 +218,9 @@ static enum sidestep_status make_saving(struct commit *commit, const char *name,
 static enum sidestep_status begin_swap(struct commit *commit, struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_ENOTFOUND;
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    names_format(NAMES_SAVING, commit->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
     for (unsigned i = 0; status == SIDESTEP_ENOTFOUND && i < BEGIN_TRIES; i++) {
         store_file_discard(TAKE(commit->mark));
         store_dir_close(TAKE(commit->dir));
@@ -231,20 +233,20 @@ static enum sidestep_status begin_swap(struct commit *commit, struct sidestep_er
 static enum sidestep_status begin_in_place(struct commit *commit, struct sidestep_error *err)
 {
     TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
-    return commit_mark_make(commit, err);
+    return commit_marker_create(commit, err);
 }
 
 /* Take back what a failed begin made; nobody else knows of it yet. */
 static void undo_begin(struct commit *commit)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     if (commit->mark != NULL) {
-        names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+        file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
         (void)store_unlink(commit->dir, name, NULL);
     }
     if (!commit->in_place) {
-        names_format(NAMES_SAVING, commit->save_id, 0, 0, name);
+        file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
         (void)store_dir_remove(commit->parent, name, NULL);
     }
 }
@@ -276,8 +278,9 @@ enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[S
     return begin_chosen(commit, err);
 }
 
-enum sidestep_status commit_begin_aside(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
-                                        struct sidestep_error *err)
+enum sidestep_status commit_begin_export(struct commit *commit,
+                                         const uint8_t save_id[SAVE_ID_BYTES],
+                                         struct sidestep_error *err)
 {
     assert(commit->rank == 0 && commit->parent != NULL);
     commit_set_save_id(commit, save_id);
@@ -288,15 +291,15 @@ enum sidestep_status commit_begin_aside(struct commit *commit, const uint8_t sav
 /* Once: has C's directory, or its mark in NAME, come into sight? */
 static enum sidestep_status try_join(struct commit *commit, struct sidestep_error *err)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     struct store_stat stat;
 
     if (!commit->in_place) {
-        names_format(NAMES_SAVING, commit->save_id, 0, 0, name);
+        file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
         return store_dir_open(commit->store, commit->parent, name, &commit->dir, err);
     }
     TRY(store_dir_open(commit->store, NULL, commit->path, &commit->dir, err));
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     return store_stat(commit->dir, name, &stat, err);
 }
 

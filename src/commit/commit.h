@@ -101,15 +101,15 @@ struct commit {
     int64_t step;        /* -1: none */
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
-    char naming[NAMING_MAX_TEMPLATE + 1]; /* as in the manifest */
-    const struct commit_guard *guard;     /* NULL: none */
-    const atomic_bool *cancelled;         /* the program has given the save up; NULL: it cannot */
-    bool no_replace;                      /* refuse if NAME holds a checkpoint */
-    const struct commit_shared *shared;   /* C: what may be shared; NULL: nothing */
+    char naming[NAME_TEMPLATE_MAX_BYTES + 1]; /* as in the manifest */
+    const struct commit_guard *guard;         /* NULL: none */
+    const atomic_bool *cancelled;       /* the program has given the save up; NULL: it cannot */
+    bool no_replace;                    /* refuse if NAME holds a checkpoint */
+    const struct commit_shared *shared; /* C: what may be shared; NULL: nothing */
 
     /* Set by commit_open(). */
     char path[COMMIT_PATH_BYTES]; /* absolute */
-    char name[NAMES_MAX];         /* last component of ${path} */
+    char name[FILE_NAME_BYTES];   /* last component of ${path} */
     struct store_dir *parent;
     struct store_dir *spare; /* a descriptor to give up when there is no other */
 
@@ -120,8 +120,8 @@ struct commit {
     int64_t began_at;  /* C: seconds since 1970, for people */
     uint64_t previous; /* commit_identity() of NAME's .metadata at the start; 0: none */
 
-    uint64_t layout_digest; /* set before commit_seal() and commit_count() */
-    uint64_t bytes;         /* C, by commit_count_votes(): of all shards, shared ones, too */
+    uint64_t layout_digest; /* set before commit_seal() and commit_contents() */
+    uint64_t bytes;         /* C, by commit_collect_votes(): of all shards, shared ones, too */
     struct store_dir *dir;  /* the saving directory, or NAME */
     struct store_stat dir_identity;
     uint32_t shards;         /* of so many, this rank may have left files in ${dir} */
@@ -134,8 +134,8 @@ struct commit {
 uint64_t commit_identity(const char *save_id);
 /* The identity of what NAME/.metadata names; 0 if there is none.  A .metadata that cannot be read
  * has an identity too (of its bytes). */
-enum sidestep_status commit_identify(struct store_dir *dir, uint64_t *identity,
-                                     struct sidestep_error *err);
+enum sidestep_status commit_read_identity(struct store_dir *dir, uint64_t *identity,
+                                          struct sidestep_error *err);
 
 /* Is what NAME holds nothing, or what was there when the save began, and may it be replaced?
  * EEXISTS: no; names both saves. */
@@ -149,8 +149,9 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
 enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
                                   struct sidestep_error *err);
 /* C: the same for what is no checkpoint (export.h): always a new directory. */
-enum sidestep_status commit_begin_aside(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
-                                        struct sidestep_error *err);
+enum sidestep_status commit_begin_export(struct commit *commit,
+                                         const uint8_t save_id[SAVE_ID_BYTES],
+                                         struct sidestep_error *err);
 /* R: open what C made; polls until the deadline.  ETIMEDOUT: "is ... shared between the hosts?" */
 enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *err);
 /* Take the save id in its binary form. */
@@ -165,12 +166,12 @@ enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, co
                                        const char *name, struct store_file **file,
                                        struct sidestep_error *err);
 /* Take either back, so that it can be made anew. */
-enum sidestep_status commit_shard_drop(struct commit *commit, uint32_t shard,
-                                       struct sidestep_error *err);
+enum sidestep_status commit_shard_remove(struct commit *commit, uint32_t shard,
+                                         struct sidestep_error *err);
 /* What this rank's shards take on the medium now. */
 uint64_t commit_shards_stored(const struct commit *commit);
 /* The final name of it. */
-void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NAMES_MAX]);
+void commit_shard_name(const struct commit *commit, uint32_t shard, char name[FILE_NAME_BYTES]);
 /* Make ${file} (taken, also on failure) durable under its final name. */
 enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
                                        struct store_file *file, struct sidestep_error *err);
@@ -183,32 +184,32 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
 void commit_vote_no(struct commit *commit, const struct sidestep_error *why);
 /* R, after its no, or after its yes if commit_check_aborted() says so then: in place, where no
  * trash takes them, its shards go, and its votes if C's sweep may have come too early for them. */
-void commit_take_back(struct commit *commit);
+void commit_retract(struct commit *commit);
 /* R, now and then while it writes: has C given up?  EABORTED with its reason if so. */
 enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err);
 
 /* C: wait for all votes, check all shards, and say what the checkpoint is. */
-struct commit_count {
+struct commit_contents {
     struct arena arena;
     struct footer *footers; /* one per file */
     struct manifest manifest;
     struct metadata metadata;    /* of its own arena */
     struct commit_shared shared; /* of this checkpoint */
 };
-void commit_count_release(struct commit_count *count);
-enum sidestep_status commit_count_votes(struct commit *commit, struct commit_count *count,
-                                        struct sidestep_error *err);
+void commit_contents_release(struct commit_contents *count);
+enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_contents *count,
+                                          struct sidestep_error *err);
 /* C: publish and commit.  ${*outcome} says what became of it; with a status other than OK it is
  * ABORTED (the caller should call commit_abort()) or UNKNOWN. */
-enum sidestep_status commit_publish(struct commit *commit, struct commit_count *count,
+enum sidestep_status commit_publish(struct commit *commit, struct commit_contents *count,
                                     enum commit_outcome *outcome, struct sidestep_error *err);
 /* C: undo everything of this save, and tell the reason.  Best effort; leftovers are swept later. */
 void commit_abort(struct commit *commit, const struct sidestep_error *why);
 
 /* R: what became of it, now.  COMMIT_UNDECIDED: ask again.  ${err} gets C's reason if ABORTED. */
-enum commit_outcome commit_learn(struct commit *commit, struct sidestep_error *err);
+enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_error *err);
 /* C: nobody needs the outcome file any more. */
-void commit_forget_outcome(struct commit *commit);
+void commit_remove_outcome(struct commit *commit);
 
 /* Close all handles.  Changes nothing on storage. */
 void commit_close(struct commit *commit);
@@ -217,62 +218,62 @@ void commit_close(struct commit *commit);
 
 /* What C's mark says, as text: "target NAME", "owner PID", "host NAME", "run ID", "step N" (-1: it
  * has none), one per line. */
-struct commit_mark {
-    char target[NAMES_MAX];
+struct commit_marker {
+    char target[FILE_NAME_BYTES];
     char run_id[SAVE_ID_HEX];
     char owner[64]; /* process id */
     char host[64];
     int64_t step; /* -1: it has none, or the mark does not tell */
 };
-/* Make it in ${commit->dir}, and hold it locked as ${commit->mark}.  See lock_file_make(); where
+/* Make it in ${commit->dir}, and hold it locked as ${commit->mark}.  See lock_file_create(); where
  * storage has no locks, leftovers are reported instead of swept. */
-enum sidestep_status commit_mark_make(struct commit *commit, struct sidestep_error *err);
+enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep_error *err);
 /* Read a mark; a damaged one gives empty fields. */
-enum sidestep_status commit_mark_read(struct store_file *file, struct commit_mark *mark,
-                                      struct sidestep_error *err);
+enum sidestep_status commit_marker_read(struct store_file *file, struct commit_marker *mark,
+                                        struct sidestep_error *err);
 
 /* What the footers say together.  ${names} are the files'; they and the footers must outlive
  * ${out}.  EDISAGREE: they contradict each other. */
-enum sidestep_status commit_metadata_gather(const struct footer *footers, const char *const *names,
-                                            size_t count, struct metadata *out,
-                                            struct sidestep_error *err);
+enum sidestep_status commit_metadata_from_footers(const struct footer *footers,
+                                                  const char *const *names, size_t count,
+                                                  struct metadata *out, struct sidestep_error *err);
 /* The same, and the boxes of all of them must tile every tensor. */
-enum sidestep_status commit_metadata_build(const struct footer *footers, const char *const *names,
-                                           size_t count, struct metadata *out,
-                                           struct sidestep_error *err);
+enum sidestep_status commit_metadata_from_footers_checked(const struct footer *footers,
+                                                          const char *const *names, size_t count,
+                                                          struct metadata *out,
+                                                          struct sidestep_error *err);
 /* A whole small file, into ${out}; ECORRUPT if it is longer than ${max}. */
-enum sidestep_status commit_read_file(struct store_dir *dir, const char *name, uint32_t flags,
-                                      uint64_t max, struct buffer *out, struct sidestep_error *err);
+enum sidestep_status small_file_read(struct store_dir *dir, const char *name, uint32_t flags,
+                                     uint64_t max, struct buffer *out, struct sidestep_error *err);
 /* Its length and its SHA-256, without the memory for it. */
-enum sidestep_status commit_hash_file(struct store_dir *dir, const char *name, uint32_t flags,
-                                      uint64_t max, uint64_t *length,
-                                      uint8_t sha256[HASH_SHA256_BYTES],
-                                      struct sidestep_error *err);
+enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, uint32_t flags,
+                                     uint64_t max, uint64_t *length,
+                                     uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err);
 /* Create, write, sync, close.  The name is not durable yet. */
-enum sidestep_status commit_write_file(struct store_dir *dir, const char *name, const void *bytes,
-                                       size_t length, struct sidestep_error *err);
+enum sidestep_status small_file_write(struct store_dir *dir, const char *name, const void *bytes,
+                                      size_t length, struct sidestep_error *err);
 /* The mark of C under a second name in ${dir}: says by its name alone, where a file cannot be made.
  * It takes no descriptor, inode, block or memory. */
-enum sidestep_status commit_link_mark(struct commit *commit, struct store_dir *dir,
-                                      const char *name);
+enum sidestep_status commit_marker_link(struct commit *commit, struct store_dir *dir,
+                                        const char *name);
 /* Does C's mark lie in ${dir}?  Also if storage does not answer. */
-bool commit_has_mark(const struct commit *commit, struct store_dir *dir);
+bool commit_has_marker(const struct commit *commit, struct store_dir *dir);
 /* Why a rank, or C, gave up: the text of such a file; "" if it has none. */
 enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
                                         struct sidestep_error *reason, struct sidestep_error *err);
 /* Does ${name} in the parent lead to the directory that ${commit} holds?  false also if storage
  * does not answer. */
-bool commit_name_is_ours(const struct commit *commit, const char *name);
+bool commit_owns_name(const struct commit *commit, const char *name);
 /* Right before the rename that commits: has the program given the save up, and what says
  * ${commit->guard}? */
-enum sidestep_status commit_ask_guard(struct commit *commit, struct sidestep_error *err);
+enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_error *err);
 /* After the commit: does ${path} still lead to ${dir}, in which ${holds} is?  EUNKNOWN: no; says
  * where that directory is, if it can be found.  Gives ${commit->spare} up. */
 enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *dir,
                                        const char *path, const char *holds,
                                        struct sidestep_error *err);
 /* EABORTED: somebody has taken away what was being written. */
-enum sidestep_status commit_report_gone(const struct commit *commit, struct sidestep_error *err);
+enum sidestep_status commit_report_removed(const struct commit *commit, struct sidestep_error *err);
 /* EUNKNOWN, with what ${err} says as the reason: the commit is not durable; it may have happened.
  */
 enum sidestep_status commit_report_unsynced(const struct commit *commit,
@@ -281,8 +282,8 @@ enum sidestep_status commit_report_unsure(const struct commit *commit, struct si
 /* In place: make .metadata.<id> the .metadata of NAME.  EEXISTS as above, and nothing has changed.
  * EUNKNOWN: it was done, but replaced another checkpoint than the one that was looked at.  Others:
  * it may have been done (I7). */
-enum sidestep_status commit_exchange(struct commit *commit, struct sidestep_error *err);
+enum sidestep_status commit_exchange_metadata(struct commit *commit, struct sidestep_error *err);
 /* A source over an open file. */
-struct source commit_file_source(struct store_file *file, uint64_t length);
+struct source small_file_source(struct store_file *file, uint64_t length);
 
 #endif

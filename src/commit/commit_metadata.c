@@ -41,7 +41,7 @@ static enum sidestep_status count_item(struct gather *g, const struct footer_ite
 {
     size_t at;
 
-    TRY(table_insert(&g->out->names, item->name, g->out->count, &at, err));
+    TRY(hash_table_insert(&g->out->names, item->name, g->out->count, &at, err));
     if (at == SIZE_MAX) {
         at = g->out->count++;
         g->out->entries[at] = entry_of_item(item);
@@ -130,9 +130,9 @@ static void fill_items(struct gather *g)
                       g->names[f]);
 }
 
-enum sidestep_status commit_metadata_gather(const struct footer *footers, const char *const *names,
-                                            size_t count, struct metadata *out,
-                                            struct sidestep_error *err)
+enum sidestep_status commit_metadata_from_footers(const struct footer *footers,
+                                                  const char *const *names, size_t count,
+                                                  struct metadata *out, struct sidestep_error *err)
 {
     OWNED size_t *entry_of = NULL;
     size_t total = 0;
@@ -144,21 +144,22 @@ enum sidestep_status commit_metadata_gather(const struct footer *footers, const 
     if (entry_of == NULL || out->entries == NULL)
         return FAIL_NOMEM(err, total * sizeof(*out->entries));
     struct gather g = {footers, names, count, out, entry_of, 0};
-    TRY(table_reserve(&out->names, total, err));
+    TRY(hash_table_reserve(&out->names, total, err));
     TRY(count_items(&g, err));
     TRY(make_chunks(&g, err));
     fill_items(&g);
     return SIDESTEP_OK;
 }
 
-enum sidestep_status commit_metadata_build(const struct footer *footers, const char *const *names,
-                                           size_t count, struct metadata *out,
-                                           struct sidestep_error *err)
+enum sidestep_status commit_metadata_from_footers_checked(const struct footer *footers,
+                                                          const char *const *names, size_t count,
+                                                          struct metadata *out,
+                                                          struct sidestep_error *err)
 {
     OWNED struct box *boxes = NULL;
     size_t most = 1;
 
-    TRY(commit_metadata_gather(footers, names, count, out, err));
+    TRY(commit_metadata_from_footers(footers, names, count, out, err));
     for (size_t i = 0; i < out->count; i++)
         most = out->entries[i].chunk_count > most ? out->entries[i].chunk_count : most;
     boxes = memory_new(most, sizeof(*boxes));

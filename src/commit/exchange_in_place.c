@@ -19,10 +19,11 @@
 #include "model/display.h"
 
 /* "save <id> (step 12, begun 2026-01-02T03:04:05Z)" */
-static struct shown describe(const char *save_id, int64_t step, const char *verb, int64_t time)
+static struct display_text describe(const char *save_id, int64_t step, const char *verb,
+                                    int64_t time)
 {
     char number[32] = "";
-    struct shown text;
+    struct display_text text;
 
     if (step >= 0)
         snprintf(number, sizeof(number), "step %lld, ", (long long)step);
@@ -32,21 +33,21 @@ static struct shown describe(const char *save_id, int64_t step, const char *verb
 }
 
 /* The checkpoint that ${name}, a .metadata in NAME, is of. */
-static struct shown describe_other(struct commit *commit, const char *name)
+static struct display_text describe_other(struct commit *commit, const char *name)
 {
     OWNED_ARENA arena = {0};
     struct manifest manifest;
     uint8_t sha256[HASH_SHA256_BYTES];
     uint64_t length;
 
-    if (commit_hash_file(commit->dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL) ==
+    if (small_file_hash(commit->dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL) ==
             SIDESTEP_OK &&
-        named_find(commit->dir, sha256, length, &arena, &manifest))
+        referenced_files_find_manifest(commit->dir, sha256, length, &arena, &manifest))
         return describe(manifest.save_id, manifest.step, "saved", manifest.saved_at);
-    return (struct shown){.text = "a checkpoint of another program"};
+    return (struct display_text){.text = "a checkpoint of another program"};
 }
 
-static struct shown describe_own(const struct commit *commit)
+static struct display_text describe_own(const struct commit *commit)
 {
     return describe(commit->save_id, commit->step, "begun", commit->began_at);
 }
@@ -56,7 +57,7 @@ static enum sidestep_status refuse(struct commit *commit, struct sidestep_error 
     return FAIL(err, SIDESTEP_EEXISTS,
                 "'%s' holds %s, which was put there after this %s began: it stays, and this one is "
                 "not committed; save again if it is to be replaced",
-                commit->path, describe_other(commit, NAMES_METADATA).text,
+                commit->path, describe_other(commit, FILE_NAME_METADATA).text,
                 describe_own(commit).text);
 }
 
@@ -64,7 +65,7 @@ enum sidestep_status commit_check_replaceable(struct commit *commit, struct side
 {
     uint64_t now;
 
-    TRY(commit_identify(commit->dir, &now, err));
+    TRY(commit_read_identity(commit->dir, &now, err));
     if (now == 0 || (now == commit->previous && !commit->no_replace))
         return SIDESTEP_OK;
     return refuse(commit, err);
@@ -76,7 +77,7 @@ static enum sidestep_status take_turn(struct commit *commit, struct store_file *
 {
     struct sidestep_error why = {.rank = -1};
     enum sidestep_status status =
-        lock_file_make(commit, commit->dir, NAMES_COMMIT_LOCK, LOCK_FILE_SHARED, turn, &why);
+        lock_file_create(commit, commit->dir, NAMES_COMMIT_LOCK, LOCK_FILE_SHARED, turn, &why);
 
     if (status == SIDESTEP_OK || status == SIDESTEP_EUNSUPPORTED || status == SIDESTEP_EPERM)
         return SIDESTEP_OK;
@@ -99,7 +100,7 @@ static enum sidestep_status compare_and_rename(struct commit *commit, const char
                                                struct store_stat *old, struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
-    enum sidestep_status status = store_stat(commit->dir, NAMES_METADATA, old, &why);
+    enum sidestep_status status = store_stat(commit->dir, FILE_NAME_METADATA, old, &why);
     bool is_there = status == SIDESTEP_OK;
 
     if (!is_there && status != SIDESTEP_ENOTFOUND) {
@@ -107,13 +108,14 @@ static enum sidestep_status compare_and_rename(struct commit *commit, const char
         return status;
     }
     TRY(commit_check_replaceable(commit, err));
-    TRY(commit_ask_guard(commit, err));
-    status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA,
+    TRY(commit_check_guard(commit, err));
+    status = store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA,
                           is_there ? STORE_EXCHANGE : STORE_NOREPLACE, err);
     if (status == SIDESTEP_EEXISTS)
         return refuse(commit, err);
     if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_REPLACE, err);
+        status =
+            store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA, STORE_REPLACE, err);
     return status;
 }
 
@@ -142,16 +144,16 @@ static enum sidestep_status check_taken_out(struct commit *commit, const char *t
                 "did not know; until the next save to this path nothing of that one is deleted: "
                 "rename '%s' in it to '%s' to go back to it",
                 commit->path, describe_own(commit).text, describe_other(commit, tmp).text, tmp,
-                NAMES_METADATA);
+                FILE_NAME_METADATA);
 }
 
-enum sidestep_status commit_exchange(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status commit_exchange_metadata(struct commit *commit, struct sidestep_error *err)
 {
     struct store_file *turn = NULL;
     struct store_stat old = {0};
-    char tmp[NAMES_MAX];
+    char tmp[FILE_NAME_BYTES];
 
-    names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
+    file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
     TRY(take_turn(commit, &turn, err));
     enum sidestep_status status = compare_and_rename(commit, tmp, &old, err);
     end_turn(commit, turn);

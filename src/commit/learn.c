@@ -13,23 +13,23 @@ static struct store_dir *outcome_dir(const struct commit *commit)
     return commit->in_place ? commit->dir : commit->parent;
 }
 
-bool commit_has_mark(const struct commit *commit, struct store_dir *dir)
+bool commit_has_marker(const struct commit *commit, struct store_dir *dir)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     return store_stat(dir, name, &stat, NULL) != SIDESTEP_ENOTFOUND;
 }
 
 enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     if (outcome_dir(commit) == NULL)
         return SIDESTEP_OK;
-    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
     if (commit_read_reason(outcome_dir(commit), name, &why, NULL) != SIDESTEP_OK)
         return SIDESTEP_OK;
     if (why.message[0] != '\0')
@@ -38,13 +38,13 @@ enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep
                 commit->save_id, commit->path);
 }
 
-void commit_forget_outcome(struct commit *commit)
+void commit_remove_outcome(struct commit *commit)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     if (outcome_dir(commit) == NULL)
         return;
-    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
     (void)store_unlink(outcome_dir(commit), name, NULL);
 }
 
@@ -78,9 +78,9 @@ static enum commit_outcome learn_from(struct commit *commit, struct store_dir *d
     uint64_t identity = 0;
 
     /* The mark first: once it is gone, what .metadata says is durable (I4). */
-    if (commit_has_mark(commit, dir))
+    if (commit_has_marker(commit, dir))
         return COMMIT_UNDECIDED;
-    if (commit_identify(dir, &identity, NULL) != SIDESTEP_OK)
+    if (commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK)
         return COMMIT_UNDECIDED; /* storage does not answer: ask again */
     if (identity == commit_identity(commit->save_id))
         return COMMIT_COMMITTED;
@@ -99,7 +99,7 @@ static enum commit_outcome learn_from_name(struct commit *commit, struct sideste
 {
     OWNED_DIR *dir = NULL;
 
-    if (commit->in_place || commit_name_is_ours(commit, commit->name))
+    if (commit->in_place || commit_owns_name(commit, commit->name))
         return learn_from(commit, commit->dir, err);
     enum sidestep_status status = open_name(commit, &dir);
     if (status == SIDESTEP_OK)
@@ -113,13 +113,13 @@ static void report_given_up(const struct commit *commit, struct sidestep_error *
                commit->path);
 }
 
-enum commit_outcome commit_learn(struct commit *commit, struct sidestep_error *err)
+enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_error *err)
 {
-    char saving[NAMES_MAX];
+    char saving[FILE_NAME_BYTES];
 
     if (commit_check_aborted(commit, err) != SIDESTEP_OK)
         return COMMIT_ABORTED;
-    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
+    file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
     if (!commit->in_place && may_be_our_dir(commit, saving))
         return COMMIT_UNDECIDED;
     enum commit_outcome outcome = learn_from_name(commit, err);

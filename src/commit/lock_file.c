@@ -6,8 +6,8 @@
 
 #define POLL_MAX_MS 50u
 
-enum sidestep_status lock_file_take(struct store_dir *dir, const char *name,
-                                    struct store_file *file, struct sidestep_error *err)
+enum sidestep_status lock_file_acquire(struct store_dir *dir, const char *name,
+                                       struct store_file *file, struct sidestep_error *err)
 {
     struct store_stat locked, named;
 
@@ -48,7 +48,7 @@ static enum sidestep_status try_make(struct store_dir *dir, const char *name,
 {
     if (*file == NULL)
         TRY(open_file(dir, name, kind, file, err));
-    enum sidestep_status status = lock_file_take(dir, name, *file, err);
+    enum sidestep_status status = lock_file_acquire(dir, name, *file, err);
     if (status != SIDESTEP_ENOTFOUND)
         return status;
     store_file_discard(TAKE(*file));
@@ -76,9 +76,9 @@ static enum sidestep_status wait_for_lock(struct commit *commit, struct store_di
     }
 }
 
-enum sidestep_status lock_file_make(struct commit *commit, struct store_dir *dir, const char *name,
-                                    enum lock_file_kind kind, struct store_file **out,
-                                    struct sidestep_error *err)
+enum sidestep_status lock_file_create(struct commit *commit, struct store_dir *dir,
+                                      const char *name, enum lock_file_kind kind,
+                                      struct store_file **out, struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
     enum sidestep_status status = wait_for_lock(commit, dir, name, kind, &file, err);

@@ -19,8 +19,8 @@
  * ELOCKED: somebody else holds the lock.
  * ENOTFOUND: the name is gone, or leads to another file: close ${file} and begin again.
  * EUNSUPPORTED: this storage has no locks. */
-enum sidestep_status lock_file_take(struct store_dir *dir, const char *name,
-                                    struct store_file *file, struct sidestep_error *err);
+enum sidestep_status lock_file_acquire(struct store_dir *dir, const char *name,
+                                       struct store_file *file, struct sidestep_error *err);
 
 enum lock_file_kind {
     LOCK_FILE_NEW,    /* the name must not exist */
@@ -31,8 +31,8 @@ enum lock_file_kind {
  * ELOCKED: that took longer than the save's timeout.  EABORTED: the program gave the save up.
  * ENOTFOUND: ${dir} was removed.
  * EUNSUPPORTED: ${*out} is open, and not locked, because this storage has no locks. */
-enum sidestep_status lock_file_make(struct commit *commit, struct store_dir *dir, const char *name,
-                                    enum lock_file_kind kind, struct store_file **out,
-                                    struct sidestep_error *err);
+enum sidestep_status lock_file_create(struct commit *commit, struct store_dir *dir,
+                                      const char *name, enum lock_file_kind kind,
+                                      struct store_file **out, struct sidestep_error *err);
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/owned.h"
 
 /* On network storage, a lock of another host may not be seen here. */
-static bool is_elsewhere(struct store_dir *dir, const struct commit_mark *mark)
+static bool is_elsewhere(struct store_dir *dir, const struct commit_marker *mark)
 {
     char host[sizeof(mark->host)] = "";
     struct store_traits traits;
@@ -19,22 +19,22 @@ static bool is_elsewhere(struct store_dir *dir, const struct commit_mark *mark)
     return traits.is_network && strcmp(host, mark->host) != 0;
 }
 
-enum sidestep_status owner_look(struct store_dir *dir, const char *save_id, struct owner *owner,
+enum sidestep_status owner_read(struct store_dir *dir, const char *save_id, struct owner *owner,
                                 struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     bool is_locked = true;
 
     *owner = (struct owner){.mark.step = -1};
-    names_format(NAMES_PENDING, save_id, 0, 0, name);
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, name);
     enum sidestep_status status = store_file_open(dir, name, 0, &file, err);
     if (status == SIDESTEP_ENOTFOUND) {
         owner->is_dead = !is_elsewhere(dir, &owner->mark);
         return SIDESTEP_OK;
     }
     TRY(status);
-    TRY(commit_mark_read(file, &owner->mark, err));
+    TRY(commit_marker_read(file, &owner->mark, err));
     if (store_file_is_locked(file, &is_locked, NULL) == SIDESTEP_OK && !is_locked)
         owner->is_dead = !is_elsewhere(dir, &owner->mark);
     return SIDESTEP_OK;

@@ -10,7 +10,7 @@
 #include "commit/commit.h"
 
 struct owner {
-    struct commit_mark mark;
+    struct commit_marker mark;
     /* The process has ended, so nobody will finish the save, and `sidestep gc` removes it.  False
      * where that cannot be told: another host's save on network storage, or storage without locks.
      */
@@ -19,7 +19,7 @@ struct owner {
 
 /* The owner of save ${save_id}, whose files are in ${dir}.  A save without a mark has none, which
  * is what a kill before the mark leaves.  Fails where the mark cannot be read. */
-enum sidestep_status owner_look(struct store_dir *dir, const char *save_id, struct owner *owner,
+enum sidestep_status owner_read(struct store_dir *dir, const char *save_id, struct owner *owner,
                                 struct sidestep_error *err);
 
 #endif

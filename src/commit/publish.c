@@ -12,39 +12,39 @@
 #include "commit/sweep.h"
 #include "format/dcp_metadata.h"
 
-static enum sidestep_status write_manifest(struct commit *commit, struct commit_count *count,
+static enum sidestep_status write_manifest(struct commit *commit, struct commit_contents *count,
                                            const struct buffer *metadata,
                                            struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     count->manifest.metadata_bytes = metadata->length;
     hash_sha256(metadata->bytes, metadata->length, count->manifest.metadata_sha256);
     TRY(manifest_encode(&count->manifest, &bytes, err));
-    names_format(NAMES_MANIFEST, commit->save_id, 0, 0, name);
-    return commit_write_file(commit->dir, name, bytes.bytes, bytes.length, err);
+    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
+    return small_file_write(commit->dir, name, bytes.bytes, bytes.length, err);
 }
 
 /* Manifest and .metadata.<id>, both with their contents durable; then their names. */
-static enum sidestep_status write_records(struct commit *commit, struct commit_count *count,
+static enum sidestep_status write_records(struct commit *commit, struct commit_contents *count,
                                           struct sidestep_error *err)
 {
     OWNED_BUFFER metadata = {0};
-    char tmp[NAMES_MAX];
+    char tmp[FILE_NAME_BYTES];
 
     TRY(dcp_metadata_write(&metadata, &count->metadata, err));
     TRY(write_manifest(commit, count, &metadata, err));
-    names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
-    return commit_write_file(commit->dir, tmp, metadata.bytes, metadata.length, err);
+    file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
+    return small_file_write(commit->dir, tmp, metadata.bytes, metadata.length, err);
 }
 
 static void unlink_votes(struct commit *commit)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     for (uint32_t rank = 0; rank < commit->world_size; rank++) {
-        names_format(NAMES_YES, commit->save_id, rank, 0, name);
+        file_name_format(FILE_NAME_VOTE, commit->save_id, rank, 0, name);
         (void)store_unlink(commit->dir, name, NULL);
     }
 }
@@ -52,14 +52,14 @@ static void unlink_votes(struct commit *commit)
 /* The name is durable: say so to the other ranks by taking the mark away (I4). */
 static void take_mark_away(struct commit *commit)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
     store_file_discard(TAKE(commit->mark));
 }
 
-enum sidestep_status commit_ask_guard(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_error *err)
 {
     const struct commit_guard *guard = commit->guard;
 
@@ -80,20 +80,20 @@ static enum sidestep_status rename_to_name(struct commit *commit, const char *sa
     return status;
 }
 
-static enum sidestep_status swap_publish(struct commit *commit, struct commit_count *count,
+static enum sidestep_status swap_publish(struct commit *commit, struct commit_contents *count,
                                          struct sidestep_error *err)
 {
-    char tmp[NAMES_MAX];
+    char tmp[FILE_NAME_BYTES];
 
     unlink_votes(commit);
     TRY(write_records(commit, count, err));
-    names_format(NAMES_META_TMP, commit->save_id, 0, 0, tmp);
-    TRY(store_rename(commit->dir, tmp, commit->dir, NAMES_METADATA, STORE_REPLACE, err));
+    file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
+    TRY(store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA, STORE_REPLACE, err));
     TRY(store_dir_sync(commit->dir, err));
     return store_dir_sync(commit->parent, err);
 }
 
-static enum sidestep_status finish_in_name(struct commit *commit, struct commit_count *count,
+static enum sidestep_status finish_in_name(struct commit *commit, struct commit_contents *count,
                                            enum commit_outcome *outcome,
                                            struct sidestep_error *err);
 
@@ -103,8 +103,8 @@ static enum sidestep_status explain_rename(struct commit *commit, const char *sa
                                            enum commit_outcome *outcome, struct sidestep_error *err)
 {
     if (status == SIDESTEP_ENOTFOUND)
-        return commit_report_gone(commit, err);
-    if (commit_name_is_ours(commit, saving))
+        return commit_report_removed(commit, err);
+    if (commit_owns_name(commit, saving))
         return status;
     *outcome = COMMIT_UNKNOWN;
     return commit_report_unsure(commit, err);
@@ -115,7 +115,7 @@ static enum sidestep_status confirm(struct commit *commit, enum commit_outcome *
                                     struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
-    char manifest[NAMES_MAX];
+    char manifest[FILE_NAME_BYTES];
 
     *outcome = COMMIT_UNKNOWN;
     if (commit->in_place)
@@ -124,21 +124,21 @@ static enum sidestep_status confirm(struct commit *commit, enum commit_outcome *
         status = store_dir_sync(commit->parent, err);
     if (status != SIDESTEP_OK)
         return commit_report_unsynced(commit, err);
-    names_format(NAMES_MANIFEST, commit->save_id, 0, 0, manifest);
+    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, manifest);
     TRY(commit_check_path(commit, commit->dir, commit->path, manifest, err));
     *outcome = COMMIT_COMMITTED;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status swap_commit(struct commit *commit, struct commit_count *count,
+static enum sidestep_status swap_commit(struct commit *commit, struct commit_contents *count,
                                         enum commit_outcome *outcome, struct sidestep_error *err)
 {
-    char saving[NAMES_MAX];
+    char saving[FILE_NAME_BYTES];
 
-    TRY(commit_ask_guard(commit, err));
-    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
+    TRY(commit_check_guard(commit, err));
+    file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
     enum sidestep_status status = rename_to_name(commit, saving, err);
-    if (status != SIDESTEP_OK && !commit_name_is_ours(commit, commit->name)) { /* I7 */
+    if (status != SIDESTEP_OK && !commit_owns_name(commit, commit->name)) { /* I7 */
         if (status == SIDESTEP_EEXISTS)
             return finish_in_name(commit, count, outcome, err);
         return explain_rename(commit, saving, status, outcome, err);
@@ -155,17 +155,17 @@ static bool may_be_named(struct commit *commit)
 {
     uint64_t identity;
 
-    return commit_identify(commit->dir, &identity, NULL) != SIDESTEP_OK ||
+    return commit_read_identity(commit->dir, &identity, NULL) != SIDESTEP_OK ||
            identity == commit_identity(commit->save_id);
 }
 
-static enum sidestep_status in_place_commit(struct commit *commit, struct commit_count *count,
+static enum sidestep_status in_place_commit(struct commit *commit, struct commit_contents *count,
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err)
 {
     TRY(write_records(commit, count, err));
     TRY(store_dir_sync(commit->dir, err));
-    enum sidestep_status status = commit_exchange(commit, err);
+    enum sidestep_status status = commit_exchange_metadata(commit, err);
     if (status != SIDESTEP_OK && may_be_named(commit)) { /* I7 */
         *outcome = COMMIT_UNKNOWN;
         return status == SIDESTEP_EUNKNOWN ? status : commit_report_unsure(commit, err);
@@ -174,21 +174,21 @@ static enum sidestep_status in_place_commit(struct commit *commit, struct commit
     TRY(confirm(commit, outcome, err));
     unlink_votes(commit);
     take_mark_away(commit);
-    sweep_replaced(commit->dir, commit->save_id);
+    sweep_replaced_files(commit->dir, commit->save_id);
     return SIDESTEP_OK;
 }
 
 /* ---- NAME appeared while the swap form was under way ---- */
 
 static enum sidestep_status move_shards(struct commit *commit, struct store_dir *into,
-                                        struct commit_count *count, struct sidestep_error *err)
+                                        struct commit_contents *count, struct sidestep_error *err)
 {
     for (size_t i = 0; i < count->manifest.file_count; i++) {
         struct manifest_file *row = &count->manifest.files[i];
         const struct footer *footer = &count->footers[i];
-        char name[NAMES_MAX];
+        char name[FILE_NAME_BYTES];
 
-        names_format(NAMES_SHARD, commit->save_id, footer->rank, footer->shard, name);
+        file_name_format(FILE_NAME_SHARD, commit->save_id, footer->rank, footer->shard, name);
         enum sidestep_status status =
             store_rename(commit->dir, row->name, into, name, STORE_NOREPLACE, err);
         if (status == SIDESTEP_EUNSUPPORTED)
@@ -202,7 +202,7 @@ static enum sidestep_status move_shards(struct commit *commit, struct store_dir 
 }
 
 /* The metadata again, with the shards' new names. */
-static enum sidestep_status rename_in_metadata(struct commit *commit, struct commit_count *count,
+static enum sidestep_status rename_in_metadata(struct commit *commit, struct commit_contents *count,
                                                struct sidestep_error *err)
 {
     struct metadata metadata = {0};
@@ -212,8 +212,8 @@ static enum sidestep_status rename_in_metadata(struct commit *commit, struct com
         return FAIL_NOMEM(err, count->manifest.file_count * sizeof(*names));
     for (size_t i = 0; i < count->manifest.file_count; i++)
         names[i] = count->manifest.files[i].name;
-    enum sidestep_status status =
-        commit_metadata_build(count->footers, names, count->manifest.file_count, &metadata, err);
+    enum sidestep_status status = commit_metadata_from_footers_checked(
+        count->footers, names, count->manifest.file_count, &metadata, err);
     if (status != SIDESTEP_OK) {
         metadata_release(&metadata);
         return status;
@@ -227,11 +227,11 @@ static enum sidestep_status rename_in_metadata(struct commit *commit, struct com
 
 static enum sidestep_status discard_saving(struct commit *commit)
 {
-    char saving[NAMES_MAX], trash[NAMES_MAX];
+    char saving[FILE_NAME_BYTES], trash[FILE_NAME_BYTES];
 
-    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
-    names_format(NAMES_TRASH, commit->save_id, 0, 0, trash);
-    TRY(sweep_to_trash(commit->parent, saving, commit->save_id, NULL));
+    file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
+    file_name_format(FILE_NAME_TRASH, commit->save_id, 0, 0, trash);
+    TRY(sweep_move_to_trash(commit->parent, saving, commit->save_id, NULL));
     return sweep_empty_trash(commit->parent, trash, NULL, NULL);
 }
 
@@ -240,7 +240,7 @@ static enum sidestep_status discard_saving(struct commit *commit)
  * the checkpoint is finished in it, in place.  Until it is committed the saving directory keeps its
  * name, so that the other ranks see it as undecided.
  */
-static enum sidestep_status finish_in_name(struct commit *commit, struct commit_count *count,
+static enum sidestep_status finish_in_name(struct commit *commit, struct commit_contents *count,
                                            enum commit_outcome *outcome, struct sidestep_error *err)
 {
     struct commit in_name = *commit;
@@ -256,7 +256,7 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
     if (status == SIDESTEP_OK)
         status = commit_check_replaceable(&in_name, err);
     if (status == SIDESTEP_OK)
-        status = commit_mark_make(&in_name, err);
+        status = commit_marker_create(&in_name, err);
     if (status == SIDESTEP_OK)
         status = move_shards(commit, in_name.dir, count, err);
     if (status == SIDESTEP_OK)
@@ -273,7 +273,7 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
     return status;
 }
 
-enum sidestep_status commit_publish(struct commit *commit, struct commit_count *count,
+enum sidestep_status commit_publish(struct commit *commit, struct commit_contents *count,
                                     enum commit_outcome *outcome, struct sidestep_error *err)
 {
     enum sidestep_status status;
@@ -298,21 +298,21 @@ enum sidestep_status commit_publish(struct commit *commit, struct commit_count *
 
 void commit_abort(struct commit *commit, const struct sidestep_error *why)
 {
-    char name[NAMES_MAX], saving[NAMES_MAX], trash[NAMES_MAX];
+    char name[FILE_NAME_BYTES], saving[FILE_NAME_BYTES], trash[FILE_NAME_BYTES];
     enum sidestep_status status = SIDESTEP_OK;
 
     if (commit->dir == NULL)
         return;
     store_dir_close(TAKE(commit->spare));
-    names_format(NAMES_SAVING, commit->save_id, 0, 0, saving);
-    names_format(NAMES_TRASH, commit->save_id, 0, 0, trash);
-    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
+    file_name_format(FILE_NAME_TRASH, commit->save_id, 0, 0, trash);
+    file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
     if (!commit->in_place)
-        status = sweep_to_trash(commit->parent, saving, commit->save_id, NULL);
+        status = sweep_move_to_trash(commit->parent, saving, commit->save_id, NULL);
     /* Before the files go, so that whoever misses them finds out why. */
     struct store_dir *dir = commit->in_place ? commit->dir : commit->parent;
-    if (commit_write_file(dir, name, why->message, strlen(why->message), NULL) != SIDESTEP_OK)
-        (void)commit_link_mark(commit, dir, name);
+    if (small_file_write(dir, name, why->message, strlen(why->message), NULL) != SIDESTEP_OK)
+        (void)commit_marker_link(commit, dir, name);
     if (commit->in_place)
         sweep_save_files(commit->dir, commit->save_id);
     else if (status == SIDESTEP_OK)

@@ -9,12 +9,12 @@
 #include "commit/name_list.h"
 #include "format/dcp_metadata.h"
 
-void named_release(struct named *named)
+void referenced_files_release(struct referenced_files *named)
 {
-    table_release(&named->files);
+    hash_table_release(&named->files);
     metadata_release(&named->metadata);
     arena_release(&named->arena);
-    *named = (struct named){0};
+    *named = (struct referenced_files){0};
 }
 
 /* Manifest ${name}, if it can be read. */
@@ -23,14 +23,14 @@ static bool read_manifest(struct store_dir *dir, const char *name, struct arena 
 {
     OWNED_BUFFER bytes = {0};
 
-    return names_parse(name).kind == NAMES_MANIFEST &&
-           commit_read_file(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) == SIDESTEP_OK &&
+    return file_name_parse(name).kind == FILE_NAME_MANIFEST &&
+           small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) == SIDESTEP_OK &&
            manifest_decode(bytes.bytes, bytes.length, arena, manifest, NULL) == SIDESTEP_OK &&
-           strcmp(names_parse(name).save_id, manifest->save_id) == 0;
+           strcmp(file_name_parse(name).save_id, manifest->save_id) == 0;
 }
 
-bool named_find(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES], uint64_t bytes,
-                struct arena *arena, struct manifest *manifest)
+bool referenced_files_find_manifest(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES],
+                                    uint64_t bytes, struct arena *arena, struct manifest *manifest)
 {
     OWNED_NAMES struct name_list names = {0};
 
@@ -44,14 +44,15 @@ bool named_find(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES], 
     return false;
 }
 
-static enum sidestep_status add_file(struct named *named, const char *file)
+static enum sidestep_status add_file(struct referenced_files *named, const char *file)
 {
     size_t existing;
 
-    return file != NULL ? table_insert(&named->files, file, 0, &existing, NULL) : SIDESTEP_OK;
+    return file != NULL ? hash_table_insert(&named->files, file, 0, &existing, NULL) : SIDESTEP_OK;
 }
 
-static enum sidestep_status add_listed(struct named *named, const struct manifest *manifest)
+static enum sidestep_status add_listed(struct referenced_files *named,
+                                       const struct manifest *manifest)
 {
     named->is_listed = true;
     named->save_id = arena_strndup(&named->arena, manifest->save_id, strlen(manifest->save_id));
@@ -62,7 +63,7 @@ static enum sidestep_status add_listed(struct named *named, const struct manifes
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status add_stored(struct named *named)
+static enum sidestep_status add_stored(struct referenced_files *named)
 {
     named->save_id = named->metadata.save_id;
     for (size_t i = 0; i < named->metadata.count; i++) {
@@ -74,37 +75,38 @@ static enum sidestep_status add_stored(struct named *named)
     return SIDESTEP_OK;
 }
 
-bool named_has_metadata(struct store *store, struct store_dir *parent, const char *name)
+bool referenced_files_has_metadata(struct store *store, struct store_dir *parent, const char *name)
 {
     OWNED_DIR *dir = NULL;
     struct store_stat stat;
 
     return store_dir_open(store, parent, name, &dir, NULL) == SIDESTEP_OK &&
-           store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
+           store_stat(dir, FILE_NAME_METADATA, &stat, NULL) == SIDESTEP_OK;
 }
 
-enum sidestep_status named_read(struct store_dir *dir, const char *name, struct named *out)
+enum sidestep_status referenced_files_read(struct store_dir *dir, const char *name,
+                                           struct referenced_files *out)
 {
     OWNED_BUFFER bytes = {0};
     uint8_t sha256[HASH_SHA256_BYTES];
     uint64_t length;
     struct manifest manifest;
 
-    *out = (struct named){0};
-    TRY(commit_hash_file(dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL));
-    if (named_find(dir, sha256, length, &out->arena, &manifest))
+    *out = (struct referenced_files){0};
+    TRY(small_file_hash(dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL));
+    if (referenced_files_find_manifest(dir, sha256, length, &out->arena, &manifest))
         return add_listed(out, &manifest);
-    TRY(commit_read_file(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
+    TRY(small_file_read(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
     TRY(dcp_metadata_read(bytes.bytes, bytes.length, &out->metadata, NULL));
     return add_stored(out);
 }
 
-bool named_was_replaced(struct store_dir *parent, const char *name, const char *save_id)
+bool referenced_files_was_replaced(struct store_dir *parent, const char *name, const char *save_id)
 {
-    OWNED_NAMED now = {0};
+    OWNED_REFERENCED_FILES now = {0};
     OWNED_DIR *dir = NULL;
 
     return store_dir_open(parent->store, parent, name, &dir, NULL) == SIDESTEP_OK &&
-           named_read(dir, NAMES_METADATA, &now) == SIDESTEP_OK &&
+           referenced_files_read(dir, FILE_NAME_METADATA, &now) == SIDESTEP_OK &&
            (now.save_id == NULL || strcmp(now.save_id, save_id) != 0);
 }

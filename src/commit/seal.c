@@ -9,13 +9,13 @@
 #include "base/owned.h"
 
 /* Shards of the in-place form carry the save id, so that nothing of two saves can mix. */
-static void shard_names(const struct commit *commit, uint32_t shard, char part[NAMES_MAX],
-                        char final[NAMES_MAX])
+static void shard_names(const struct commit *commit, uint32_t shard, char part[FILE_NAME_BYTES],
+                        char final[FILE_NAME_BYTES])
 {
     const char *id = commit->in_place ? commit->save_id : "";
 
-    names_format(NAMES_PART, id, commit->rank, shard, part);
-    names_format(NAMES_SHARD, id, commit->rank, shard, final);
+    file_name_format(FILE_NAME_PART, id, commit->rank, shard, part);
+    file_name_format(FILE_NAME_SHARD, id, commit->rank, shard, final);
 }
 
 static void note_shard(struct commit *commit, uint32_t shard)
@@ -27,7 +27,7 @@ static void note_shard(struct commit *commit, uint32_t shard)
 enum sidestep_status commit_shard_create(struct commit *commit, uint32_t shard, uint32_t flags,
                                          struct store_file **file, struct sidestep_error *err)
 {
-    char part[NAMES_MAX], final[NAMES_MAX];
+    char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
 
     assert(commit->dir != NULL);
     shard_names(commit, shard, part, final);
@@ -39,7 +39,7 @@ enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, co
                                        const char *name, struct store_file **file,
                                        struct sidestep_error *err)
 {
-    char part[NAMES_MAX], final[NAMES_MAX];
+    char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_DIR *from = NULL;
 
     assert(commit->dir != NULL);
@@ -50,10 +50,10 @@ enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, co
     return store_file_open(commit->dir, part, 0, file, err);
 }
 
-enum sidestep_status commit_shard_drop(struct commit *commit, uint32_t shard,
-                                       struct sidestep_error *err)
+enum sidestep_status commit_shard_remove(struct commit *commit, uint32_t shard,
+                                         struct sidestep_error *err)
 {
-    char part[NAMES_MAX], final[NAMES_MAX];
+    char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
 
     shard_names(commit, shard, part, final);
     enum sidestep_status status = store_unlink(commit->dir, part, err);
@@ -65,7 +65,7 @@ uint64_t commit_shards_stored(const struct commit *commit)
     uint64_t stored = 0;
 
     for (uint32_t shard = 0; shard < commit->shards; shard++) {
-        char names[2][NAMES_MAX];
+        char names[2][FILE_NAME_BYTES];
         shard_names(commit, shard, names[0], names[1]);
         for (int i = 0; i < 2; i++) {
             struct store_stat stat;
@@ -76,9 +76,9 @@ uint64_t commit_shards_stored(const struct commit *commit)
     return stored;
 }
 
-void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NAMES_MAX])
+void commit_shard_name(const struct commit *commit, uint32_t shard, char name[FILE_NAME_BYTES])
 {
-    char part[NAMES_MAX];
+    char part[FILE_NAME_BYTES];
 
     shard_names(commit, shard, part, name);
 }
@@ -86,7 +86,7 @@ void commit_shard_name(const struct commit *commit, uint32_t shard, char name[NA
 enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
                                        struct store_file *file, struct sidestep_error *err)
 {
-    char part[NAMES_MAX], final[NAMES_MAX];
+    char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_FILE *owned = file;
 
     shard_names(commit, shard, part, final);
@@ -107,12 +107,12 @@ static bool may_be_done(enum sidestep_status status)
 
 enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     struct sidestep_error why;
     OWNED_FILE *file = NULL;
 
     TRY(store_dir_sync(commit->dir, err));
-    names_format(NAMES_YES, commit->save_id, commit->rank, 0, name);
+    file_name_format(FILE_NAME_VOTE, commit->save_id, commit->rank, 0, name);
     enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
@@ -122,7 +122,7 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
     }
     /* I5: a yes that C may have counted, and even unlinked, cannot be taken back.  If it was not
      * made, and is not now, C's deadline ends the save. */
-    if (commit_link_mark(commit, commit->dir, name) != SIDESTEP_OK)
+    if (commit_marker_link(commit, commit->dir, name) != SIDESTEP_OK)
         (void)store_file_create(commit->dir, name, 0, &file, NULL);
     return SIDESTEP_OK;
 }
@@ -131,36 +131,37 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
  * the mark goes after it. */
 static bool has_given_up(const struct commit *commit)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    names_format(NAMES_OUTCOME, commit->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
     return store_stat(commit->dir, name, &stat, NULL) == SIDESTEP_OK ||
-           !commit_has_mark(commit, commit->dir);
+           !commit_has_marker(commit, commit->dir);
 }
 
 void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
 {
-    char name[NAMES_MAX], part[NAMES_MAX], final[NAMES_MAX];
+    char name[FILE_NAME_BYTES], part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     struct store_file *file = NULL;
 
     if (commit->dir == NULL || (commit->in_place && has_given_up(commit)))
         return;
     store_dir_close(TAKE(commit->spare));
-    names_format(NAMES_FAILED, commit->save_id, commit->rank, 0, name);
+    file_name_format(FILE_NAME_FAILED, commit->save_id, commit->rank, 0, name);
     shard_names(commit, 0, part, final);
     if (store_file_create(commit->dir, name, 0, &file, NULL) == SIDESTEP_OK) {
         (void)store_file_write_at(file, why->message, strlen(why->message), 0, NULL);
         (void)store_file_close(file, NULL);
-    } else if (commit_link_mark(commit, commit->dir, name) != SIDESTEP_OK && commit->shards != 0) {
+    } else if (commit_marker_link(commit, commit->dir, name) != SIDESTEP_OK &&
+               commit->shards != 0) {
         /* Storage without links.  If this fails too, C finds out by its deadline. */
         (void)store_rename(commit->dir, part, commit->dir, name, STORE_REPLACE, NULL);
     }
 }
 
-void commit_take_back(struct commit *commit)
+void commit_retract(struct commit *commit)
 {
-    char name[NAMES_MAX], part[NAMES_MAX], final[NAMES_MAX];
+    char name[FILE_NAME_BYTES], part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
 
     if (!commit->in_place || commit->dir == NULL)
         return;
@@ -171,9 +172,9 @@ void commit_take_back(struct commit *commit)
     }
     if (!has_given_up(commit)) /* C is to read our vote, and sweeps after that */
         return;
-    names_format(NAMES_YES, commit->save_id, commit->rank, 0, name);
+    file_name_format(FILE_NAME_VOTE, commit->save_id, commit->rank, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
-    names_format(NAMES_FAILED, commit->save_id, commit->rank, 0, name);
+    file_name_format(FILE_NAME_FAILED, commit->save_id, commit->rank, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
 }
 

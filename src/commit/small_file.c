@@ -29,8 +29,8 @@ static enum sidestep_status open_file(struct store_dir *dir, const char *name, u
     return SIDESTEP_OK;
 }
 
-enum sidestep_status commit_read_file(struct store_dir *dir, const char *name, uint32_t flags,
-                                      uint64_t max, struct buffer *out, struct sidestep_error *err)
+enum sidestep_status small_file_read(struct store_dir *dir, const char *name, uint32_t flags,
+                                     uint64_t max, struct buffer *out, struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
     uint64_t length;
@@ -41,19 +41,19 @@ enum sidestep_status commit_read_file(struct store_dir *dir, const char *name, u
     return length != 0 ? store_file_read_at(file, to, length, 0, err) : SIDESTEP_OK;
 }
 
-enum sidestep_status commit_hash_file(struct store_dir *dir, const char *name, uint32_t flags,
-                                      uint64_t max, uint64_t *length,
-                                      uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err)
+enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, uint32_t flags,
+                                     uint64_t max, uint64_t *length,
+                                     uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
 
     TRY(open_file(dir, name, flags, max, &file, length, err));
-    struct source source = commit_file_source(file, *length);
+    struct source source = small_file_source(file, *length);
     return hash_sha256_source(&source, sha256, err);
 }
 
-enum sidestep_status commit_write_file(struct store_dir *dir, const char *name, const void *bytes,
-                                       size_t length, struct sidestep_error *err)
+enum sidestep_status small_file_write(struct store_dir *dir, const char *name, const void *bytes,
+                                      size_t length, struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
 
@@ -69,7 +69,7 @@ static enum sidestep_status source_file_read_at(const struct source *source, voi
     return store_file_read_at((struct store_file *)source->context, to, bytes, offset, err);
 }
 
-struct source commit_file_source(struct store_file *file, uint64_t length)
+struct source small_file_source(struct store_file *file, uint64_t length)
 {
     return (struct source){.length = length, .read_at = source_file_read_at, .context = file};
 }
@@ -87,24 +87,24 @@ static enum sidestep_status write_mark(struct store_file *file, const struct com
     return store_file_write_at(file, text.bytes, text.length, 0, err);
 }
 
-enum sidestep_status commit_mark_make(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep_error *err)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, name);
+    file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     enum sidestep_status status =
-        lock_file_make(commit, commit->dir, name, LOCK_FILE_NEW, &commit->mark, err);
+        lock_file_create(commit, commit->dir, name, LOCK_FILE_NEW, &commit->mark, err);
     if (status != SIDESTEP_EUNSUPPORTED)
         TRY(status);
     return write_mark(commit->mark, commit, err);
 }
 
-enum sidestep_status commit_link_mark(struct commit *commit, struct store_dir *dir,
-                                      const char *name)
+enum sidestep_status commit_marker_link(struct commit *commit, struct store_dir *dir,
+                                        const char *name)
 {
-    char mark[NAMES_MAX];
+    char mark[FILE_NAME_BYTES];
 
-    names_format(NAMES_PENDING, commit->save_id, 0, 0, mark);
+    file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, mark);
     return store_link(commit->dir, mark, dir, name, NULL);
 }
 
@@ -114,7 +114,7 @@ enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
     OWNED_BUFFER text = {0};
 
     reason->message[0] = '\0';
-    TRY(commit_read_file(dir, name, 0, sizeof(reason->message) - 1, &text, err));
+    TRY(small_file_read(dir, name, 0, sizeof(reason->message) - 1, &text, err));
     /* A link to the mark, or a part that was renamed, says no more than its name does. */
     bool is_mark = text.length >= strlen(MARK_START) &&
                    memcmp(text.bytes, MARK_START, strlen(MARK_START)) == 0;
@@ -139,13 +139,13 @@ static void mark_field(const char *text, const char *key, char *out, size_t out_
     }
 }
 
-enum sidestep_status commit_mark_read(struct store_file *file, struct commit_mark *mark,
-                                      struct sidestep_error *err)
+enum sidestep_status commit_marker_read(struct store_file *file, struct commit_marker *mark,
+                                        struct sidestep_error *err)
 {
     char text[MARK_MAX_BYTES + 1] = "", step[24];
     struct store_stat stat;
 
-    *mark = (struct commit_mark){.step = -1};
+    *mark = (struct commit_marker){.step = -1};
     TRY(store_file_stat(file, &stat, err));
     if (stat.size > MARK_MAX_BYTES)
         return SIDESTEP_OK;
@@ -156,6 +156,6 @@ enum sidestep_status commit_mark_read(struct store_file *file, struct commit_mar
     mark_field(text, "host", mark->host, sizeof(mark->host));
     mark_field(text, "run", mark->run_id, sizeof(mark->run_id));
     mark_field(text, "step", step, sizeof(step));
-    mark->step = names_number(step, step + strspn(step, "0123456789"));
+    mark->step = file_name_parse_number(step, step + strspn(step, "0123456789"));
     return SIDESTEP_OK;
 }

@@ -22,18 +22,18 @@ static enum sidestep_status rename_directory(struct store_dir *parent, const cha
     return status;
 }
 
-enum sidestep_status sweep_to_trash(struct store_dir *parent, const char *name, const char *save_id,
-                                    struct sidestep_error *err)
+enum sidestep_status sweep_move_to_trash(struct store_dir *parent, const char *name,
+                                         const char *save_id, struct sidestep_error *err)
 {
-    char trash[NAMES_MAX];
+    char trash[FILE_NAME_BYTES];
 
-    names_format(NAMES_TRASH, save_id, 0, 0, trash);
+    file_name_format(FILE_NAME_TRASH, save_id, 0, 0, trash);
     TRY(rename_directory(parent, name, trash, err));
     return store_dir_sync(parent, err);
 }
 
-enum sidestep_status sweep_put_back(struct store_dir *parent, const char *from, const char *name,
-                                    struct sidestep_error *err)
+enum sidestep_status sweep_restore(struct store_dir *parent, const char *from, const char *name,
+                                   struct sidestep_error *err)
 {
     TRY(rename_directory(parent, from, name, err));
     return store_dir_sync(parent, err);
@@ -42,10 +42,10 @@ enum sidestep_status sweep_put_back(struct store_dir *parent, const char *from, 
 /* Is this a name that a checkpoint or a save of ours puts into its directory? */
 static bool is_ours(const char *name)
 {
-    return strcmp(name, NAMES_METADATA) == 0 || names_parse(name).kind != NAMES_NONE;
+    return strcmp(name, FILE_NAME_METADATA) == 0 || file_name_parse(name).kind != FILE_NAME_NONE;
 }
 
-bool sweep_is_all_ours(struct store_dir *parent, const char *name)
+bool sweep_has_only_own_files(struct store_dir *parent, const char *name)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *dir = NULL;
@@ -54,7 +54,7 @@ bool sweep_is_all_ours(struct store_dir *parent, const char *name)
         name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return false;
     for (size_t i = 0; i < names.count; i++)
-        if (!is_ours(names.names[i]) || names_parse(names.names[i]).kind == NAMES_PENDING)
+        if (!is_ours(names.names[i]) || file_name_parse(names.names[i]).kind == FILE_NAME_PENDING)
             return false;
     return true;
 }
@@ -62,16 +62,16 @@ bool sweep_is_all_ours(struct store_dir *parent, const char *name)
 /* The last to go, so that an interrupted removal can still be told whose it was. */
 static bool goes_last(const char *name)
 {
-    enum names_kind kind = names_parse(name).kind;
+    enum file_name_kind kind = file_name_parse(name).kind;
 
-    return kind == NAMES_MANIFEST || kind == NAMES_PENDING || kind == NAMES_EXPORT;
+    return kind == FILE_NAME_MANIFEST || kind == FILE_NAME_PENDING || kind == FILE_NAME_EXPORT;
 }
 
 /* Was the directory made for what is no checkpoint (export.h)?  Then all files in it are ours. */
 static bool is_export(const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
-        if (names_parse(names->names[i]).kind == NAMES_EXPORT)
+        if (file_name_parse(names->names[i]).kind == FILE_NAME_EXPORT)
             return true;
     return false;
 }
@@ -117,7 +117,7 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
     TRY(status);
-    (void)unlink_counted(dir, NAMES_METADATA, bytes);
+    (void)unlink_counted(dir, FILE_NAME_METADATA, bytes);
     TRY(store_dir_sync(dir, err));
     do {
         unlinked = 0;
@@ -131,7 +131,7 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     return status;
 }
 
-uint64_t sweep_count_bytes(struct store_dir *parent, const char *name)
+uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *dir = NULL;
@@ -153,17 +153,17 @@ uint64_t sweep_count_bytes(struct store_dir *parent, const char *name)
 /* NULL: its owner is dead, and ${*mark} holds the lock (or there was none to take).  Else why not.
  */
 static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const char *save_id,
-                              struct commit_mark *text, struct store_file **mark)
+                              struct commit_marker *text, struct store_file **mark)
 {
-    char name[NAMES_MAX], host[sizeof(text->host)] = "";
+    char name[FILE_NAME_BYTES], host[sizeof(text->host)] = "";
     struct store_traits traits = {0};
 
-    *text = (struct commit_mark){0};
-    names_format(NAMES_PENDING, save_id, 0, 0, name);
+    *text = (struct commit_marker){0};
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, name);
     enum sidestep_status status = store_file_open(dir, name, STORE_WRITE, mark, NULL);
     if (status == SIDESTEP_ENOTFOUND)
         return "it has no mark";
-    if (status != SIDESTEP_OK || commit_mark_read(*mark, text, NULL) != SIDESTEP_OK)
+    if (status != SIDESTEP_OK || commit_marker_read(*mark, text, NULL) != SIDESTEP_OK)
         return "its mark cannot be read";
     if (sweep->mode == SWEEP_SERIES && text->run_id[0] != '\0')
         return NULL; /* fenced by the series' lock, whatever its owner thinks */
@@ -171,7 +171,7 @@ static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const 
     if (store_dir_traits(dir, &traits, NULL) != SIDESTEP_OK ||
         (traits.is_network && strcmp(host, text->host) != 0))
         return "its owner is on another host";
-    status = lock_file_take(dir, name, *mark, NULL);
+    status = lock_file_acquire(dir, name, *mark, NULL);
     if (status == SIDESTEP_EUNSUPPORTED)
         return "this storage has no locks";
     return status == SIDESTEP_OK ? NULL : "its owner is alive";
@@ -183,11 +183,11 @@ static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const 
  */
 static bool never_had_owner(struct store_dir *dir, const char *save_id)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     struct store_stat stat;
     struct store_traits traits;
 
-    names_format(NAMES_PENDING, save_id, 0, 0, name);
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, name);
     return store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && !traits.is_network &&
            store_stat(dir, name, &stat, NULL) == SIDESTEP_ENOTFOUND;
 }
@@ -197,7 +197,7 @@ static bool never_had_owner(struct store_dir *dir, const char *save_id)
 static const char *find_deleter(struct sweep *sweep, struct store_dir *dir)
 {
     OWNED_FILE *metadata = NULL;
-    enum sidestep_status status = store_file_open(dir, NAMES_METADATA, 0, &metadata, NULL);
+    enum sidestep_status status = store_file_open(dir, FILE_NAME_METADATA, 0, &metadata, NULL);
 
     if (status == SIDESTEP_ENOTFOUND)
         return NULL;
@@ -211,17 +211,17 @@ static const char *find_deleter(struct sweep *sweep, struct store_dir *dir)
 }
 
 /* May it go?  NULL, or why it stays. */
-static const char *judge(struct sweep *sweep, struct store_dir *dir,
-                         const struct names_parsed *name, struct store_file **mark)
+static const char *judge(struct sweep *sweep, struct store_dir *dir, const struct file_name *name,
+                         struct store_file **mark)
 {
     OWNED_NAMES struct name_list content = {0};
-    struct commit_mark text;
+    struct commit_marker text;
     const char *reason = find_owner(sweep, dir, name->save_id, &text, mark);
 
     if (*mark == NULL && sweep->mode != SWEEP_ONE_OFF) {
         /* Killed before it was marked, or after all but the directory was removed. */
         bool empty = name_list_read(dir, &content, NULL) == SIDESTEP_OK && content.count == 0;
-        if (name->kind == NAMES_TRASH)
+        if (name->kind == FILE_NAME_TRASH)
             return find_deleter(sweep, dir);
         return empty || sweep->mode == SWEEP_SERIES || never_had_owner(dir, name->save_id) ? NULL
                                                                                            : reason;
@@ -301,13 +301,13 @@ static const char *move_to_trash(struct sweep *sweep, struct store_dir *dir, con
 static enum sidestep_status fence(struct sweep *sweep, const char *name, struct doomed *doomed,
                                   struct sidestep_error *err)
 {
-    struct names_parsed parsed = names_parse(name);
-    char trash[NAMES_MAX];
+    struct file_name parsed = file_name_parse(name);
+    char trash[FILE_NAME_BYTES];
     OWNED_DIR *dir = NULL;
     OWNED_FILE *mark = NULL; /* keeps the lock while we rename */
     enum sidestep_status status = SIDESTEP_OK;
 
-    if (parsed.kind == NAMES_SAVING && remove_empty(sweep, name))
+    if (parsed.kind == FILE_NAME_SAVING && remove_empty(sweep, name))
         return SIDESTEP_OK;
     if (store_dir_open(sweep->store, sweep->parent, name, &dir, NULL) != SIDESTEP_OK) {
         report_kept(sweep, name, "it cannot be opened");
@@ -315,11 +315,11 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
     }
     const char *reason = judge(sweep, dir, &parsed, &mark);
     if (reason == NULL && sweep->dry_run) {
-        report_removed(sweep, name, sweep_count_bytes(sweep->parent, name));
+        report_removed(sweep, name, sweep_reclaimable_bytes(sweep->parent, name));
         return SIDESTEP_OK;
     }
-    names_format(NAMES_TRASH, parsed.save_id, 0, 0, trash);
-    if (reason == NULL && parsed.kind == NAMES_SAVING)
+    file_name_format(FILE_NAME_TRASH, parsed.save_id, 0, 0, trash);
+    if (reason == NULL && parsed.kind == FILE_NAME_SAVING)
         reason = move_to_trash(sweep, dir, name, trash, &status);
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK; /* its owner was faster */
@@ -337,7 +337,8 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
 static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
-        if (names_parse(names->names[i]).kind == NAMES_OUTCOME && sweep->mode != SWEEP_ONE_OFF) {
+        if (file_name_parse(names->names[i]).kind == FILE_NAME_OUTCOME &&
+            sweep->mode != SWEEP_ONE_OFF) {
             struct store_stat stat;
             uint64_t bytes = 0;
             if (!sweep->dry_run)
@@ -371,14 +372,14 @@ static enum sidestep_status empty_doomed(struct sweep *sweep, const struct name_
  * it, which is to get the same name. */
 enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err)
 {
-    static const enum names_kind kinds[] = {NAMES_TRASH, NAMES_SAVING};
+    static const enum file_name_kind kinds[] = {FILE_NAME_TRASH, FILE_NAME_SAVING};
     OWNED_NAMES struct name_list names = {0};
 
     TRY(name_list_read(sweep->parent, &names, err));
     for (size_t k = 0; k < ARRAY_LENGTH(kinds); k++) {
         OWNED_BY(doomed_release) struct doomed doomed = {0};
         for (size_t i = 0; i < names.count; i++)
-            if (names_parse(names.names[i]).kind == kinds[k])
+            if (file_name_parse(names.names[i]).kind == kinds[k])
                 TRY(fence(sweep, names.names[i], &doomed, err));
         TRY(empty_doomed(sweep, &names, &doomed, err));
     }

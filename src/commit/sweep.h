@@ -42,29 +42,29 @@ void sweep_one_off(struct store *store, struct store_dir *parent, const char *ta
 void sweep_in_place(struct store_dir *parent, struct store_dir *dir);
 /* The same in every directory of the parent, as ${sweep} says; fails only if it cannot be listed.
  */
-enum sidestep_status sweep_children(struct sweep *sweep, struct sidestep_error *err);
+enum sidestep_status sweep_child_dirs(struct sweep *sweep, struct sidestep_error *err);
 /* All files that carry ${save_id}, except those that .metadata names; the mark last.  If .metadata
  * is of this save: only its votes. */
 void sweep_save_files(struct store_dir *dir, const char *save_id);
 /* After .metadata of ${save_id} was exchanged in: unlink what the one that came out
  * (".metadata.<save id>") names and ours does not, its manifest, and itself; sync. */
-void sweep_replaced(struct store_dir *dir, const char *save_id);
+void sweep_replaced_files(struct store_dir *dir, const char *save_id);
 
 /* Move ${name} to the trash of ${save_id}: durable when it returns OK. */
-enum sidestep_status sweep_to_trash(struct store_dir *parent, const char *name, const char *save_id,
-                                    struct sidestep_error *err);
+enum sidestep_status sweep_move_to_trash(struct store_dir *parent, const char *name,
+                                         const char *save_id, struct sidestep_error *err);
 /* The way back, for what turns out to be something else than was meant.  EEXISTS: there is
  * something under ${name} again. */
-enum sidestep_status sweep_put_back(struct store_dir *parent, const char *from, const char *name,
-                                    struct sidestep_error *err);
+enum sidestep_status sweep_restore(struct store_dir *parent, const char *from, const char *name,
+                                   struct sidestep_error *err);
 /* Does the checkpoint ${name} hold nothing but what its save put there, and is no save under way in
  * it?  Only then can it go as a whole. */
-bool sweep_is_all_ours(struct store_dir *parent, const char *name);
+bool sweep_has_only_own_files(struct store_dir *parent, const char *name);
 /* Empty and remove a trash directory.  ENOTFOUND is success.  EEXISTS: it holds files that are
  * not ours, which stay. */
 enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
                                        struct sidestep_error *err);
 /* What that would free of the directory ${name}. */
-uint64_t sweep_count_bytes(struct store_dir *parent, const char *name);
+uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name);
 
 #endif

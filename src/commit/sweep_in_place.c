@@ -25,8 +25,8 @@ static bool is_damage(enum sidestep_status status)
 struct remover {
     struct store_dir *dir;
     struct sweep *sweep;
-    const char *child; /* the directory's name in the parent, for ${sweep} */
-    struct table told; /* names, in a dry run: what stays would be told again */
+    const char *child;      /* the directory's name in the parent, for ${sweep} */
+    struct hash_table told; /* names, in a dry run: what stays would be told again */
 };
 
 static bool is_dry(const struct remover *remover)
@@ -37,11 +37,12 @@ static bool is_dry(const struct remover *remover)
 static void tell(struct remover *remover, const char *name, uint64_t bytes)
 {
     struct sweep *sweep = remover->sweep;
-    char path[2 * NAMES_MAX];
+    char path[2 * FILE_NAME_BYTES];
     size_t existing;
 
-    if (is_dry(remover) && (table_find(&remover->told, name) != SIZE_MAX ||
-                            table_insert(&remover->told, name, 0, &existing, NULL) != SIDESTEP_OK))
+    if (is_dry(remover) &&
+        (hash_table_find(&remover->told, name) != SIZE_MAX ||
+         hash_table_insert(&remover->told, name, 0, &existing, NULL) != SIDESTEP_OK))
         return;
     snprintf(path, sizeof(path), "%s/%s", remover->child, name);
     sweep->removed(sweep->context, path, bytes);
@@ -62,9 +63,9 @@ static bool is_unlinked(struct remover *remover, const char *name)
 }
 
 /* false: it must go, but does not. */
-static bool unlink_unless(struct remover *remover, const char *file, const struct table *keep)
+static bool unlink_unless(struct remover *remover, const char *file, const struct hash_table *keep)
 {
-    return file == NULL || strchr(file, '/') != NULL || table_find(keep, file) != SIZE_MAX ||
+    return file == NULL || strchr(file, '/') != NULL || hash_table_find(keep, file) != SIZE_MAX ||
            is_unlinked(remover, file);
 }
 
@@ -77,16 +78,17 @@ static bool is_our_id(const char *id)
 
 /* Unlink the files that a manifest of ours lists, and itself.  It knows more than the metadata
  * does: shards without items. */
-static bool unlink_listed(struct remover *remover, const char *save_id, const struct table *keep)
+static bool unlink_listed(struct remover *remover, const char *save_id,
+                          const struct hash_table *keep)
 {
     OWNED_BUFFER bytes = {0};
     OWNED_ARENA arena = {0};
     struct manifest manifest;
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    names_format(NAMES_MANIFEST, save_id, 0, 0, name);
+    file_name_format(FILE_NAME_MANIFEST, save_id, 0, 0, name);
     enum sidestep_status status =
-        commit_read_file(remover->dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL);
+        small_file_read(remover->dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL);
     if (status == SIDESTEP_OK)
         status = manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL);
     bool done = status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND || is_damage(status);
@@ -96,7 +98,8 @@ static bool unlink_listed(struct remover *remover, const char *save_id, const st
 }
 
 /* Unlink the files that ${old} names and ${keep} does not; false: some are still there. */
-static bool unlink_files(struct remover *remover, const struct named *old, const struct table *keep)
+static bool unlink_files(struct remover *remover, const struct referenced_files *old,
+                         const struct hash_table *keep)
 {
     bool done = true;
 
@@ -111,24 +114,25 @@ static bool unlink_files(struct remover *remover, const struct named *old, const
     return done;
 }
 
-static bool has_id(const struct named *named, const char *save_id)
+static bool has_id(const struct referenced_files *named, const char *save_id)
 {
     return named->save_id != NULL && strcmp(named->save_id, save_id) == 0;
 }
 
 static void remove_replaced(struct remover *remover, const char *save_id)
 {
-    OWNED_NAMED current = {0};
-    OWNED_NAMED old = {0};
-    char tmp[NAMES_MAX];
+    OWNED_REFERENCED_FILES current = {0};
+    OWNED_REFERENCED_FILES old = {0};
+    char tmp[FILE_NAME_BYTES];
     struct store_stat stat;
     struct store_dir *dir = remover->dir;
 
-    names_format(NAMES_META_TMP, save_id, 0, 0, tmp);
+    file_name_format(FILE_NAME_METADATA_TMP, save_id, 0, 0, tmp);
     if (store_stat(dir, tmp, &stat, NULL) != SIDESTEP_OK ||
-        named_read(dir, NAMES_METADATA, &current) != SIDESTEP_OK || !has_id(&current, save_id))
+        referenced_files_read(dir, FILE_NAME_METADATA, &current) != SIDESTEP_OK ||
+        !has_id(&current, save_id))
         return; /* nothing came out, or ours is not in: nothing is known to be garbage */
-    enum sidestep_status status = named_read(dir, tmp, &old);
+    enum sidestep_status status = referenced_files_read(dir, tmp, &old);
     if (status != SIDESTEP_OK && !is_damage(status))
         return; /* it alone knows what must go: keep it for the next sweep */
     if (status == SIDESTEP_OK && !has_id(&old, save_id) &&
@@ -139,7 +143,7 @@ static void remove_replaced(struct remover *remover, const char *save_id)
         (void)store_dir_sync(dir, NULL);
 }
 
-void sweep_replaced(struct store_dir *dir, const char *save_id)
+void sweep_replaced_files(struct store_dir *dir, const char *save_id)
 {
     struct remover remover = {.dir = dir};
 
@@ -151,8 +155,8 @@ static void unlink_votes_of(struct store_dir *dir, const struct name_list *names
                             const char *save_id)
 {
     for (size_t i = 0; i < names->count; i++) {
-        struct names_parsed parsed = names_parse(names->names[i]);
-        if (parsed.kind == NAMES_YES && strcmp(parsed.save_id, save_id) == 0)
+        struct file_name parsed = file_name_parse(names->names[i]);
+        if (parsed.kind == FILE_NAME_VOTE && strcmp(parsed.save_id, save_id) == 0)
             (void)store_unlink(dir, names->names[i], NULL);
     }
 }
@@ -160,12 +164,12 @@ static void unlink_votes_of(struct store_dir *dir, const struct name_list *names
 void sweep_save_files(struct store_dir *dir, const char *save_id)
 {
     OWNED_NAMES struct name_list names = {0};
-    OWNED_NAMED current = {0};
-    char mark[NAMES_MAX];
+    OWNED_REFERENCED_FILES current = {0};
+    char mark[FILE_NAME_BYTES];
     struct store_stat stat;
-    bool found = store_stat(dir, NAMES_METADATA, &stat, NULL) == SIDESTEP_OK;
+    bool found = store_stat(dir, FILE_NAME_METADATA, &stat, NULL) == SIDESTEP_OK;
 
-    if (found && named_read(dir, NAMES_METADATA, &current) != SIDESTEP_OK)
+    if (found && referenced_files_read(dir, FILE_NAME_METADATA, &current) != SIDESTEP_OK)
         return; /* we cannot tell that it is not the checkpoint */
     if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return;
@@ -174,29 +178,29 @@ void sweep_save_files(struct store_dir *dir, const char *save_id)
         return;
     }
     for (size_t i = 0; i < names.count; i++) {
-        struct names_parsed parsed = names_parse(names.names[i]);
-        if (strcmp(parsed.save_id, save_id) == 0 && parsed.kind != NAMES_PENDING &&
-            parsed.kind != NAMES_OUTCOME && parsed.kind != NAMES_SAVING &&
-            parsed.kind != NAMES_TRASH && parsed.kind != NAMES_BAD)
+        struct file_name parsed = file_name_parse(names.names[i]);
+        if (strcmp(parsed.save_id, save_id) == 0 && parsed.kind != FILE_NAME_PENDING &&
+            parsed.kind != FILE_NAME_OUTCOME && parsed.kind != FILE_NAME_SAVING &&
+            parsed.kind != FILE_NAME_TRASH && parsed.kind != FILE_NAME_BAD)
             (void)store_unlink(dir, names.names[i], NULL);
     }
-    names_format(NAMES_PENDING, save_id, 0, 0, mark);
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, mark);
     (void)store_unlink(dir, mark, NULL);
 }
 
 /* Take the lock of a mark in NAME: true if its owner is dead. */
 static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct store_file **mark)
 {
-    struct commit_mark text;
+    struct commit_marker text;
     struct store_traits traits;
     char host[sizeof(text.host)] = "";
 
     (void)gethostname(host, sizeof(host) - 1);
     return store_file_open(dir, mark_name, STORE_WRITE, mark, NULL) == SIDESTEP_OK &&
-           commit_mark_read(*mark, &text, NULL) == SIDESTEP_OK &&
+           commit_marker_read(*mark, &text, NULL) == SIDESTEP_OK &&
            store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK &&
            (!traits.is_network || strcmp(host, text.host) == 0) &&
-           lock_file_take(dir, mark_name, *mark, NULL) == SIDESTEP_OK;
+           lock_file_acquire(dir, mark_name, *mark, NULL) == SIDESTEP_OK;
 }
 
 /*
@@ -213,7 +217,7 @@ struct place {
     bool *ended;               /* of those names that are of a save: it commits nothing any more */
     bool is_network;           /* a mark that is not seen may be there */
     bool has_metadata, can_read;
-    struct named current;
+    struct referenced_files current;
     bool is_durable;
 };
 
@@ -228,7 +232,7 @@ static bool take_marks(struct place *place)
         return false;
     place->is_network = traits.is_network;
     for (size_t i = 0; i < place->names.count; i++)
-        if (names_parse(place->names.names[i]).kind == NAMES_PENDING &&
+        if (file_name_parse(place->names.names[i]).kind == FILE_NAME_PENDING &&
             !owner_is_dead(place->dir, place->names.names[i], &place->marks[i])) {
             store_file_discard(place->marks[i]);
             place->marks[i] = NULL;
@@ -239,10 +243,10 @@ static bool take_marks(struct place *place)
 /* It comes before any other file of a save, and goes after the commit, or last of all. */
 static bool has_ended(const struct place *place, const char *save_id)
 {
-    char mark[NAMES_MAX];
+    char mark[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    names_format(NAMES_PENDING, save_id, 0, 0, mark);
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, mark);
     for (size_t i = 0; i < place->names.count; i++)
         if (strcmp(place->names.names[i], mark) == 0)
             return place->marks[i] != NULL;
@@ -255,7 +259,7 @@ static bool find_ended(struct place *place)
     bool ended = false, any = false;
 
     for (size_t i = 0; i < place->names.count; i++) {
-        struct names_parsed parsed = names_parse(place->names.names[i]);
+        struct file_name parsed = file_name_parse(place->names.names[i]);
         if (parsed.save_id[0] == '\0')
             continue;
         if (strcmp(parsed.save_id, last_id) != 0) /* names are sorted: mostly it is the same */
@@ -269,7 +273,8 @@ static bool find_ended(struct place *place)
 
 static bool read_current(struct place *place)
 {
-    enum sidestep_status status = named_read(place->dir, NAMES_METADATA, &place->current);
+    enum sidestep_status status =
+        referenced_files_read(place->dir, FILE_NAME_METADATA, &place->current);
 
     place->has_metadata = status != SIDESTEP_ENOTFOUND;
     place->can_read = status == SIDESTEP_OK;
@@ -290,23 +295,23 @@ static bool make_durable(struct place *place)
  * where storage cannot exchange names) a sealed one goes only beside a checkpoint of ours: else it
  * may be of one whose .metadata was lost, which can be rebuilt.
  */
-static bool is_garbage(const struct place *place, const struct names_parsed *parsed, bool had_mark)
+static bool is_garbage(const struct place *place, const struct file_name *parsed, bool had_mark)
 {
-    if (parsed->kind == NAMES_YES || parsed->kind == NAMES_FAILED)
+    if (parsed->kind == FILE_NAME_VOTE || parsed->kind == FILE_NAME_FAILED)
         return true;
     if (place->can_read && has_id(&place->current, parsed->save_id))
         return false;
     if (had_mark)
         return place->can_read || !place->has_metadata;
-    return parsed->kind == NAMES_PART || parsed->kind == NAMES_OUTCOME ||
+    return parsed->kind == FILE_NAME_PART || parsed->kind == FILE_NAME_OUTCOME ||
            (place->can_read && is_our_id(place->current.save_id));
 }
 
 static bool had_mark(const struct place *place, const char *save_id)
 {
-    char mark[NAMES_MAX];
+    char mark[FILE_NAME_BYTES];
 
-    names_format(NAMES_PENDING, save_id, 0, 0, mark);
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, mark);
     for (size_t i = 0; i < place->names.count; i++)
         if (place->marks[i] != NULL && strcmp(place->names.names[i], mark) == 0)
             return true;
@@ -315,23 +320,23 @@ static bool had_mark(const struct place *place, const char *save_id)
 
 static void sweep_name(struct place *place, const char *name)
 {
-    struct names_parsed parsed = names_parse(name);
+    struct file_name parsed = file_name_parse(name);
 
     switch (parsed.kind) {
-    case NAMES_META_TMP:
+    case FILE_NAME_METADATA_TMP:
         if (place->can_read && has_id(&place->current, parsed.save_id)) {
             if (make_durable(place))
                 remove_replaced(&place->remover, parsed.save_id);
             return;
         }
         break;
-    case NAMES_MANIFEST:
-    case NAMES_YES:
-    case NAMES_FAILED:
-    case NAMES_SHARD:
-    case NAMES_PART:
+    case FILE_NAME_MANIFEST:
+    case FILE_NAME_VOTE:
+    case FILE_NAME_FAILED:
+    case FILE_NAME_SHARD:
+    case FILE_NAME_PART:
         break;
-    case NAMES_OUTCOME:
+    case FILE_NAME_OUTCOME:
         if (place->remover.sweep == NULL) /* a rank of our last save may still want to read it */
             return;
         break;
@@ -340,7 +345,7 @@ static void sweep_name(struct place *place, const char *name)
     }
     if (!is_garbage(place, &parsed, had_mark(place, parsed.save_id)) || !make_durable(place))
         return;
-    if (parsed.kind == NAMES_MANIFEST)
+    if (parsed.kind == FILE_NAME_MANIFEST)
         (void)unlink_listed(&place->remover, parsed.save_id, &place->current.files);
     else
         (void)unlink_unless(&place->remover, name, &place->current.files);
@@ -363,7 +368,7 @@ static void sweep_lock(struct place *place)
     OWNED_FILE *lock = NULL;
 
     if (store_file_open(place->dir, NAMES_COMMIT_LOCK, STORE_WRITE, &lock, NULL) == SIDESTEP_OK &&
-        lock_file_take(place->dir, NAMES_COMMIT_LOCK, lock, NULL) == SIDESTEP_OK)
+        lock_file_acquire(place->dir, NAMES_COMMIT_LOCK, lock, NULL) == SIDESTEP_OK)
         (void)is_unlinked(&place->remover, NAMES_COMMIT_LOCK);
 }
 
@@ -382,8 +387,8 @@ static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sw
         store_file_discard(place.marks[i]);
     free(place.marks);
     free(place.ended);
-    table_release(&place.remover.told);
-    named_release(&place.current);
+    hash_table_release(&place.remover.told);
+    referenced_files_release(&place.current);
     name_list_release(&place.names);
 }
 
@@ -406,14 +411,14 @@ static void sweep_child(struct sweep *sweep, const char *name)
         sweep->kept(sweep->context, name, why.message);
 }
 
-enum sidestep_status sweep_children(struct sweep *sweep, struct sidestep_error *err)
+enum sidestep_status sweep_child_dirs(struct sweep *sweep, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
 
     TRY(name_list_read(sweep->parent, &names, err));
     for (size_t i = 0; i < names.count; i++) {
         struct store_stat stat;
-        if (names_parse(names.names[i]).kind == NAMES_NONE &&
+        if (file_name_parse(names.names[i]).kind == FILE_NAME_NONE &&
             store_stat(sweep->parent, names.names[i], &stat, NULL) == SIDESTEP_OK &&
             stat.kind == STORE_DIRECTORY)
             sweep_child(sweep, names.names[i]);

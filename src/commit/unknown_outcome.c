@@ -73,7 +73,7 @@ enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *
     return SIDESTEP_EUNKNOWN;
 }
 
-enum sidestep_status commit_report_gone(const struct commit *commit, struct sidestep_error *err)
+enum sidestep_status commit_report_removed(const struct commit *commit, struct sidestep_error *err)
 {
     return FAIL(err, SIDESTEP_EABORTED,
                 "what was being written for '%s' was renamed or removed during the save, by "

@@ -62,12 +62,12 @@ static enum sidestep_status check_options(const struct sidestep_convert_options 
     if (o->ranks > LIMIT_RANKS || o->threads > LIMIT_THREADS)
         return FAIL(err, SIDESTEP_EINVAL, "convert options: at most %u ranks and %u threads",
                     LIMIT_RANKS, LIMIT_THREADS);
-    if (o->dtype != SIDESTEP_DTYPE_NONE && !cast_knows(o->dtype))
+    if (o->dtype != SIDESTEP_DTYPE_NONE && !cast_is_supported(o->dtype))
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "conversion to %s",
                     sidestep_dtype_name(o->dtype) != NULL ? sidestep_dtype_name(o->dtype)
                                                           : "a dtype that does not exist");
     struct sidestep_save_options how;
-    if (o->compress != NULL && !convert_compress(o->compress, &how))
+    if (o->compress != NULL && !convert_parse_compression(o->compress, &how))
         return FAIL(
             err, SIDESTEP_EUNSUPPORTED,
             "compression '%.100s'; there are none, zstd, zstd:1 to zstd:19, planes and auto",
@@ -109,7 +109,7 @@ static enum sidestep_status open_bytes(struct convert *c, struct sidestep_error 
         return FAIL_NOMEM(err, c->reader->metadata.count);
     for (size_t i = 0; i < c->tensor_count; i++)
         wanted[c->tensors[i].entry] = true;
-    return tensor_bytes_open(c->reader, wanted, c->threads + 2, &c->bytes, err);
+    return tensor_reader_open(c->reader, wanted, c->threads + 2, &c->bytes, err);
 }
 
 /* Names of files that conversions to a directory make. */
@@ -154,7 +154,7 @@ static enum sidestep_status to_files(struct convert *c, struct sidestep_error *e
         if (aside == NULL)
             return FAIL_NOMEM(err, sizeof(void *));
     }
-    TRY(convert_take_objects(c, c->to == SIDESTEP_FORMAT_TORCH, aside, err));
+    TRY(convert_filter_objects(c, c->to == SIDESTEP_FORMAT_TORCH, aside, err));
     if ((c->options.flags & SIDESTEP_CONVERT_DRY_RUN) != 0)
         return SIDESTEP_OK;
     return write_files(c, aside, err);
@@ -174,9 +174,9 @@ static enum sidestep_status convert_with(struct convert *c, struct sidestep_erro
     }
     TRY(choose_format(c, err));
     if (partial)
-        TRY(convert_find_lost(c, err));
+        TRY(convert_find_damaged(c, err));
     TRY(convert_select(c, err));
-    unsigned most = c->to == SIDESTEP_FORMAT_DCP ? convert_dcp_threads(c) : FILE_THREADS;
+    unsigned most = c->to == SIDESTEP_FORMAT_DCP ? convert_dcp_max_threads(c) : FILE_THREADS;
     c->threads = (unsigned)min_u64(c->threads, most);
     TRY(open_bytes(c, err));
     return c->to == SIDESTEP_FORMAT_DCP ? convert_to_dcp(c, err) : to_files(c, err);
@@ -238,7 +238,7 @@ static void fill_report(struct convert *c, struct sidestep_convert_report *repor
                                                .tensor_count = c->tensor_count,
                                                .object_count = c->object_count,
                                                .tensor_bytes = c->total_bytes,
-                                               .bytes_read = tensor_bytes_total(c->bytes),
+                                               .bytes_read = tensor_reader_bytes_read(c->bytes),
                                                .file_count = c->file_count,
                                                .left_out_count = c->left_out_count,
                                                .lost_count = c->lost_count,
@@ -273,9 +273,9 @@ static void release(struct convert *c)
 {
     for (size_t i = 0; i < c->object_count; i++)
         sidestep_value_free(&c->objects[i].value);
-    tensor_bytes_free(&c->bytes);
+    tensor_reader_free(&c->bytes);
     reader_close(&c->reader);
-    table_release(&c->damaged);
+    hash_table_release(&c->damaged);
     arena_release(&c->arena);
     free(c->files);
     pthread_mutex_destroy(&c->shared.lock);

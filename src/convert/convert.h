@@ -43,7 +43,7 @@ struct convert {
     unsigned threads;
     struct arena arena;
     struct reader *reader;
-    struct tensor_bytes *bytes;
+    struct tensor_reader *bytes;
     struct convert_tensor *tensors; /* in the order in which the source has them stored */
     size_t tensor_count;
     struct convert_object *objects;
@@ -53,9 +53,9 @@ struct convert {
     size_t file_count, file_room;
     const char **left_out;
     size_t left_out_count;
-    struct table damaged; /* names in the source that did not pass the verification ... */
-    const char **reasons; /* ... and why, by their numbers there */
-    const char **lost;    /* "NAME: REASON", of those that were wanted */
+    struct hash_table damaged; /* names in the source that did not pass the verification ... */
+    const char **reasons;      /* ... and why, by their numbers there */
+    const char **lost;         /* "NAME: REASON", of those that were wanted */
     size_t lost_count;
     enum sidestep_status lost_status; /* what is wrong with the source: verify_findings_judge() */
     const char *aside;                /* the file's name */
@@ -74,10 +74,10 @@ enum sidestep_status convert_select(struct convert *c, struct sidestep_error *er
 /* ---- convert_partial.c: what of a damaged source can be had ---- */
 
 /* Verify it, and note what did not pass. */
-enum sidestep_status convert_find_lost(struct convert *c, struct sidestep_error *err);
+enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_error *err);
 /* Is ${entry}, which is wanted, such a one?  Then that is noted for the report. */
-enum sidestep_status convert_is_lost(struct convert *c, const struct metadata_entry *entry,
-                                     bool *is_lost, struct sidestep_error *err);
+enum sidestep_status convert_is_damaged(struct convert *c, const struct metadata_entry *entry,
+                                        bool *is_lost, struct sidestep_error *err);
 /* ---- convert_model.c: which part of a training state is its model ---- */
 
 struct convert_model {
@@ -87,9 +87,10 @@ struct convert_model {
 /* EMISMATCH: several parts could be it, or one that is none would be taken for it. */
 enum sidestep_status convert_model_find(const struct convert *c, struct convert_model *model,
                                         struct sidestep_error *err);
-bool convert_model_has(const struct convert_model *model, const struct metadata_entry *entry);
+bool convert_model_contains(const struct convert_model *model, const struct metadata_entry *entry);
 /* Steps of the entry's path that the model's name is. */
-uint32_t convert_model_steps(const struct convert_model *model, const struct metadata_entry *entry);
+uint32_t convert_model_prefix_length(const struct convert_model *model,
+                                     const struct metadata_entry *entry);
 
 /* ---- convert_rename.c ---- */
 
@@ -111,10 +112,10 @@ enum sidestep_status convert_read(struct convert *c, size_t tensor, const struct
                                   uint64_t begin, uint64_t bytes, uint8_t *to,
                                   struct sidestep_error *err);
 /* ${bytes} more are done, ${*is_last}: all are; ECANCELLED if that is wanted.  Any thread. */
-enum sidestep_status convert_progress(struct convert *c, uint64_t bytes, bool *is_last,
-                                      struct sidestep_error *err);
+enum sidestep_status convert_add_progress(struct convert *c, uint64_t bytes, bool *is_last,
+                                          struct sidestep_error *err);
 /* The whole tensor. */
-struct box convert_box(const struct convert_tensor *tensor);
+struct box convert_tensor_box(const struct convert_tensor *tensor);
 
 /* ---- convert_objects.c ---- */
 
@@ -124,25 +125,27 @@ enum sidestep_status convert_object_bytes(struct convert *c, const struct conver
 /* Leave only those that the format can hold, with their values; the others are refused, left out,
  * or put into the dict ${aside}, as the options say.  ${held}: it holds plain data; else nothing.
  */
-enum sidestep_status convert_take_objects(struct convert *c, bool held,
-                                          struct sidestep_value *aside, struct sidestep_error *err);
+enum sidestep_status convert_filter_objects(struct convert *c, bool held,
+                                            struct sidestep_value *aside,
+                                            struct sidestep_error *err);
 /* Note that an object is not in the destination. */
-enum sidestep_status convert_leave_out(struct convert *c, const struct convert_object *o,
-                                       struct sidestep_error *err);
+enum sidestep_status convert_skip_object(struct convert *c, const struct convert_object *o,
+                                         struct sidestep_error *err);
 enum sidestep_status convert_write_aside(struct convert *c, struct export *export,
                                          const struct sidestep_value *dict,
                                          struct sidestep_error *err);
 
 /* ---- convert_write.c: files that are laid out beforehand, written by several threads ---- */
 
-enum segment_kind {
-    SEGMENT_BYTES,  /* known beforehand */
-    SEGMENT_TENSOR, /* all of a tensor */
-    SEGMENT_LATE,   /* known when the CRCs of the tensors before it are: from struct late */
+enum convert_segment_kind {
+    CONVERT_SEGMENT_BYTES,    /* known beforehand */
+    CONVERT_SEGMENT_TENSOR,   /* all of a tensor */
+    CONVERT_SEGMENT_DEFERRED, /* known when the CRCs of the tensors before it are: from struct late
+                               */
 };
 
-struct segment {
-    enum segment_kind kind;
+struct convert_segment {
+    enum convert_segment_kind kind;
     uint64_t offset; /* in the file */
     uint64_t length;
     size_t tensor;
@@ -153,7 +156,7 @@ struct segment {
 struct convert_file {
     const char *name;
     uint64_t bytes;
-    struct segment *segments; /* one behind the other, without gaps */
+    struct convert_segment *segments; /* one behind the other, without gaps */
     size_t count, room;
     /* NULL: no CRCs, and no LATE segments.  Else: the bytes of segment ${i}; all tensors before it
      * have their CRCs.  One thread at a time. */
@@ -162,15 +165,16 @@ struct convert_file {
 };
 
 /* Add a segment behind the others. */
-enum sidestep_status convert_file_add(struct convert_file *file, struct segment segment,
-                                      struct sidestep_error *err);
+enum sidestep_status convert_file_add_segment(struct convert_file *file,
+                                              struct convert_segment segment,
+                                              struct sidestep_error *err);
 /* Write, sync and close all files. */
 enum sidestep_status convert_write(struct convert *c, struct export *export,
                                    struct convert_file *files, size_t count,
                                    struct sidestep_error *err);
 /* Note a file of the destination for the report. */
-enum sidestep_status convert_add_file(struct convert *c, const char *name,
-                                      struct sidestep_error *err);
+enum sidestep_status convert_report_file(struct convert *c, const char *name,
+                                         struct sidestep_error *err);
 
 /* ---- the formats: lay out, write, publish ---- */
 
@@ -179,9 +183,9 @@ enum sidestep_status convert_to_safetensors(struct convert *c, struct export *ex
 enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
                                     struct sidestep_error *err);
 /* What ${compress} of the options means for a save; false: nothing. */
-bool convert_compress(const char *name, struct sidestep_save_options *how);
+bool convert_parse_compression(const char *name, struct sidestep_save_options *how);
 enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err);
 /* So many threads fit into its memory. */
-unsigned convert_dcp_threads(const struct convert *c);
+unsigned convert_dcp_max_threads(const struct convert *c);
 
 #endif

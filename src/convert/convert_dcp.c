@@ -15,7 +15,7 @@
 #include "codec/codec.h"
 #include "comm/local_ranks.h"
 #include "convert/convert.h"
-#include "engine/engine.h"
+#include "save/save.h"
 #include "model/state_dict.h"
 
 #define HIGH_LEVEL 10u /* of zstd: from here on it takes more memory */
@@ -27,9 +27,9 @@ static enum sidestep_status read_stretch(struct convert *c, size_t tensor, const
     bool is_last = false;
 
     TRY(convert_read(c, tensor, box, begin, bytes, to, err));
-    TRY(convert_progress(c, bytes, &is_last, err));
+    TRY(convert_add_progress(c, bytes, &is_last, err));
     /* Whatever is wrong with what was read must be known before the save commits. */
-    return is_last ? tensor_bytes_finish(c->bytes, err) : SIDESTEP_OK;
+    return is_last ? tensor_reader_finish(c->bytes, err) : SIDESTEP_OK;
 }
 
 /* Where one rank has failed, those whose turn has not come need not begin: they say the same. */
@@ -68,7 +68,7 @@ static enum sidestep_status add_object(struct convert *c, const struct convert_o
                                              err);
     /* Only of torch.save(), where an object has no bytes of its own that could be kept. */
     if (status == SIDESTEP_EUNSUPPORTED && c->options.objects == SIDESTEP_OBJECTS_SKIP)
-        return convert_leave_out(c, o, err);
+        return convert_skip_object(c, o, err);
     error_copy(err, &why);
     return status;
 }
@@ -82,7 +82,7 @@ static enum sidestep_status add_objects(struct convert *c, struct sidestep_state
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status fill_state(struct convert *c, const struct state_reader *reader,
+static enum sidestep_status fill_state(struct convert *c, const struct state_source *reader,
                                        struct sidestep_state_dict *state,
                                        struct sidestep_error *err)
 {
@@ -100,7 +100,7 @@ static enum sidestep_status fill_state(struct convert *c, const struct state_rea
                                          .flags = grad | replicated,
                                          .path = t->path,
                                          .path_length = t->path_length};
-        TRY(state_dict_add_read(state, &tensor, reader, i, err));
+        TRY(state_dict_add_from_source(state, &tensor, reader, i, err));
     }
     return add_objects(c, state, err);
 }
@@ -132,7 +132,7 @@ static bool zstd_level(const char *name, struct sidestep_save_options *how)
 
 /* The first save of an engine knows nothing of its disk, so AUTO would never compress here; and
  * there is no training to keep from waiting. */
-bool convert_compress(const char *name, struct sidestep_save_options *how)
+bool convert_parse_compression(const char *name, struct sidestep_save_options *how)
 {
     static const struct {
         const char *name;
@@ -160,7 +160,7 @@ static struct room {
     struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
 
     if (compress != NULL)
-        (void)convert_compress(compress, &how); /* convert.c has asked the same */
+        (void)convert_parse_compression(compress, &how); /* convert.c has asked the same */
     if (how.compress == SIDESTEP_COMPRESS_NONE)
         return (struct room){.pool_bytes = (uint64_t)64 << 20, .threads = 16};
     if (how.compress_level == 0)
@@ -169,7 +169,7 @@ static struct room {
                          .threads = how.compress_level < HIGH_LEVEL ? 4 : 3};
 }
 
-unsigned convert_dcp_threads(const struct convert *c)
+unsigned convert_dcp_max_threads(const struct convert *c)
 {
     return room_for(c->options.compress).threads;
 }
@@ -189,11 +189,12 @@ static enum sidestep_status save(const struct sidestep_comm *comm, void *context
     options.pool_bytes = room_for(c->options.compress).pool_bytes;
     how.flags = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0 ? 0 : SIDESTEP_SAVE_NO_REPLACE;
     if (c->options.compress != NULL)
-        (void)convert_compress(c->options.compress, &how); /* convert.c has asked the same */
+        (void)convert_parse_compression(c->options.compress,
+                                        &how); /* convert.c has asked the same */
     how.has_step = c->reader->has_manifest && c->reader->manifest.step >= 0;
     how.step = how.has_step != 0 ? (uint64_t)c->reader->manifest.step : 0;
     TRY(sidestep_engine_open(&engine, &options, err));
-    engine->turn = &s->turn;
+    engine->saver->turn = &s->turn;
     enum sidestep_status status = sidestep_save(engine, c->destination, s->state, &how, NULL, err);
     enum sidestep_status closed =
         sidestep_engine_close(&engine, status == SIDESTEP_OK ? err : NULL);
@@ -206,16 +207,16 @@ static enum sidestep_status save_all(struct convert *c, const struct sidestep_st
     struct saving saving = {.c = c, .state = state};
 
     sem_init(&saving.turn, 0, 1);
-    enum sidestep_status status = c->options.ranks <= 1
-                                      ? save(NULL, &saving, err)
-                                      : local_run((int32_t)c->options.ranks, save, &saving, err);
+    enum sidestep_status status =
+        c->options.ranks <= 1 ? save(NULL, &saving, err)
+                              : local_ranks_run((int32_t)c->options.ranks, save, &saving, err);
     sem_destroy(&saving.turn);
     return status;
 }
 
 enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err)
 {
-    const struct state_reader reader = {.read = read_tensor, .context = c};
+    const struct state_source reader = {.read = read_tensor, .context = c};
     struct sidestep_state_dict *state = NULL;
 
     TRY(sidestep_state_dict_new(&state, err));

@@ -39,7 +39,7 @@ static const char *const optimizer_ends[] = {".exp_avg", ".exp_avg_sq", ".moment
 static bool is_under(const struct metadata_entry *entry, const char *top)
 {
     size_t length = strlen(top);
-    char decimal[PATH_DECIMAL_BYTES];
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
     uint32_t steps = entry->path_length;
 
     if (strncmp(entry->name, top, length) != 0 || entry->name[length] != '.')
@@ -47,9 +47,9 @@ static bool is_under(const struct metadata_entry *entry, const char *top)
     if (steps <= 1)
         return steps == 0;
     /* "app.model" is two steps. */
-    size_t used = strlen(path_text(&entry->path[0], decimal));
+    size_t used = strlen(path_item_text(&entry->path[0], decimal));
     if (used < length && steps > 2)
-        used += 1 + strlen(path_text(&entry->path[1], decimal));
+        used += 1 + strlen(path_item_text(&entry->path[1], decimal));
     return used == length;
 }
 
@@ -66,11 +66,11 @@ static bool is_under_any(const struct metadata_entry *entry, const char *const *
 /* The first step to the entry: a key at the top. */
 static const char *top_of(struct arena *arena, const struct metadata_entry *entry)
 {
-    char decimal[PATH_DECIMAL_BYTES];
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
 
     if (entry->path_length == 0)
         return arena_strndup(arena, entry->name, strcspn(entry->name, "."));
-    const char *text = path_text(&entry->path[0], decimal);
+    const char *text = path_item_text(&entry->path[0], decimal);
     return arena_strndup(arena, text, strlen(text));
 }
 
@@ -78,7 +78,7 @@ static const char *top_of(struct arena *arena, const struct metadata_entry *entr
 static enum sidestep_status list_tops(const struct metadata *m, struct buffer *out,
                                       struct sidestep_error *err)
 {
-    OWNED_TABLE seen = {0};
+    OWNED_HASH_TABLE seen = {0};
     OWNED_ARENA arena = {0};
     size_t count = 0, existing;
 
@@ -87,9 +87,9 @@ static enum sidestep_status list_tops(const struct metadata *m, struct buffer *o
 
         if (top == NULL)
             return FAIL_NOMEM(err, strlen(m->entries[i].name));
-        TRY(table_insert(&seen, top, i, &existing, err));
+        TRY(hash_table_insert(&seen, top, i, &existing, err));
         if (existing == SIZE_MAX && count++ < LISTED_TOPS)
-            buffer_printf(out, "%s'%s'", count > 1 ? ", " : "", shown_name(top).text);
+            buffer_printf(out, "%s'%s'", count > 1 ? ", " : "", display_name(top).text);
     }
     if (count > LISTED_TOPS)
         buffer_printf(out, " and %zu more", count - LISTED_TOPS);
@@ -106,7 +106,7 @@ static enum sidestep_status refuse(const struct metadata *m, struct sidestep_err
     return FAIL(err, SIDESTEP_EMISMATCH,
                 "which part of it is the model? '%s'%s%s%s %s; say it by names that are to be "
                 "included; at its top are %s",
-                shown_name(a).text, b != NULL ? " and '" : "", b != NULL ? b : "",
+                display_name(a).text, b != NULL ? " and '" : "", b != NULL ? b : "",
                 b != NULL ? "'" : "", why, (const char *)tops.bytes);
 }
 
@@ -130,7 +130,7 @@ static enum sidestep_status check_rest(const struct metadata *m, const struct co
                                        struct sidestep_error *err)
 {
     for (size_t i = 0; i < m->count; i++)
-        if (convert_model_has(model, &m->entries[i]) && is_optimizer(&m->entries[i]))
+        if (convert_model_contains(model, &m->entries[i]) && is_optimizer(&m->entries[i]))
             return refuse(m, err, m->entries[i].name, NULL,
                           "looks like the state of an optimizer, and no part is called as models "
                           "are");
@@ -172,7 +172,7 @@ enum sidestep_status convert_model_find(const struct convert *c, struct convert_
     return model->name != NULL ? SIDESTEP_OK : check_rest(m, model, err);
 }
 
-bool convert_model_has(const struct convert_model *model, const struct metadata_entry *entry)
+bool convert_model_contains(const struct convert_model *model, const struct metadata_entry *entry)
 {
     if (!model->wanted)
         return true;
@@ -180,11 +180,12 @@ bool convert_model_has(const struct convert_model *model, const struct metadata_
                                : !is_under_any(entry, other_names, ARRAY_LENGTH(other_names));
 }
 
-uint32_t convert_model_steps(const struct convert_model *model, const struct metadata_entry *entry)
+uint32_t convert_model_prefix_length(const struct convert_model *model,
+                                     const struct metadata_entry *entry)
 {
-    char decimal[PATH_DECIMAL_BYTES];
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
 
     if (entry->path_length == 0)
         return 0;
-    return strlen(path_text(&entry->path[0], decimal)) == strlen(model->name) ? 1 : 2;
+    return strlen(path_item_text(&entry->path[0], decimal)) == strlen(model->name) ? 1 : 2;
 }

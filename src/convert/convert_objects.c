@@ -15,8 +15,8 @@ enum sidestep_status convert_object_bytes(struct convert *c, const struct conver
 {
     struct reader_item item;
 
-    TRY(reader_item(c->reader, o->from, &o->from->storage, NULL, NULL, &item, err));
-    enum sidestep_status status = reader_item_bytes(&item, bytes, length, err);
+    TRY(reader_locate_item(c->reader, o->from, &o->from->storage, NULL, NULL, &item, err));
+    enum sidestep_status status = reader_item_read(&item, bytes, length, err);
     if (status != SIDESTEP_OK)
         reader_blame(err, o->from->name, item.file);
     return status;
@@ -32,7 +32,7 @@ static enum sidestep_status read_value(struct convert *c, const struct convert_o
     TRY(convert_object_bytes(c, o, &bytes, &length, err));
     enum sidestep_status status = archive_object_read_plain(bytes, length, value, err);
     if (status != SIDESTEP_OK)
-        error_wrap(err, "object '%s'", shown_name(o->from->name).text);
+        error_wrap(err, "object '%s'", display_name(o->from->name).text);
     return status;
 }
 
@@ -57,8 +57,8 @@ static enum sidestep_status keep_aside(struct convert *c, const struct convert_o
     return status;
 }
 
-enum sidestep_status convert_leave_out(struct convert *c, const struct convert_object *o,
-                                       struct sidestep_error *err)
+enum sidestep_status convert_skip_object(struct convert *c, const struct convert_object *o,
+                                         struct sidestep_error *err)
 {
     if (c->left_out == NULL)
         c->left_out = arena_new(&c->arena, c->object_count, sizeof(*c->left_out));
@@ -81,10 +81,10 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
         held || o->from->unreadable != NULL
             ? read_value(c, o, &o->value, &why)
             : FAIL(&why, SIDESTEP_EUNSUPPORTED, "object '%s': the format has tensors alone",
-                   shown_name(o->name).text);
+                   display_name(o->name).text);
 
     if (status == SIDESTEP_EUNSUPPORTED && c->options.objects != SIDESTEP_OBJECTS_REFUSE) {
-        TRY(convert_leave_out(c, o, err));
+        TRY(convert_skip_object(c, o, err));
         return aside != NULL ? keep_aside(c, o, aside, err) : SIDESTEP_OK;
     }
     if (status != SIDESTEP_OK)
@@ -98,8 +98,9 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
     return status;
 }
 
-enum sidestep_status convert_take_objects(struct convert *c, bool held,
-                                          struct sidestep_value *aside, struct sidestep_error *err)
+enum sidestep_status convert_filter_objects(struct convert *c, bool held,
+                                            struct sidestep_value *aside,
+                                            struct sidestep_error *err)
 {
     size_t kept = 0;
 
@@ -125,9 +126,9 @@ enum sidestep_status convert_write_aside(struct convert *c, struct export *expor
                            : "objects.pt";
 
     if (name == NULL)
-        return FAIL_NOMEM(err, NAMES_MAX);
+        return FAIL_NOMEM(err, FILE_NAME_BYTES);
     TRY(archive_object_write(dict, &bytes, err));
-    TRY(export_create(export, name, 0, &file, err));
+    TRY(export_create_file(export, name, 0, &file, err));
     TRY(store_file_write_at(file, bytes.bytes, bytes.length, 0, err));
     TRY(store_file_sync(file, err));
     TRY(store_file_close(TAKE(file), err));

@@ -11,9 +11,9 @@
 /* Of what lies in a file that is lost: what is wrong with that. */
 static const char *reason_of(const struct reader *r, const struct sidestep_problem *problem)
 {
-    size_t i = problem->file != NULL ? table_find(&r->file_names, problem->file) : SIZE_MAX;
+    size_t i = problem->file != NULL ? hash_table_find(&r->file_names, problem->file) : SIZE_MAX;
 
-    if (i == SIZE_MAX || r->files[i].problem == NULL || reader_file_is_cut(&r->files[i]))
+    if (i == SIZE_MAX || r->files[i].problem == NULL || reader_file_has_wrong_size(&r->files[i]))
         return problem->message;
     return r->files[i].message;
 }
@@ -27,7 +27,7 @@ static enum sidestep_status note(struct convert *c, const struct sidestep_proble
 
     if (name == NULL)
         return FAIL_NOMEM(err, strlen(problem->name));
-    TRY(table_insert(&c->damaged, name, number, &existing, err));
+    TRY(hash_table_insert(&c->damaged, name, number, &existing, err));
     if (existing != SIZE_MAX)
         return SIDESTEP_OK;
     c->reasons[number] =
@@ -49,7 +49,7 @@ static enum sidestep_status note_all(struct convert *c, const struct verify_find
     return SIDESTEP_OK;
 }
 
-enum sidestep_status convert_find_lost(struct convert *c, struct sidestep_error *err)
+enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_error *err)
 {
     OWNED_BY(workers_free) struct workers *workers = NULL;
     struct verify_findings findings = {.most = SIZE_MAX};
@@ -71,10 +71,10 @@ enum sidestep_status convert_find_lost(struct convert *c, struct sidestep_error 
     return status;
 }
 
-enum sidestep_status convert_is_lost(struct convert *c, const struct metadata_entry *entry,
-                                     bool *is_lost, struct sidestep_error *err)
+enum sidestep_status convert_is_damaged(struct convert *c, const struct metadata_entry *entry,
+                                        bool *is_lost, struct sidestep_error *err)
 {
-    size_t i = table_find(&c->damaged, entry->name);
+    size_t i = hash_table_find(&c->damaged, entry->name);
 
     *is_lost = i != SIZE_MAX;
     if (!*is_lost)

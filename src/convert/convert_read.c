@@ -7,7 +7,7 @@
 #include "convert/convert.h"
 #include "model/cast.h"
 
-struct box convert_box(const struct convert_tensor *tensor)
+struct box convert_tensor_box(const struct convert_tensor *tensor)
 {
     static const int64_t zeros[SIDESTEP_MAX_NDIM];
 
@@ -23,8 +23,8 @@ static enum sidestep_status read_elements(struct convert *c, struct convert_tens
 {
     size_t size = sidestep_dtype_size(t->from->dtype);
 
-    TRY(tensor_bytes_read(c->bytes, t->entry, box, first * size, (last - first) * size, stored,
-                          err));
+    TRY(tensor_reader_read(c->bytes, t->entry, box, first * size, (last - first) * size, stored,
+                           err));
     uint64_t overflows = cast_elements(t->from->dtype, stored, t->dtype, made, last - first);
     if (overflows != 0)
         atomic_fetch_add(&t->overflows, overflows);
@@ -63,11 +63,11 @@ enum sidestep_status convert_read(struct convert *c, size_t tensor, const struct
         return SIDESTEP_OK;
     if (t->dtype != t->from->dtype)
         return read_cast(c, t, box, begin, bytes, to, err);
-    return tensor_bytes_read(c->bytes, t->entry, box, begin, bytes, to, err);
+    return tensor_reader_read(c->bytes, t->entry, box, begin, bytes, to, err);
 }
 
-enum sidestep_status convert_progress(struct convert *c, uint64_t bytes, bool *is_last,
-                                      struct sidestep_error *err)
+enum sidestep_status convert_add_progress(struct convert *c, uint64_t bytes, bool *is_last,
+                                          struct sidestep_error *err)
 {
     if (c->options.cancel != NULL && *c->options.cancel)
         return FAIL(err, SIDESTEP_ECANCELLED, "cancelled, as asked");

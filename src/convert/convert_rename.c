@@ -30,8 +30,8 @@ struct convert_renames {
     struct arena arena;
     struct expression *expressions;
     size_t count;
-    struct table mapping; /* old name to ... */
-    const char **mapped;  /* ... new name */
+    struct hash_table mapping; /* old name to ... */
+    const char **mapped;       /* ... new name */
     size_t mapped_count, mapped_room;
 };
 
@@ -47,7 +47,7 @@ void convert_renames_free(struct convert_renames **out)
             regfree(&r->expressions[i].regex);
     free(r->expressions);
     free(r->mapped);
-    table_release(&r->mapping);
+    hash_table_release(&r->mapping);
     arena_release(&r->arena);
     free(r);
 }
@@ -111,9 +111,9 @@ static enum sidestep_status add_mapped(struct convert_renames *r, const char *fr
         r->mapped = mapped;
         r->mapped_room = room;
     }
-    TRY(table_insert(&r->mapping, from, r->mapped_count, &existing, err));
+    TRY(hash_table_insert(&r->mapping, from, r->mapped_count, &existing, err));
     if (existing != SIZE_MAX)
-        return FAIL(err, SIDESTEP_EINVAL, "'%s' is in it twice", shown_name(from).text);
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is in it twice", display_name(from).text);
     r->mapped[r->mapped_count++] = to;
     return SIDESTEP_OK;
 }
@@ -121,17 +121,17 @@ static enum sidestep_status add_mapped(struct convert_renames *r, const char *fr
 static enum sidestep_status parse_mapping(struct convert_renames *r, char *text,
                                           struct sidestep_error *err)
 {
-    struct jsontext json = jsontext_over(text);
+    struct json_reader json = json_reader_init(text);
 
-    jsontext_enter(&json, '{');
-    for (bool first = true; jsontext_more(&json, '}', &first);) {
-        const char *from = jsontext_key(&json);
-        const char *to = jsontext_string(&json);
+    json_reader_enter(&json, '{');
+    for (bool first = true; json_reader_next(&json, '}', &first);) {
+        const char *from = json_reader_key(&json);
+        const char *to = json_reader_string(&json);
 
         if (json.problem == NULL)
             TRY(add_mapped(r, from, to, err));
     }
-    jsontext_end(&json);
+    json_reader_end(&json);
     if (json.problem != NULL)
         return FAIL(err, SIDESTEP_EINVAL, "byte %zu: %s", json.position, json.problem);
     return SIDESTEP_OK;
@@ -151,7 +151,7 @@ static enum sidestep_status read_mapping(struct convert_renames *r, const char *
     char *name = strrchr(real, '/');
     *name++ = '\0';
     TRY(store_dir_open(store_posix(), NULL, real[0] != '\0' ? real : "/", &dir, err));
-    TRY(commit_read_file(dir, name, 0, MAX_MAPPING_BYTES, &bytes, err));
+    TRY(small_file_read(dir, name, 0, MAX_MAPPING_BYTES, &bytes, err));
     char *text = arena_strndup(&r->arena, (const char *)bytes.bytes, bytes.length);
     return text != NULL ? parse_mapping(r, text, err) : FAIL_NOMEM(err, bytes.length);
 }
@@ -250,15 +250,15 @@ enum sidestep_status convert_renames_apply(const struct convert_renames *r, stru
         if (text.length == 0 || text.length > SIDESTEP_MAX_NAME ||
             !utf8_is_valid((const char *)text.bytes, text.length))
             return FAIL(err, SIDESTEP_EINVAL, "rename makes no name of '%s'",
-                        shown_name(name).text);
+                        display_name(name).text);
         now = arena_strndup(arena, (const char *)text.bytes, text.length);
         if (now == NULL)
             return FAIL_NOMEM(err, text.length);
     }
-    size_t i = r != NULL ? table_find(&r->mapping, now) : SIZE_MAX;
+    size_t i = r != NULL ? hash_table_find(&r->mapping, now) : SIZE_MAX;
     if (i != SIZE_MAX && (r->mapped[i][0] == '\0' || strlen(r->mapped[i]) > SIDESTEP_MAX_NAME))
         return FAIL(err, SIDESTEP_EINVAL, "the mapping makes no name of '%s'",
-                    shown_name(name).text);
+                    display_name(name).text);
     if (i != SIZE_MAX)
         now = arena_strndup(arena, r->mapped[i], strlen(r->mapped[i]));
     *out = now;

@@ -92,27 +92,29 @@ static enum sidestep_status lay_out_file(struct layout *l, struct convert_file *
         tensors[i - first] = (struct safetensors_tensor){
             .name = t->name, .dtype = t->dtype, .ndim = t->from->ndim, .shape = t->from->shape};
     }
-    TRY(safetensors_write(tensors, last - first, &header, err));
+    TRY(safetensors_write_header(tensors, last - first, &header, err));
     const uint8_t *bytes = arena_copy(&l->arena, header.bytes, header.length);
     if (bytes == NULL)
         return FAIL_NOMEM(err, header.length);
-    TRY(convert_file_add(
-        file, (struct segment){.kind = SEGMENT_BYTES, .length = header.length, .bytes = bytes},
-        err));
+    TRY(convert_file_add_segment(file,
+                                 (struct convert_segment){.kind = CONVERT_SEGMENT_BYTES,
+                                                          .length = header.length,
+                                                          .bytes = bytes},
+                                 err));
     for (size_t i = first; i < last; i++) {
         size_t tensor = l->order[i].tensor;
-        TRY(convert_file_add(file,
-                             (struct segment){.kind = SEGMENT_TENSOR,
-                                              .length = c->tensors[tensor].bytes,
-                                              .tensor = tensor},
-                             err));
+        TRY(convert_file_add_segment(file,
+                                     (struct convert_segment){.kind = CONVERT_SEGMENT_TENSOR,
+                                                              .length = c->tensors[tensor].bytes,
+                                                              .tensor = tensor},
+                                     err));
     }
     return SIDESTEP_OK;
 }
 
 static int compare_names(const void *a, const void *b)
 {
-    const struct safetensors_place *x = a, *y = b;
+    const struct safetensors_index_entry *x = a, *y = b;
 
     return strcmp(x->name, y->name);
 }
@@ -121,14 +123,14 @@ static enum sidestep_status lay_out_index(struct layout *l, struct sidestep_erro
 {
     const struct convert *c = l->c;
     struct convert_file *file = &l->files[l->file_count];
-    OWNED struct safetensors_place *places = memory_new(c->tensor_count, sizeof(*places));
+    OWNED struct safetensors_index_entry *places = memory_new(c->tensor_count, sizeof(*places));
     OWNED_BUFFER text = {0};
 
     if (places == NULL)
         return FAIL_NOMEM(err, c->tensor_count * sizeof(*places));
     for (size_t i = 0; i < c->tensor_count; i++)
-        places[i] = (struct safetensors_place){.name = c->tensors[l->order[i].tensor].name,
-                                               .file = l->files[l->order[i].file].name};
+        places[i] = (struct safetensors_index_entry){.name = c->tensors[l->order[i].tensor].name,
+                                                     .file = l->files[l->order[i].file].name};
     qsort(places, c->tensor_count, sizeof(*places), compare_names);
     safetensors_index_write(places, c->tensor_count, c->total_bytes, &text);
     TRY(buffer_check(&text, err));
@@ -136,8 +138,11 @@ static enum sidestep_status lay_out_index(struct layout *l, struct sidestep_erro
     if (bytes == NULL)
         return FAIL_NOMEM(err, text.length);
     file->name = SAFETENSORS_INDEX_NAME;
-    return convert_file_add(
-        file, (struct segment){.kind = SEGMENT_BYTES, .length = text.length, .bytes = bytes}, err);
+    return convert_file_add_segment(file,
+                                    (struct convert_segment){.kind = CONVERT_SEGMENT_BYTES,
+                                                             .length = text.length,
+                                                             .bytes = bytes},
+                                    err);
 }
 
 static enum sidestep_status lay_out(struct layout *l, const char *only, struct sidestep_error *err)

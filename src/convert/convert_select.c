@@ -33,7 +33,7 @@ static bool is_wanted(const struct selecting *s, const struct metadata_entry *en
     if ((o->flags & SIDESTEP_CONVERT_MODEL_ONLY) != 0) {
         if (entry->is_object && entry->unreadable == NULL)
             return false;
-        if (!convert_model_has(&s->model, entry))
+        if (!convert_model_contains(&s->model, entry))
             return false;
     }
     if (o->include_count != 0 && !matches_any(entry->name, o->include, o->include_count))
@@ -54,7 +54,7 @@ static enum sidestep_status name_it(const struct selecting *s, const struct meta
     *path = NULL;
     *path_length = 0;
     if (*name == old || strcmp(*name, old) == 0) {
-        uint32_t skip = s->model.name != NULL ? convert_model_steps(&s->model, entry) : 0;
+        uint32_t skip = s->model.name != NULL ? convert_model_prefix_length(&s->model, entry) : 0;
 
         *path = entry->path_length > skip ? entry->path + skip : NULL;
         *path_length = entry->path_length > skip ? entry->path_length - skip : 0;
@@ -72,8 +72,8 @@ static enum sidestep_status add_tensor(const struct selecting *s, size_t i)
     *t = (struct convert_tensor){.from = entry, .entry = i, .dtype = entry->dtype};
     if (entry->dtype == SIDESTEP_DTYPE_NONE)
         return FAIL(s->err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s",
-                    shown_name(entry->name).text, shown_name(entry->dtype_name).text);
-    if (c->options.dtype != SIDESTEP_DTYPE_NONE && cast_knows(entry->dtype))
+                    display_name(entry->name).text, display_name(entry->dtype_name).text);
+    if (c->options.dtype != SIDESTEP_DTYPE_NONE && cast_is_supported(entry->dtype))
         t->dtype = c->options.dtype;
     t->bytes = box_volume(&whole) * sidestep_dtype_size(t->dtype);
     TRY(name_it(s, entry, &t->name, &t->path, &t->path_length));
@@ -103,7 +103,7 @@ static enum sidestep_status select_entries(const struct selecting *s)
         bool is_lost = false;
         if (!is_wanted(s, &m->entries[i]))
             continue;
-        TRY(convert_is_lost(s->c, &m->entries[i], &is_lost, s->err));
+        TRY(convert_is_damaged(s->c, &m->entries[i], &is_lost, s->err));
         if (is_lost)
             continue;
         TRY(m->entries[i].is_object ? add_object(s, i) : add_tensor(s, i));
@@ -113,15 +113,15 @@ static enum sidestep_status select_entries(const struct selecting *s)
 
 static enum sidestep_status check_names(const struct convert *c, struct sidestep_error *err)
 {
-    OWNED_TABLE names = {0};
+    OWNED_HASH_TABLE names = {0};
     size_t existing = SIZE_MAX;
 
     for (size_t i = 0; i < c->tensor_count + c->object_count; i++) {
         const char *name =
             i < c->tensor_count ? c->tensors[i].name : c->objects[i - c->tensor_count].name;
-        TRY(table_insert(&names, name, i, &existing, err));
+        TRY(hash_table_insert(&names, name, i, &existing, err));
         if (existing != SIZE_MAX)
-            return FAIL(err, SIDESTEP_EMISMATCH, "two names become '%s'", shown_name(name).text);
+            return FAIL(err, SIDESTEP_EMISMATCH, "two names become '%s'", display_name(name).text);
     }
     return SIDESTEP_OK;
 }
@@ -145,9 +145,9 @@ static enum sidestep_status refuse_nothing(const struct convert *c, struct sides
 {
     for (size_t i = 0; i < c->object_count; i++)
         if (c->objects[i].from->unreadable != NULL)
-            return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                        "no tensor that is selected can be read: '%s': %s",
-                        shown_name(c->objects[i].from->name).text, c->objects[i].from->unreadable);
+            return FAIL(
+                err, SIDESTEP_EUNSUPPORTED, "no tensor that is selected can be read: '%s': %s",
+                display_name(c->objects[i].from->name).text, c->objects[i].from->unreadable);
     return FAIL(err, SIDESTEP_EMISMATCH, "of its %zu tensors and objects, no tensor is selected",
                 c->reader->metadata.count);
 }
@@ -172,7 +172,7 @@ enum sidestep_status convert_select(struct convert *c, struct sidestep_error *er
         if (c->tensors[i].from->chunk_count == 0 ||
             c->tensors[i].from->chunks[0].storage.file == NULL)
             return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is stored nowhere",
-                        shown_name(c->tensors[i].from->name).text);
+                        display_name(c->tensors[i].from->name).text);
     qsort(c->tensors, c->tensor_count, sizeof(*c->tensors), compare_stored);
     return SIDESTEP_OK;
 }

@@ -15,7 +15,7 @@
 #include "base/workers.h"
 #include "codec/hash.h"
 #include "convert/convert.h"
-#include "catalog/space_report.h"
+#include "selection/space_report.h"
 #include "snapshot/pool.h"
 
 struct window {
@@ -44,12 +44,13 @@ struct writing {
     } shared;
 };
 
-enum sidestep_status convert_file_add(struct convert_file *file, struct segment segment,
-                                      struct sidestep_error *err)
+enum sidestep_status convert_file_add_segment(struct convert_file *file,
+                                              struct convert_segment segment,
+                                              struct sidestep_error *err)
 {
     if (file->count == file->room) {
         size_t room = file->room != 0 ? file->room * 2 : 64;
-        struct segment *segments = memory_resize(file->segments, room, sizeof(*segments));
+        struct convert_segment *segments = memory_resize(file->segments, room, sizeof(*segments));
         if (segments == NULL)
             return FAIL_NOMEM(err, room * sizeof(*segments));
         file->segments = segments;
@@ -61,8 +62,8 @@ enum sidestep_status convert_file_add(struct convert_file *file, struct segment 
     return SIDESTEP_OK;
 }
 
-enum sidestep_status convert_add_file(struct convert *c, const char *name,
-                                      struct sidestep_error *err)
+enum sidestep_status convert_report_file(struct convert *c, const char *name,
+                                         struct sidestep_error *err)
 {
     if (c->file_count == c->file_room) {
         size_t room = c->file_room != 0 ? c->file_room * 2 : 8;
@@ -97,7 +98,7 @@ struct part {
     uint64_t at;
 };
 
-static struct part part_of(const struct segment *s, const struct window *window)
+static struct part part_of(const struct convert_segment *s, const struct window *window)
 {
     uint64_t first = max_u64(s->offset, window->offset);
     uint64_t last = min_u64(s->offset + s->length, window->offset + window->length);
@@ -118,16 +119,16 @@ static enum sidestep_status fill(struct writing *w, const struct window *window,
     struct convert_file *file = &w->files[window->file];
 
     for (size_t i = window->first; reaches(file, window, i); i++) {
-        const struct segment *s = &file->segments[i];
+        const struct convert_segment *s = &file->segments[i];
         struct part part = part_of(s, window);
 
         if (part.begin == part.end)
             continue;
-        if (s->kind == SEGMENT_BYTES)
+        if (s->kind == CONVERT_SEGMENT_BYTES)
             memcpy(buffer + part.at, s->bytes + part.begin, part.end - part.begin);
-        if (s->kind != SEGMENT_TENSOR)
+        if (s->kind != CONVERT_SEGMENT_TENSOR)
             continue;
-        struct box box = convert_box(&w->c->tensors[s->tensor]);
+        struct box box = convert_tensor_box(&w->c->tensors[s->tensor]);
         TRY(convert_read(w->c, s->tensor, &box, part.begin, part.end - part.begin, buffer + part.at,
                          err));
     }
@@ -142,7 +143,7 @@ static void hash(const struct writing *w, const struct window *window, const uin
 
     for (size_t i = window->first; reaches(file, window, i); i++) {
         struct part part = part_of(&file->segments[i], window);
-        if (file->segments[i].kind == SEGMENT_TENSOR)
+        if (file->segments[i].kind == CONVERT_SEGMENT_TENSOR)
             crcs[i - window->first] = hash_crc32(0, buffer + part.at, part.end - part.begin);
     }
 }
@@ -155,14 +156,14 @@ static enum sidestep_status finish_locked(struct writing *w, const struct window
     struct convert_file *file = &w->files[window->file];
 
     for (size_t i = window->first; reaches(file, window, i); i++) {
-        struct segment *s = &file->segments[i];
+        struct convert_segment *s = &file->segments[i];
         struct part part = part_of(s, window);
 
-        if (s->kind == SEGMENT_TENSOR && part.begin < part.end)
-            s->crc = part.begin == 0
-                         ? crcs[i - window->first]
-                         : hash_crc32_join(s->crc, crcs[i - window->first], part.end - part.begin);
-        if (s->kind != SEGMENT_LATE)
+        if (s->kind == CONVERT_SEGMENT_TENSOR && part.begin < part.end)
+            s->crc = part.begin == 0 ? crcs[i - window->first]
+                                     : hash_crc32_combine(s->crc, crcs[i - window->first],
+                                                          part.end - part.begin);
+        if (s->kind != CONVERT_SEGMENT_DEFERRED)
             continue;
         if (s->bytes == NULL)
             TRY(file->late(file, i, err));
@@ -225,7 +226,7 @@ static uint64_t tensor_bytes_in(const struct writing *w, const struct window *wi
 
     for (size_t i = window->first; reaches(file, window, i); i++) {
         struct part part = part_of(&file->segments[i], window);
-        if (file->segments[i].kind == SEGMENT_TENSOR)
+        if (file->segments[i].kind == CONVERT_SEGMENT_TENSOR)
             bytes += part.end - part.begin;
     }
     return bytes;
@@ -244,7 +245,7 @@ static void run(void *context)
         enum sidestep_status status = write_window(w, i, buffer, &why);
 
         if (status == SIDESTEP_OK)
-            status = convert_progress(w->c, tensor_bytes_in(w, &w->windows[i]), &is_last, &why);
+            status = convert_add_progress(w->c, tensor_bytes_in(w, &w->windows[i]), &is_last, &why);
         if (status != SIDESTEP_OK)
             fail(w, &why);
     }
@@ -285,11 +286,11 @@ static enum sidestep_status create_files(struct writing *w, struct export *expor
     if (w->handles == NULL)
         return FAIL_NOMEM(err, w->count * sizeof(*w->handles));
     for (size_t f = 0; f < w->count; f++) {
-        TRY(export_create(export, w->files[f].name, STORE_DIRECT, &w->handles[f], err));
+        TRY(export_create_file(export, w->files[f].name, STORE_DIRECT, &w->handles[f], err));
         TRY(store_file_allocate(w->handles[f], w->files[f].bytes, err));
         /* Requests that extend a file wait for each other. */
         TRY(store_file_truncate(w->handles[f], w->files[f].bytes, err));
-        TRY(convert_add_file(w->c, w->files[f].name, err));
+        TRY(convert_report_file(w->c, w->files[f].name, err));
     }
     return SIDESTEP_OK;
 }
@@ -316,7 +317,7 @@ static enum sidestep_status write_with(struct writing *w, struct export *export,
     TRY(create_files(w, export, err));
     TRY(write_all(w, err));
     /* Before it is worth to wait for storage. */
-    TRY(tensor_bytes_finish(w->c->bytes, err));
+    TRY(tensor_reader_finish(w->c->bytes, err));
     for (size_t f = 0; f < w->count; f++) {
         TRY(store_file_sync(w->handles[f], err));
         TRY(store_file_close(TAKE(w->handles[f]), err));
@@ -334,7 +335,7 @@ static void explain_full(const struct writing *w, struct export *export, struct 
         if (store_stat(export->commit.dir, w->files[f].name, &stat, NULL) == SIDESTEP_OK)
             stored += stat.stored;
     }
-    room_report(err, export->commit.dir, "the files", needed, stored, "");
+    space_report(err, export->commit.dir, "the files", needed, stored, "");
 }
 
 enum sidestep_status convert_write(struct convert *c, struct export *export,

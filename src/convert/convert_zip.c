@@ -40,7 +40,7 @@ struct layout {
     uint64_t names_hash;
 };
 
-static enum sidestep_status add_segment(struct layout *l, struct segment segment,
+static enum sidestep_status add_segment(struct layout *l, struct convert_segment segment,
                                         const struct meaning *meaning, struct sidestep_error *err)
 {
     if (l->file.count == l->meaning_room) {
@@ -52,7 +52,7 @@ static enum sidestep_status add_segment(struct layout *l, struct segment segment
         l->meaning_room = room;
     }
     l->meanings[l->file.count] = *meaning;
-    return convert_file_add(&l->file, segment, err);
+    return convert_file_add_segment(&l->file, segment, err);
 }
 
 /* What was written into the literal becomes a segment. */
@@ -64,7 +64,8 @@ static enum sidestep_status flush(struct layout *l, struct sidestep_error *err)
     const uint8_t *bytes = arena_copy(&l->arena, l->literal.bytes, l->literal.length);
     if (bytes == NULL)
         return FAIL_NOMEM(err, l->literal.length);
-    struct segment segment = {.kind = SEGMENT_BYTES, .length = l->literal.length, .bytes = bytes};
+    struct convert_segment segment = {
+        .kind = CONVERT_SEGMENT_BYTES, .length = l->literal.length, .bytes = bytes};
     l->literal.length = 0;
     return add_segment(l, segment, &(struct meaning){0}, err);
 }
@@ -76,7 +77,8 @@ static enum sidestep_status add_member(struct layout *l, const char *name, size_
     uint64_t bytes = l->c->tensors[tensor].bytes, head_bytes = head != NULL ? head->length : 0;
     struct meaning meaning = {.member = l->writer.count, .head_bytes = head_bytes};
 
-    struct zip_writer_member *member = zip_writer_begin(&l->writer, name, head_bytes + bytes);
+    struct zip_writer_member *member =
+        zip_writer_begin_member(&l->writer, name, head_bytes + bytes);
     if (head != NULL) {
         buffer_put(&l->literal, head->bytes, head->length);
         meaning.head_crc = hash_crc32(0, head->bytes, head->length);
@@ -84,15 +86,18 @@ static enum sidestep_status add_member(struct layout *l, const char *name, size_
     }
     TRY(flush(l, err));
     zip_writer_skip(&l->writer, bytes);
-    struct segment data = {.kind = SEGMENT_TENSOR, .length = bytes, .tensor = tensor};
+    struct convert_segment data = {
+        .kind = CONVERT_SEGMENT_TENSOR, .length = bytes, .tensor = tensor};
     TRY(add_segment(l, data, &meaning, err));
-    unsigned length = zip_writer_end_bytes(member);
+    unsigned length = zip_writer_descriptor_bytes(member);
     l->writer.out = NULL; /* only count */
-    zip_writer_end(&l->writer, member, 0);
+    zip_writer_end_member(&l->writer, member, 0);
     l->writer.out = &l->literal;
     if (length == 0)
         return SIDESTEP_OK;
-    return add_segment(l, (struct segment){.kind = SEGMENT_LATE, .length = length}, &meaning, err);
+    return add_segment(l,
+                       (struct convert_segment){.kind = CONVERT_SEGMENT_DEFERRED, .length = length},
+                       &meaning, err);
 }
 
 /* ---------------------------------------------------------------- what comes late */
@@ -100,12 +105,12 @@ static enum sidestep_status add_member(struct layout *l, const char *name, size_
 static void put_tail(struct layout *l, struct zip_writer *w, char id[ID_DIGITS + 1])
 {
     if (l->is_torch) {
-        zip_writer_put(w, "version", "3\n", 2);
+        zip_writer_add_member(w, "version", "3\n", 2);
         snprintf(id, ID_DIGITS + 1, "%020llu%020llu", (unsigned long long)l->names_hash,
                  (unsigned long long)w->crc_hash);
-        zip_writer_put(w, ".data/serialization_id", id, ID_DIGITS);
+        zip_writer_add_member(w, ".data/serialization_id", id, ID_DIGITS);
     }
-    zip_writer_close(w);
+    zip_writer_finish(w);
 }
 
 /* The bytes of segment ${i}: the descriptor of a member, or all that stands at the end. */
@@ -119,11 +124,11 @@ static enum sidestep_status late(struct convert_file *file, size_t i, struct sid
     l->writer.out = &bytes;
     l->writer.position = file->segments[i].offset;
     if (i + 1 < file->count) {
-        const struct segment *data = &file->segments[i - 1];
+        const struct convert_segment *data = &file->segments[i - 1];
         uint32_t crc = meaning->head_bytes == 0
                            ? data->crc
-                           : hash_crc32_join(meaning->head_crc, data->crc, data->length);
-        zip_writer_end(&l->writer, &l->writer.members[meaning->member], crc);
+                           : hash_crc32_combine(meaning->head_crc, data->crc, data->length);
+        zip_writer_end_member(&l->writer, &l->writer.members[meaning->member], crc);
     } else {
         put_tail(l, &l->writer, id);
     }
@@ -140,13 +145,14 @@ static enum sidestep_status add_tail(struct layout *l, struct sidestep_error *er
 
     w.out = NULL;
     put_tail(l, &w, id);
-    struct segment tail = {.kind = SEGMENT_LATE, .length = w.position - l->writer.position};
+    struct convert_segment tail = {.kind = CONVERT_SEGMENT_DEFERRED,
+                                   .length = w.position - l->writer.position};
     TRY(add_segment(l, tail, &(struct meaning){0}, err));
     /* From here on late() writes: CRCs are folded in again, as they become known. */
     l->writer.crc_hash = 0;
     for (size_t i = 0; i < l->writer.count; i++)
         if (l->writer.members[i].crc != 0)
-            zip_writer_combine(&l->writer, l->writer.members[i].crc);
+            zip_writer_fold_crc(&l->writer, l->writer.members[i].crc);
     l->file.late = late;
     l->file.context = l;
     return SIDESTEP_OK;
@@ -158,7 +164,7 @@ static enum sidestep_status add_tail(struct layout *l, struct sidestep_error *er
 static enum sidestep_status find_ties(const struct convert *c, size_t *storages,
                                       struct sidestep_error *err)
 {
-    OWNED_TABLE seen = {0};
+    OWNED_HASH_TABLE seen = {0};
     OWNED_ARENA keys = {0};
     size_t next = 0;
 
@@ -173,11 +179,11 @@ static enum sidestep_status find_ties(const struct convert *c, size_t *storages,
             const char *key = arena_printf(
                 &keys, "%llu %llu %d %s", (unsigned long long)foreign->tensor->data_offset,
                 (unsigned long long)foreign->tensor->storage_offset, (int)t->from->dtype,
-                shown_shape(t->from->ndim, t->from->shape).text);
+                display_shape(t->from->ndim, t->from->shape).text);
             if (key == NULL)
                 return FAIL_NOMEM(err, SIDESTEP_MAX_NDIM);
             if (foreign->tensor->row_major)
-                TRY(table_insert(&seen, key, i, &existing, err));
+                TRY(hash_table_insert(&seen, key, i, &existing, err));
         }
         if (existing != SIZE_MAX)
             storages[i] = storages[existing];
@@ -238,10 +244,10 @@ static enum sidestep_status lay_out_torch(struct layout *l, struct sidestep_erro
         return FAIL_NOMEM(err, l->c->tensor_count * sizeof(*storages));
     TRY(find_ties(l->c, storages, err));
     TRY(make_pickle(l, storages, &pickle, err));
-    zip_writer_put(&l->writer, "data.pkl", pickle.bytes, pickle.length);
-    zip_writer_put(&l->writer, ".format_version", "1", 1);
-    zip_writer_put(&l->writer, ".storage_alignment", "64", 2);
-    zip_writer_put(&l->writer, "byteorder", "little", 6);
+    zip_writer_add_member(&l->writer, "data.pkl", pickle.bytes, pickle.length);
+    zip_writer_add_member(&l->writer, ".format_version", "1", 1);
+    zip_writer_add_member(&l->writer, ".storage_alignment", "64", 2);
+    zip_writer_add_member(&l->writer, "byteorder", "little", 6);
     l->names_hash = XXH3_64bits(pickle.bytes, pickle.length);
     for (size_t i = 0; i < l->c->tensor_count; i++) {
         if (storages[i] != next) /* one that is there already */
@@ -265,14 +271,14 @@ static enum sidestep_status lay_out_npz(struct layout *l, struct sidestep_error 
         if (npy_descr(t->dtype) == NULL)
             return FAIL(err, SIDESTEP_EUNSUPPORTED,
                         "'%s' is %s, which NumPy lacks; convert it to another dtype",
-                        shown_name(t->name).text, sidestep_dtype_name(t->dtype));
+                        display_name(t->name).text, sidestep_dtype_name(t->dtype));
         if (strlen(t->name) > UINT16_MAX - 8)
             return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': the name is too long for a zip",
-                        shown_name(t->name).text);
+                        display_name(t->name).text);
         const char *name = arena_printf(&l->arena, "%s.npy", t->name);
         if (name == NULL)
             return FAIL_NOMEM(err, strlen(t->name));
-        npy_header(t->dtype, t->from->ndim, t->from->shape, &head);
+        npy_write_header(t->dtype, t->from->ndim, t->from->shape, &head);
         TRY(buffer_check(&head, err));
         TRY(add_member(l, name, i, &head, err));
     }

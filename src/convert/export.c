@@ -10,9 +10,9 @@
 #include "commit/name_list.h"
 #include "commit/sweep.h"
 
-static void format(const struct export *e, enum names_kind kind, char name[NAMES_MAX])
+static void format(const struct export *e, enum file_name_kind kind, char name[FILE_NAME_BYTES])
 {
-    names_format(kind, e->commit.save_id, 0, 0, name);
+    file_name_format(kind, e->commit.save_id, 0, 0, name);
 }
 
 /* A directory whose files are all of the kind that would be there again.  ${*count}: how many. */
@@ -26,8 +26,9 @@ static enum sidestep_status check_names(const struct export *e, const char *name
     TRY(name_list_read(dir, &names, err));
     *count = names.count;
     for (size_t i = 0; i < names.count && e->replace; i++)
-        if (!e->is_known(names.names[i]) && names_parse(names.names[i]).kind != NAMES_EXPORT &&
-            names_parse(names.names[i]).kind != NAMES_PENDING)
+        if (!e->is_known(names.names[i]) &&
+            file_name_parse(names.names[i]).kind != FILE_NAME_EXPORT &&
+            file_name_parse(names.names[i]).kind != FILE_NAME_PENDING)
             return FAIL(err, SIDESTEP_EEXISTS,
                         "'%s' is not replaced: it holds '%s', which no conversion makes",
                         e->commit.path, names.names[i]);
@@ -66,10 +67,10 @@ static enum sidestep_status check_destination(struct export *e, struct sidestep_
 
 static enum sidestep_status make_marker(struct export *e, struct sidestep_error *err)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    format(e, NAMES_EXPORT, name);
-    return commit_write_file(e->commit.dir, name, "", 0, err);
+    format(e, FILE_NAME_EXPORT, name);
+    return small_file_write(e->commit.dir, name, "", 0, err);
 }
 
 enum sidestep_status export_begin(struct export *e, struct store *store, struct clock *clock,
@@ -83,12 +84,12 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
     TRY(commit_open(&e->commit, path, err));
     TRY(check_destination(e, err));
     TRY(random_bytes(id, sizeof(id), err));
-    TRY(commit_begin_aside(&e->commit, id, err));
+    TRY(commit_begin_export(&e->commit, id, err));
     return make_marker(e, err);
 }
 
-enum sidestep_status export_create(struct export *e, const char *name, uint32_t flags,
-                                   struct store_file **file, struct sidestep_error *err)
+enum sidestep_status export_create_file(struct export *e, const char *name, uint32_t flags,
+                                        struct store_file **file, struct sidestep_error *err)
 {
     return store_file_create(e->commit.dir, name, flags, file, err);
 }
@@ -108,10 +109,10 @@ static enum sidestep_status put_file(struct export *e, const char *name, struct 
 /* The new directory goes back to where it came from, and what it replaced too. */
 static void take_back(struct export *e)
 {
-    char saving[NAMES_MAX];
+    char saving[FILE_NAME_BYTES];
 
-    format(e, NAMES_SAVING, saving);
-    if (commit_name_is_ours(&e->commit, e->commit.name))
+    format(e, FILE_NAME_SAVING, saving);
+    if (commit_owns_name(&e->commit, e->commit.name))
         (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
                            e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
 }
@@ -120,10 +121,10 @@ static void take_back(struct export *e)
  * nobody has put anything else there since it was looked at, a checkpoint say. */
 static enum sidestep_status put_directory(struct export *e, struct sidestep_error *err)
 {
-    char saving[NAMES_MAX];
+    char saving[FILE_NAME_BYTES];
     size_t count;
 
-    format(e, NAMES_SAVING, saving);
+    format(e, FILE_NAME_SAVING, saving);
     if (!e->exists) /* or empty: then the rename replaces it */
         return store_rename(e->commit.parent, saving, e->commit.parent, e->commit.name,
                             STORE_REPLACE, err);
@@ -143,24 +144,24 @@ static enum sidestep_status put_directory(struct export *e, struct sidestep_erro
 /* What the exchange took out: all of it is known. */
 static void remove_old(struct export *e)
 {
-    char saving[NAMES_MAX], marker[NAMES_MAX];
+    char saving[FILE_NAME_BYTES], marker[FILE_NAME_BYTES];
     OWNED_DIR *old = NULL;
 
-    format(e, NAMES_SAVING, saving);
-    format(e, NAMES_EXPORT, marker);
+    format(e, FILE_NAME_SAVING, saving);
+    format(e, FILE_NAME_EXPORT, marker);
     if (store_dir_open(e->commit.store, e->commit.parent, saving, &old, NULL) == SIDESTEP_OK &&
-        commit_write_file(old, marker, "", 0, NULL) == SIDESTEP_OK)
+        small_file_write(old, marker, "", 0, NULL) == SIDESTEP_OK)
         (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
 }
 
 /* The marks have done their duty. */
 static void remove_marks(struct export *e)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    format(e, NAMES_EXPORT, name);
+    format(e, FILE_NAME_EXPORT, name);
     (void)store_unlink(e->commit.dir, name, NULL);
-    format(e, NAMES_PENDING, name);
+    format(e, FILE_NAME_PENDING, name);
     (void)store_unlink(e->commit.dir, name, NULL);
 }
 
@@ -219,12 +220,12 @@ enum sidestep_status export_publish(struct export *e, struct sidestep_error *err
 
 void export_end(struct export *e)
 {
-    char saving[NAMES_MAX];
+    char saving[FILE_NAME_BYTES];
 
     if (e->commit.dir != NULL) {
-        format(e, NAMES_SAVING, saving);
+        format(e, FILE_NAME_SAVING, saving);
         /* Not what was replaced, where that could not be put back. */
-        if (commit_name_is_ours(&e->commit, saving))
+        if (commit_owns_name(&e->commit, saving))
             (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
     }
     commit_close(&e->commit);

@@ -29,8 +29,8 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
                                   const char *path, bool is_file, bool replace,
                                   bool (*is_known)(const char *name), struct sidestep_error *err);
 /* A new file: of the directory; or the one, called e->commit.name, or e->side. */
-enum sidestep_status export_create(struct export *e, const char *name, uint32_t flags,
-                                   struct store_file **file, struct sidestep_error *err);
+enum sidestep_status export_create_file(struct export *e, const char *name, uint32_t flags,
+                                        struct store_file **file, struct sidestep_error *err);
 /* Put all in its place.  The files have been synced and closed.  On failure the destination is as
  * it was; a file that was to be replaced may be the new one, whose name may not be durable.
  * EUNKNOWN: all was put in its place, but the path does not lead there any more. */

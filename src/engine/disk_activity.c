@@ -12,31 +12,31 @@
 
 #define SECTOR_BYTES 512u /* of the kernel's counters, whatever the disk has */
 
-void disk_readers_watch(struct disk_readers *r, uint64_t device)
+void disk_activity_watch_disk(struct disk_activity *r, uint64_t device)
 {
     if (r->device == device && r->path[0] != '\0')
         return;
     r->device = device;
     r->has_sample = false;
     atomic_store(&r->until_ns, 0);
-    snprintf(r->path, sizeof(r->path), DISK_READERS_PATH, major(device), minor(device));
+    snprintf(r->path, sizeof(r->path), DISK_ACTIVITY_PATH, major(device), minor(device));
     if (access(r->path, R_OK) != 0)
         r->path[0] = '\0';
 }
 
-bool disk_readers_due(struct disk_readers *r, uint64_t now_ns)
+bool disk_activity_claim_sample(struct disk_activity *r, uint64_t now_ns)
 {
-    if (r->path[0] == '\0' || now_ns < r->sampled_ns + DISK_READERS_SAMPLE_NS)
+    if (r->path[0] == '\0' || now_ns < r->sampled_ns + DISK_ACTIVITY_SAMPLE_NS)
         return false;
     /* What was read before this save, or while it stood still, is in nobody's way. */
-    if (now_ns - r->sampled_ns > DISK_READERS_OLD_NS)
+    if (now_ns - r->sampled_ns > DISK_ACTIVITY_MAX_SAMPLE_AGE_NS)
         r->has_sample = false;
     r->sampled_ns = now_ns;
     return true;
 }
 
 /* Reads completed, reads merged, sectors read, ...: the kernel's Documentation/block/stat.rst. */
-bool disk_readers_sample(const char *path, uint64_t *bytes)
+bool disk_activity_read_counter(const char *path, uint64_t *bytes)
 {
     char text[256];
     uint64_t sectors;
@@ -52,12 +52,12 @@ bool disk_readers_sample(const char *path, uint64_t *bytes)
     return true;
 }
 
-void disk_readers_seen(struct disk_readers *r, uint64_t read_bytes, uint64_t now_ns)
+void disk_activity_record_sample(struct disk_activity *r, uint64_t read_bytes, uint64_t now_ns)
 {
     /* Less than before: the counter of another disk in its place, or one that has begun again. */
     if (r->has_sample && read_bytes >= r->read_bytes &&
-        read_bytes - r->read_bytes >= DISK_READERS_MIN_BYTES)
-        atomic_store(&r->until_ns, now_ns + DISK_READERS_QUIET_NS);
+        read_bytes - r->read_bytes >= DISK_ACTIVITY_MIN_BYTES)
+        atomic_store(&r->until_ns, now_ns + DISK_ACTIVITY_QUIET_NS);
     r->has_sample = true;
     r->read_bytes = read_bytes;
 }

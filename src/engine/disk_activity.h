@@ -14,15 +14,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define DISK_READERS_SAMPLE_NS 10000000u
+#define DISK_ACTIVITY_SAMPLE_NS 10000000u
 /* Less than that between two samples is nobody: what a file system looks up for the writes. */
-#define DISK_READERS_MIN_BYTES (16u << 10)
+#define DISK_ACTIVITY_MIN_BYTES (16u << 10)
 /* So long after reads were seen, nobody reads any more. */
-#define DISK_READERS_QUIET_NS 80000000u
+#define DISK_ACTIVITY_QUIET_NS 80000000u
 /* A sample that old is compared with nothing. */
-#define DISK_READERS_OLD_NS 1000000000u
+#define DISK_ACTIVITY_MAX_SAMPLE_AGE_NS 1000000000u
 
-struct disk_readers {
+struct disk_activity {
     /* Constant while a save is written. */
     uint64_t device;
     char path[64]; /* "": nothing is to be known */
@@ -33,18 +33,18 @@ struct disk_readers {
 };
 
 /* The kernel's file for a device (st_dev). */
-#define DISK_READERS_PATH "/sys/dev/block/%u:%u/stat"
+#define DISK_ACTIVITY_PATH "/sys/dev/block/%u:%u/stat"
 /* Writes go to ${device} (st_dev) from now on. */
-void disk_readers_watch(struct disk_readers *r, uint64_t device);
+void disk_activity_watch_disk(struct disk_activity *r, uint64_t device);
 /* Is it time for a sample?  Then it is the caller who takes it. */
-bool disk_readers_due(struct disk_readers *r, uint64_t now_ns);
+bool disk_activity_claim_sample(struct disk_activity *r, uint64_t now_ns);
 /* Bytes that were read from the disk since it is there; false: the file does not say.  Without the
  * lock. */
-bool disk_readers_sample(const char *path, uint64_t *bytes);
+bool disk_activity_read_counter(const char *path, uint64_t *bytes);
 /* What a sample says. */
-void disk_readers_seen(struct disk_readers *r, uint64_t read_bytes, uint64_t now_ns);
+void disk_activity_record_sample(struct disk_activity *r, uint64_t read_bytes, uint64_t now_ns);
 /* Without the lock. */
-static inline bool disk_readers_are_there(const struct disk_readers *r, uint64_t now_ns)
+static inline bool disk_activity_has_readers(const struct disk_activity *r, uint64_t now_ns)
 {
     return now_ns < atomic_load(&r->until_ns);
 }

@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine.c -- open, prepare, close. */
+/* engine.c -- see engine.h. */
 #include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/thread.h"
-#include "base/trace.h"
 #include "store/store_custom.h"
-#include "store/store_ring.h"
-
-_Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added: apply it below");
-
-#define ENGINE_FLAGS                                                                               \
-    ((uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO | SIDESTEP_ENGINE_USER_MODE_FAULTS |                   \
-     SIDESTEP_ENGINE_KEEP_PRIORITY | SIDESTEP_ENGINE_KEEP_PACE)
 
 enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err)
 {
@@ -30,8 +18,8 @@ enum sidestep_status engine_check(const struct sidestep_engine *engine, struct s
     return SIDESTEP_OK;
 }
 
-enum sidestep_status engine_failure(const struct sidestep_error *failure,
-                                    struct sidestep_error *err)
+enum sidestep_status engine_copy_failure(const struct sidestep_error *failure,
+                                         struct sidestep_error *err)
 {
     struct sidestep_error own = *failure;
 
@@ -55,211 +43,7 @@ void engine_release(struct sidestep_engine *engine)
 {
     if (atomic_fetch_sub(&engine->references, 1) != 1)
         return;
-    neighbour_destroy(&engine->neighbour);
+    throttle_destroy(&engine->throttle);
     store_custom_free(&engine->own_store);
     free(engine);
-}
-
-/* The caller's reference, and all that the engine owns. */
-static void engine_shut(struct sidestep_engine *engine)
-{
-    while (engine->series != NULL)
-        engine->series = series_shut(engine->series);
-    save_queue_release(engine);
-    hold_close(&engine->hold);
-    workers_free(&engine->stagers);
-    workers_free(&engine->writers);
-    commit_shared_release(&engine->keep.shared);
-    save_plan_release(&engine->plan);
-    offload_close(&engine->offload);
-    devices_close(&engine->devices); /* before the pool, which may be pinned */
-    for (size_t i = 0; i < SAVE_QUEUE_MAX; i++) {
-        image_release(&engine->queue.slots[i].image);
-        pool_release(&engine->queue.slots[i].pool);
-    }
-    press_room_release(&engine->press_room);
-    events_close(&engine->events);
-    engine_release(engine);
-}
-
-static enum sidestep_status start_threads(struct sidestep_engine *engine, uint32_t threads,
-                                          struct sidestep_error *err)
-{
-    uint32_t cpus = thread_cpu_count();
-    uint32_t stagers = threads != 0 ? threads : (uint32_t)min_u64(cpus, 16);
-    uint32_t writers = threads != 0      ? threads
-                       : engine->io.ring ? (uint32_t)min_u64(cpus, ENGINE_RING_WRITERS)
-                                         : engine->io.depth;
-
-    /* The thread that waits for them works along. */
-    TRY(workers_new(stagers - 1, "sidestep-stage", &engine->stagers, err));
-    engine->write_threads = writers;
-    return workers_new((unsigned)max_u64(writers, stagers) - 1, "sidestep-write", &engine->writers,
-                       err);
-}
-
-/* What this process may use, and what it was told to. */
-static enum sidestep_status choose_io(struct sidestep_engine *engine, uint32_t io, uint32_t depth,
-                                      struct sidestep_error *err)
-{
-    bool may_ring = io == SIDESTEP_IO_AUTO || io == SIDESTEP_IO_URING;
-    int refused = may_ring ? store_ring_check() : ENOSYS;
-
-    if (io > SIDESTEP_IO_BUFFERED)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown io %u", io);
-    if (depth > STORE_QUEUE_MAX_DEPTH)
-        return FAIL(err, SIDESTEP_EINVAL, "engine options: io_depth %u is more than %u", depth,
-                    STORE_QUEUE_MAX_DEPTH);
-    if (io == SIDESTEP_IO_URING && refused != 0)
-        return error_set(err, SIDESTEP_EUNSUPPORTED, refused, HERE,
-                         "engine options: io_uring is refused here (see 'sidestep doctor')");
-    if (io == SIDESTEP_IO_BUFFERED)
-        engine->flags |= SIDESTEP_ENGINE_NO_DIRECT_IO;
-    engine->io.ring = refused == 0;
-    engine->io.depth = depth != 0 ? depth : refused == 0 ? ENGINE_RING_DEPTH : ENGINE_WRITERS;
-    if (depth != 0 || refused != 0)
-        engine->depth.fixed = engine->io.depth;
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status apply_options(struct sidestep_engine *engine,
-                                          const struct sidestep_engine_options *options,
-                                          struct sidestep_error *err)
-{
-    if ((options->flags & ~ENGINE_FLAGS) != 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown flags 0x%x",
-                    options->flags);
-    if (options->threads > ENGINE_MAX_THREADS)
-        return FAIL(err, SIDESTEP_EINVAL, "engine options: %u threads are more than %u",
-                    options->threads, ENGINE_MAX_THREADS);
-    if (options->pool_bytes != 0 && options->pool_bytes < PIPELINE_MIN_POOL_BYTES)
-        return FAIL(err, SIDESTEP_EINVAL, "engine options: pool_bytes must be at least %llu",
-                    (unsigned long long)PIPELINE_MIN_POOL_BYTES);
-    if (options->snapshot > SIDESTEP_SNAPSHOT_COW)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown snapshot %u",
-                    (unsigned)options->snapshot);
-    if (options->copy_ahead > SIDESTEP_COPY_AHEAD_NEVER)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown copy_ahead %u",
-                    (unsigned)options->copy_ahead);
-    engine->flags = options->flags;
-    TRY(choose_io(engine, (uint32_t)options->io, options->io_depth, err));
-    engine->hold.wanted = options->snapshot;
-    engine->hold.copy_ahead = options->copy_ahead;
-    engine->hold.user_mode_only = (options->flags & SIDESTEP_ENGINE_USER_MODE_FAULTS) != 0;
-    engine->pool_cap = options->pool_bytes;
-    engine->timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : ENGINE_DEFAULT_TIMEOUT_MS;
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status engine_open_local(struct sidestep_engine *engine,
-                                              const struct sidestep_engine_options *theirs,
-                                              struct sidestep_error *err)
-{
-    struct sidestep_engine_options options;
-
-    TRY(options_copy(&options, sizeof(options), theirs, "engine options", err));
-    TRY(apply_options(engine, &options, err));
-    if (options.store != NULL) {
-        TRY(store_custom_new(options.store, &engine->own_store, err));
-        engine->store = engine->own_store;
-    }
-    TRY(neighbour_init(&engine->neighbour, (options.flags & SIDESTEP_ENGINE_KEEP_PRIORITY) == 0,
-                       options.write_bytes_per_second, options.background_cpus, err));
-    engine->neighbour.keeps_pace = (options.flags & SIDESTEP_ENGINE_KEEP_PACE) != 0;
-    TRY(events_open(&engine->events, &options, engine->comm.rank, err));
-    return start_threads(engine, options.threads, err);
-}
-
-enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
-                                          const struct sidestep_engine_options *options,
-                                          struct sidestep_error *err)
-{
-    struct sidestep_engine *engine = memory_new(1, sizeof(*engine));
-    const struct sidestep_comm *host = options != NULL ? options->comm : NULL;
-
-    if (out == NULL) {
-        free(engine);
-        return FAIL(err, SIDESTEP_EINVAL, "engine is NULL");
-    }
-    *out = NULL;
-    trace_init();
-    if (engine == NULL) /* the other ranks will see the communicator fail */
-        return FAIL_NOMEM(err, sizeof(*engine));
-    *engine = (struct sidestep_engine){.references = 1,
-                                       .pid = getpid(),
-                                       .store = store_posix(),
-                                       .clock = clock_system(),
-                                       .keep = {.worth = KEEP_WORTH_BYTES},
-                                       .events = {.fd = -1}};
-    offload_init(&engine->offload, &engine->devices);
-    enum sidestep_status status = comm_init(&engine->comm, host, err);
-    if (status == SIDESTEP_OK) {
-        status = engine_open_local(engine, options, err);
-        status = comm_vote_all(&engine->comm, status, err);
-    }
-    if (status != SIDESTEP_OK) {
-        engine_shut(engine);
-        error_wrap(err, "open engine");
-        return status;
-    }
-    *out = engine;
-    return SIDESTEP_OK;
-}
-
-enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
-                                             const struct sidestep_state_dict *state,
-                                             struct sidestep_error *err)
-{
-    uint64_t bytes = IMAGE_WINDOW_MAX_BYTES;
-    bool pin = false;
-
-    TRY(engine_check(engine, err));
-    if (state == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "state is NULL");
-    save_queue_join_all(engine); /* they use pools */
-    (void)devices_look(&engine->devices);
-    for (size_t i = 0; i < state->count; i++) {
-        const struct state_entry *entry = &state->entries[i];
-        bytes += entry->is_object ? entry->length
-                                  : box_volume(&entry->box) * sidestep_dtype_size(entry->dtype);
-        bytes += 2 * IMAGE_ALIGN;
-        int32_t device = -1;
-        if (!entry->is_object && entry->reader == NULL)
-            TRY(devices_find(&engine->devices, (uint64_t)(uintptr_t)entry->data,
-                             box_volume(&entry->box) != 0, &device, err));
-        if (device >= 0)
-            TRY(devices_open(&engine->devices, device, err));
-        pin = pin || device >= 0;
-    }
-    if (engine->pool_cap != 0)
-        bytes = min_u64(bytes, engine->pool_cap);
-    hold_open(&engine->hold);
-    return engine_reserve_pool(engine, &engine->queue.slots[0].pool, bytes, engine->stagers, pin,
-                               err);
-}
-
-void sidestep_engine_pause(struct sidestep_engine *engine)
-{
-    if (engine_check(engine, NULL) == SIDESTEP_OK)
-        neighbour_pause(&engine->neighbour, true);
-}
-
-void sidestep_engine_resume(struct sidestep_engine *engine)
-{
-    if (engine_check(engine, NULL) == SIDESTEP_OK)
-        neighbour_pause(&engine->neighbour, false);
-}
-
-enum sidestep_status sidestep_engine_close(struct sidestep_engine **out, struct sidestep_error *err)
-{
-    struct sidestep_engine *engine = out != NULL ? *out : NULL;
-
-    if (engine == NULL)
-        return SIDESTEP_OK;
-    *out = NULL;
-    if (engine->pid != getpid())
-        return engine_check(engine, err); /* its threads are not here: leave it alone */
-    enum sidestep_status status = save_settle_all(engine, err);
-    engine_shut(engine);
-    return status;
 }

@@ -38,7 +38,7 @@ void events_close(struct events *events)
     events->on_event = NULL;
 }
 
-bool events_wanted(const struct events *events)
+bool events_is_enabled(const struct events *events)
 {
     return events->fd >= 0 || events->on_event != NULL;
 }
@@ -47,7 +47,7 @@ void events_emit(struct events *events, const char *event, json_t *fields)
 {
     struct timespec now;
 
-    if (!events_wanted(events)) {
+    if (!events_is_enabled(events)) {
         json_decref(fields);
         return;
     }

@@ -22,7 +22,7 @@ enum sidestep_status events_open(struct events *events,
                                  const struct sidestep_engine_options *options, int32_t rank,
                                  struct sidestep_error *err);
 void events_close(struct events *events);
-bool events_wanted(const struct events *events);
+bool events_is_enabled(const struct events *events);
 /* ${fields} (taken, may be NULL) is an object whose members are added.  Failures are dropped:
  * events never hurt a save. */
 void events_emit(struct events *events, const char *event, json_t *fields);

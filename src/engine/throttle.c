@@ -40,7 +40,7 @@ static bool parse_cpus(const char *text, cpu_set_t *cpus)
     }
 }
 
-static enum sidestep_status take_cpus(struct neighbour *n, const char *cpus,
+static enum sidestep_status take_cpus(struct throttle *n, const char *cpus,
                                       struct sidestep_error *err)
 {
     cpu_set_t allowed;
@@ -58,12 +58,12 @@ static enum sidestep_status take_cpus(struct neighbour *n, const char *cpus,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status neighbour_init(struct neighbour *n, bool lower, uint64_t bytes_per_second,
-                                    const char *cpus, struct sidestep_error *err)
+enum sidestep_status throttle_init(struct throttle *n, bool lower, uint64_t bytes_per_second,
+                                   const char *cpus, struct sidestep_error *err)
 {
     pthread_condattr_t monotonic;
 
-    *n = (struct neighbour){.lower = lower, .bytes_per_second = bytes_per_second};
+    *n = (struct throttle){.lower = lower, .bytes_per_second = bytes_per_second};
     if (lower)
         n->rights = priority_probe();
     pthread_mutex_init(&n->shared.lock, NULL);
@@ -74,28 +74,28 @@ enum sidestep_status neighbour_init(struct neighbour *n, bool lower, uint64_t by
     return cpus != NULL ? take_cpus(n, cpus, err) : SIDESTEP_OK;
 }
 
-void neighbour_destroy(struct neighbour *n)
+void throttle_destroy(struct throttle *n)
 {
     assert(n->shared.count == 0);
     pthread_cond_destroy(&n->shared.changed);
     pthread_mutex_destroy(&n->shared.lock);
 }
 
-void neighbour_join(struct neighbour *n)
+void throttle_attach_thread(struct throttle *n)
 {
     pid_t self = priority_self();
 
     if (n->pinned)
         (void)sched_setaffinity(self, sizeof(n->cpus), &n->cpus);
     pthread_mutex_lock(&n->shared.lock);
-    assert(n->shared.count < NEIGHBOUR_MAX_THREADS);
+    assert(n->shared.count < THROTTLE_MAX_THREADS);
     n->shared.threads[n->shared.count++] = self;
     if (n->lower && n->shared.waiting == 0)
         priority_lower(self, &n->rights);
     pthread_mutex_unlock(&n->shared.lock);
 }
 
-void neighbour_leave(struct neighbour *n)
+void throttle_detach_thread(struct throttle *n)
 {
     pid_t self = priority_self();
     size_t i = 0;
@@ -111,7 +111,7 @@ void neighbour_leave(struct neighbour *n)
 }
 
 /* Locked. */
-static void change_all(struct neighbour *n,
+static void change_all(struct throttle *n,
                        void (*change)(pid_t thread, const struct priority_rights *rights))
 {
     for (size_t i = 0; n->lower && i < n->shared.count; i++)
@@ -119,7 +119,7 @@ static void change_all(struct neighbour *n,
     pthread_cond_broadcast(&n->shared.changed);
 }
 
-void neighbour_wait_begin(struct neighbour *n)
+void throttle_wait_begin(struct throttle *n)
 {
     pthread_mutex_lock(&n->shared.lock);
     if (n->shared.waiting++ == 0)
@@ -127,7 +127,7 @@ void neighbour_wait_begin(struct neighbour *n)
     pthread_mutex_unlock(&n->shared.lock);
 }
 
-void neighbour_wait_end(struct neighbour *n)
+void throttle_wait_end(struct throttle *n)
 {
     pthread_mutex_lock(&n->shared.lock);
     assert(n->shared.waiting > 0);
@@ -136,7 +136,7 @@ void neighbour_wait_end(struct neighbour *n)
     pthread_mutex_unlock(&n->shared.lock);
 }
 
-void neighbour_calm(struct neighbour *n)
+void throttle_restore_priority(struct throttle *n)
 {
     pid_t self = priority_self();
 
@@ -146,7 +146,7 @@ void neighbour_calm(struct neighbour *n)
     pthread_mutex_unlock(&n->shared.lock);
 }
 
-void neighbour_pause(struct neighbour *n, bool paused)
+void throttle_set_paused(struct throttle *n, bool paused)
 {
     pthread_mutex_lock(&n->shared.lock);
     n->shared.paused = paused;
@@ -154,7 +154,7 @@ void neighbour_pause(struct neighbour *n, bool paused)
     pthread_mutex_unlock(&n->shared.lock);
 }
 
-bool neighbour_is_free(struct neighbour *n)
+bool throttle_is_idle(struct throttle *n)
 {
     pthread_mutex_lock(&n->shared.lock);
     bool is_free = n->shared.waiting == 0 && !n->shared.paused;
@@ -162,36 +162,36 @@ bool neighbour_is_free(struct neighbour *n)
     return is_free;
 }
 
-void neighbour_watch(struct neighbour *n, uint64_t device)
+void throttle_watch_disk(struct throttle *n, uint64_t device)
 {
     if (!n->keeps_pace)
-        disk_readers_watch(&n->shared.readers, device);
+        disk_activity_watch_disk(&n->shared.readers, device);
 }
 
-bool neighbour_backs_off(const struct neighbour *n, const atomic_bool *hurry, uint64_t now_ns)
+bool throttle_should_back_off(const struct throttle *n, const atomic_bool *hurry, uint64_t now_ns)
 {
     return !n->keeps_pace && atomic_load(&n->shared.waiting) == 0 &&
            (hurry == NULL || !atomic_load(hurry)) &&
-           disk_readers_are_there(&n->shared.readers, now_ns);
+           disk_activity_has_readers(&n->shared.readers, now_ns);
 }
 
 /* Without the lock: see whether others read from the disk, if it is time to. */
-static void look_for_readers(struct neighbour *n, uint64_t now)
+static void look_for_readers(struct throttle *n, uint64_t now)
 {
     uint64_t bytes;
 
     pthread_mutex_lock(&n->shared.lock);
-    bool due = disk_readers_due(&n->shared.readers, now);
+    bool due = disk_activity_claim_sample(&n->shared.readers, now);
     pthread_mutex_unlock(&n->shared.lock);
-    if (!due || !disk_readers_sample(n->shared.readers.path, &bytes))
+    if (!due || !disk_activity_read_counter(n->shared.readers.path, &bytes))
         return;
     pthread_mutex_lock(&n->shared.lock);
-    disk_readers_seen(&n->shared.readers, bytes, now);
+    disk_activity_record_sample(&n->shared.readers, bytes, now);
     pthread_mutex_unlock(&n->shared.lock);
 }
 
 /* Locked: how long ${bytes} have to wait from ${now}; 0: they are accounted for, and may go. */
-static uint64_t hold(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
+static uint64_t hold(struct throttle *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
                      uint64_t now)
 {
     uint64_t rate = n->bytes_per_second;
@@ -212,8 +212,8 @@ static uint64_t hold(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_sec
     return 0;
 }
 
-bool neighbour_try(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
-                   const atomic_bool *hurry)
+bool throttle_try_acquire(struct throttle *n, uint64_t bytes, uint64_t bytes_per_second,
+                          const atomic_bool *hurry)
 {
     uint64_t now = clock_now(clock_system());
 
@@ -224,8 +224,8 @@ bool neighbour_try(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_secon
     return left == 0;
 }
 
-uint64_t neighbour_take(struct neighbour *n, uint64_t bytes, uint64_t bytes_per_second,
-                        const atomic_bool *hurry, const atomic_bool *stop)
+uint64_t throttle_acquire(struct throttle *n, uint64_t bytes, uint64_t bytes_per_second,
+                          const atomic_bool *hurry, const atomic_bool *stop)
 {
     uint64_t began = clock_now(clock_system()), now = began, left;
 

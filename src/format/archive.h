@@ -37,30 +37,29 @@ struct archive_tensor_layout {
     uint32_t data_header; /* where the data's local header lies */
 };
 /* Compute the layout, and append the head to ${head} if that is not NULL. */
-enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t ndim,
-                                          const int64_t *lengths, struct buffer *head,
-                                          struct archive_tensor_layout *layout,
-                                          struct sidestep_error *err);
+enum sidestep_status archive_tensor_write_head(enum sidestep_dtype dtype, uint32_t ndim,
+                                               const int64_t *lengths, struct buffer *head,
+                                               struct archive_tensor_layout *layout,
+                                               struct sidestep_error *err);
 /* Append the tail: exactly layout->tail_bytes.  ${first_bytes}: the first eight bytes of the data
  * as stored (unread if there are fewer), for torch's serialization_id quirk. */
-enum sidestep_status archive_tensor_end(const struct archive_tensor_layout *layout,
-                                        uint32_t data_crc, const uint8_t first_bytes[8],
-                                        struct buffer *tail, struct sidestep_error *err);
+enum sidestep_status archive_tensor_write_tail(const struct archive_tensor_layout *layout,
+                                               uint32_t data_crc, const uint8_t first_bytes[8],
+                                               struct buffer *tail, struct sidestep_error *err);
 /* The last tail of one who makes many: tensors that are alike have tails that differ in a number, a
  * text made of it, and their CRCs.  Begins zeroed. */
-struct archive_tail {
+struct archive_tail_cache {
     struct archive_tensor_layout layout;
     struct buffer bytes; /* empty: none yet */
     size_t data_crcs[2]; /* where in ${bytes} the CRC of the data stands ... */
     size_t id_crcs[2];   /* ... and that of the id ... */
     size_t id;           /* ... which is there */
 };
-void archive_tail_release(struct archive_tail *last);
-/* archive_tensor_end(), out of the last one if that was of the same layout. */
-enum sidestep_status archive_tensor_end_like(struct archive_tail *last,
-                                             const struct archive_tensor_layout *layout,
-                                             uint32_t data_crc, const uint8_t first_bytes[8],
-                                             struct buffer *tail, struct sidestep_error *err);
+void archive_tail_cache_release(struct archive_tail_cache *last);
+/* archive_tensor_write_tail(), out of the last one if that was of the same layout. */
+enum sidestep_status archive_tensor_write_tail_cached(
+    struct archive_tail_cache *last, const struct archive_tensor_layout *layout, uint32_t data_crc,
+    const uint8_t first_bytes[8], struct buffer *tail, struct sidestep_error *err);
 
 /* Append the whole archive of an object, as torch.save(obj) writes it. */
 enum sidestep_status archive_object_write(const struct sidestep_value *value, struct buffer *out,

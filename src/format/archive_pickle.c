@@ -13,20 +13,20 @@
 #include "format/archive_dtype.h"
 
 struct pickle {
-    uint8_t *bytes; /* ARCHIVE_PICKLE_BYTES of them */
+    uint8_t *bytes; /* ARCHIVE_PICKLE_BUFFER_BYTES of them */
     size_t length;
     uint8_t memo; /* next number */
 };
 
 static void pickle_op(struct pickle *p, char opcode)
 {
-    assert(p->length < ARCHIVE_PICKLE_BYTES);
+    assert(p->length < ARCHIVE_PICKLE_BUFFER_BYTES);
     p->bytes[p->length++] = (uint8_t)opcode;
 }
 
 static void pickle_bytes(struct pickle *p, const void *bytes, size_t n)
 {
-    assert(n <= ARCHIVE_PICKLE_BYTES - p->length);
+    assert(n <= ARCHIVE_PICKLE_BUFFER_BYTES - p->length);
     memcpy(p->bytes + p->length, bytes, n);
     p->length += n;
 }
@@ -99,8 +99,8 @@ static void pickle_storage(struct pickle *p, const struct archive_dtype *dtype, 
 }
 
 /* _rebuild_tensor_v2(storage, 0, size, stride, False, OrderedDict()), or _v3(..., dtype). */
-size_t archive_pickle_tensor(const struct archive_plain_tensor *tensor,
-                             uint8_t bytes[ARCHIVE_PICKLE_BYTES])
+size_t archive_pickle_write_tensor(const struct archive_plain_tensor *tensor,
+                                   uint8_t bytes[ARCHIVE_PICKLE_BUFFER_BYTES])
 {
     struct pickle pickle = {.bytes = bytes};
     struct pickle *p = &pickle;

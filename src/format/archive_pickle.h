@@ -19,10 +19,10 @@ struct archive_plain_tensor {
 };
 
 /* Room for 64 dimensions and strides of 10 bytes each, and for 400 bytes around them. */
-#define ARCHIVE_PICKLE_BYTES 2048u
+#define ARCHIVE_PICKLE_BUFFER_BYTES 2048u
 
 /* Returns the pickle's length. */
-size_t archive_pickle_tensor(const struct archive_plain_tensor *tensor,
-                             uint8_t bytes[ARCHIVE_PICKLE_BYTES]);
+size_t archive_pickle_write_tensor(const struct archive_plain_tensor *tensor,
+                                   uint8_t bytes[ARCHIVE_PICKLE_BUFFER_BYTES]);
 
 #endif

@@ -64,8 +64,8 @@ static enum sidestep_status read_byte_order(struct archive_zip *zip, bool *is_bi
     return SIDESTEP_OK;
 }
 
-enum sidestep_status archive_read_begin(struct archive_zip *zip, bool *is_big,
-                                        struct sidestep_error *err)
+enum sidestep_status archive_read_byte_order(struct archive_zip *zip, bool *is_big,
+                                             struct sidestep_error *err)
 {
     TRY(check_version(zip, err));
     return read_byte_order(zip, is_big, err);
@@ -125,9 +125,9 @@ enum sidestep_status archive_tensor_read(const struct source *source, uint64_t o
     bool is_big = false;
 
     TRY(archive_zip_open(&zip, source, offset, length, err));
-    TRY(archive_read_begin(&zip, &is_big, err));
+    TRY(archive_read_byte_order(&zip, &is_big, err));
     TRY(archive_read_pickle(&zip, TENSOR_PICKLE_BYTES, &nodes, &root, err));
-    TRY(archive_rebuild_tensor(root, &tensor, &storage, err));
+    TRY(archive_rebuild_parse_tensor(root, &tensor, &storage, err));
     TRY(find_storage(&zip, &storage, &tensor, err));
     tensor.swapped = is_big && archive_dtype_of(tensor.dtype)->component_bytes > 1;
     *out = tensor;
@@ -142,7 +142,7 @@ static enum sidestep_status read_object(
 {
     OWNED_ARCHIVE_ZIP zip = {0};
     OWNED_ARENA nodes = {0};
-    struct source source = source_over_memory(bytes, length);
+    struct source source = source_from_memory(bytes, length);
     struct pickle_node *root = NULL;
 
     TRY(archive_zip_open(&zip, &source, 0, length, err));
@@ -170,7 +170,7 @@ static enum sidestep_status check_zip(struct archive_zip *zip, const struct sour
     bool is_big = false;
 
     TRY(archive_zip_open(zip, source, offset, length, err));
-    TRY(archive_read_begin(zip, &is_big, err));
+    TRY(archive_read_byte_order(zip, &is_big, err));
     if (archive_zip_find(zip, "data.pkl") == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "archive: it has no data.pkl");
     for (size_t i = 0; i < zip->count; i++)

@@ -76,7 +76,7 @@ static enum sidestep_status refuse_call(const struct pickle_node *callable,
                         "it is %s (%s), and only plain tensors can be read",
                         other_functions[i].makes, strchr(other_functions[i].function, ' ') + 1);
     return FAIL(err, SIDESTEP_EUNSAFE, "archive: data.pkl calls '%s', which makes no tensor",
-                shown_name(callable->as.text.bytes).text);
+                display_name(callable->as.text.bytes).text);
 }
 
 static enum sidestep_status match_call(const struct pickle_node *root, struct rebuild *call,
@@ -138,7 +138,7 @@ static enum sidestep_status read_dtype(const struct pickle_node *class,
         *out = sidestep_dtype_from_name(dtype->as.text.bytes + 6);
     if (*out == SIDESTEP_DTYPE_NONE)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "archive: '%s' is no type that can be read",
-                    shown_name(named->as.text.bytes).text);
+                    display_name(named->as.text.bytes).text);
     return SIDESTEP_OK;
 }
 
@@ -206,7 +206,7 @@ static enum sidestep_status check_bounds(struct archive_tensor *tensor, uint64_t
         is_empty = is_empty || length == 0;
         if (!checked_mul(volume, max_u64(length, 1), &volume) || volume > MAX_TENSOR_BYTES)
             return FAIL(err, SIDESTEP_ECORRUPT, "archive: shape %s is too large",
-                        shown_shape(tensor->ndim, tensor->shape).text);
+                        display_shape(tensor->ndim, tensor->shape).text);
         fits = fits && checked_mul(max_u64(length, 1) - 1, (uint64_t)tensor->strides[i], &reach) &&
                checked_add(last, reach, &last);
     }
@@ -214,7 +214,7 @@ static enum sidestep_status check_bounds(struct archive_tensor *tensor, uint64_t
     if (is_empty ? tensor->storage_offset > elements : !fits || last >= elements)
         return FAIL(
             err, SIDESTEP_ECORRUPT, "archive: shape %s reaches out of its storage of %llu bytes",
-            shown_shape(tensor->ndim, tensor->shape).text, (unsigned long long)storage_bytes);
+            display_shape(tensor->ndim, tensor->shape).text, (unsigned long long)storage_bytes);
     tensor->row_major = box_is_row_major(tensor->ndim, tensor->shape, tensor->strides);
     return SIDESTEP_OK;
 }
@@ -231,7 +231,7 @@ static enum sidestep_status read_flag(const struct pickle_node *key,
         tensor->negative = value->as.boolean;
     else
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "archive: unknown metadata '%s' of the tensor",
-                    shown_name(key->as.text.bytes).text);
+                    display_name(key->as.text.bytes).text);
     return SIDESTEP_OK;
 }
 
@@ -255,10 +255,10 @@ static enum sidestep_status read_metadata(const struct pickle_node *metadata,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status archive_rebuild_tensor(const struct pickle_node *root,
-                                            struct archive_tensor *tensor,
-                                            struct archive_storage *storage,
-                                            struct sidestep_error *err)
+enum sidestep_status archive_rebuild_parse_tensor(const struct pickle_node *root,
+                                                  struct archive_tensor *tensor,
+                                                  struct archive_storage *storage,
+                                                  struct sidestep_error *err)
 {
     struct rebuild call = {0};
 

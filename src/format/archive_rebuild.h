@@ -17,9 +17,9 @@ struct archive_storage {
  * addresses lies inside the storage.  ECORRUPT; EUNSUPPORTED: torch's, but not a plain tensor;
  * EUNSAFE: not torch's.
  */
-enum sidestep_status archive_rebuild_tensor(const struct pickle_node *root,
-                                            struct archive_tensor *tensor,
-                                            struct archive_storage *storage,
-                                            struct sidestep_error *err);
+enum sidestep_status archive_rebuild_parse_tensor(const struct pickle_node *root,
+                                                  struct archive_tensor *tensor,
+                                                  struct archive_storage *storage,
+                                                  struct sidestep_error *err);
 
 #endif

@@ -41,10 +41,10 @@ static const char *const first_names[ARCHIVE_HEAD_MEMBERS] = {"data.pkl", ".form
 /* What stands in front of the storage. */
 static void put_first_members(struct zip_writer *w, const void *pickle, size_t pickle_bytes)
 {
-    zip_writer_put(w, first_names[0], pickle, pickle_bytes);
-    zip_writer_put(w, first_names[1], "1", 1);
-    zip_writer_put(w, first_names[2], "64", 2);
-    zip_writer_put(w, first_names[3], "little", 6);
+    zip_writer_add_member(w, first_names[0], pickle, pickle_bytes);
+    zip_writer_add_member(w, first_names[1], "1", 1);
+    zip_writer_add_member(w, first_names[2], "64", 2);
+    zip_writer_add_member(w, first_names[3], "little", 6);
 }
 
 /* A number in 20 digits, without printf(), which is slow where tensors are small. */
@@ -59,11 +59,11 @@ static void put_last_members(struct zip_writer *w, uint64_t names_hash)
 {
     char id[ID_DIGITS];
 
-    zip_writer_put(w, "version", VERSION, sizeof(VERSION) - 1);
+    zip_writer_add_member(w, "version", VERSION, sizeof(VERSION) - 1);
     put_digits(id, names_hash);
     put_digits(id + ID_DIGITS / 2, w->crc_hash);
-    zip_writer_put(w, ".data/serialization_id", id, ID_DIGITS);
-    zip_writer_close(w);
+    zip_writer_add_member(w, ".data/serialization_id", id, ID_DIGITS);
+    zip_writer_finish(w);
 }
 
 /* ---------------------------------------------------------------- the public functions */
@@ -102,17 +102,17 @@ static enum sidestep_status check_tensor(enum sidestep_dtype dtype, uint32_t ndi
 /* Everything in front of the first byte of data. */
 static void put_tensor_head(struct zip_writer *w, const struct archive_plain_tensor *tensor)
 {
-    uint8_t pickle[ARCHIVE_PICKLE_BYTES];
-    size_t pickle_bytes = archive_pickle_tensor(tensor, pickle);
+    uint8_t pickle[ARCHIVE_PICKLE_BUFFER_BYTES];
+    size_t pickle_bytes = archive_pickle_write_tensor(tensor, pickle);
 
     put_first_members(w, pickle, pickle_bytes);
-    (void)zip_writer_begin(w, DATA_NAME, tensor->bytes);
+    (void)zip_writer_begin_member(w, DATA_NAME, tensor->bytes);
 }
 
 /* Everything behind the last byte of data, where w->position is. */
 static void put_tensor_tail(struct zip_writer *w, uint32_t data_crc)
 {
-    zip_writer_end(w, &w->members[w->count - 1], data_crc);
+    zip_writer_end_member(w, &w->members[w->count - 1], data_crc);
     put_last_members(w, NAMES_HASH_TENSOR);
 }
 
@@ -138,7 +138,7 @@ static void resume_behind_head(struct zip_writer *w, const struct archive_tensor
                                                    .offset = layout->head[i].offset,
                                                    .size = layout->head[i].size,
                                                    .crc = layout->head[i].crc};
-        zip_writer_combine(w, layout->head[i].crc);
+        zip_writer_fold_crc(w, layout->head[i].crc);
     }
     w->members[ARCHIVE_HEAD_MEMBERS] = (struct zip_writer_member){
         .name = DATA_NAME, .offset = layout->data_header, .size = layout->data_bytes};
@@ -146,10 +146,10 @@ static void resume_behind_head(struct zip_writer *w, const struct archive_tensor
     w->position = layout->head_bytes;
 }
 
-enum sidestep_status archive_tensor_begin(enum sidestep_dtype dtype, uint32_t ndim,
-                                          const int64_t *lengths, struct buffer *head,
-                                          struct archive_tensor_layout *layout,
-                                          struct sidestep_error *err)
+enum sidestep_status archive_tensor_write_head(enum sidestep_dtype dtype, uint32_t ndim,
+                                               const int64_t *lengths, struct buffer *head,
+                                               struct archive_tensor_layout *layout,
+                                               struct sidestep_error *err)
 {
     struct archive_plain_tensor tensor;
     struct zip_writer_member members[MAX_MEMBERS];
@@ -184,7 +184,7 @@ static void fold_data_quirk(struct zip_writer *w, uint64_t data_bytes, const uin
         return;
     memcpy(words, first_bytes, sizeof(words));
     if (words[0] == ZIP_DESCRIPTOR_SIGNATURE)
-        zip_writer_combine(w, words[1]);
+        zip_writer_fold_crc(w, words[1]);
 }
 
 /* The tail to w->out. */
@@ -199,9 +199,9 @@ static void make_tail(struct zip_writer *w, const struct archive_tensor_layout *
     assert(w->position == layout->head_bytes + layout->data_bytes + layout->tail_bytes);
 }
 
-enum sidestep_status archive_tensor_end(const struct archive_tensor_layout *layout,
-                                        uint32_t data_crc, const uint8_t first_bytes[8],
-                                        struct buffer *tail, struct sidestep_error *err)
+enum sidestep_status archive_tensor_write_tail(const struct archive_tensor_layout *layout,
+                                               uint32_t data_crc, const uint8_t first_bytes[8],
+                                               struct buffer *tail, struct sidestep_error *err)
 {
     struct zip_writer_member members[MAX_MEMBERS];
     struct zip_writer w = writer_over(members, tail);
@@ -210,7 +210,7 @@ enum sidestep_status archive_tensor_end(const struct archive_tensor_layout *layo
     return buffer_check(tail, err);
 }
 
-void archive_tail_release(struct archive_tail *last)
+void archive_tail_cache_release(struct archive_tail_cache *last)
 {
     buffer_release(&last->bytes);
 }
@@ -222,7 +222,7 @@ static void find_crcs(const struct zip_writer_member *member, uint64_t tail_at, 
         crcs[i] = member->crc_at[i] != 0 ? (size_t)(member->crc_at[i] - tail_at) : SIZE_MAX;
 }
 
-static enum sidestep_status new_tail(struct archive_tail *last,
+static enum sidestep_status new_tail(struct archive_tail_cache *last,
                                      const struct archive_tensor_layout *layout, uint32_t data_crc,
                                      const uint8_t first_bytes[8], struct sidestep_error *err)
 {
@@ -241,7 +241,7 @@ static enum sidestep_status new_tail(struct archive_tail *last,
     return SIDESTEP_OK;
 }
 
-static void put_crc(struct archive_tail *last, const size_t at[2], uint32_t crc)
+static void put_crc(struct archive_tail_cache *last, const size_t at[2], uint32_t crc)
 {
     uint32_t little = htole32(crc);
 
@@ -251,27 +251,27 @@ static void put_crc(struct archive_tail *last, const size_t at[2], uint32_t crc)
 }
 
 /* What put_tensor_tail() does to a tail that is there, of the same layout. */
-static void change_tail(struct archive_tail *last, uint32_t data_crc, const uint8_t first_bytes[8])
+static void change_tail(struct archive_tail_cache *last, uint32_t data_crc,
+                        const uint8_t first_bytes[8])
 {
     const struct archive_tensor_layout *layout = &last->layout;
     char *id = (char *)last->bytes.bytes + last->id;
     struct zip_writer w = {0};
 
     for (size_t i = 0; i < ARCHIVE_HEAD_MEMBERS; i++)
-        zip_writer_combine(&w, layout->head[i].crc);
+        zip_writer_fold_crc(&w, layout->head[i].crc);
     fold_data_quirk(&w, layout->data_bytes, first_bytes);
     if (layout->data_bytes != 0)
-        zip_writer_combine(&w, data_crc);
-    zip_writer_combine(&w, hash_crc32(0, VERSION, sizeof(VERSION) - 1));
+        zip_writer_fold_crc(&w, data_crc);
+    zip_writer_fold_crc(&w, hash_crc32(0, VERSION, sizeof(VERSION) - 1));
     put_digits(id + ID_DIGITS / 2, w.crc_hash);
     put_crc(last, last->data_crcs, data_crc);
     put_crc(last, last->id_crcs, hash_crc32(0, id, ID_DIGITS));
 }
 
-enum sidestep_status archive_tensor_end_like(struct archive_tail *last,
-                                             const struct archive_tensor_layout *layout,
-                                             uint32_t data_crc, const uint8_t first_bytes[8],
-                                             struct buffer *tail, struct sidestep_error *err)
+enum sidestep_status archive_tensor_write_tail_cached(
+    struct archive_tail_cache *last, const struct archive_tensor_layout *layout, uint32_t data_crc,
+    const uint8_t first_bytes[8], struct buffer *tail, struct sidestep_error *err)
 {
     bool alike = last->layout.tail_bytes != 0 && is_same_layout(&last->layout, layout);
 

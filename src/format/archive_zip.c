@@ -104,7 +104,7 @@ static enum sidestep_status read_end64(const struct archive_zip *zip, uint64_t l
                                        struct zip_end *end, struct sidestep_error *err)
 {
     uint8_t bytes[LOCATOR_BYTES + END64_BYTES] = {0};
-    struct cursor c = cursor_over(bytes, LOCATOR_BYTES);
+    struct cursor c = cursor_from_memory(bytes, LOCATOR_BYTES);
 
     TRY(zip_read(zip, bytes, LOCATOR_BYTES, locator_at, err));
     cursor_u32le(&c);
@@ -117,7 +117,7 @@ static enum sidestep_status read_end64(const struct archive_zip *zip, uint64_t l
                     "of itself",
                     U64(at));
     TRY(zip_read(zip, bytes, END64_BYTES, at, err));
-    c = cursor_over(bytes, END64_BYTES);
+    c = cursor_from_memory(bytes, END64_BYTES);
     uint32_t signature = cursor_u32le(&c);
     uint64_t rest = cursor_u64le(&c);
     cursor_take(&c, 4); /* versions */
@@ -143,7 +143,7 @@ static enum sidestep_status read_end(const struct archive_zip *zip, struct zip_e
                                      struct sidestep_error *err)
 {
     uint8_t bytes[END_BYTES] = {0};
-    struct cursor c = cursor_over(bytes, sizeof(bytes));
+    struct cursor c = cursor_from_memory(bytes, sizeof(bytes));
 
     if (zip->length < END_BYTES)
         return FAIL(err, SIDESTEP_ECORRUPT, "zip: %llu bytes are too few", U64(zip->length));
@@ -167,7 +167,7 @@ static enum sidestep_status read_end(const struct archive_zip *zip, struct zip_e
     uint8_t locator[4] = {0};
     if (end->end >= LOCATOR_BYTES)
         TRY(zip_read(zip, locator, sizeof(locator), end->end - LOCATOR_BYTES, err));
-    c = cursor_over(locator, sizeof(locator));
+    c = cursor_from_memory(locator, sizeof(locator));
     if (cursor_u32le(&c) == ZIP_LOCATOR_SIGNATURE)
         TRY(read_end64(zip, end->end - LOCATOR_BYTES, end, err));
     else if (end->count == UINT16_MAX || end->bytes == UINT32_MAX || end->offset == UINT32_MAX)
@@ -203,7 +203,7 @@ static bool find_zip64(struct cursor extra, struct cursor *zip64)
     bool found = false;
 
     *zip64 = (struct cursor){0};
-    while (cursor_left(&extra) != 0) {
+    while (cursor_remaining(&extra) != 0) {
         uint16_t id = cursor_u16le(&extra);
         uint16_t bytes = cursor_u16le(&extra);
         const uint8_t *data = cursor_take(&extra, bytes);
@@ -211,7 +211,7 @@ static bool find_zip64(struct cursor extra, struct cursor *zip64)
         if (data == NULL || (id == EXTRA_ZIP64 && found))
             return false;
         if (id == EXTRA_ZIP64) {
-            *zip64 = cursor_over(data, bytes);
+            *zip64 = cursor_from_memory(data, bytes);
             found = true;
         }
     }
@@ -231,7 +231,7 @@ static enum sidestep_status read_central_zip64(struct cursor extra, struct zip_e
     for (size_t i = 0; i < ARRAY_LENGTH(fields); i++)
         if (*fields[i] == UINT32_MAX)
             *fields[i] = cursor_u64le(&zip64);
-    if (zip64.overrun || cursor_left(&zip64) != 0)
+    if (zip64.overrun || cursor_remaining(&zip64) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "zip: '%.*s': zip64 sizes do not fit the directory's",
                     NAMED(entry));
     return SIDESTEP_OK;
@@ -290,7 +290,7 @@ static enum sidestep_status read_central(struct cursor *c, size_t index, struct 
     if (c->overrun || signature != ZIP_CENTRAL_SIGNATURE || comment_bytes != 0 || disk != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "zip: entry %zu of the directory is damaged", index);
     TRY(check_name(entry->name, entry->name_length, index, err));
-    TRY(read_central_zip64(cursor_over(extra, extra_bytes), entry, err));
+    TRY(read_central_zip64(cursor_from_memory(extra, extra_bytes), entry, err));
     return check_features(entry, err);
 }
 
@@ -332,7 +332,7 @@ static enum sidestep_status read_local_fixed(const struct archive_zip *zip,
                                              struct sidestep_error *err)
 {
     uint8_t bytes[LOCAL_BYTES] = {0};
-    struct cursor c = cursor_over(bytes, sizeof(bytes));
+    struct cursor c = cursor_from_memory(bytes, sizeof(bytes));
 
     TRY(zip_read(zip, bytes, sizeof(bytes), entry->header_offset, err));
     uint32_t signature = cursor_u32le(&c);
@@ -391,7 +391,7 @@ static enum sidestep_status read_local(struct archive_zip *zip, const struct zip
     if (memcmp(text, entry->name, local.name_length) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "zip: '%.*s' has another name in its local header",
                     NAMED(entry));
-    if (!find_zip64(cursor_over(text + local.name_length, local.extra_bytes), &zip64))
+    if (!find_zip64(cursor_from_memory(text + local.name_length, local.extra_bytes), &zip64))
         return FAIL(err, SIDESTEP_ECORRUPT, "zip: '%.*s': damaged extra field in its local header",
                     NAMED(entry));
     if (!local_sizes_match(&local, zip64, entry))
@@ -411,7 +411,7 @@ static enum sidestep_status read_descriptor(const struct archive_zip *zip,
 {
     uint8_t bytes[24] = {0};
     size_t length = is_zip64 ? 24 : 16;
-    struct cursor c = cursor_over(bytes, length);
+    struct cursor c = cursor_from_memory(bytes, length);
 
     TRY(zip_read(zip, bytes, length, at, err));
     uint32_t signature = cursor_u32le(&c);
@@ -484,7 +484,7 @@ static enum sidestep_status read_directory(struct archive_zip *zip, const struct
     if (bytes == NULL || zip->members == NULL)
         return FAIL_NOMEM(err, end->bytes + end->count * sizeof(*zip->members));
     TRY(zip_read(zip, bytes, end->bytes, end->offset, err));
-    struct cursor c = cursor_over(bytes, end->bytes);
+    struct cursor c = cursor_from_memory(bytes, end->bytes);
     for (size_t i = 0; i < end->count; i++) {
         struct zip_entry entry = {0};
 
@@ -493,7 +493,7 @@ static enum sidestep_status read_directory(struct archive_zip *zip, const struct
         TRY(place_member(zip, &entry, end->offset, &next, &zip->members[i], err));
     }
     zip->count = end->count;
-    if (cursor_left(&c) != 0 || next != end->offset)
+    if (cursor_remaining(&c) != 0 || next != end->offset)
         return FAIL(err, SIDESTEP_ECORRUPT,
                     "zip: bytes in front of or inside the directory belong "
                     "to no member");

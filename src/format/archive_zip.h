@@ -78,8 +78,8 @@ enum sidestep_status archive_zip_check_unique(const struct archive_zip *zip,
 
 /* archive_read.c: its version can be read, and its byte order is big or little.  And its data.pkl,
  * of at most ${max_bytes}, as nodes in ${arena}, which gets a limit. */
-enum sidestep_status archive_read_begin(struct archive_zip *zip, bool *is_big,
-                                        struct sidestep_error *err);
+enum sidestep_status archive_read_byte_order(struct archive_zip *zip, bool *is_big,
+                                             struct sidestep_error *err);
 enum sidestep_status archive_read_pickle(struct archive_zip *zip, uint64_t max_bytes,
                                          struct arena *arena, struct pickle_node **root,
                                          struct sidestep_error *err);

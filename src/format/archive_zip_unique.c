@@ -32,7 +32,7 @@ static enum sidestep_status check_pairs(const struct archive_zip *zip, struct si
 
 static enum sidestep_status check_table(const struct archive_zip *zip, struct sidestep_error *err)
 {
-    OWNED_TABLE seen = {0};
+    OWNED_HASH_TABLE seen = {0};
     OWNED_ARENA lower_names = {0};
     size_t existing;
 
@@ -45,7 +45,7 @@ static enum sidestep_status check_table(const struct archive_zip *zip, struct si
         for (char *c = lower; *c != '\0'; c++)
             if (*c >= 'A' && *c <= 'Z')
                 *c = (char)(*c + ('a' - 'A'));
-        TRY(table_insert(&seen, lower, i, &existing, err));
+        TRY(hash_table_insert(&seen, lower, i, &existing, err));
         if (existing != SIZE_MAX)
             return refuse(m, err);
     }

@@ -106,7 +106,7 @@ static enum sidestep_status add_entry(struct merger *m, const struct metadata_en
     TRY(copy_numbers(m, from->shape, from->ndim, &to->shape));
     TRY(copy_storage(m, &from->storage, &to->storage));
     TRY(copy_path(m, from, to));
-    TRY(table_insert(&into->names, to->name, into->count, &existing, m->err));
+    TRY(hash_table_insert(&into->names, to->name, into->count, &existing, m->err));
     *index = into->count++;
     return SIDESTEP_OK;
 }
@@ -131,7 +131,8 @@ static enum sidestep_status add_chunk(struct merger *m, size_t index,
         return SIDESTEP_OK;
     if (chunk != NULL && box_volume(&chunk->box) != 0)
         return FAIL(m->err, SIDESTEP_ECORRUPT, "tensor '%s': two ranks have different chunks at %s",
-                    shown_name(entry->name).text, shown_shape(entry->ndim, from->box.offsets).text);
+                    display_name(entry->name).text,
+                    display_shape(entry->ndim, from->box.offsets).text);
     if (chunk == NULL) {
         struct metadata_chunk *chunks =
             grown(m, entry->chunks, sizeof(*chunks), entry->chunk_count, 1, &entry->chunk_capacity);
@@ -155,13 +156,13 @@ static enum sidestep_status add_chunk(struct merger *m, size_t index,
 
 static enum sidestep_status merge_entry(struct merger *m, const struct metadata_entry *from)
 {
-    size_t index = table_find(&m->into->names, from->name);
+    size_t index = hash_table_find(&m->into->names, from->name);
 
     if (index == SIZE_MAX)
         TRY(add_entry(m, from, &index));
     else if (!same_kind(&m->into->entries[index], from))
         return FAIL(m->err, SIDESTEP_ECORRUPT, "'%s' has another type or shape on another rank",
-                    shown_name(from->name).text);
+                    display_name(from->name).text);
     if (m->into->entries[index].path_length == 0)
         TRY(copy_path(m, from, &m->into->entries[index]));
     for (size_t c = 0; c < from->chunk_count; c++)
@@ -175,7 +176,7 @@ enum sidestep_status dcp_metadata_merge(struct metadata *into, const struct meta
     struct merger m = {.into = into, .err = err};
 
     if (into->names.count != into->count)
-        TRY(metadata_index(into, err));
+        TRY(metadata_index_names(into, err));
     if (into->chunks.capacity == 0)
         TRY(metadata_index_chunks(into, err));
     for (size_t i = 0; i < more->count; i++)

@@ -45,7 +45,7 @@ static const struct pickle_node *class_of(const struct pickle_node *node)
     return NULL;
 }
 
-bool dcp_nodes_is_a(const struct pickle_node *node, const char *class)
+bool dcp_nodes_is_instance(const struct pickle_node *node, const char *class)
 {
     const struct pickle_node *is = class_of(node);
 
@@ -64,14 +64,14 @@ static const struct pickle_node *symbol_of(const struct pickle_node *node)
     return node->kind == PICKLE_GLOBAL ? node : NULL;
 }
 
-enum sidestep_status dcp_nodes_unexpected(const struct dcp_nodes *n, const struct pickle_node *node,
+enum sidestep_status dcp_nodes_type_error(const struct dcp_nodes *n, const struct pickle_node *node,
                                           const char *what, const char *wanted)
 {
     const struct pickle_node *symbol = node != NULL ? symbol_of(node) : NULL;
 
     if (symbol != NULL)
         return FAIL(n->err, SIDESTEP_EUNSAFE, "%s is not %s but made by '%s', which is not run",
-                    what, wanted, shown_name(symbol->as.text.bytes).text);
+                    what, wanted, display_name(symbol->as.text.bytes).text);
     return FAIL(n->err, SIDESTEP_ECORRUPT, node != NULL ? "%s is not %s" : "%s (%s) is missing",
                 what, wanted);
 }
@@ -81,15 +81,15 @@ enum sidestep_status dcp_nodes_fields(const struct dcp_nodes *n, const struct pi
                                       const struct pickle_node **fields)
 {
     *fields = NULL;
-    if (node == NULL || !dcp_nodes_is_a(node, class))
-        return dcp_nodes_unexpected(n, node, what, strrchr(class, ' ') + 1);
+    if (node == NULL || !dcp_nodes_is_instance(node, class))
+        return dcp_nodes_type_error(n, node, what, strrchr(class, ' ') + 1);
     *fields = node->as.call.state;
     if (*fields == NULL || (*fields)->kind == PICKLE_NONE) {
         *fields = NULL;
         return SIDESTEP_OK;
     }
     if ((*fields)->kind != PICKLE_DICT)
-        return dcp_nodes_unexpected(n, *fields, what, "a dict of fields");
+        return dcp_nodes_type_error(n, *fields, what, "a dict of fields");
     if ((*fields)->as.seq.count / 2 > DCP_METADATA_MAX_FIELDS)
         return FAIL(n->err, SIDESTEP_ECORRUPT, "%s has %zu fields, the limit is %u", what,
                     (*fields)->as.seq.count / 2, DCP_METADATA_MAX_FIELDS);
@@ -98,7 +98,7 @@ enum sidestep_status dcp_nodes_fields(const struct dcp_nodes *n, const struct pi
 
 struct pickle_node *dcp_nodes_field(const struct pickle_node *fields, const char *name)
 {
-    struct pickle_node *value = fields != NULL ? pickle_get(fields, name) : NULL;
+    struct pickle_node *value = fields != NULL ? pickle_dict_get(fields, name) : NULL;
 
     return value != NULL && value->kind != PICKLE_NONE ? value : NULL;
 }
@@ -107,7 +107,7 @@ enum sidestep_status dcp_nodes_text(const struct dcp_nodes *n, struct pickle_nod
                                     const char *what, size_t max, const char **text)
 {
     if (!is_kind(node, PICKLE_STR))
-        return dcp_nodes_unexpected(n, node, what, "a str");
+        return dcp_nodes_type_error(n, node, what, "a str");
     if (node->as.text.length > max)
         return FAIL(n->err, SIDESTEP_EUNSUPPORTED, "%s has %zu bytes, the limit is %zu", what,
                     node->as.text.length, max);
@@ -128,7 +128,7 @@ enum sidestep_status dcp_nodes_count(const struct dcp_nodes *n, const struct pic
     if (is_kind(node, PICKLE_BIGINT))
         return FAIL(n->err, SIDESTEP_ECORRUPT, "%s does not fit in 63 bits", what);
     if (!is_kind(node, PICKLE_INT))
-        return dcp_nodes_unexpected(n, node, what, "an int");
+        return dcp_nodes_type_error(n, node, what, "an int");
     if (node->as.integer < 0)
         return FAIL(n->err, SIDESTEP_ECORRUPT, "%s is %lld", what, (long long)node->as.integer);
     *count = (uint64_t)node->as.integer;
@@ -148,7 +148,7 @@ static enum sidestep_status copy_integers(const struct dcp_nodes *n, struct pick
         if (item->kind == PICKLE_BIGINT)
             return FAIL(n->err, SIDESTEP_ECORRUPT, "%s[%zu] does not fit in 63 bits", what, i);
         if (item->kind != PICKLE_INT)
-            return dcp_nodes_unexpected(n, item, what, "integers");
+            return dcp_nodes_type_error(n, item, what, "integers");
         copy[i] = item->as.integer;
     }
     tuple->kept = copy;
@@ -163,7 +163,7 @@ enum sidestep_status dcp_nodes_size(const struct dcp_nodes *n, const struct pick
     if (node != NULL && is_call_of(node, "torch Size") && is_kind(argument(node, 0), PICKLE_TUPLE))
         is = argument(node, 0);
     if (!is_kind(is, PICKLE_TUPLE))
-        return dcp_nodes_unexpected(n, is, what, "a torch.Size");
+        return dcp_nodes_type_error(n, is, what, "a torch.Size");
     if (is->as.seq.count > SIDESTEP_MAX_NDIM)
         return FAIL(n->err, SIDESTEP_EUNSUPPORTED, "%s has %zu dimensions, the limit is %d", what,
                     is->as.seq.count, SIDESTEP_MAX_NDIM);
@@ -196,7 +196,7 @@ enum sidestep_status dcp_nodes_dtype(const struct dcp_nodes *n, struct pickle_no
                                      const char **name)
 {
     if (!is_dtype(node))
-        return dcp_nodes_unexpected(n, node, "dtype", "a torch.dtype");
+        return dcp_nodes_type_error(n, node, "dtype", "a torch.dtype");
     if (node->kept == NULL)
         node->kept = arena_strndup(n->arena, node->as.text.bytes + 6, node->as.text.length - 6);
     if (node->kept == NULL)
@@ -212,11 +212,11 @@ enum sidestep_status dcp_nodes_check_layout(const struct dcp_nodes *n,
         return SIDESTEP_OK;
     if (!is_call_of(node, "torch.serialization _get_layout") ||
         !is_kind(argument(node, 0), PICKLE_STR))
-        return dcp_nodes_unexpected(n, node, "layout", "a torch.layout");
+        return dcp_nodes_type_error(n, node, "layout", "a torch.layout");
     if (strcmp(argument(node, 0)->as.text.bytes, "torch.strided") != 0)
         return FAIL(n->err, SIDESTEP_EUNSUPPORTED,
                     "the layout is '%s', only torch.strided is known",
-                    shown_name(argument(node, 0)->as.text.bytes).text);
+                    display_name(argument(node, 0)->as.text.bytes).text);
     return SIDESTEP_OK;
 }
 
@@ -241,7 +241,7 @@ enum sidestep_status dcp_nodes_check_memory_format(const struct dcp_nodes *n,
         is_one_of(argument(node, 0), enums, ARRAY_LENGTH(enums)) &&
         is_kind(argument(node, 1), PICKLE_STR))
         return SIDESTEP_OK;
-    return dcp_nodes_unexpected(n, node, "memory_format", "a torch.memory_format");
+    return dcp_nodes_type_error(n, node, "memory_format", "a torch.memory_format");
 }
 
 /* The parts of a pathlib object, joined. */
@@ -252,7 +252,7 @@ static enum sidestep_status join_path(const struct dcp_nodes *n, const struct pi
 
     for (size_t i = 0; i < parts->as.seq.count; i++) {
         if (parts->as.seq.items[i]->kind != PICKLE_STR)
-            return dcp_nodes_unexpected(n, parts->as.seq.items[i], what, "a path");
+            return dcp_nodes_type_error(n, parts->as.seq.items[i], what, "a path");
         room += parts->as.seq.items[i]->as.text.length + 1;
         if (room > MAX_CHECKPOINT_ID)
             return FAIL(n->err, SIDESTEP_EUNSUPPORTED, "%s has more than %u bytes", what,
@@ -296,6 +296,6 @@ enum sidestep_status dcp_nodes_path(const struct dcp_nodes *n, struct pickle_nod
     }
     if (node->kind != PICKLE_REDUCE ||
         !is_one_of(node->as.call.callable, classes, ARRAY_LENGTH(classes)))
-        return dcp_nodes_unexpected(n, node, what, "a str or path");
+        return dcp_nodes_type_error(n, node, what, "a str or path");
     return join_path(n, node->as.call.args, what, path);
 }

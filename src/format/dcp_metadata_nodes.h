@@ -15,10 +15,10 @@ struct dcp_nodes {
 };
 
 /* Of an object: NEWOBJ's class, or what copyreg._reconstructor() (protocols 0 and 1) was told. */
-bool dcp_nodes_is_a(const struct pickle_node *node, const char *class);
+bool dcp_nodes_is_instance(const struct pickle_node *node, const char *class);
 
 /* Fail: "${what} is not ${wanted}" (ECORRUPT), or that a symbol stands there (EUNSAFE). */
-enum sidestep_status dcp_nodes_unexpected(const struct dcp_nodes *n, const struct pickle_node *node,
+enum sidestep_status dcp_nodes_type_error(const struct dcp_nodes *n, const struct pickle_node *node,
                                           const char *what, const char *wanted);
 
 /* The fields of an object of ${class}; ${*fields} is NULL if it has none. */

@@ -52,9 +52,9 @@ static enum sidestep_status read_properties(struct reader *r, const struct pickl
     const struct pickle_node *state;
     struct pickle_node *dtype, *layout, *requires_grad, *format;
 
-    if (node == NULL || (!dcp_nodes_is_a(node, CLASSES "TensorProperties") &&
-                         !dcp_nodes_is_a(node, OLD_CLASSES "TensorProperties")))
-        return dcp_nodes_unexpected(&r->nodes, node, "properties", "TensorProperties");
+    if (node == NULL || (!dcp_nodes_is_instance(node, CLASSES "TensorProperties") &&
+                         !dcp_nodes_is_instance(node, OLD_CLASSES "TensorProperties")))
+        return dcp_nodes_type_error(&r->nodes, node, "properties", "TensorProperties");
     state = node->as.call.state;
     if (state != NULL && state->kind == PICKLE_TUPLE && state->as.seq.count >= 5) {
         dtype = state->as.seq.items[0];
@@ -68,7 +68,7 @@ static enum sidestep_status read_properties(struct reader *r, const struct pickl
         requires_grad = dcp_nodes_field(state, "requires_grad");
         format = dcp_nodes_field(state, "memory_format");
     } else {
-        return dcp_nodes_unexpected(&r->nodes, state, "properties", "a tuple of 5 or a dict");
+        return dcp_nodes_type_error(&r->nodes, state, "properties", "a tuple of 5 or a dict");
     }
     TRY(dcp_nodes_dtype(&r->nodes, dtype, &entry->dtype_name));
     if (layout != NULL)
@@ -76,7 +76,7 @@ static enum sidestep_status read_properties(struct reader *r, const struct pickl
     if (format != NULL)
         TRY(dcp_nodes_check_memory_format(&r->nodes, format));
     if (requires_grad != NULL && requires_grad->kind != PICKLE_BOOL)
-        return dcp_nodes_unexpected(&r->nodes, requires_grad, "requires_grad", "a bool");
+        return dcp_nodes_type_error(&r->nodes, requires_grad, "requires_grad", "a bool");
     entry->requires_grad = requires_grad != NULL && requires_grad->as.boolean;
     entry->dtype = sidestep_dtype_from_name(entry->dtype_name);
     return SIDESTEP_OK;
@@ -115,7 +115,7 @@ static enum sidestep_status add_chunk(struct reader *r, size_t i, const struct b
         return SIDESTEP_OK;
     if (box_volume(&entry->chunks[existing].box) != 0)
         return FAIL(r->err, SIDESTEP_ECORRUPT, "two chunks begin at %s",
-                    shown_shape(box->ndim, box->offsets).text);
+                    display_shape(box->ndim, box->offsets).text);
     entry->chunks[existing].box = *box;
     return SIDESTEP_OK;
 }
@@ -125,7 +125,7 @@ static enum sidestep_status read_chunks(struct reader *r, const struct pickle_no
     struct metadata_entry *entry = &r->out->entries[i];
 
     if (list == NULL || (list->kind != PICKLE_LIST && list->kind != PICKLE_TUPLE))
-        return dcp_nodes_unexpected(&r->nodes, list, "chunks", "a list");
+        return dcp_nodes_type_error(&r->nodes, list, "chunks", "a list");
     size_t count = list->as.seq.count;
     r->chunks += count;
     if (r->chunks > r->length / DCP_METADATA_MIN_CHUNK_BYTES)
@@ -165,19 +165,19 @@ static enum sidestep_status read_entry(struct reader *r, const struct pickle_nod
 {
     struct metadata_entry *entry = &r->out->entries[i];
 
-    entry->is_object = dcp_nodes_is_a(node, CLASSES "BytesStorageMetadata");
+    entry->is_object = dcp_nodes_is_instance(node, CLASSES "BytesStorageMetadata");
     if (entry->is_object)
         return SIDESTEP_OK;
     enum sidestep_status status = read_tensor(r, node, i);
     if (status != SIDESTEP_OK)
-        error_wrap(r->err, "tensor '%s'", shown_name(entry->name).text);
+        error_wrap(r->err, "tensor '%s'", display_name(entry->name).text);
     return status;
 }
 
 static enum sidestep_status read_entries(struct reader *r, const struct pickle_node *dict)
 {
     if (dict == NULL || dict->kind != PICKLE_DICT)
-        return dcp_nodes_unexpected(&r->nodes, dict, "state_dict_metadata", "a dict");
+        return dcp_nodes_type_error(&r->nodes, dict, "state_dict_metadata", "a dict");
     size_t count = dict->as.seq.count / 2;
     r->out->entries = arena_new(&r->out->arena, count, sizeof(*r->out->entries));
     if (r->out->entries == NULL)
@@ -186,7 +186,7 @@ static enum sidestep_status read_entries(struct reader *r, const struct pickle_n
         TRY(dcp_nodes_text(&r->nodes, dict->as.seq.items[2 * i], "a name of state_dict_metadata",
                            SIDESTEP_MAX_NAME, &r->out->entries[i].name));
     r->out->count = count;
-    TRY(metadata_index(r->out, r->err));
+    TRY(metadata_index_names(r->out, r->err));
     for (size_t i = 0; i < count; i++)
         TRY(read_entry(r, dict->as.seq.items[2 * i + 1], i));
     return SIDESTEP_OK;
@@ -204,7 +204,7 @@ static enum sidestep_status read_transforms(struct reader *r, struct pickle_node
     if (list == NULL)
         return SIDESTEP_OK;
     if (list->kind != PICKLE_LIST)
-        return dcp_nodes_unexpected(&r->nodes, list, "transform_descriptors", "a list");
+        return dcp_nodes_type_error(&r->nodes, list, "transform_descriptors", "a list");
     if (list->as.seq.count > DCP_METADATA_MAX_TRANSFORMS)
         return FAIL(r->err, SIDESTEP_EUNSUPPORTED, "%zu transforms of one item, the limit is %u",
                     list->as.seq.count, DCP_METADATA_MAX_TRANSFORMS);
@@ -214,7 +214,7 @@ static enum sidestep_status read_transforms(struct reader *r, struct pickle_node
                            DCP_METADATA_MAX_TRANSFORM_NAME, &name));
         if (name[0] == '\0' || strchr(name, ',') != NULL)
             return FAIL(r->err, SIDESTEP_EUNSUPPORTED, "a transform is called '%s'",
-                        shown_name(name).text);
+                        display_name(name).text);
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i != 0 ? "," : "", name);
     }
     if (list->kept == NULL && used != 0) {
@@ -236,9 +236,9 @@ static enum sidestep_status read_storage(struct reader *r, const struct pickle_n
                          "torch.distributed.checkpoint.filesystem _StorageInfo", &fields));
     TRY(dcp_nodes_text(&r->nodes, dcp_nodes_field(fields, "relative_path"), "relative_path",
                        MAX_FILE_NAME, &read.file));
-    if (!names_is_beneath(read.file, strlen(read.file)))
+    if (!file_name_is_beneath(read.file, strlen(read.file)))
         return FAIL(r->err, SIDESTEP_EUNSAFE, "the file name '%s' leads out of the checkpoint",
-                    shown_name(read.file).text);
+                    display_name(read.file).text);
     TRY(dcp_nodes_count(&r->nodes, dcp_nodes_field(fields, "offset"), "offset", &read.offset));
     TRY(dcp_nodes_count(&r->nodes, dcp_nodes_field(fields, "length"), "length", &read.length));
     if (read.length > INT64_MAX - read.offset)
@@ -263,7 +263,7 @@ static enum sidestep_status find_item(struct reader *r, const struct pickle_node
                          &fields));
     TRY(dcp_nodes_text(&r->nodes, dcp_nodes_field(fields, "fqn"), "a name of storage_data",
                        SIDESTEP_MAX_NAME, name));
-    size_t i = table_find(&r->out->names, *name);
+    size_t i = hash_table_find(&r->out->names, *name);
     if (i == SIZE_MAX)
         return SIDESTEP_OK;
     struct metadata_entry *entry = &r->out->entries[i];
@@ -285,7 +285,7 @@ static enum sidestep_status read_storage_data(struct reader *r, const struct pic
     if (dict == NULL)
         return SIDESTEP_OK;
     if (dict->kind != PICKLE_DICT)
-        return dcp_nodes_unexpected(&r->nodes, dict, "storage_data", "a dict");
+        return dcp_nodes_type_error(&r->nodes, dict, "storage_data", "a dict");
     for (size_t i = 0; i < dict->as.seq.count; i += 2) {
         struct metadata_storage *storage;
         const char *name;
@@ -294,7 +294,7 @@ static enum sidestep_status read_storage_data(struct reader *r, const struct pic
             continue;
         enum sidestep_status status = read_storage(r, dict->as.seq.items[i + 1], storage);
         if (status != SIDESTEP_OK) {
-            error_wrap(r->err, "storage_data of '%s'", shown_name(name).text);
+            error_wrap(r->err, "storage_data of '%s'", display_name(name).text);
             return status;
         }
     }
@@ -320,13 +320,13 @@ static enum sidestep_status check_storage(struct reader *r)
         const struct metadata_entry *entry = &r->out->entries[i];
         if (entry->is_object && entry->storage.file == NULL)
             return FAIL(r->err, SIDESTEP_ECORRUPT, "object '%s' has no storage entry",
-                        shown_name(entry->name).text);
+                        display_name(entry->name).text);
         for (size_t c = 0; c < entry->chunk_count; c++) {
             if (entry->chunks[c].storage.file != NULL)
                 continue;
             show_offsets(&entry->chunks[c].box, text, sizeof(text));
             return FAIL(r->err, SIDESTEP_ECORRUPT, "tensor '%s': chunk at %s has no storage entry",
-                        shown_name(entry->name).text, text);
+                        display_name(entry->name).text, text);
         }
     }
     return SIDESTEP_OK;
@@ -352,7 +352,7 @@ static enum sidestep_status read_path(struct reader *r, const struct pickle_node
 
     if (count > SIDESTEP_MAX_PATH_ITEMS)
         return FAIL(r->err, SIDESTEP_EUNSUPPORTED, "'%s' lies %zu levels deep, the limit is %d",
-                    shown_name(entry->name).text, count, SIDESTEP_MAX_PATH_ITEMS);
+                    display_name(entry->name).text, count, SIDESTEP_MAX_PATH_ITEMS);
     r->path_items += count;
     if (r->path_items > r->length / DCP_METADATA_MIN_PATH_BYTES)
         return FAIL(r->err, SIDESTEP_ECORRUPT, "planner_data is longer than the file can describe");
@@ -381,7 +381,7 @@ static enum sidestep_status read_planner_data(struct reader *r, const struct pic
         struct pickle_node *key = dict->as.seq.items[k], *path = dict->as.seq.items[k + 1];
         if (key->kind != PICKLE_STR || strlen(key->as.text.bytes) != key->as.text.length)
             continue;
-        size_t i = table_find(&r->out->names, key->as.text.bytes);
+        size_t i = hash_table_find(&r->out->names, key->as.text.bytes);
         if (i != SIZE_MAX && is_path(path))
             TRY(read_path(r, path, &r->out->entries[i]));
     }
@@ -396,7 +396,7 @@ static enum sidestep_status read_positions(struct reader *r, const struct pickle
 
     *positions = 0;
     if (tuple->kind != PICKLE_TUPLE || tuple->as.seq.count > SIDESTEP_MAX_PATH_ITEMS)
-        return dcp_nodes_unexpected(&r->nodes, tuple, "a value of " DCP_METADATA_INT_KEYS,
+        return dcp_nodes_type_error(&r->nodes, tuple, "a value of " DCP_METADATA_INT_KEYS,
                                     "a short tuple");
     for (size_t i = 0; i < tuple->as.seq.count; i++, next = position + 1) {
         TRY(dcp_nodes_count(&r->nodes, tuple->as.seq.items[i],
@@ -415,7 +415,7 @@ static enum sidestep_status read_positions(struct reader *r, const struct pickle
 static enum sidestep_status read_int_keys(struct reader *r, const struct pickle_node *dict)
 {
     if (dict != NULL && dict->kind != PICKLE_DICT)
-        return dcp_nodes_unexpected(&r->nodes, dict, DCP_METADATA_INT_KEYS, "a dict");
+        return dcp_nodes_type_error(&r->nodes, dict, DCP_METADATA_INT_KEYS, "a dict");
     for (size_t k = 0; dict != NULL && k < dict->as.seq.count; k += 2) {
         uint64_t positions;
         const char *name;
@@ -423,16 +423,16 @@ static enum sidestep_status read_int_keys(struct reader *r, const struct pickle_
         TRY(dcp_nodes_text(&r->nodes, dict->as.seq.items[k], "a name of " DCP_METADATA_INT_KEYS,
                            SIDESTEP_MAX_NAME, &name));
         TRY(read_positions(r, dict->as.seq.items[k + 1], &positions));
-        size_t i = table_find(&r->out->names, name);
+        size_t i = hash_table_find(&r->out->names, name);
         if (i == SIZE_MAX || r->out->entries[i].path_length == 0)
             continue;
         struct metadata_entry *entry = &r->out->entries[i];
         /* The path is in our arena: const to those who are given it. */
-        if (!path_set_integers((struct sidestep_path_item *)(uintptr_t)entry->path,
+        if (!path_set_int_keys((struct sidestep_path_item *)(uintptr_t)entry->path,
                                entry->path_length, positions))
             return FAIL(r->err, SIDESTEP_ECORRUPT,
                         "'%s': " DCP_METADATA_INT_KEYS " names keys that are no integers",
-                        shown_name(name).text);
+                        display_name(name).text);
     }
     return SIDESTEP_OK;
 }

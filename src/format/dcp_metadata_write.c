@@ -26,8 +26,8 @@ static enum sidestep_status put_properties(struct dcp_writer *w, const struct me
     const char *name = sidestep_dtype_name(entry->dtype);
     uint32_t *state = name != NULL ? &w->states[entry->dtype][entry->requires_grad] : NULL;
 
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
-    dcp_writer_get(w, K_PROPERTIES_CLASS);
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
+    dcp_writer_get_constant(w, DCP_MEMO_PROPERTIES_CLASS);
     dcp_writer_op(w, OP_EMPTY_TUPLE);
     dcp_writer_op(w, OP_NEWOBJ);
     if (state != NULL && *state != NOT_YET) {
@@ -37,12 +37,12 @@ static enum sidestep_status put_properties(struct dcp_writer *w, const struct me
     }
     name = name != NULL ? name : entry->dtype_name;
     dcp_writer_op(w, OP_MARK);
-    dcp_writer_get(w, K_TORCH);
+    dcp_writer_get_constant(w, DCP_MEMO_TORCH);
     TRY(dcp_writer_text(w, name, strlen(name)));
     dcp_writer_op(w, OP_STACK_GLOBAL);
-    dcp_writer_get(w, K_STRIDED);
+    dcp_writer_get_constant(w, DCP_MEMO_STRIDED);
     dcp_writer_op(w, entry->requires_grad ? OP_NEWTRUE : OP_NEWFALSE);
-    dcp_writer_get(w, K_CONTIGUOUS);
+    dcp_writer_get_constant(w, DCP_MEMO_CONTIGUOUS);
     dcp_writer_op(w, OP_NEWFALSE);
     dcp_writer_op(w, OP_TUPLE);
     if (state != NULL)
@@ -54,20 +54,21 @@ static enum sidestep_status put_properties(struct dcp_writer *w, const struct me
 static enum sidestep_status put_chunks(struct dcp_writer *w, const struct metadata_entry *entry,
                                        uint32_t *offsets)
 {
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
     dcp_writer_op(w, OP_EMPTY_LIST);
     for (size_t c = 0; c < entry->chunk_count; c++) {
         const struct box *box = &entry->chunks[c].box;
-        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL + 2 * dcp_writer_size_bytes(box->ndim)));
+        TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES +
+                                      2 * dcp_writer_max_size_bytes(box->ndim)));
         if (c % BATCH == 0)
             dcp_writer_op(w, OP_MARK);
-        dcp_writer_begin(w, K_CHUNK);
-        dcp_writer_get(w, K_OFFSETS);
+        dcp_writer_begin_object(w, DCP_MEMO_CHUNK);
+        dcp_writer_get_constant(w, DCP_MEMO_OFFSETS);
         dcp_writer_size(w, box->ndim, box->offsets);
         offsets[c] = dcp_writer_memoize(w);
-        dcp_writer_get(w, K_SIZES);
+        dcp_writer_get_constant(w, DCP_MEMO_SIZES);
         dcp_writer_size(w, box->ndim, box->lengths);
-        dcp_writer_end(w);
+        dcp_writer_end_object(w);
         if (c % BATCH == BATCH - 1 || c + 1 == entry->chunk_count)
             dcp_writer_op(w, OP_APPENDS);
     }
@@ -77,16 +78,16 @@ static enum sidestep_status put_chunks(struct dcp_writer *w, const struct metada
 static enum sidestep_status put_tensor(struct dcp_writer *w, const struct metadata_entry *entry,
                                        uint32_t *offsets)
 {
-    dcp_writer_begin(w, K_TENSOR);
-    dcp_writer_get(w, K_PROPERTIES);
+    dcp_writer_begin_object(w, DCP_MEMO_TENSOR);
+    dcp_writer_get_constant(w, DCP_MEMO_PROPERTIES);
     TRY(put_properties(w, entry));
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL + dcp_writer_size_bytes(entry->ndim)));
-    dcp_writer_get(w, K_SIZE);
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES + dcp_writer_max_size_bytes(entry->ndim)));
+    dcp_writer_get_constant(w, DCP_MEMO_SIZE);
     dcp_writer_size(w, entry->ndim, entry->shape);
-    dcp_writer_get(w, K_CHUNKS);
+    dcp_writer_get_constant(w, DCP_MEMO_CHUNKS);
     TRY(put_chunks(w, entry, offsets));
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
-    dcp_writer_end(w);
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
+    dcp_writer_end_object(w);
     return SIDESTEP_OK;
 }
 
@@ -94,18 +95,18 @@ static enum sidestep_status put_entries(struct dcp_writer *w, const struct metad
 {
     size_t chunk = 0;
 
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
-    dcp_writer_get(w, K_STATE_DICT_METADATA);
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
+    dcp_writer_get_constant(w, DCP_MEMO_STATE_DICT_METADATA);
     dcp_writer_op(w, OP_EMPTY_DICT);
     for (size_t i = 0; i < metadata->count; i++) {
         const struct metadata_entry *entry = &metadata->entries[i];
-        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
         if (i % BATCH == 0)
             dcp_writer_op(w, OP_MARK);
         TRY(dcp_writer_text(w, entry->name, strlen(entry->name)));
         w->names[i] = dcp_writer_memoize(w);
         if (entry->is_object) {
-            dcp_writer_get(w, K_OBJECT);
+            dcp_writer_get_constant(w, DCP_MEMO_OBJECT);
             dcp_writer_op(w, OP_EMPTY_TUPLE);
             dcp_writer_op(w, OP_NEWOBJ);
         } else {
@@ -124,9 +125,9 @@ static enum sidestep_status put_path(struct dcp_writer *w, const struct metadata
                                      size_t i)
 {
     const struct metadata_entry *entry = &metadata->entries[i];
-    char decimal[PATH_DECIMAL_BYTES];
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
 
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
     if (entry->path_length == 0) {
         dcp_writer_get_memo(w, w->names[i]);
         dcp_writer_op(w, OP_TUPLE1);
@@ -136,15 +137,15 @@ static enum sidestep_status put_path(struct dcp_writer *w, const struct metadata
     for (uint32_t k = 0; k < entry->path_length; k++) {
         const struct sidestep_path_item *item = &entry->path[k];
         if (item->key != NULL) {
-            TRY(dcp_writer_word(w, item->key));
+            TRY(dcp_writer_cached_text(w, item->key));
             continue;
         }
-        if (path_is_integer(item)) {
-            const char *text = path_text(item, decimal);
+        if (path_item_is_int_key(item)) {
+            const char *text = path_item_text(item, decimal);
             TRY(dcp_writer_text(w, text, strlen(text)));
             continue;
         }
-        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
         if (item->index >= 0) {
             dcp_writer_int(w, (uint64_t)item->index);
         } else {
@@ -153,18 +154,18 @@ static enum sidestep_status put_path(struct dcp_writer *w, const struct metadata
             dcp_writer_le(w, (uint64_t)item->index, 8);
         }
     }
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
     dcp_writer_op(w, OP_TUPLE);
     return SIDESTEP_OK;
 }
 
 static enum sidestep_status put_planner_data(struct dcp_writer *w, const struct metadata *metadata)
 {
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
-    dcp_writer_get(w, K_PLANNER_DATA);
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
+    dcp_writer_get_constant(w, DCP_MEMO_PLANNER_DATA);
     dcp_writer_op(w, OP_EMPTY_DICT);
     for (size_t i = 0; i < metadata->count; i++) {
-        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
         if (i % BATCH == 0)
             dcp_writer_op(w, OP_MARK);
         dcp_writer_get_memo(w, w->names[i]);
@@ -179,7 +180,7 @@ static enum sidestep_status put_planner_data(struct dcp_writer *w, const struct 
 
 static enum sidestep_status put_positions(struct dcp_writer *w, uint64_t positions)
 {
-    TRY(dcp_writer_reserve(w, 2 + SIDESTEP_MAX_PATH_ITEMS * DCP_WRITER_INT));
+    TRY(dcp_writer_reserve(w, 2 + SIDESTEP_MAX_PATH_ITEMS * DCP_WRITER_MAX_INT_BYTES));
     dcp_writer_op(w, OP_MARK);
     for (; positions != 0; positions &= positions - 1)
         dcp_writer_int(w, (uint64_t)__builtin_ctzll(positions));
@@ -195,12 +196,12 @@ static enum sidestep_status put_int_keys(struct dcp_writer *w, const struct meta
 
     for (size_t i = 0; i < metadata->count; i++) {
         const struct metadata_entry *entry = &metadata->entries[i];
-        uint64_t positions = path_integers(entry->path, entry->path_length);
+        uint64_t positions = path_int_keys(entry->path, entry->path_length);
         if (positions == 0)
             continue;
-        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
         if (count == 0) {
-            dcp_writer_constant(w, DCP_METADATA_INT_KEYS);
+            dcp_writer_short_text(w, DCP_METADATA_INT_KEYS);
             dcp_writer_op(w, OP_EMPTY_DICT);
         } else if (count % BATCH == 0) {
             dcp_writer_op(w, OP_SETITEMS);
@@ -210,7 +211,7 @@ static enum sidestep_status put_int_keys(struct dcp_writer *w, const struct meta
         dcp_writer_get_memo(w, w->names[i]);
         TRY(put_positions(w, positions));
     }
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
     if (count != 0)
         dcp_writer_op(w, OP_SETITEMS);
     return SIDESTEP_OK;
@@ -220,8 +221,8 @@ static enum sidestep_status put_int_keys(struct dcp_writer *w, const struct meta
 
 static enum sidestep_status put_transforms(struct dcp_writer *w, const char *names)
 {
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
-    dcp_writer_get(w, K_TRANSFORMS);
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
+    dcp_writer_get_constant(w, DCP_MEMO_TRANSFORMS);
     dcp_writer_op(w, OP_EMPTY_LIST);
     dcp_writer_op(w, OP_MARK);
     for (size_t length; *names != '\0'; names += length + (names[length] == ',')) {
@@ -237,18 +238,18 @@ static enum sidestep_status put_storage(struct dcp_writer *w, const struct metad
 {
     if (storage->file == NULL)
         return FAIL(w->err, SIDESTEP_EINVAL, "'%s' is not stored anywhere",
-                    shown_name(entry->name).text);
-    dcp_writer_begin(w, K_STORAGE_INFO);
-    dcp_writer_get(w, K_RELATIVE_PATH);
-    TRY(dcp_writer_word(w, storage->file));
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
-    dcp_writer_get(w, K_OFFSET);
+                    display_name(entry->name).text);
+    dcp_writer_begin_object(w, DCP_MEMO_STORAGE_INFO);
+    dcp_writer_get_constant(w, DCP_MEMO_RELATIVE_PATH);
+    TRY(dcp_writer_cached_text(w, storage->file));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
+    dcp_writer_get_constant(w, DCP_MEMO_OFFSET);
     dcp_writer_int(w, storage->offset);
-    dcp_writer_get(w, K_LENGTH);
+    dcp_writer_get_constant(w, DCP_MEMO_LENGTH);
     dcp_writer_int(w, storage->length);
     if (storage->transform != NULL)
         TRY(put_transforms(w, storage->transform));
-    dcp_writer_end(w);
+    dcp_writer_end_object(w);
     return SIDESTEP_OK;
 }
 
@@ -275,14 +276,14 @@ static enum sidestep_status put_object_storage(struct dcp_writer *w,
 {
     const struct metadata_entry *entry = &metadata->entries[i];
 
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
     begin_pair(w, batch);
-    dcp_writer_begin(w, K_INDEX_CLASS);
-    dcp_writer_get(w, K_FQN);
+    dcp_writer_begin_object(w, DCP_MEMO_INDEX_CLASS);
+    dcp_writer_get_constant(w, DCP_MEMO_FQN);
     dcp_writer_get_memo(w, w->names[i]);
-    dcp_writer_get(w, K_INDEX);
+    dcp_writer_get_constant(w, DCP_MEMO_INDEX);
     dcp_writer_op(w, OP_NONE);
-    dcp_writer_end(w);
+    dcp_writer_end_object(w);
     TRY(put_storage(w, entry, &entry->storage));
     end_pair(w, batch);
     return SIDESTEP_OK;
@@ -295,16 +296,16 @@ static enum sidestep_status put_tensor_storage(struct dcp_writer *w,
     const struct metadata_entry *entry = &metadata->entries[i];
 
     for (size_t c = 0; c < entry->chunk_count; c++) {
-        TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+        TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
         begin_pair(w, batch);
-        dcp_writer_begin(w, K_INDEX_CLASS);
-        dcp_writer_get(w, K_FQN);
+        dcp_writer_begin_object(w, DCP_MEMO_INDEX_CLASS);
+        dcp_writer_get_constant(w, DCP_MEMO_FQN);
         dcp_writer_get_memo(w, w->names[i]);
-        dcp_writer_get(w, K_INDEX);
+        dcp_writer_get_constant(w, DCP_MEMO_INDEX);
         dcp_writer_int(w, c);
-        dcp_writer_get(w, K_OFFSET);
+        dcp_writer_get_constant(w, DCP_MEMO_OFFSET);
         dcp_writer_get_memo(w, offsets[c]);
-        dcp_writer_end(w);
+        dcp_writer_end_object(w);
         TRY(put_storage(w, entry, &entry->chunks[c].storage));
         end_pair(w, batch);
     }
@@ -317,8 +318,8 @@ static enum sidestep_status put_storage_data(struct dcp_writer *w, const struct 
     struct batch batch = {.total = items};
     size_t chunk = 0;
 
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
-    dcp_writer_get(w, K_STORAGE_DATA);
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
+    dcp_writer_get_constant(w, DCP_MEMO_STORAGE_DATA);
     dcp_writer_op(w, OP_EMPTY_DICT);
     for (size_t i = 0; i < metadata->count; i++) {
         if (metadata->entries[i].is_object) {
@@ -336,18 +337,18 @@ static enum sidestep_status put_storage_data(struct dcp_writer *w, const struct 
 
 static enum sidestep_status put_storage_meta(struct dcp_writer *w, const struct metadata *metadata)
 {
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
-    dcp_writer_get(w, K_STORAGE_META);
-    dcp_writer_begin(w, K_STORAGE_META_CLASS);
-    dcp_writer_constant(w, "checkpoint_id");
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
+    dcp_writer_get_constant(w, DCP_MEMO_STORAGE_META);
+    dcp_writer_begin_object(w, DCP_MEMO_STORAGE_META_CLASS);
+    dcp_writer_short_text(w, "checkpoint_id");
     TRY(dcp_writer_text_or_none(w, metadata->checkpoint_id));
-    dcp_writer_constant(w, "save_id");
+    dcp_writer_short_text(w, "save_id");
     TRY(dcp_writer_text_or_none(w, metadata->save_id));
-    dcp_writer_constant(w, "load_id");
+    dcp_writer_short_text(w, "load_id");
     dcp_writer_op(w, OP_NONE);
-    dcp_writer_constant(w, "modules");
+    dcp_writer_short_text(w, "modules");
     dcp_writer_op(w, OP_EMPTY_LIST);
-    dcp_writer_end(w);
+    dcp_writer_end_object(w);
     return SIDESTEP_OK;
 }
 
@@ -356,22 +357,22 @@ static enum sidestep_status put_metadata(struct dcp_writer *w, const struct meta
 {
     size_t start = w->out->length, frame_bytes;
 
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
     dcp_writer_op(w, OP_PROTO);
     dcp_writer_op(w, 4);
     dcp_writer_op(w, OP_FRAME); /* its length comes last */
     dcp_writer_le(w, 0, 8);
-    TRY(dcp_writer_constants(w));
-    dcp_writer_begin(w, K_METADATA);
+    TRY(dcp_writer_prologue(w));
+    dcp_writer_begin_object(w, DCP_MEMO_METADATA);
     TRY(put_entries(w, metadata));
     TRY(put_planner_data(w, metadata));
     TRY(put_storage_data(w, metadata, items));
     TRY(put_storage_meta(w, metadata));
     TRY(put_int_keys(w, metadata));
-    TRY(dcp_writer_reserve(w, DCP_WRITER_SMALL));
-    dcp_writer_constant(w, "version");
-    dcp_writer_constant(w, "1.0.0");
-    dcp_writer_end(w);
+    TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
+    dcp_writer_short_text(w, "version");
+    dcp_writer_short_text(w, "1.0.0");
+    dcp_writer_end_object(w);
     dcp_writer_op(w, OP_STOP);
     w->out->length = (size_t)(w->at - w->out->bytes);
     frame_bytes = w->out->length - start - 11;
@@ -391,7 +392,7 @@ enum sidestep_status dcp_metadata_write(struct buffer *out, const struct metadat
         chunks += metadata->entries[i].is_object ? 0 : metadata->entries[i].chunk_count;
     }
     OWNED uint32_t *memo = memory_new(metadata->count + chunks, sizeof(*memo));
-    OWNED struct dcp_word *words = memory_new(DCP_WRITER_WORDS, sizeof(*words));
+    OWNED struct dcp_cached_text *words = memory_new(DCP_WRITER_CACHE_SLOTS, sizeof(*words));
     if (memo == NULL || words == NULL)
         return FAIL_NOMEM(err, (metadata->count + chunks) * sizeof(*memo));
     w.names = memo;

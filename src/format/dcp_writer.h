@@ -13,8 +13,9 @@
 #include "base/error.h"
 
 #define DCP_MODULE "torch.distributed.checkpoint.metadata"
-#define DCP_WRITER_INT 11u    /* LONG1 of 9 bytes */
-#define DCP_WRITER_SMALL 256u /* more than any group of opcodes without texts and sizes takes */
+#define DCP_WRITER_MAX_INT_BYTES 11u /* LONG1 of 9 bytes */
+#define DCP_WRITER_RESERVED_BYTES                                                                  \
+    256u /* more than any group of opcodes without texts and sizes takes */
 
 enum dcp_opcode {
     OP_MARK = '(',
@@ -81,19 +82,19 @@ enum dcp_opcode {
     X(TORCH, NULL, "torch")
 
 enum dcp_constant {
-#define CONSTANT_ENUM(name, module, text) K_##name,
+#define CONSTANT_ENUM(name, module, text) DCP_MEMO_##name,
     DCP_CONSTANTS(CONSTANT_ENUM)
 #undef CONSTANT_ENUM
     /* Made by calls: a layout and a memory format. */
-    K_STRIDED,
-    K_CONTIGUOUS,
-    K_END
+    DCP_MEMO_STRIDED,
+    DCP_MEMO_CONTIGUOUS,
+    DCP_MEMO_END
 };
-_Static_assert(K_END <= 256, "BINGET has one byte");
+_Static_assert(DCP_MEMO_END <= 256, "BINGET has one byte");
 
 /* Texts that may be met again: a direct-mapped cache, in which the last one wins. */
-#define DCP_WRITER_WORDS 4096u
-struct dcp_word {
+#define DCP_WRITER_CACHE_SLOTS 4096u
+struct dcp_cached_text {
     const char *text;
     size_t length;
     uint32_t memo;
@@ -107,20 +108,21 @@ struct dcp_writer {
     uint32_t states[SIDESTEP_DTYPE_END][2]; /* of TensorProperties, by requires_grad */
     uint32_t *names;                        /* memo numbers, by entry */
     uint32_t *offsets;                      /* ... and by chunk, all entries in a row */
-    struct dcp_word *words;                 /* DCP_WRITER_WORDS of them, zeroed */
+    struct dcp_cached_text *words;          /* DCP_WRITER_CACHE_SLOTS of them, zeroed */
 };
 
 /* Room for ${bytes} at w->at, which the caller then moves. */
 enum sidestep_status dcp_writer_reserve(struct dcp_writer *w, size_t bytes);
-/* A str of ${length} bytes; EINVAL if it is not UTF-8.  Leaves room for DCP_WRITER_SMALL more. */
+/* A str of ${length} bytes; EINVAL if it is not UTF-8.  Leaves room for DCP_WRITER_RESERVED_BYTES
+ * more. */
 enum sidestep_status dcp_writer_text(struct dcp_writer *w, const char *text, size_t length);
 /* A str that may be met again, as file names and keys of paths are. */
-enum sidestep_status dcp_writer_word(struct dcp_writer *w, const char *text);
+enum sidestep_status dcp_writer_cached_text(struct dcp_writer *w, const char *text);
 enum sidestep_status dcp_writer_text_or_none(struct dcp_writer *w, const char *text);
 /* A short str, into reserved room. */
-void dcp_writer_constant(struct dcp_writer *w, const char *text);
+void dcp_writer_short_text(struct dcp_writer *w, const char *text);
 /* The start. */
-enum sidestep_status dcp_writer_constants(struct dcp_writer *w);
+enum sidestep_status dcp_writer_prologue(struct dcp_writer *w);
 
 /* ---------------------------------------------------------------- into reserved room */
 
@@ -136,7 +138,7 @@ static inline void dcp_writer_le(struct dcp_writer *w, uint64_t value, unsigned 
 }
 
 /* A constant. */
-static inline void dcp_writer_get(struct dcp_writer *w, enum dcp_constant k)
+static inline void dcp_writer_get_constant(struct dcp_writer *w, enum dcp_constant k)
 {
     dcp_writer_op(w, OP_BINGET);
     dcp_writer_op(w, (uint8_t)k);
@@ -180,7 +182,7 @@ static inline void dcp_writer_size(struct dcp_writer *w, uint32_t ndim, const in
 {
     static const uint8_t closing[] = {OP_EMPTY_TUPLE, OP_TUPLE1, OP_TUPLE2, OP_TUPLE3};
 
-    dcp_writer_get(w, K_SIZE_CLASS);
+    dcp_writer_get_constant(w, DCP_MEMO_SIZE_CLASS);
     if (ndim > 3)
         dcp_writer_op(w, OP_MARK);
     for (uint32_t d = 0; d < ndim; d++)
@@ -191,24 +193,24 @@ static inline void dcp_writer_size(struct dcp_writer *w, uint32_t ndim, const in
 }
 
 /* An object of class ${k}, and the start of its fields. */
-static inline void dcp_writer_begin(struct dcp_writer *w, enum dcp_constant k)
+static inline void dcp_writer_begin_object(struct dcp_writer *w, enum dcp_constant k)
 {
-    dcp_writer_get(w, k);
+    dcp_writer_get_constant(w, k);
     dcp_writer_op(w, OP_EMPTY_TUPLE);
     dcp_writer_op(w, OP_NEWOBJ);
     dcp_writer_op(w, OP_EMPTY_DICT);
     dcp_writer_op(w, OP_MARK);
 }
 
-static inline void dcp_writer_end(struct dcp_writer *w)
+static inline void dcp_writer_end_object(struct dcp_writer *w)
 {
     dcp_writer_op(w, OP_SETITEMS);
     dcp_writer_op(w, OP_BUILD);
 }
 
-static inline size_t dcp_writer_size_bytes(uint32_t ndim)
+static inline size_t dcp_writer_max_size_bytes(uint32_t ndim)
 {
-    return 8 + ndim * DCP_WRITER_INT;
+    return 8 + ndim * DCP_WRITER_MAX_INT_BYTES;
 }
 
 #endif

@@ -11,16 +11,16 @@
 #define NAMES_MAX_PATH 4095u
 
 static const struct {
-    enum names_kind kind;
+    enum file_name_kind kind;
     const char *suffix;
 } hidden_suffixes[] = {
-    {NAMES_SAVING, ".saving"},   {NAMES_TRASH, ".trash"},     {NAMES_BAD, ".bad"},
-    {NAMES_OUTCOME, ".outcome"}, {NAMES_PENDING, ".pending"}, {NAMES_EXPORT, ".export"},
+    {FILE_NAME_SAVING, ".saving"},   {FILE_NAME_TRASH, ".trash"},     {FILE_NAME_BAD, ".bad"},
+    {FILE_NAME_OUTCOME, ".outcome"}, {FILE_NAME_PENDING, ".pending"}, {FILE_NAME_EXPORT, ".export"},
 };
 static const struct {
-    enum names_kind kind;
+    enum file_name_kind kind;
     const char *suffix;
-} rank_suffixes[] = {{NAMES_YES, ".yes"}, {NAMES_FAILED, ".failed"}};
+} rank_suffixes[] = {{FILE_NAME_VOTE, ".yes"}, {FILE_NAME_FAILED, ".failed"}};
 
 /* The take_ functions move ${*at} over what they recognise, or leave it and return false. */
 static bool take_text(const char **at, const char *text)
@@ -65,87 +65,91 @@ static bool take_number(const char **at, uint32_t *out)
 }
 
 /* What follows ".sidestep." */
-static enum names_kind parse_hidden(const char *at, struct names_parsed *out)
+static enum file_name_kind parse_hidden(const char *at, struct file_name *out)
 {
     if (take_text(&at, "manifest."))
-        return take_id(&at, out->save_id) && *at == '\0' ? NAMES_MANIFEST : NAMES_NONE;
+        return take_id(&at, out->save_id) && *at == '\0' ? FILE_NAME_MANIFEST : FILE_NAME_NONE;
     if (!take_id(&at, out->save_id))
-        return NAMES_NONE;
+        return FILE_NAME_NONE;
     for (size_t i = 0; i < ARRAY_LENGTH(hidden_suffixes); i++)
         if (strcmp(at, hidden_suffixes[i].suffix) == 0)
             return hidden_suffixes[i].kind;
-    return NAMES_NONE;
+    return FILE_NAME_NONE;
 }
 
 /* What follows "__" */
-static enum names_kind parse_ranked(const char *at, struct names_parsed *out)
+static enum file_name_kind parse_ranked(const char *at, struct file_name *out)
 {
     if (!take_number(&at, &out->rank))
-        return NAMES_NONE;
+        return FILE_NAME_NONE;
     if (take_text(&at, "_")) {
         if (!take_number(&at, &out->shard))
-            return NAMES_NONE;
+            return FILE_NAME_NONE;
         if (strncmp(at, ".distcp", 7) != 0 && (!take_text(&at, ".") || !take_id(&at, out->save_id)))
-            return NAMES_NONE;
+            return FILE_NAME_NONE;
         if (!take_text(&at, ".distcp"))
-            return NAMES_NONE;
-        return *at == '\0' ? NAMES_SHARD : strcmp(at, ".part") == 0 ? NAMES_PART : NAMES_NONE;
+            return FILE_NAME_NONE;
+        return *at == '\0'                ? FILE_NAME_SHARD
+               : strcmp(at, ".part") == 0 ? FILE_NAME_PART
+                                          : FILE_NAME_NONE;
     }
     if (!take_text(&at, ".") || !take_id(&at, out->save_id))
-        return NAMES_NONE;
+        return FILE_NAME_NONE;
     for (size_t i = 0; i < ARRAY_LENGTH(rank_suffixes); i++)
         if (strcmp(at, rank_suffixes[i].suffix) == 0)
             return rank_suffixes[i].kind;
-    return NAMES_NONE;
+    return FILE_NAME_NONE;
 }
 
-struct names_parsed names_parse(const char *name)
+struct file_name file_name_parse(const char *name)
 {
-    struct names_parsed out = {.kind = NAMES_NONE};
+    struct file_name out = {.kind = FILE_NAME_NONE};
 
     if (strcmp(name, NAMES_COMMIT_LOCK) == 0)
-        out.kind = NAMES_LOCK;
-    else if (take_text(&name, NAMES_SERIES_DIR "."))
+        out.kind = FILE_NAME_LOCK;
+    else if (take_text(&name, FILE_NAME_SERIES_DIR "."))
         out.kind = parse_hidden(name, &out);
-    else if (take_text(&name, NAMES_METADATA "."))
-        out.kind = take_id(&name, out.save_id) && *name == '\0' ? NAMES_META_TMP : NAMES_NONE;
+    else if (take_text(&name, FILE_NAME_METADATA "."))
+        out.kind =
+            take_id(&name, out.save_id) && *name == '\0' ? FILE_NAME_METADATA_TMP : FILE_NAME_NONE;
     else if (take_text(&name, "__"))
         out.kind = parse_ranked(name, &out);
-    return out.kind != NAMES_NONE ? out : (struct names_parsed){.kind = NAMES_NONE};
+    return out.kind != FILE_NAME_NONE ? out : (struct file_name){.kind = FILE_NAME_NONE};
 }
 
-void names_format(enum names_kind kind, const char *save_id, uint32_t rank, uint32_t shard,
-                  char out[NAMES_MAX])
+void file_name_format(enum file_name_kind kind, const char *save_id, uint32_t rank, uint32_t shard,
+                      char out[FILE_NAME_BYTES])
 {
-    bool is_shard = kind == NAMES_SHARD || kind == NAMES_PART;
+    bool is_shard = kind == FILE_NAME_SHARD || kind == FILE_NAME_PART;
     const char *dot = *save_id != '\0' ? "." : "";
 
-    assert(kind > NAMES_NONE && kind <= NAMES_EXPORT);
+    assert(kind > FILE_NAME_NONE && kind <= FILE_NAME_EXPORT);
     assert((is_shard && *save_id == '\0') ||
            (is_save_id(save_id) && strlen(save_id) == SAVE_ID_HEX - 1));
     if (is_shard)
-        snprintf(out, NAMES_MAX, "__%u_%u%s%s.distcp%s", rank, shard, dot, save_id,
-                 kind == NAMES_PART ? ".part" : "");
-    else if (kind == NAMES_MANIFEST)
-        snprintf(out, NAMES_MAX, NAMES_SERIES_DIR ".manifest.%s", save_id);
-    else if (kind == NAMES_META_TMP)
-        snprintf(out, NAMES_MAX, NAMES_METADATA ".%s", save_id);
+        snprintf(out, FILE_NAME_BYTES, "__%u_%u%s%s.distcp%s", rank, shard, dot, save_id,
+                 kind == FILE_NAME_PART ? ".part" : "");
+    else if (kind == FILE_NAME_MANIFEST)
+        snprintf(out, FILE_NAME_BYTES, FILE_NAME_SERIES_DIR ".manifest.%s", save_id);
+    else if (kind == FILE_NAME_METADATA_TMP)
+        snprintf(out, FILE_NAME_BYTES, FILE_NAME_METADATA ".%s", save_id);
     for (size_t i = 0; i < ARRAY_LENGTH(hidden_suffixes); i++)
         if (hidden_suffixes[i].kind == kind)
-            snprintf(out, NAMES_MAX, NAMES_SERIES_DIR ".%s%s", save_id, hidden_suffixes[i].suffix);
+            snprintf(out, FILE_NAME_BYTES, FILE_NAME_SERIES_DIR ".%s%s", save_id,
+                     hidden_suffixes[i].suffix);
     for (size_t i = 0; i < ARRAY_LENGTH(rank_suffixes); i++)
         if (rank_suffixes[i].kind == kind)
-            snprintf(out, NAMES_MAX, "__%u.%s%s", rank, save_id, rank_suffixes[i].suffix);
+            snprintf(out, FILE_NAME_BYTES, "__%u.%s%s", rank, save_id, rank_suffixes[i].suffix);
 }
 
-bool names_end_with(const char *name, const char *ending)
+bool file_name_has_suffix(const char *name, const char *ending)
 {
     size_t length = strlen(name), least = strlen(ending);
 
     return length >= least && strcmp(name + length - least, ending) == 0;
 }
 
-int64_t names_number(const char *digits, const char *end)
+int64_t file_name_parse_number(const char *digits, const char *end)
 {
     int64_t number = 0;
 
@@ -158,23 +162,23 @@ int64_t names_number(const char *digits, const char *end)
     return number;
 }
 
-const char *names_reserved_ending(const char *name)
+const char *file_name_reserved_suffix(const char *name)
 {
-    static const char *const others[] = {".distcp", ".part", NAMES_METADATA};
+    static const char *const others[] = {".distcp", ".part", FILE_NAME_METADATA};
 
     for (size_t i = 0; i < ARRAY_LENGTH(hidden_suffixes); i++)
-        if (names_end_with(name, hidden_suffixes[i].suffix))
+        if (file_name_has_suffix(name, hidden_suffixes[i].suffix))
             return hidden_suffixes[i].suffix;
     for (size_t i = 0; i < ARRAY_LENGTH(rank_suffixes); i++)
-        if (names_end_with(name, rank_suffixes[i].suffix))
+        if (file_name_has_suffix(name, rank_suffixes[i].suffix))
             return rank_suffixes[i].suffix;
     for (size_t i = 0; i < ARRAY_LENGTH(others); i++)
-        if (names_end_with(name, others[i]))
+        if (file_name_has_suffix(name, others[i]))
             return others[i];
     return NULL;
 }
 
-bool names_is_beneath(const char *path, size_t length)
+bool file_name_is_beneath(const char *path, size_t length)
 {
     size_t begin = 0; /* of the component at hand */
 

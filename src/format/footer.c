@@ -33,16 +33,16 @@ uint8_t footer_item_flags(const struct footer_item *item)
     if (item->requires_grad)
         flags |= FOOTER_FLAG_REQUIRES_GRAD;
     if (!item->is_object && box_is_whole(item))
-        flags |= FOOTER_FLAG_WHOLE;
-    if (path_spells(item->name, item->path, item->path_length))
-        flags |= FOOTER_FLAG_JOINED;
+        flags |= FOOTER_FLAG_WHOLE_TENSOR;
+    if (path_matches_name(item->name, item->path, item->path_length))
+        flags |= FOOTER_FLAG_PATH_IS_NAME;
     return flags;
 }
 
 /* Stored as an index of a list; an integer key is stored as the text that stock torch sees. */
 static bool is_index(const struct sidestep_path_item *item)
 {
-    return item->key == NULL && !path_is_integer(item);
+    return item->key == NULL && !path_item_is_int_key(item);
 }
 
 static uint64_t dimension_bytes(uint8_t flags)
@@ -54,15 +54,15 @@ static uint64_t dimension_bytes(uint8_t flags)
 static uint64_t item_text_bytes(const struct footer_item *item)
 {
     uint8_t flags = footer_item_flags(item);
-    uint64_t rows = (flags & FOOTER_FLAG_WHOLE) != 0 ? 1 : 3;
-    char decimal[PATH_DECIMAL_BYTES];
+    uint64_t rows = (flags & FOOTER_FLAG_WHOLE_TENSOR) != 0 ? 1 : 3;
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
     uint64_t bytes = rows * item->ndim * dimension_bytes(flags) + strlen(item->name) + 1;
 
     bytes += (uint64_t)2 * item->path_length;
-    if ((flags & FOOTER_FLAG_JOINED) != 0)
+    if ((flags & FOOTER_FLAG_PATH_IS_NAME) != 0)
         return bytes;
     for (uint32_t i = 0; i < item->path_length; i++)
-        bytes += is_index(&item->path[i]) ? 8 : strlen(path_text(&item->path[i], decimal)) + 1;
+        bytes += is_index(&item->path[i]) ? 8 : strlen(path_item_text(&item->path[i], decimal)) + 1;
     return bytes;
 }
 
@@ -81,14 +81,15 @@ static struct footer_sizes measure(const struct footer *footer)
     for (size_t i = 0; i < footer->count; i++) {
         sizes.text_bytes += item_text_bytes(&footer->items[i]);
         sizes.blocks += footer->items[i].block_count;
-        sizes.int_keys += path_integers(footer->items[i].path, footer->items[i].path_length) != 0;
+        sizes.int_keys += path_int_keys(footer->items[i].path, footer->items[i].path_length) != 0;
     }
     for (size_t i = 0; i < footer->transform_count; i++)
         sizes.transform_bytes += strlen(footer->transforms[i]) + 1;
     if (sizes.int_keys != 0)
-        sizes.extension_bytes += FOOTER_PART_HEADER_BYTES + FOOTER_INT_KEYS_BYTES * sizes.int_keys;
+        sizes.extension_bytes +=
+            FOOTER_EXTENSION_HEADER_BYTES + FOOTER_INT_KEYS_BYTES * sizes.int_keys;
     if (sizes.transform_bytes != 0)
-        sizes.extension_bytes += FOOTER_PART_HEADER_BYTES + sizes.transform_bytes;
+        sizes.extension_bytes += FOOTER_EXTENSION_HEADER_BYTES + sizes.transform_bytes;
     sizes.text_bytes = round_up(sizes.text_bytes, 8);
     sizes.total = FOOTER_HEADER_BYTES + (uint64_t)FOOTER_RECORD_BYTES * footer->count +
                   sizes.text_bytes + 8 * sizes.blocks + sizes.extension_bytes +
@@ -125,7 +126,7 @@ static void put_bytes(uint8_t **at, const void *bytes, size_t length)
 static void put_header(const struct footer *footer, const struct footer_sizes *sizes, uint8_t **at)
 {
     uint64_t required = footer->required_features & ~(uint64_t)FOOTER_REQUIRED_TRANSFORMS;
-    uint64_t optional = footer->optional_features & ~(uint64_t)FOOTER_SET_BY_ENCODE;
+    uint64_t optional = footer->optional_features & ~(uint64_t)FOOTER_ENCODER_FEATURES;
 
     if (sizes->int_keys != 0)
         optional |= FOOTER_OPTIONAL_INT_KEYS;
@@ -173,9 +174,9 @@ static void put_dimensions(const int64_t *numbers, uint32_t ndim, uint64_t width
 
 static void put_path(const struct sidestep_path_item *path, bool joined, uint8_t **at)
 {
-    char decimal[PATH_DECIMAL_BYTES];
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
     uint16_t index_bit = is_index(path) ? FOOTER_PATH_INDEX : 0;
-    const char *text = path_text(path, decimal);
+    const char *text = path_item_text(path, decimal);
 
     if (joined) {
         put_le(at, index_bit | strlen(text), 2);
@@ -193,13 +194,13 @@ static void put_text(const struct footer_item *item, size_t name_bytes, uint8_t 
     uint64_t width = dimension_bytes(flags);
 
     put_dimensions(item->shape, item->ndim, width, at);
-    if ((flags & FOOTER_FLAG_WHOLE) == 0) {
+    if ((flags & FOOTER_FLAG_WHOLE_TENSOR) == 0) {
         put_dimensions(item->box.offsets, item->ndim, width, at);
         put_dimensions(item->box.lengths, item->ndim, width, at);
     }
     put_bytes(at, item->name, name_bytes + 1);
     for (uint32_t i = 0; i < item->path_length; i++)
-        put_path(&item->path[i], (flags & FOOTER_FLAG_JOINED) != 0, at);
+        put_path(&item->path[i], (flags & FOOTER_FLAG_PATH_IS_NAME) != 0, at);
 }
 
 static void put_item(const struct footer_item *item, struct areas *areas)
@@ -219,7 +220,7 @@ static void put_int_keys(const struct footer *footer, const struct footer_sizes 
     put_le(at, FOOTER_INT_KEYS_BIT, 4);
     put_le(at, FOOTER_INT_KEYS_BYTES * sizes->int_keys, 4);
     for (size_t i = 0; i < footer->count; i++) {
-        uint64_t integers = path_integers(footer->items[i].path, footer->items[i].path_length);
+        uint64_t integers = path_int_keys(footer->items[i].path, footer->items[i].path_length);
 
         if (integers == 0)
             continue;

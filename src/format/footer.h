@@ -47,7 +47,7 @@ struct footer_item {
     uint32_t transform;   /* 0: none; else all of the item is data, and footer.transforms[it - 1] */
     uint64_t envelope_hash;  /* hash_block() of head followed by tail, before any transform; 0 for
                                 objects */
-    struct hash128 raw_hash; /* hash_list() of the raw data's block hashes */
+    struct hash128 raw_hash; /* hash_block_list() of the raw data's block hashes */
     uint64_t block_count;    /* hash_block_count(data_bytes) */
     const uint64_t *blocks;  /* hash_block() of each block of the stored data */
 };

@@ -14,7 +14,7 @@ _Static_assert(SIDESTEP_FLOAT64 == 1 && SIDESTEP_BOOL == 12 && SIDESTEP_COMPLEX3
                "numbers of dtypes are part of the format");
 
 #define FAIL_ITEM(item, status, err, fmt, ...)                                                     \
-    FAIL(err, status, "'%s': " fmt, shown_name((item)->name).text, ##__VA_ARGS__)
+    FAIL(err, status, "'%s': " fmt, display_name((item)->name).text, ##__VA_ARGS__)
 
 static enum sidestep_status check_name(const struct footer_item *item, enum sidestep_status status,
                                        struct sidestep_error *err)
@@ -108,7 +108,7 @@ static enum sidestep_status check_hashes(const struct footer_item *item,
                          (unsigned long long)item->data_bytes, (unsigned long long)blocks);
     if (item->transform != 0)
         return SIDESTEP_OK; /* its hash is that of what is stored nowhere */
-    struct hash128 list = hash_list(item->blocks, (size_t)item->block_count);
+    struct hash128 list = hash_block_list(item->blocks, (size_t)item->block_count);
     if (list.low != item->raw_hash.low || list.high != item->raw_hash.high)
         return FAIL_ITEM(item, status, err, "its hash is not that of its block hashes");
     return SIDESTEP_OK;

@@ -17,21 +17,21 @@
 /* The flags byte of a record. */
 #define FOOTER_FLAG_OBJECT 0x01u
 #define FOOTER_FLAG_REQUIRES_GRAD 0x02u
-#define FOOTER_FLAG_WHOLE 0x04u      /* the box is the whole tensor: only the shape is stored */
-#define FOOTER_FLAG_JOINED 0x08u     /* the path, joined with '.', is the name */
-#define FOOTER_FLAG_WIDTH_SHIFT 4u   /* two bits: log2 of the bytes of a dimension */
-#define FOOTER_FLAG_WIDTH_MASK 0x30u /* the other two bits are 0 */
+#define FOOTER_FLAG_WHOLE_TENSOR 0x04u /* the box is the whole tensor: only the shape is stored */
+#define FOOTER_FLAG_PATH_IS_NAME 0x08u /* the path, joined with '.', is the name */
+#define FOOTER_FLAG_WIDTH_SHIFT 4u     /* two bits: log2 of the bytes of a dimension */
+#define FOOTER_FLAG_WIDTH_MASK 0x30u   /* the other two bits are 0 */
 
 /* The 16-bit tag of a path item. */
 #define FOOTER_PATH_INDEX 0x8000u
 #define FOOTER_PATH_LENGTH 0x7fffu
 
 /* In the extensions: what FOOTER_OPTIONAL_INT_KEYS puts there. */
-#define FOOTER_PART_HEADER_BYTES 8u
+#define FOOTER_EXTENSION_HEADER_BYTES 8u
 #define FOOTER_INT_KEYS_BIT 0u
 #define FOOTER_INT_KEYS_BYTES 12u /* per item that has any: number of the record, mask */
 #define FOOTER_TRANSFORMS_BIT 1u
-#define FOOTER_SET_BY_ENCODE (FOOTER_OPTIONAL_INT_KEYS | FOOTER_OPTIONAL_TRANSFORMS)
+#define FOOTER_ENCODER_FEATURES (FOOTER_OPTIONAL_INT_KEYS | FOOTER_OPTIONAL_TRANSFORMS)
 
 /* The one flags byte that ${item} is stored with, so that a footer has only one encoding. */
 uint8_t footer_item_flags(const struct footer_item *item);

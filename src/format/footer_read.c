@@ -18,7 +18,7 @@ static enum sidestep_status trailer_parse(const uint8_t bytes[FOOTER_TRAILER_BYT
                                           struct sidestep_error *err)
 {
     uint8_t mended[FOOTER_TRAILER_BYTES];
-    struct cursor c = cursor_over(bytes, FOOTER_TRAILER_BYTES);
+    struct cursor c = cursor_from_memory(bytes, FOOTER_TRAILER_BYTES);
     bool has_magic =
         memcmp(cursor_take(&c, FOOTER_MAGIC_BYTES), FOOTER_TRAILER_MAGIC, FOOTER_MAGIC_BYTES) == 0;
 
@@ -93,7 +93,7 @@ static enum sidestep_status read_box(struct areas *areas, uint8_t flags, struct 
                                      struct sidestep_error *err)
 {
     unsigned width = 1u << ((flags & FOOTER_FLAG_WIDTH_MASK) >> FOOTER_FLAG_WIDTH_SHIFT);
-    bool whole = (flags & FOOTER_FLAG_WHOLE) != 0;
+    bool whole = (flags & FOOTER_FLAG_WHOLE_TENSOR) != 0;
     int64_t *numbers = areas_new(areas, (size_t)item->ndim * (whole ? 2 : 3), sizeof(int64_t), err);
 
     if (numbers == NULL)
@@ -135,7 +135,7 @@ static bool read_joined_path(struct areas *areas, struct cursor parts, uint32_t 
         else
             path[i].key = text;
     }
-    return cursor_left(&parts) == 0;
+    return cursor_remaining(&parts) == 0;
 }
 
 static bool read_listed_path(struct areas *areas, uint32_t count, struct sidestep_path_item *path)
@@ -159,12 +159,13 @@ static enum sidestep_status read_path(struct areas *areas, uint8_t flags, size_t
     if (path == NULL)
         return SIDESTEP_ENOMEM;
     item->path = path;
-    if ((flags & FOOTER_FLAG_JOINED) != 0) {
+    if ((flags & FOOTER_FLAG_PATH_IS_NAME) != 0) {
         char *parts = areas_new(areas, name_bytes + 1, 1, err);
         if (parts == NULL)
             return SIDESTEP_ENOMEM;
         memcpy(parts, item->name, name_bytes);
-        ok = read_joined_path(areas, cursor_over(parts, name_bytes + 1), item->path_length, path);
+        ok = read_joined_path(areas, cursor_from_memory(parts, name_bytes + 1), item->path_length,
+                              path);
     } else {
         ok = read_listed_path(areas, item->path_length, path);
     }
@@ -232,7 +233,7 @@ static enum sidestep_status read_header(struct cursor *c, struct footer *out, st
     uint64_t count = cursor_u64le(c);
     uint64_t text_bytes = cursor_u64le(c);
     uint64_t blocks = cursor_u64le(c);
-    uint64_t room = cursor_left(c);
+    uint64_t room = cursor_remaining(c);
 
     if (version > FOOTER_VERSION)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "version %u is newer than this library", version);
@@ -249,13 +250,13 @@ static enum sidestep_status read_header(struct cursor *c, struct footer *out, st
                            " hashes do not make %" PRIu64 " bytes",
                            count, text_bytes, blocks, room);
     size_t record_bytes = (size_t)count * FOOTER_RECORD_BYTES;
-    areas->records = cursor_over(cursor_take(c, record_bytes), record_bytes);
-    areas->text = cursor_over(cursor_take(c, (size_t)text_bytes), (size_t)text_bytes);
+    areas->records = cursor_from_memory(cursor_take(c, record_bytes), record_bytes);
+    areas->text = cursor_from_memory(cursor_take(c, (size_t)text_bytes), (size_t)text_bytes);
     /* Everything before is a multiple of 8, and so is the address of the first byte. */
     areas->blocks = (const void *)cursor_take(c, (size_t)blocks * 8);
     areas->blocks_left = blocks;
     areas->extensions =
-        cursor_over(cursor_take(c, (size_t)extension_bytes), (size_t)extension_bytes);
+        cursor_from_memory(cursor_take(c, (size_t)extension_bytes), (size_t)extension_bytes);
     out->count = (size_t)count;
     return SIDESTEP_OK;
 }
@@ -267,7 +268,7 @@ static bool find_part(struct cursor extensions, uint64_t features, uint32_t bit,
 {
     bool found = false;
 
-    while (cursor_left(&extensions) != 0) {
+    while (cursor_remaining(&extensions) != 0) {
         uint32_t of = cursor_u32le(&extensions);
         size_t bytes = cursor_u32le(&extensions);
         const uint8_t *start = cursor_take(&extensions, bytes);
@@ -276,7 +277,7 @@ static bool find_part(struct cursor extensions, uint64_t features, uint32_t bit,
             return false;
         features &= ~((uint64_t)1 << of);
         if (of == bit) {
-            *part = cursor_over(start, bytes);
+            *part = cursor_from_memory(start, bytes);
             found = true;
         }
     }
@@ -291,16 +292,16 @@ static enum sidestep_status read_int_keys(struct cursor extensions, struct foote
     struct cursor part = {0};
 
     if (!find_part(extensions, out->optional_features, FOOTER_INT_KEYS_BIT, &part) ||
-        cursor_left(&part) == 0)
+        cursor_remaining(&part) == 0)
         return FAIL_FORMAT(err, "the list of integer keys is malformed");
-    while (cursor_left(&part) != 0) {
+    while (cursor_remaining(&part) != 0) {
         uint64_t number = cursor_u32le(&part), integers = cursor_u64le(&part);
 
         if (part.overrun || number < next || number >= out->count || integers == 0)
             return FAIL_FORMAT(err, "the list of integer keys is malformed");
         const struct footer_item *item = &out->items[number];
         /* The path is in our arena: const to those who are given it. */
-        if (!path_set_integers((struct sidestep_path_item *)(uintptr_t)item->path,
+        if (!path_set_int_keys((struct sidestep_path_item *)(uintptr_t)item->path,
                                item->path_length, integers))
             return FAIL_FORMAT(err, "'%s': integer keys 0x%" PRIx64 " that its path does not have",
                                item->name, integers);
@@ -316,15 +317,15 @@ static enum sidestep_status read_transforms(struct areas *areas, struct footer *
     struct cursor part = {0};
 
     if (!find_part(areas->extensions, out->optional_features, FOOTER_TRANSFORMS_BIT, &part) ||
-        cursor_left(&part) == 0)
+        cursor_remaining(&part) == 0)
         return FAIL_FORMAT(err, "the list of transforms is malformed");
     const char **names = areas_new(areas, FOOTER_MAX_TRANSFORMS, sizeof(*names), err);
     if (names == NULL)
         return SIDESTEP_ENOMEM;
     out->transforms = names;
-    while (cursor_left(&part) != 0) {
+    while (cursor_remaining(&part) != 0) {
         const char *name = (const char *)part.bytes + part.position;
-        size_t length = strnlen(name, cursor_left(&part));
+        size_t length = strnlen(name, cursor_remaining(&part));
         if (cursor_take(&part, length + 1) == NULL || out->transform_count == FOOTER_MAX_TRANSFORMS)
             return FAIL_FORMAT(err, "the list of transforms is malformed");
         names[out->transform_count++] = name;
@@ -350,7 +351,7 @@ static enum sidestep_status footer_parse(const uint8_t *bytes, size_t length, ui
                                          struct arena *arena, struct footer *out,
                                          struct sidestep_error *err)
 {
-    struct cursor c = cursor_over(bytes, length);
+    struct cursor c = cursor_from_memory(bytes, length);
     struct areas areas = {.arena = arena};
 
     TRY(read_header(&c, out, &areas, err));
@@ -364,7 +365,7 @@ static enum sidestep_status footer_parse(const uint8_t *bytes, size_t length, ui
             return status;
         }
     }
-    size_t padding = cursor_left(&areas.text);
+    size_t padding = cursor_remaining(&areas.text);
     for (size_t i = 0; i < padding; i++)
         if (padding >= 8 || cursor_u8(&areas.text) != 0)
             return FAIL_FORMAT(err, "something lies behind the text of the last item");

@@ -10,19 +10,19 @@
 #include "base/checked.h"
 #include "base/utf8.h"
 
-static void set_problem(struct jsontext *j, const char *problem)
+static void set_problem(struct json_reader *j, const char *problem)
 {
     if (j->problem == NULL)
         j->problem = problem;
 }
 
-struct jsontext jsontext_over(char *text)
+struct json_reader json_reader_init(char *text)
 {
-    return (struct jsontext){.text = text};
+    return (struct json_reader){.text = text};
 }
 
 /* The first byte of the next token; NUL at the end, and after a failure. */
-static char next_byte(struct jsontext *j)
+static char next_byte(struct json_reader *j)
 {
     if (j->problem != NULL)
         return '\0';
@@ -30,7 +30,7 @@ static char next_byte(struct jsontext *j)
     return j->text[j->position];
 }
 
-static bool take(struct jsontext *j, const char *token)
+static bool take(struct json_reader *j, const char *token)
 {
     size_t length = strlen(token);
 
@@ -40,11 +40,11 @@ static bool take(struct jsontext *j, const char *token)
     return true;
 }
 
-void jsontext_enter(struct jsontext *j, char bracket)
+void json_reader_enter(struct json_reader *j, char bracket)
 {
     if (next_byte(j) != bracket) {
         set_problem(j, bracket == '{' ? "an object belongs here" : "an array belongs here");
-    } else if (j->depth == JSONTEXT_MAX_DEPTH) {
+    } else if (j->depth == JSON_READER_MAX_DEPTH) {
         set_problem(j, "too many arrays and objects in each other");
     } else {
         j->depth++;
@@ -52,7 +52,7 @@ void jsontext_enter(struct jsontext *j, char bracket)
     }
 }
 
-bool jsontext_more(struct jsontext *j, char closing_bracket, bool *first)
+bool json_reader_next(struct json_reader *j, char closing_bracket, bool *first)
 {
     if (next_byte(j) == closing_bracket) {
         j->depth--;
@@ -128,7 +128,7 @@ static size_t take_escape(const char *from, char *to, size_t *written)
     return length;
 }
 
-const char *jsontext_string(struct jsontext *j)
+const char *json_reader_string(struct json_reader *j)
 {
     if (next_byte(j) != '"') {
         set_problem(j, "a string belongs here");
@@ -160,9 +160,9 @@ const char *jsontext_string(struct jsontext *j)
     return begin;
 }
 
-const char *jsontext_key(struct jsontext *j)
+const char *json_reader_key(struct json_reader *j)
 {
-    const char *key = jsontext_string(j);
+    const char *key = json_reader_string(j);
 
     if (!take(j, ":"))
         set_problem(j, "a colon belongs here");
@@ -198,7 +198,7 @@ static size_t number_length(const char *at, bool *is_integer)
     return (size_t)(p - at);
 }
 
-int64_t jsontext_integer(struct jsontext *j)
+int64_t json_reader_integer(struct json_reader *j)
 {
     char first = next_byte(j);
     const char *at = j->text + j->position;
@@ -221,17 +221,17 @@ int64_t jsontext_integer(struct jsontext *j)
     return (int64_t)(first == '-' ? 0 - magnitude : magnitude);
 }
 
-bool jsontext_null(struct jsontext *j)
+bool json_reader_null(struct json_reader *j)
 {
     return take(j, "null");
 }
 
-static void skip_scalar(struct jsontext *j)
+static void skip_scalar(struct json_reader *j)
 {
     bool is_integer;
 
     if (next_byte(j) == '"') {
-        (void)jsontext_string(j);
+        (void)json_reader_string(j);
         return;
     }
     if (take(j, "true") || take(j, "false") || take(j, "null"))
@@ -242,16 +242,16 @@ static void skip_scalar(struct jsontext *j)
     j->position += length;
 }
 
-void jsontext_skip(struct jsontext *j)
+void json_reader_skip(struct json_reader *j)
 {
-    char closing[JSONTEXT_MAX_DEPTH + 1]; /* bracket of each level */
+    char closing[JSON_READER_MAX_DEPTH + 1]; /* bracket of each level */
     unsigned outside = j->depth;
 
     do {
         char byte = next_byte(j);
         bool first = byte == '{' || byte == '[';
         if (first) {
-            jsontext_enter(j, byte);
+            json_reader_enter(j, byte);
             closing[j->depth] = byte == '{' ? '}' : ']';
         } else {
             skip_scalar(j);
@@ -259,9 +259,9 @@ void jsontext_skip(struct jsontext *j)
         /* Out of all levels that end here; stays in front of the next value, if there is one. */
         while (j->depth > outside && j->problem == NULL) {
             bool in_object = closing[j->depth] == '}';
-            if (jsontext_more(j, closing[j->depth], &first)) {
+            if (json_reader_next(j, closing[j->depth], &first)) {
                 if (in_object)
-                    (void)jsontext_key(j);
+                    (void)json_reader_key(j);
                 break;
             }
             first = false;
@@ -269,7 +269,7 @@ void jsontext_skip(struct jsontext *j)
     } while (j->depth > outside && j->problem == NULL);
 }
 
-void jsontext_end(struct jsontext *j)
+void json_reader_end(struct json_reader *j)
 {
     if (next_byte(j) != '\0')
         set_problem(j, "something behind the end");

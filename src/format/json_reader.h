@@ -14,9 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JSONTEXT_MAX_DEPTH 8 /* of arrays and objects in each other */
+#define JSON_READER_MAX_DEPTH 8 /* of arrays and objects in each other */
 
-struct jsontext {
+struct json_reader {
     char *text;      /* the caller's, writable: strings are decoded where they stand */
     size_t position; /* of what is read next, or where the problem is */
     unsigned depth;
@@ -24,30 +24,30 @@ struct jsontext {
 };
 
 /* ${text} ends with a NUL, and must outlive all strings that were read from it. */
-struct jsontext jsontext_over(char *text);
+struct json_reader json_reader_init(char *text);
 
 /*
- *      jsontext_enter(&j, '{');
- *      for (bool first = true; jsontext_more(&j, '}', &first);) {
- *          const char *key = jsontext_key(&j);
+ *      json_reader_enter(&j, '{');
+ *      for (bool first = true; json_reader_next(&j, '}', &first);) {
+ *          const char *key = json_reader_key(&j);
  *          ... read or skip one value ...
  *      }
  *
- * jsontext_more() goes over the comma or the closing bracket.
+ * json_reader_next() goes over the comma or the closing bracket.
  */
-void jsontext_enter(struct jsontext *j, char bracket);
-bool jsontext_more(struct jsontext *j, char closing_bracket, bool *first);
-const char *jsontext_key(struct jsontext *j);
+void json_reader_enter(struct json_reader *j, char bracket);
+bool json_reader_next(struct json_reader *j, char closing_bracket, bool *first);
+const char *json_reader_key(struct json_reader *j);
 
 /* UTF-8, without NUL. */
-const char *jsontext_string(struct jsontext *j);
+const char *json_reader_string(struct json_reader *j);
 /* A number without fraction or exponent that fits. */
-int64_t jsontext_integer(struct jsontext *j);
+int64_t json_reader_integer(struct json_reader *j);
 /* Go over a null, if one comes next. */
-bool jsontext_null(struct jsontext *j);
+bool json_reader_null(struct json_reader *j);
 /* Go over one value of any type. */
-void jsontext_skip(struct jsontext *j);
+void json_reader_skip(struct json_reader *j);
 /* Nothing but white space may be left. */
-void jsontext_end(struct jsontext *j);
+void json_reader_end(struct json_reader *j);
 
 #endif

@@ -2,7 +2,7 @@
 /* json_write.c -- see json_write.h. */
 #include "format/json_write.h"
 
-void jsonwrite_text(struct buffer *out, const char *text)
+void json_write_string(struct buffer *out, const char *text)
 {
     buffer_put_u8(out, '"');
     for (; *text != '\0'; text++) {

@@ -6,6 +6,6 @@
 #include "base/buffer.h"
 
 /* Append ${text} (UTF-8) in quotes, with as few escapes as JSON allows. */
-void jsonwrite_text(struct buffer *out, const char *text);
+void json_write_string(struct buffer *out, const char *text);
 
 #endif

@@ -29,26 +29,27 @@ static bool is_file_name(const char *name)
                                   "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
     size_t length = strlen(name);
 
-    return strspn(name, allowed) == length && names_is_beneath(name, length);
+    return strspn(name, allowed) == length && file_name_is_beneath(name, length);
 }
 
 static enum sidestep_status check_file(const struct manifest_file *file,
                                        enum sidestep_status status, struct sidestep_error *err)
 {
     if (!is_file_name(file->name))
-        return FAIL(err, status, "the file name '%s' is not allowed", shown_name(file->name).text);
+        return FAIL(err, status, "the file name '%s' is not allowed",
+                    display_name(file->name).text);
     if (file->bytes > MANIFEST_MAX_INTEGER)
-        return FAIL(err, status, "'%s': a size of %" PRIu64 " bytes", shown_name(file->name).text,
+        return FAIL(err, status, "'%s': a size of %" PRIu64 " bytes", display_name(file->name).text,
                     file->bytes);
     if (!is_save_id(file->origin))
-        return FAIL(err, status, "'%s': origin is not a save id", shown_name(file->name).text);
+        return FAIL(err, status, "'%s': origin is not a save id", display_name(file->name).text);
     return SIDESTEP_OK;
 }
 
 static enum sidestep_status check_files(const struct manifest *manifest,
                                         enum sidestep_status status, struct sidestep_error *err)
 {
-    OWNED_TABLE names = {0};
+    OWNED_HASH_TABLE names = {0};
 
     if (manifest->file_count > MANIFEST_MAX_FILES)
         return FAIL(err, status, "%zu files (at most %zu)", manifest->file_count,
@@ -57,9 +58,9 @@ static enum sidestep_status check_files(const struct manifest *manifest,
         const char *name = manifest->files[i].name;
         size_t existing;
         TRY(check_file(&manifest->files[i], status, err));
-        TRY(table_insert(&names, name, i, &existing, err));
+        TRY(hash_table_insert(&names, name, i, &existing, err));
         if (existing != SIZE_MAX)
-            return FAIL(err, status, "the file '%s' is listed twice", shown_name(name).text);
+            return FAIL(err, status, "the file '%s' is listed twice", display_name(name).text);
     }
     return SIDESTEP_OK;
 }
@@ -80,17 +81,18 @@ enum sidestep_status manifest_check_features(const struct manifest *manifest,
 static enum sidestep_status check_naming(const char *template, enum sidestep_status status,
                                          struct sidestep_error *err)
 {
-    char again[NAMING_MAX_TEMPLATE + 1];
-    struct naming naming;
+    char again[NAME_TEMPLATE_MAX_BYTES + 1];
+    struct name_template naming;
 
     if (template[0] == '\0')
         return SIDESTEP_OK;
-    if (naming_of_template(template, &naming, err) != SIDESTEP_OK || naming_is_plain(&naming))
-        return FAIL(err, status, "naming is '%s'", shown_name(template).text);
-    naming_template(&naming, again);
+    if (name_template_from_text(template, &naming, err) != SIDESTEP_OK ||
+        name_template_is_prefix_only(&naming))
+        return FAIL(err, status, "naming is '%s'", display_name(template).text);
+    name_template_to_text(&naming, again);
     if (strcmp(again, template) != 0)
-        return FAIL(err, status, "naming is '%s', not '%s'", shown_name(template).text,
-                    shown_name(again).text);
+        return FAIL(err, status, "naming is '%s', not '%s'", display_name(template).text,
+                    display_name(again).text);
     return SIDESTEP_OK;
 }
 

@@ -26,10 +26,10 @@ struct manifest_file {
 
 struct manifest {
     char save_id[SAVE_ID_HEX];
-    char run_id[SAVE_ID_HEX];             /* "" for a one-off save */
-    uint64_t incarnation;                 /* of a series; 0: one-off */
-    int64_t step;                         /* -1: none */
-    char naming[NAMING_MAX_TEMPLATE + 1]; /* the template of its series' names; "": a name is a
+    char run_id[SAVE_ID_HEX];                 /* "" for a one-off save */
+    uint64_t incarnation;                     /* of a series; 0: one-off */
+    int64_t step;                             /* -1: none */
+    char naming[NAME_TEMPLATE_MAX_BYTES + 1]; /* the template of its series' names; "": a name is a
                                              prefix and the step, or it is a one-off save */
     uint32_t world_size;
     int64_t saved_at; /* seconds since 1970: for people */

@@ -36,28 +36,28 @@ static enum sidestep_status check_hash_line(const char *text, size_t length, siz
 }
 
 /* The value that was just read under ${key}: is it what was expected? */
-static enum sidestep_status check_value(const struct jsontext *j, const char *key,
+static enum sidestep_status check_value(const struct json_reader *j, const char *key,
                                         struct sidestep_error *err)
 {
     if (j->problem == NULL)
         return SIDESTEP_OK;
     if (*key == '\0')
         return FAIL_FORMAT(err, "at byte %zu: %s", j->position, j->problem);
-    return FAIL_FORMAT(err, "\"%s\", at byte %zu: %s", shown_name(key).text, j->position,
+    return FAIL_FORMAT(err, "\"%s\", at byte %zu: %s", display_name(key).text, j->position,
                        j->problem);
 }
 
-static enum sidestep_status get_integer(struct jsontext *j, const char *key, int64_t maximum,
+static enum sidestep_status get_integer(struct json_reader *j, const char *key, int64_t maximum,
                                         int64_t *out, struct sidestep_error *err)
 {
-    *out = jsontext_integer(j);
+    *out = json_reader_integer(j);
     TRY(check_value(j, key, err));
     if (*out < 0 || *out > maximum)
         return FAIL_FORMAT(err, "\"%s\" is %lld", key, (long long)*out);
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status get_count(struct jsontext *j, const char *key, uint64_t *out,
+static enum sidestep_status get_count(struct json_reader *j, const char *key, uint64_t *out,
                                       struct sidestep_error *err)
 {
     int64_t value;
@@ -68,10 +68,10 @@ static enum sidestep_status get_count(struct jsontext *j, const char *key, uint6
 }
 
 /* A string of any content: manifest_check() looks at it. */
-static enum sidestep_status get_text(struct jsontext *j, const char *key, char *out, size_t room,
+static enum sidestep_status get_text(struct json_reader *j, const char *key, char *out, size_t room,
                                      struct sidestep_error *err)
 {
-    const char *text = jsontext_string(j);
+    const char *text = json_reader_string(j);
 
     TRY(check_value(j, key, err));
     if (strlen(text) >= room)
@@ -80,16 +80,16 @@ static enum sidestep_status get_text(struct jsontext *j, const char *key, char *
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status get_id(struct jsontext *j, const char *key, char out[SAVE_ID_HEX],
+static enum sidestep_status get_id(struct json_reader *j, const char *key, char out[SAVE_ID_HEX],
                                    struct sidestep_error *err)
 {
     return get_text(j, key, out, SAVE_ID_HEX, err);
 }
 
-static enum sidestep_status get_sha256(struct jsontext *j, const char *key,
+static enum sidestep_status get_sha256(struct json_reader *j, const char *key,
                                        uint8_t out[HASH_SHA256_BYTES], struct sidestep_error *err)
 {
-    const char *text = jsontext_string(j);
+    const char *text = json_reader_string(j);
 
     TRY(check_value(j, key, err));
     if (strlen(text) != (size_t)2 * HASH_SHA256_BYTES ||
@@ -99,10 +99,10 @@ static enum sidestep_status get_sha256(struct jsontext *j, const char *key,
 }
 
 /* 16 digits: as a number, readers that have only doubles would lose bits. */
-static enum sidestep_status get_features(struct jsontext *j, const char *key, uint64_t *out,
+static enum sidestep_status get_features(struct json_reader *j, const char *key, uint64_t *out,
                                          struct sidestep_error *err)
 {
-    const char *text = jsontext_string(j);
+    const char *text = json_reader_string(j);
 
     TRY(check_value(j, key, err));
     if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
@@ -142,15 +142,15 @@ static enum sidestep_status check_keys(const struct keys *keys, struct sidestep_
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status read_metadata(struct jsontext *j, struct manifest *out,
+static enum sidestep_status read_metadata(struct json_reader *j, struct manifest *out,
                                           struct sidestep_error *err)
 {
     static const char *const names[] = {"bytes", "sha256"};
     struct keys keys = {names, ARRAY_LENGTH(names), 0, 0};
 
-    jsontext_enter(j, '{');
-    for (bool first = true; jsontext_more(j, '}', &first);) {
-        const char *key = jsontext_key(j);
+    json_reader_enter(j, '{');
+    for (bool first = true; json_reader_next(j, '}', &first);) {
+        const char *key = json_reader_key(j);
         unsigned which;
         TRY(find_key(&keys, key, &which, err));
         if (which == 0)
@@ -158,25 +158,25 @@ static enum sidestep_status read_metadata(struct jsontext *j, struct manifest *o
         else if (which == 1)
             TRY(get_sha256(j, key, out->metadata_sha256, err));
         else
-            jsontext_skip(j);
+            json_reader_skip(j);
     }
     TRY(check_value(j, "metadata", err));
     return check_keys(&keys, err);
 }
 
-static enum sidestep_status read_file(struct jsontext *j, struct manifest_file *out,
+static enum sidestep_status read_file(struct json_reader *j, struct manifest_file *out,
                                       struct sidestep_error *err)
 {
     static const char *const names[] = {"name", "bytes", "footer_sha256", "origin"};
     struct keys keys = {names, ARRAY_LENGTH(names), 0, 0};
 
-    jsontext_enter(j, '{');
-    for (bool first = true; jsontext_more(j, '}', &first);) {
-        const char *key = jsontext_key(j);
+    json_reader_enter(j, '{');
+    for (bool first = true; json_reader_next(j, '}', &first);) {
+        const char *key = json_reader_key(j);
         unsigned which;
         TRY(find_key(&keys, key, &which, err));
         if (which == 0)
-            out->name = jsontext_string(j);
+            out->name = json_reader_string(j);
         else if (which == 1)
             TRY(get_count(j, key, &out->bytes, err));
         else if (which == 2)
@@ -184,20 +184,20 @@ static enum sidestep_status read_file(struct jsontext *j, struct manifest_file *
         else if (which == 3)
             TRY(get_id(j, key, out->origin, err));
         else
-            jsontext_skip(j);
+            json_reader_skip(j);
     }
     TRY(check_value(j, "files", err));
     return check_keys(&keys, err);
 }
 
-static enum sidestep_status read_files(struct jsontext *j, struct arena *arena,
+static enum sidestep_status read_files(struct json_reader *j, struct arena *arena,
                                        struct manifest *out, struct sidestep_error *err)
 {
     OWNED struct manifest_file *files = NULL;
     size_t room = 0;
 
-    jsontext_enter(j, '[');
-    for (bool first = true; jsontext_more(j, ']', &first); out->file_count++) {
+    json_reader_enter(j, '[');
+    for (bool first = true; json_reader_next(j, ']', &first); out->file_count++) {
         if (out->file_count == room) {
             room = room != 0 ? room * 2 : FIRST_FILES;
             struct manifest_file *more = memory_resize(files, room, sizeof(*files));
@@ -214,18 +214,18 @@ static enum sidestep_status read_files(struct jsontext *j, struct arena *arena,
 }
 
 /* The first three keys, in this order, say whether the rest may be understood. */
-static enum sidestep_status read_version(struct jsontext *j, bool *first, struct manifest *out,
+static enum sidestep_status read_version(struct json_reader *j, bool *first, struct manifest *out,
                                          struct sidestep_error *err)
 {
     static const char *const names[] = {"format", "version", "required_features"};
     int64_t version = 0;
 
     for (unsigned i = 0; i < ARRAY_LENGTH(names); i++) {
-        const char *key = jsontext_more(j, '}', first) ? jsontext_key(j) : "";
+        const char *key = json_reader_next(j, '}', first) ? json_reader_key(j) : "";
         TRY(check_value(j, key, err));
         if (strcmp(key, names[i]) != 0)
             return FAIL_FORMAT(err, "key %u is not \"%s\"", i + 1, names[i]);
-        if (i == 0 && strcmp(jsontext_string(j), MANIFEST_FORMAT) != 0)
+        if (i == 0 && strcmp(json_reader_string(j), MANIFEST_FORMAT) != 0)
             return FAIL_FORMAT(err, "\"format\" is not \"" MANIFEST_FORMAT "\"");
         if (i == 1)
             TRY(get_integer(j, key, INT64_MAX, &version, err));
@@ -259,7 +259,7 @@ static const char *const root_names[ROOT_KEYS] = {
     "saved_at", "saved_at_unix", "optional_features", "metadata", "files",
 };
 
-static enum sidestep_status read_value(struct jsontext *j, enum root_key which, const char *key,
+static enum sidestep_status read_value(struct json_reader *j, enum root_key which, const char *key,
                                        struct arena *arena, struct manifest *out,
                                        struct sidestep_error *err)
 {
@@ -274,7 +274,7 @@ static enum sidestep_status read_value(struct jsontext *j, enum root_key which, 
         return get_count(j, key, &out->incarnation, err);
     case STEP:
         out->step = -1;
-        return jsontext_null(j) ? SIDESTEP_OK : get_integer(j, key, INT64_MAX, &out->step, err);
+        return json_reader_null(j) ? SIDESTEP_OK : get_integer(j, key, INT64_MAX, &out->step, err);
     case NAMING:
         return get_text(j, key, out->naming, sizeof(out->naming), err);
     case WORLD_SIZE:
@@ -282,7 +282,7 @@ static enum sidestep_status read_value(struct jsontext *j, enum root_key which, 
         out->world_size = (uint32_t)number;
         return SIDESTEP_OK;
     case SAVED_AT:
-        (void)jsontext_string(j);
+        (void)json_reader_string(j);
         return check_value(j, key, err);
     case SAVED_AT_UNIX:
         return get_integer(j, key, MANIFEST_MAX_TIME, &out->saved_at, err);
@@ -293,7 +293,7 @@ static enum sidestep_status read_value(struct jsontext *j, enum root_key which, 
     case FILES:
         return read_files(j, arena, out, err);
     case ROOT_KEYS:
-        jsontext_skip(j);
+        json_reader_skip(j);
     }
     return check_value(j, key, err);
 }
@@ -314,16 +314,16 @@ static enum sidestep_status decode(const char *text, size_t length, struct arena
     if (strlen(copy) != json_length)
         return FAIL_FORMAT(err, "a NUL at byte %zu", strlen(copy));
 
-    struct jsontext j = jsontext_over(copy);
-    jsontext_enter(&j, '{');
+    struct json_reader j = json_reader_init(copy);
+    json_reader_enter(&j, '{');
     TRY(read_version(&j, &first, out, err));
-    while (jsontext_more(&j, '}', &first)) {
-        const char *key = jsontext_key(&j);
+    while (json_reader_next(&j, '}', &first)) {
+        const char *key = json_reader_key(&j);
         unsigned which;
         TRY(find_key(&keys, key, &which, err));
         TRY(read_value(&j, (enum root_key)which, key, arena, out, err));
     }
-    jsontext_end(&j);
+    json_reader_end(&j);
     TRY(check_value(&j, "", err));
     TRY(check_keys(&keys, err));
     return manifest_check(out, SIDESTEP_ECORRUPT, err);

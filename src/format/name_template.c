@@ -11,7 +11,7 @@
 
 #define FIELD "{step"
 
-_Static_assert(NAMING_MAX_NAME < NAMES_MAX, "a name is one component");
+_Static_assert(NAME_TEMPLATE_MAX_NAME < FILE_NAME_BYTES, "a name is one component");
 
 static bool starts_or_ends_with_digit(const char *prefix, const char *suffix)
 {
@@ -21,8 +21,8 @@ static bool starts_or_ends_with_digit(const char *prefix, const char *suffix)
            isdigit((unsigned char)suffix[0]);
 }
 
-enum sidestep_status naming_of_prefix(const char *prefix, struct naming *naming,
-                                      struct sidestep_error *err)
+enum sidestep_status name_template_from_prefix(const char *prefix, struct name_template *naming,
+                                               struct sidestep_error *err)
 {
     size_t length = strlen(prefix);
 
@@ -31,15 +31,15 @@ enum sidestep_status naming_of_prefix(const char *prefix, struct naming *naming,
                     "series prefix '%s' looks like a template, and is none: names are the prefix "
                     "and the step's number ('step-' makes 'step-42'); a template is given as the "
                     "name ('step_{step:08}')",
-                    shown_name(prefix).text);
-    if (length == 0 || length > NAMING_MAX_PREFIX || strchr(prefix, '/') != NULL ||
+                    display_name(prefix).text);
+    if (length == 0 || length > NAME_TEMPLATE_MAX_PREFIX || strchr(prefix, '/') != NULL ||
         prefix[0] == '.' || starts_or_ends_with_digit(prefix, ""))
         return FAIL(
             err, SIDESTEP_EINVAL,
             "series prefix '%s': 1 to %u bytes, no slash, not starting with a dot or ending "
             "with a digit",
-            shown_name(prefix).text, NAMING_MAX_PREFIX);
-    *naming = (struct naming){.digits = 1};
+            display_name(prefix).text, NAME_TEMPLATE_MAX_PREFIX);
+    *naming = (struct name_template){.digits = 1};
     memcpy(naming->prefix, prefix, length);
     return SIDESTEP_OK;
 }
@@ -66,7 +66,7 @@ static bool take_digits(const char **at, uint32_t *digits)
         if (from[1] != '0' || from[2] < '1' || from[2] > '9')
             return false;
         for (*digits = 0, from += 2; isdigit((unsigned char)*from); from++)
-            if ((*digits = *digits * 10 + (uint32_t)(*from - '0')) > NAMING_MAX_DIGITS)
+            if ((*digits = *digits * 10 + (uint32_t)(*from - '0')) > NAME_TEMPLATE_MAX_DIGITS)
                 return false;
         from += *from == 'd';
     }
@@ -75,10 +75,10 @@ static bool take_digits(const char **at, uint32_t *digits)
 }
 
 /* Of a template that can be taken apart: can its names be told from others, and be read back? */
-static enum sidestep_status check_parts(const char *template, const struct naming *naming,
+static enum sidestep_status check_parts(const char *template, const struct name_template *naming,
                                         struct sidestep_error *err)
 {
-    const char *reserved = names_reserved_ending(naming->suffix);
+    const char *reserved = file_name_reserved_suffix(naming->suffix);
 
     if (naming->prefix[0] == '.')
         return FAIL(err, SIDESTEP_EINVAL, "series name '%s' starts with a dot: it would be hidden",
@@ -94,12 +94,12 @@ static enum sidestep_status check_parts(const char *template, const struct namin
     return SIDESTEP_OK;
 }
 
-enum sidestep_status naming_of_template(const char *template, struct naming *naming,
-                                        struct sidestep_error *err)
+enum sidestep_status name_template_from_text(const char *template, struct name_template *naming,
+                                             struct sidestep_error *err)
 {
     const char *field = strchr(template, '{'), *suffix = field;
-    struct shown shown = shown_name(template);
-    struct naming out = {.digits = 1};
+    struct display_text shown = display_name(template);
+    struct name_template out = {.digits = 1};
 
     if (has_refused_byte(template))
         return FAIL(err, SIDESTEP_EINVAL,
@@ -117,15 +117,16 @@ enum sidestep_status naming_of_template(const char *template, struct naming *nam
         return FAIL(err, SIDESTEP_EINVAL,
                     "series name '%s': {step} is the number as it is, {step:08} or {step:08d} "
                     "fills it with zeroes to 8 digits (1 to %u); nothing else is",
-                    shown.text, NAMING_MAX_DIGITS);
+                    shown.text, NAME_TEMPLATE_MAX_DIGITS);
     if (strpbrk(suffix, "{}") != NULL || memchr(template, '}', (size_t)(field - template)) != NULL)
         return FAIL(err, SIDESTEP_EINVAL,
                     "series name '%s': {step} has to stand in it once, and no other brace",
                     shown.text);
-    if ((size_t)(field - template) > NAMING_MAX_PREFIX || strlen(suffix) > NAMING_MAX_SUFFIX)
+    if ((size_t)(field - template) > NAME_TEMPLATE_MAX_PREFIX ||
+        strlen(suffix) > NAME_TEMPLATE_MAX_SUFFIX)
         return FAIL(err, SIDESTEP_EINVAL,
                     "series name '%s': at most %u bytes before {step}, and %u behind it",
-                    shown.text, NAMING_MAX_PREFIX, NAMING_MAX_SUFFIX);
+                    shown.text, NAME_TEMPLATE_MAX_PREFIX, NAME_TEMPLATE_MAX_SUFFIX);
     memcpy(out.prefix, template, (size_t)(field - template));
     memcpy(out.suffix, suffix, strlen(suffix));
     TRY(check_parts(shown.text, &out, err));
@@ -133,41 +134,43 @@ enum sidestep_status naming_of_template(const char *template, struct naming *nam
     return SIDESTEP_OK;
 }
 
-void naming_template(const struct naming *naming, char template[NAMING_MAX_TEMPLATE + 1])
+void name_template_to_text(const struct name_template *naming,
+                           char template[NAME_TEMPLATE_MAX_BYTES + 1])
 {
     char width[sizeof(":020")] = "";
 
     if (naming->digits > 1)
         snprintf(width, sizeof(width), ":0%u", naming->digits % 100);
-    snprintf(template, NAMING_MAX_TEMPLATE + 1, "%s" FIELD "%s}%s", naming->prefix, width,
+    snprintf(template, NAME_TEMPLATE_MAX_BYTES + 1, "%s" FIELD "%s}%s", naming->prefix, width,
              naming->suffix);
 }
 
-bool naming_is_plain(const struct naming *naming)
+bool name_template_is_prefix_only(const struct name_template *naming)
 {
     return naming->digits == 1 && naming->suffix[0] == '\0';
 }
 
 /* ---- names ---- */
 
-void naming_format(const struct naming *naming, uint64_t step, char name[NAMES_MAX])
+void name_template_format_name(const struct name_template *naming, uint64_t step,
+                               char name[FILE_NAME_BYTES])
 {
-    snprintf(name, NAMES_MAX, "%s%0*llu%s", naming->prefix, (int)naming->digits,
+    snprintf(name, FILE_NAME_BYTES, "%s%0*llu%s", naming->prefix, (int)naming->digits,
              (unsigned long long)step, naming->suffix);
 }
 
-bool naming_read(const struct naming *naming, const char *name, uint64_t *step)
+bool name_template_parse_name(const struct name_template *naming, const char *name, uint64_t *step)
 {
     size_t prefix = strlen(naming->prefix);
-    char again[NAMES_MAX];
+    char again[FILE_NAME_BYTES];
 
     if (strncmp(name, naming->prefix, prefix) != 0)
         return false;
     const char *digits = name + prefix;
-    int64_t number = names_number(digits, digits + strspn(digits, "0123456789"));
+    int64_t number = file_name_parse_number(digits, digits + strspn(digits, "0123456789"));
     if (number < 0)
         return false;
-    naming_format(naming, (uint64_t)number, again);
+    name_template_format_name(naming, (uint64_t)number, again);
     *step = (uint64_t)number;
     return strcmp(again, name) == 0;
 }

@@ -13,33 +13,37 @@
 #include "base/error.h"
 #include "format/file_name.h"
 
-#define NAMING_MAX_PREFIX 63u /* bytes, as below */
-#define NAMING_MAX_SUFFIX 63u
-#define NAMING_MAX_DIGITS 20u /* of a number of 64 bits */
-#define NAMING_MAX_NAME (NAMING_MAX_PREFIX + NAMING_MAX_DIGITS + NAMING_MAX_SUFFIX)
-#define NAMING_MAX_TEMPLATE (NAMING_MAX_PREFIX + sizeof("{step:020}") - 1 + NAMING_MAX_SUFFIX)
+#define NAME_TEMPLATE_MAX_PREFIX 63u /* bytes, as below */
+#define NAME_TEMPLATE_MAX_SUFFIX 63u
+#define NAME_TEMPLATE_MAX_DIGITS 20u /* of a number of 64 bits */
+#define NAME_TEMPLATE_MAX_NAME                                                                     \
+    (NAME_TEMPLATE_MAX_PREFIX + NAME_TEMPLATE_MAX_DIGITS + NAME_TEMPLATE_MAX_SUFFIX)
+#define NAME_TEMPLATE_MAX_BYTES                                                                    \
+    (NAME_TEMPLATE_MAX_PREFIX + sizeof("{step:020}") - 1 + NAME_TEMPLATE_MAX_SUFFIX)
 
-struct naming {
-    char prefix[NAMING_MAX_PREFIX + 1];
-    char suffix[NAMING_MAX_SUFFIX + 1];
+struct name_template {
+    char prefix[NAME_TEMPLATE_MAX_PREFIX + 1];
+    char suffix[NAME_TEMPLATE_MAX_SUFFIX + 1];
     uint32_t digits; /* at least so many, with zeroes in front: 1 to 20 */
 };
 
 /* ${prefix} and the number.  EINVAL: it could not be read back, or is meant otherwise. */
-enum sidestep_status naming_of_prefix(const char *prefix, struct naming *naming,
-                                      struct sidestep_error *err);
+enum sidestep_status name_template_from_prefix(const char *prefix, struct name_template *naming,
+                                               struct sidestep_error *err);
 /* "step_{step:08}", "step_{step:08d}", "{step}.dcp".  EINVAL likewise; and as the text is to stand
  * in JSON as it is, for control bytes, quotes, backslashes and what is no UTF-8. */
-enum sidestep_status naming_of_template(const char *template, struct naming *naming,
-                                        struct sidestep_error *err);
+enum sidestep_status name_template_from_text(const char *template, struct name_template *naming,
+                                             struct sidestep_error *err);
 /* The template of it, spelled in the one way in which it is written down. */
-void naming_template(const struct naming *naming, char template[NAMING_MAX_TEMPLATE + 1]);
+void name_template_to_text(const struct name_template *naming,
+                           char template[NAME_TEMPLATE_MAX_BYTES + 1]);
 
 /* Is a name the prefix and the number, as who knows no template takes it? */
-bool naming_is_plain(const struct naming *naming);
+bool name_template_is_prefix_only(const struct name_template *naming);
 
-void naming_format(const struct naming *naming, uint64_t step, char name[NAMES_MAX]);
+void name_template_format_name(const struct name_template *naming, uint64_t step,
+                               char name[FILE_NAME_BYTES]);
 /* Is it exactly the name of a step (of at most INT64_MAX)?  Which. */
-bool naming_read(const struct naming *naming, const char *name, uint64_t *step);
+bool name_template_parse_name(const struct name_template *naming, const char *name, uint64_t *step);
 
 #endif

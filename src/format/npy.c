@@ -23,7 +23,8 @@ const char *npy_descr(enum sidestep_dtype dtype)
     return (unsigned)dtype < SIDESTEP_DTYPE_END ? descrs[dtype] : NULL;
 }
 
-void npy_header(enum sidestep_dtype dtype, uint32_t ndim, const int64_t *shape, struct buffer *out)
+void npy_write_header(enum sidestep_dtype dtype, uint32_t ndim, const int64_t *shape,
+                      struct buffer *out)
 {
     size_t start = out->length;
 

@@ -9,6 +9,7 @@
 const char *npy_descr(enum sidestep_dtype dtype);
 /* Append the header, of version 1.0, of a row-major array of a dtype that NumPy has: a multiple of
  * 64 bytes. */
-void npy_header(enum sidestep_dtype dtype, uint32_t ndim, const int64_t *shape, struct buffer *out);
+void npy_write_header(enum sidestep_dtype dtype, uint32_t ndim, const int64_t *shape,
+                      struct buffer *out);
 
 #endif

@@ -291,15 +291,15 @@ enum sidestep_status pickle_parse(struct arena *arena, const void *bytes, size_t
                                   size_t *consumed, struct pickle_node **root,
                                   struct sidestep_error *err)
 {
-    return pickle_parse_or(SIDESTEP_ECORRUPT, arena, bytes, length, consumed, root, err);
+    return pickle_parse_with_status(SIDESTEP_ECORRUPT, arena, bytes, length, consumed, root, err);
 }
 
-enum sidestep_status pickle_parse_or(enum sidestep_status beyond, struct arena *arena,
-                                     const void *bytes, size_t length, size_t *consumed,
-                                     struct pickle_node **root, struct sidestep_error *err)
+enum sidestep_status pickle_parse_with_status(enum sidestep_status beyond, struct arena *arena,
+                                              const void *bytes, size_t length, size_t *consumed,
+                                              struct pickle_node **root, struct sidestep_error *err)
 {
     OWNED_BY(release)
-    struct pickle_parser p = {.in = cursor_over(bytes, length),
+    struct pickle_parser p = {.in = cursor_from_memory(bytes, length),
                               .length = length,
                               .arena = arena,
                               .beyond = beyond,
@@ -326,13 +326,13 @@ enum sidestep_status pickle_parse_or(enum sidestep_status beyond, struct arena *
 
 static void spread_add(uint32_t *total, struct pickle_node *node)
 {
-    uint32_t more = node != NULL ? pickle_spread(node) : 0;
+    uint32_t more = node != NULL ? pickle_tree_size(node) : 0;
 
     *total = more < UINT32_MAX - *total ? *total + more : UINT32_MAX;
 }
 
 /* Recursion: no deeper than PICKLE_MAX_DEPTH. */
-uint32_t pickle_spread(struct pickle_node *node)
+uint32_t pickle_tree_size(struct pickle_node *node)
 {
     uint32_t total = 1;
 
@@ -366,7 +366,7 @@ bool pickle_is_global(const struct pickle_node *node, const char *module_and_nam
     return node->kind == PICKLE_GLOBAL && strcmp(node->as.text.bytes, module_and_name) == 0;
 }
 
-struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key)
+struct pickle_node *pickle_dict_get(const struct pickle_node *dict, const char *key)
 {
     size_t length = strlen(key);
 

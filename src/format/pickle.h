@@ -48,7 +48,7 @@ struct pickle_node {
     bool shared : 1;   /* may be reached by more than one way */
     bool noted : 1;    /* false; with ${note}: free for whoever walks the graph */
     bool note : 1;
-    uint32_t spread; /* 0, or what pickle_spread() said */
+    uint32_t spread; /* 0, or what pickle_tree_size() said */
     void *kept;      /* NULL; free for whoever walks the graph, to convert a node only once */
     union {
         bool boolean;
@@ -84,18 +84,19 @@ enum sidestep_status pickle_parse(struct arena *arena, const void *bytes, size_t
 
 /* The same with another status for what is beyond the limits above: EUNSUPPORTED for a pickle that
  * its own process made, and that nothing is wrong with. */
-enum sidestep_status pickle_parse_or(enum sidestep_status beyond, struct arena *arena,
-                                     const void *bytes, size_t length, size_t *consumed,
-                                     struct pickle_node **root, struct sidestep_error *err);
+enum sidestep_status pickle_parse_with_status(enum sidestep_status beyond, struct arena *arena,
+                                              const void *bytes, size_t length, size_t *consumed,
+                                              struct pickle_node **root,
+                                              struct sidestep_error *err);
 
 /* True if ${node} is the global "module name". */
 bool pickle_is_global(const struct pickle_node *node, const char *module_and_name);
 /* Value of a string key of a DICT, or NULL. */
-struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key);
+struct pickle_node *pickle_dict_get(const struct pickle_node *dict, const char *key);
 
 /* How many nodes the graph has as a tree, each counted as often as it can be reached: few bytes
  * make many.  At most UINT32_MAX is told.  In time linear in the graph. */
-uint32_t pickle_spread(struct pickle_node *node);
+uint32_t pickle_tree_size(struct pickle_node *node);
 
 /* A value tree from nodes: builtin containers and scalars become what they are (OrderedDict a
  * DICT, set a LIST, frozenset and torch.Size a TUPLE, _codecs.encode(str, 'latin1') BYTES, dtypes
@@ -110,7 +111,7 @@ enum sidestep_status pickle_to_plain_value(const struct pickle_node *node,
                                            struct sidestep_value **out, struct sidestep_error *err);
 
 /* UTF-8 as pickles have it: lone surrogates and NULs are allowed. */
-bool pickle_is_text(const char *bytes, size_t length);
+bool pickle_is_utf8(const char *bytes, size_t length);
 
 /* Append a protocol-2 pickle of ${value} as torch.save(obj) writes it (weights_only-loadable
  * opcodes); EUNSUPPORTED for OPAQUE. */
@@ -118,8 +119,8 @@ enum sidestep_status pickle_write_value(struct buffer *out, const struct sideste
                                         struct sidestep_error *err);
 /* Append ${value}, or an int, as a part of a protocol-2 pickle, of which no part refers to another.
  */
-enum sidestep_status pickle_write_part(struct buffer *out, const struct sidestep_value *value,
-                                       struct sidestep_error *err);
+enum sidestep_status pickle_write_fragment(struct buffer *out, const struct sidestep_value *value,
+                                           struct sidestep_error *err);
 void pickle_write_int(struct buffer *out, int64_t value);
 /* The pickle of ${value} with protocol 3, which needs no symbol. */
 enum sidestep_status pickle_write_plain_value(struct buffer *out,

@@ -31,9 +31,9 @@ static enum sidestep_status counted(struct pickle_parser *p, unsigned width, con
     uint64_t n;
 
     TRY(argument(p, width, &n));
-    if (n > cursor_left(&p->in))
+    if (n > cursor_remaining(&p->in))
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "wants %llu bytes, and %zu are left in the %s",
-                           (unsigned long long)n, cursor_left(&p->in),
+                           (unsigned long long)n, cursor_remaining(&p->in),
                            p->in_frame ? "frame" : "file");
     *length = (size_t)n;
     *bytes = cursor_take(&p->in, *length);
@@ -70,9 +70,9 @@ static enum sidestep_status run_frame(struct pickle_parser *p)
     if (p->in_frame)
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "a frame inside a frame");
     TRY(argument(p, 8, &length));
-    if (length > cursor_left(&p->in))
+    if (length > cursor_remaining(&p->in))
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "a frame of %llu bytes, and %zu are left",
-                           (unsigned long long)length, cursor_left(&p->in));
+                           (unsigned long long)length, cursor_remaining(&p->in));
     p->in_frame = true;
     p->in.length = p->in.position + (size_t)length;
     return SIDESTEP_OK;

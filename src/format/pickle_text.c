@@ -19,7 +19,7 @@
 enum sidestep_status pickle_line(struct pickle_parser *p, const char **line, size_t *length)
 {
     const uint8_t *from = p->in.bytes + p->in.position;
-    size_t left = cursor_left(&p->in);
+    size_t left = cursor_remaining(&p->in);
     const uint8_t *end = left != 0 ? memchr(from, '\n', left) : NULL;
 
     if (end == NULL)

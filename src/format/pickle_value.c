@@ -52,7 +52,7 @@ static enum sidestep_status make_text(struct conversion *c, enum sidestep_value_
                                       struct sidestep_value **out)
 {
     TRY(charge(c, node->as.text.length, shared || node->shared));
-    return made(c, value_text(kind, node->as.text.bytes, node->as.text.length), out);
+    return made(c, value_new_text(kind, node->as.text.bytes, node->as.text.length), out);
 }
 
 /* "before module.name after" */
@@ -60,18 +60,18 @@ static enum sidestep_status make_opaque(struct conversion *c, const char *before
                                         const struct pickle_node *global, const char *after,
                                         struct sidestep_value **out)
 {
-    struct shown name = {"?"};
+    struct display_text name = {"?"};
     char text[sizeof(name.text) + 64];
 
     TRY(charge(c, 0, false));
     if (global != NULL && global->kind == PICKLE_GLOBAL) {
-        name = shown_name(global->as.text.bytes);
+        name = display_name(global->as.text.bytes);
         char *space = strchr(name.text, ' ');
         if (space != NULL)
             *space = '.';
     }
     int length = snprintf(text, sizeof(text), "%s%s%s", before, name.text, after);
-    return made(c, value_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)length), out);
+    return made(c, value_new_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)length), out);
 }
 
 static enum sidestep_status make_bigint(struct conversion *c, const struct pickle_node *node,
@@ -90,7 +90,7 @@ static enum sidestep_status make_bigint(struct conversion *c, const struct pickl
         for (size_t i = length; i-- > 0;)
             used += snprintf(text + used, sizeof(text) - (size_t)used, "%02x", bytes[i]);
     }
-    return made(c, value_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)used), out);
+    return made(c, value_new_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)used), out);
 }
 
 static enum sidestep_status make_sequence(struct conversion *c, enum sidestep_value_kind kind,
@@ -119,7 +119,7 @@ static enum sidestep_status set_pair(struct conversion *c, struct sidestep_value
     struct sidestep_value *item_value;
 
     TRY(convert(c, key, shared, &key_value));
-    if (!value_keys_hashable(key_value))
+    if (!value_keys_is_hashable(key_value))
         return FAIL(c->err, SIDESTEP_ECORRUPT, "pickle: a key that Python cannot hash");
     TRY(convert(c, item, shared, &item_value));
     return sidestep_value_set(dict, TAKE(key_value), item_value, c->err);
@@ -165,11 +165,11 @@ static enum sidestep_status refuse(struct conversion *c, const struct pickle_nod
 
     if (node->kind == PICKLE_REDUCE || node->kind == PICKLE_OBJECT)
         symbol = node->as.call.callable;
-    struct shown name = shown_name(symbol->kind == PICKLE_GLOBAL   ? symbol->as.text.bytes
-                                   : symbol->kind == PICKLE_BIGINT ? "int beyond 64 bits"
-                                   : symbol->kind == PICKLE_SET    ? "set"
-                                   : symbol->kind == PICKLE_BYTES  ? "bytearray"
-                                                                   : "object");
+    struct display_text name = display_name(symbol->kind == PICKLE_GLOBAL   ? symbol->as.text.bytes
+                                            : symbol->kind == PICKLE_BIGINT ? "int beyond 64 bits"
+                                            : symbol->kind == PICKLE_SET    ? "set"
+                                            : symbol->kind == PICKLE_BYTES  ? "bytearray"
+                                                                            : "object");
     return FAIL(c->err, SIDESTEP_EUNSUPPORTED, "pickle: no plain data: %s", name.text);
 }
 
@@ -177,7 +177,7 @@ static enum sidestep_status check_plain(struct conversion *c, const struct pickl
 {
     switch (node->kind) {
     case PICKLE_STR:
-        return pickle_is_text(node->as.text.bytes, node->as.text.length)
+        return pickle_is_utf8(node->as.text.bytes, node->as.text.length)
                    ? SIDESTEP_OK
                    : FAIL(c->err, SIDESTEP_ECORRUPT, "pickle: a str is not UTF-8");
     case PICKLE_BYTES:
@@ -292,7 +292,7 @@ static enum sidestep_status call_bytes(struct conversion *c, const struct pickle
 
     if (first == NULL && !pickle_is_global(call->as.call.callable, "_codecs encode")) {
         TRY(charge(c, 0, false));
-        return made(c, value_text(SIDESTEP_VALUE_BYTES, "", 0), out);
+        return made(c, value_new_text(SIDESTEP_VALUE_BYTES, "", 0), out);
     }
     if (is_kind(first, PICKLE_BYTES) && argument(call, 1) == NULL)
         return make_text(c, SIDESTEP_VALUE_BYTES, first, shared, out);

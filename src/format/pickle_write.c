@@ -103,7 +103,7 @@ static size_t text_bytes(const char *bytes, size_t length)
     return i;
 }
 
-bool pickle_is_text(const char *bytes, size_t length)
+bool pickle_is_utf8(const char *bytes, size_t length)
 {
     return text_bytes(bytes, length) == length;
 }
@@ -300,8 +300,8 @@ static enum sidestep_status write_value(struct buffer *out, const struct sideste
     return status;
 }
 
-enum sidestep_status pickle_write_part(struct buffer *out, const struct sidestep_value *value,
-                                       struct sidestep_error *err)
+enum sidestep_status pickle_write_fragment(struct buffer *out, const struct sidestep_value *value,
+                                           struct sidestep_error *err)
 {
     struct writer w = {.out = out, .err = err, .encode_at = NOT_YET, .latin1_at = NOT_YET};
 

@@ -54,18 +54,18 @@ static enum sidestep_dtype dtype_from_name(const char *name)
     return SIDESTEP_DTYPE_NONE;
 }
 
-bool safetensors_is_one(const uint8_t bytes[9], uint64_t file_bytes)
+bool safetensors_has_header(const uint8_t bytes[9], uint64_t file_bytes)
 {
-    struct cursor c = cursor_over(bytes, LENGTH_BYTES);
+    struct cursor c = cursor_from_memory(bytes, LENGTH_BYTES);
     uint64_t length = cursor_u64le(&c);
 
     return bytes[LENGTH_BYTES] == '{' && file_bytes >= LENGTH_BYTES &&
            length <= file_bytes - LENGTH_BYTES;
 }
 
-bool safetensors_is_cut_off(const uint8_t bytes[10], uint64_t file_bytes)
+bool safetensors_has_truncated_header(const uint8_t bytes[10], uint64_t file_bytes)
 {
-    struct cursor c = cursor_over(bytes, LENGTH_BYTES);
+    struct cursor c = cursor_from_memory(bytes, LENGTH_BYTES);
     uint64_t length = cursor_u64le(&c);
 
     return file_bytes > LENGTH_BYTES + 1 && length <= SAFETENSORS_MAX_HEADER_BYTES &&
@@ -75,7 +75,7 @@ bool safetensors_is_cut_off(const uint8_t bytes[10], uint64_t file_bytes)
 /* ---------------------------------------------------------------- reading */
 
 struct reading {
-    struct jsontext json;
+    struct json_reader json;
     struct arena *arena;
     struct safetensors_tensor *tensors;
     size_t count, room;
@@ -97,13 +97,13 @@ static enum sidestep_status read_shape(struct reading *r, const char *name, stru
 {
     f->ndim = 0;
     f->has_shape = true;
-    jsontext_enter(&r->json, '[');
-    for (bool first = true; jsontext_more(&r->json, ']', &first); f->ndim++) {
-        int64_t length = jsontext_integer(&r->json);
+    json_reader_enter(&r->json, '[');
+    for (bool first = true; json_reader_next(&r->json, ']', &first); f->ndim++) {
+        int64_t length = json_reader_integer(&r->json);
 
         if (f->ndim == SIDESTEP_MAX_NDIM)
             return FAIL(r->err, SIDESTEP_EUNSUPPORTED, "'%s' has more than %d dimensions",
-                        shown_name(name).text, SIDESTEP_MAX_NDIM);
+                        display_name(name).text, SIDESTEP_MAX_NDIM);
         f->shape[f->ndim] = length;
     }
     return SIDESTEP_OK;
@@ -112,9 +112,9 @@ static enum sidestep_status read_shape(struct reading *r, const char *name, stru
 static void read_offsets(struct reading *r, struct fields *f)
 {
     f->offset_count = 0;
-    jsontext_enter(&r->json, '[');
-    for (bool first = true; jsontext_more(&r->json, ']', &first);) {
-        int64_t offset = jsontext_integer(&r->json);
+    json_reader_enter(&r->json, '[');
+    for (bool first = true; json_reader_next(&r->json, ']', &first);) {
+        int64_t offset = json_reader_integer(&r->json);
 
         if (f->offset_count < 2)
             f->offsets[f->offset_count] = offset;
@@ -124,18 +124,18 @@ static void read_offsets(struct reading *r, struct fields *f)
 
 static enum sidestep_status read_fields(struct reading *r, const char *name, struct fields *f)
 {
-    jsontext_enter(&r->json, '{');
-    for (bool first = true; jsontext_more(&r->json, '}', &first);) {
-        const char *key = jsontext_key(&r->json);
+    json_reader_enter(&r->json, '{');
+    for (bool first = true; json_reader_next(&r->json, '}', &first);) {
+        const char *key = json_reader_key(&r->json);
 
         if (strcmp(key, "dtype") == 0)
-            f->dtype = jsontext_string(&r->json);
+            f->dtype = json_reader_string(&r->json);
         else if (strcmp(key, "shape") == 0)
             TRY(read_shape(r, name, f));
         else if (strcmp(key, "data_offsets") == 0)
             read_offsets(r, f);
         else
-            jsontext_skip(&r->json);
+            json_reader_skip(&r->json);
     }
     return SIDESTEP_OK;
 }
@@ -158,22 +158,22 @@ static enum sidestep_status make_tensor(struct reading *r, const char *name, str
     if (f->dtype == NULL || !f->has_shape || f->offset_count != 2 || f->offsets[0] < 0 ||
         f->offsets[1] < f->offsets[0])
         return FAIL(r->err, SIDESTEP_ECORRUPT, "'%s' has no sound dtype, shape and data_offsets",
-                    shown_name(name).text);
+                    display_name(name).text);
     enum sidestep_dtype dtype = dtype_from_name(f->dtype);
     if (dtype == SIDESTEP_DTYPE_NONE)
         return FAIL(r->err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s, which torch does not have",
-                    shown_name(name).text, shown_name(f->dtype).text);
+                    display_name(name).text, display_name(f->dtype).text);
     if (dtype == SIDESTEP_FLOAT4_E2M1FN_X2 && !halve_last(f))
         return FAIL(r->err, SIDESTEP_EUNSUPPORTED,
-                    "'%s' has an odd number of values of 4 bits in a row", shown_name(name).text);
+                    "'%s' has an odd number of values of 4 bits in a row", display_name(name).text);
     struct box whole = {.ndim = f->ndim, .offsets = zeros, .lengths = f->shape};
     if (box_check(&whole, f->shape, sidestep_dtype_size(dtype), &why) != SIDESTEP_OK)
-        return FAIL(r->err, SIDESTEP_ECORRUPT, "'%s': %s", shown_name(name).text, why.message);
+        return FAIL(r->err, SIDESTEP_ECORRUPT, "'%s': %s", display_name(name).text, why.message);
     uint64_t bytes = box_volume(&whole) * sidestep_dtype_size(dtype);
     if (bytes != (uint64_t)(f->offsets[1] - f->offsets[0]))
         return FAIL(r->err, SIDESTEP_ECORRUPT,
                     "'%s': shape and dtype make %" PRIu64 " bytes, data_offsets %" PRId64,
-                    shown_name(name).text, bytes, f->offsets[1] - f->offsets[0]);
+                    display_name(name).text, bytes, f->offsets[1] - f->offsets[0]);
     const int64_t *shape = arena_copy(r->arena, f->shape, f->ndim * sizeof(*f->shape));
     if (shape == NULL)
         return FAIL_NOMEM(r->err, f->ndim * sizeof(*f->shape));
@@ -218,27 +218,27 @@ static enum sidestep_status add_tensor(struct reading *r, const char *name)
 
 static void read_metadata(struct reading *r)
 {
-    jsontext_enter(&r->json, '{');
-    for (bool first = true; jsontext_more(&r->json, '}', &first);) {
-        if (strcmp(jsontext_key(&r->json), SAFETENSORS_SHARDS_KEY) == 0)
-            r->places = jsontext_string(&r->json);
+    json_reader_enter(&r->json, '{');
+    for (bool first = true; json_reader_next(&r->json, '}', &first);) {
+        if (strcmp(json_reader_key(&r->json), SAFETENSORS_SHARDS_KEY) == 0)
+            r->places = json_reader_string(&r->json);
         else
-            jsontext_skip(&r->json);
+            json_reader_skip(&r->json);
     }
 }
 
 static enum sidestep_status read_header(struct reading *r)
 {
-    jsontext_enter(&r->json, '{');
-    for (bool first = true; jsontext_more(&r->json, '}', &first);) {
-        const char *name = jsontext_key(&r->json);
+    json_reader_enter(&r->json, '{');
+    for (bool first = true; json_reader_next(&r->json, '}', &first);) {
+        const char *name = json_reader_key(&r->json);
 
         if (strcmp(name, METADATA) == 0)
             read_metadata(r);
         else
             TRY(add_tensor(r, name));
     }
-    jsontext_end(&r->json);
+    json_reader_end(&r->json);
     if (r->json.problem != NULL)
         return FAIL(r->err, SIDESTEP_ECORRUPT, "byte %zu of its header: %s",
                     r->json.position + LENGTH_BYTES, r->json.problem);
@@ -248,16 +248,16 @@ static enum sidestep_status read_header(struct reading *r)
 static enum sidestep_status check_names(struct reading *r, struct safetensors *all,
                                         struct sidestep_error *err)
 {
-    OWNED_TABLE table = {0};
+    OWNED_HASH_TABLE table = {0};
     size_t existing;
 
     for (size_t i = 0; i < all->count; i++) {
-        TRY(table_insert(&table, all->tensors[i].name, i, &existing, err));
+        TRY(hash_table_insert(&table, all->tensors[i].name, i, &existing, err));
         if (existing != SIZE_MAX)
             return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is in it twice",
-                        shown_name(all->tensors[i].name).text);
+                        display_name(all->tensors[i].name).text);
     }
-    return r->places != NULL ? safetensors_read_places(r->places, all, &table, r->arena, err)
+    return r->places != NULL ? safetensors_read_shard_offsets(r->places, all, &table, r->arena, err)
                              : SIDESTEP_OK;
 }
 
@@ -287,13 +287,13 @@ static enum sidestep_status check_places(struct safetensors *all, uint64_t data_
         if (sorted[i]->offset != next)
             return FAIL(err, SIDESTEP_ECORRUPT,
                         "'%s' starts at byte %" PRIu64 " of the data, where %s %" PRIu64,
-                        shown_name(sorted[i]->name).text, sorted[i]->offset,
+                        display_name(sorted[i]->name).text, sorted[i]->offset,
                         sorted[i]->offset < next ? "others reach to" : "others end at", next);
         next += sorted[i]->bytes; /* both have at most 62 bits, and so has the sum, see below */
         if (next > data_bytes)
             return FAIL(err, SIDESTEP_ECORRUPT,
                         "'%s' ends at byte %" PRIu64 " of the data, of which there are %" PRIu64,
-                        shown_name(sorted[i]->name).text, next, data_bytes);
+                        display_name(sorted[i]->name).text, next, data_bytes);
         sorted[i]->offset += data_offset;
     }
     if (next != data_bytes)
@@ -313,12 +313,12 @@ static enum sidestep_status load_header(const struct source *source, struct aren
         return FAIL(err, SIDESTEP_ECORRUPT, "%" PRIu64 " bytes are too few for safetensors",
                     source->length);
     TRY(source_read(source, bytes, sizeof(bytes), 0, err));
-    struct cursor c = cursor_over(bytes, LENGTH_BYTES);
+    struct cursor c = cursor_from_memory(bytes, LENGTH_BYTES);
     *length = cursor_u64le(&c);
     if (*length > SAFETENSORS_MAX_HEADER_BYTES)
         return FAIL(err, SIDESTEP_ECORRUPT, "its header has %" PRIu64 " bytes, more than %" PRIu64,
                     *length, SAFETENSORS_MAX_HEADER_BYTES);
-    if (!safetensors_is_one(bytes, source->length))
+    if (!safetensors_has_header(bytes, source->length))
         return FAIL(err, SIDESTEP_ECORRUPT, "it does not begin with a header of %" PRIu64 " bytes",
                     *length);
     *text = arena_new(arena, *length + 1, 1);
@@ -330,8 +330,8 @@ static enum sidestep_status load_header(const struct source *source, struct aren
     return SIDESTEP_OK;
 }
 
-enum sidestep_status safetensors_read(const struct source *source, struct arena *arena,
-                                      struct safetensors *out, struct sidestep_error *err)
+enum sidestep_status safetensors_read_header(const struct source *source, struct arena *arena,
+                                             struct safetensors *out, struct sidestep_error *err)
 {
     struct reading r = {.arena = arena, .err = err};
     char *text = NULL;
@@ -339,7 +339,7 @@ enum sidestep_status safetensors_read(const struct source *source, struct arena 
 
     *out = (struct safetensors){0};
     TRY(load_header(source, arena, &text, &length, err));
-    r.json = jsontext_over(text);
+    r.json = json_reader_init(text);
     enum sidestep_status status = read_header(&r);
     OWNED struct safetensors_tensor *tensors = r.tensors;
     TRY(status);
@@ -362,7 +362,7 @@ static void put_tensor(const struct safetensors_tensor *t, uint64_t *at, struct 
     int64_t pairs = t->dtype == SIDESTEP_FLOAT4_E2M1FN_X2 ? 2 : 1;
 
     buffer_put_text(out, ",");
-    jsonwrite_text(out, t->name);
+    json_write_string(out, t->name);
     buffer_printf(out, ":{\"dtype\":\"%s\",\"shape\":[", names[t->dtype]);
     for (uint32_t d = 0; d < t->ndim; d++)
         buffer_printf(out, "%s%" PRId64, d != 0 ? "," : "",
@@ -371,8 +371,9 @@ static void put_tensor(const struct safetensors_tensor *t, uint64_t *at, struct 
     *at += bytes;
 }
 
-enum sidestep_status safetensors_write(const struct safetensors_tensor *tensors, size_t count,
-                                       struct buffer *out, struct sidestep_error *err)
+enum sidestep_status safetensors_write_header(const struct safetensors_tensor *tensors,
+                                              size_t count, struct buffer *out,
+                                              struct sidestep_error *err)
 {
     size_t start = out->length;
     uint64_t at = 0;
@@ -383,7 +384,7 @@ enum sidestep_status safetensors_write(const struct safetensors_tensor *tensors,
         if (safetensors_dtype_name(tensors[i].dtype) == NULL ||
             (tensors[i].dtype == SIDESTEP_FLOAT4_E2M1FN_X2 && tensors[i].ndim == 0))
             return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': safetensors has no %s",
-                        shown_name(tensors[i].name).text, sidestep_dtype_name(tensors[i].dtype));
+                        display_name(tensors[i].name).text, sidestep_dtype_name(tensors[i].dtype));
         if (strcmp(tensors[i].name, METADATA) == 0)
             return FAIL(err, SIDESTEP_EUNSUPPORTED, "safetensors keeps the name '%s' for itself",
                         METADATA);

@@ -31,42 +31,44 @@ struct safetensors {
 };
 
 /* Is that how a file of safetensors begins?  ${bytes}: its first 9. */
-bool safetensors_is_one(const uint8_t bytes[9], uint64_t file_bytes);
+bool safetensors_has_header(const uint8_t bytes[9], uint64_t file_bytes);
 /* Or does it begin with the header of one, which goes on behind the file's end? */
-bool safetensors_is_cut_off(const uint8_t bytes[10], uint64_t file_bytes);
+bool safetensors_has_truncated_header(const uint8_t bytes[10], uint64_t file_bytes);
 
 /* The header.  Everything lives in ${arena}.  ECORRUPT for everything that the reference refuses;
  * EUNSUPPORTED for a dtype that torch does not have. */
-enum sidestep_status safetensors_read(const struct source *source, struct arena *arena,
-                                      struct safetensors *out, struct sidestep_error *err);
+enum sidestep_status safetensors_read_header(const struct source *source, struct arena *arena,
+                                             struct safetensors *out, struct sidestep_error *err);
 
 /* The member of a header's metadata by which torch says that files hold pieces of tensors. */
 #define SAFETENSORS_SHARDS_KEY "DCP_SHARDING_INFO"
 /* Its text into the places of ${all}; ${names}: their numbers. */
-struct table;
-enum sidestep_status safetensors_read_places(const char *text, struct safetensors *all,
-                                             const struct table *names, struct arena *arena,
-                                             struct sidestep_error *err);
+struct hash_table;
+enum sidestep_status safetensors_read_shard_offsets(const char *text, struct safetensors *all,
+                                                    const struct hash_table *names,
+                                                    struct arena *arena,
+                                                    struct sidestep_error *err);
 
 /* How safetensors spells a dtype; NULL if it has none such. */
 const char *safetensors_dtype_name(enum sidestep_dtype dtype);
 
 /* Append the header of a file with these tensors (${name}, ${dtype}, ${ndim} and ${shape} are
  * looked at), whose data follow it in this order; its length is a multiple of 8. */
-enum sidestep_status safetensors_write(const struct safetensors_tensor *tensors, size_t count,
-                                       struct buffer *out, struct sidestep_error *err);
+enum sidestep_status safetensors_write_header(const struct safetensors_tensor *tensors,
+                                              size_t count, struct buffer *out,
+                                              struct sidestep_error *err);
 
 /* One line of an index: which file has a tensor. */
-struct safetensors_place {
+struct safetensors_index_entry {
     const char *name;
     const char *file;
 };
 /* Read `model.safetensors.index.json`, a text that ends with a NUL and is changed.  Names of files
  * are one component, so that none leads out of the directory.  The array lives in ${arena}. */
 enum sidestep_status safetensors_index_read(char *text, struct arena *arena,
-                                            struct safetensors_place **places, size_t *count,
+                                            struct safetensors_index_entry **places, size_t *count,
                                             struct sidestep_error *err);
-void safetensors_index_write(const struct safetensors_place *places, size_t count,
+void safetensors_index_write(const struct safetensors_index_entry *places, size_t count,
                              uint64_t total_bytes, struct buffer *out);
 
 #endif

@@ -12,35 +12,35 @@
 #include "model/display.h"
 
 struct places {
-    struct safetensors_place *items;
+    struct safetensors_index_entry *items;
     size_t count, room;
 };
 
 static enum sidestep_status add_place(struct places *p, const char *name, const char *file,
                                       struct sidestep_error *err)
 {
-    if (!names_is_beneath(file, strlen(file)) || strchr(file, '/') != NULL)
+    if (!file_name_is_beneath(file, strlen(file)) || strchr(file, '/') != NULL)
         return FAIL(err, SIDESTEP_EUNSAFE, "it says that '%s' is in '%s', which is no file's name",
-                    shown_name(name).text, shown_name(file).text);
+                    display_name(name).text, display_name(file).text);
     if (p->count == p->room) {
         size_t room = p->room != 0 ? p->room * 2 : 64;
-        struct safetensors_place *items = memory_resize(p->items, room, sizeof(*items));
+        struct safetensors_index_entry *items = memory_resize(p->items, room, sizeof(*items));
         if (items == NULL)
             return FAIL_NOMEM(err, room * sizeof(*items));
         p->items = items;
         p->room = room;
     }
-    p->items[p->count++] = (struct safetensors_place){.name = name, .file = file};
+    p->items[p->count++] = (struct safetensors_index_entry){.name = name, .file = file};
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status read_map(struct jsontext *json, struct places *places,
+static enum sidestep_status read_map(struct json_reader *json, struct places *places,
                                      struct sidestep_error *err)
 {
-    jsontext_enter(json, '{');
-    for (bool first = true; jsontext_more(json, '}', &first);) {
-        const char *name = jsontext_key(json);
-        const char *file = jsontext_string(json);
+    json_reader_enter(json, '{');
+    for (bool first = true; json_reader_next(json, '}', &first);) {
+        const char *name = json_reader_key(json);
+        const char *file = json_reader_string(json);
 
         if (json->problem == NULL)
             TRY(add_place(places, name, file, err));
@@ -48,15 +48,15 @@ static enum sidestep_status read_map(struct jsontext *json, struct places *place
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status read_index(struct jsontext *json, struct places *places,
+static enum sidestep_status read_index(struct json_reader *json, struct places *places,
                                        struct sidestep_error *err)
 {
     bool has_map = false;
 
-    jsontext_enter(json, '{');
-    for (bool first = true; jsontext_more(json, '}', &first);) {
-        if (strcmp(jsontext_key(json), "weight_map") != 0) {
-            jsontext_skip(json);
+    json_reader_enter(json, '{');
+    for (bool first = true; json_reader_next(json, '}', &first);) {
+        if (strcmp(json_reader_key(json), "weight_map") != 0) {
+            json_reader_skip(json);
             continue;
         }
         if (has_map)
@@ -64,20 +64,20 @@ static enum sidestep_status read_index(struct jsontext *json, struct places *pla
         has_map = true;
         TRY(read_map(json, places, err));
     }
-    jsontext_end(json);
+    json_reader_end(json);
     if (json->problem != NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "byte %zu: %s", json->position, json->problem);
     return has_map ? SIDESTEP_OK : FAIL(err, SIDESTEP_ECORRUPT, "it has no member 'weight_map'");
 }
 
 enum sidestep_status safetensors_index_read(char *text, struct arena *arena,
-                                            struct safetensors_place **out, size_t *count,
+                                            struct safetensors_index_entry **out, size_t *count,
                                             struct sidestep_error *err)
 {
-    struct jsontext json = jsontext_over(text);
+    struct json_reader json = json_reader_init(text);
     struct places places = {0};
     enum sidestep_status status = read_index(&json, &places, err);
-    OWNED struct safetensors_place *items = places.items;
+    OWNED struct safetensors_index_entry *items = places.items;
 
     TRY(status);
     *out = arena_copy(arena, items, places.count * sizeof(*items));
@@ -85,7 +85,7 @@ enum sidestep_status safetensors_index_read(char *text, struct arena *arena,
     return *out != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, places.count * sizeof(*items));
 }
 
-void safetensors_index_write(const struct safetensors_place *places, size_t count,
+void safetensors_index_write(const struct safetensors_index_entry *places, size_t count,
                              uint64_t total_bytes, struct buffer *out)
 {
     buffer_printf(out, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n",
@@ -93,9 +93,9 @@ void safetensors_index_write(const struct safetensors_place *places, size_t coun
     buffer_put_text(out, "  \"weight_map\": {");
     for (size_t i = 0; i < count; i++) {
         buffer_put_text(out, i != 0 ? ",\n    " : "\n    ");
-        jsonwrite_text(out, places[i].name);
+        json_write_string(out, places[i].name);
         buffer_put_text(out, ": ");
-        jsonwrite_text(out, places[i].file);
+        json_write_string(out, places[i].file);
     }
     buffer_put_text(out, "\n  }\n}\n");
 }

@@ -12,19 +12,19 @@
 #include <string.h>
 
 /* The offsets of one tensor; ${*count}: how many there were. */
-static void read_piece(struct jsontext *json, int64_t offsets[SIDESTEP_MAX_NDIM], size_t *count)
+static void read_piece(struct json_reader *json, int64_t offsets[SIDESTEP_MAX_NDIM], size_t *count)
 {
     *count = SIZE_MAX;
-    jsontext_enter(json, '{');
-    for (bool first = true; jsontext_more(json, '}', &first);) {
-        if (strcmp(jsontext_key(json), "saved_offsets") != 0) {
-            jsontext_skip(json);
+    json_reader_enter(json, '{');
+    for (bool first = true; json_reader_next(json, '}', &first);) {
+        if (strcmp(json_reader_key(json), "saved_offsets") != 0) {
+            json_reader_skip(json);
             continue;
         }
         *count = 0;
-        jsontext_enter(json, '[');
-        for (bool first_offset = true; jsontext_more(json, ']', &first_offset); ++*count) {
-            int64_t offset = jsontext_integer(json);
+        json_reader_enter(json, '[');
+        for (bool first_offset = true; json_reader_next(json, ']', &first_offset); ++*count) {
+            int64_t offset = json_reader_integer(json);
             if (*count < SIDESTEP_MAX_NDIM)
                 offsets[*count] = offset;
         }
@@ -41,29 +41,29 @@ static enum sidestep_status set_place(struct safetensors_tensor *tensor, const i
         sound = offsets[i] >= 0 && !__builtin_add_overflow(offsets[i], tensor->shape[i], &end);
     if (!sound)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has no sound place in " SAFETENSORS_SHARDS_KEY,
-                    shown_name(tensor->name).text);
+                    display_name(tensor->name).text);
     tensor->place = arena_copy(arena, offsets, count * sizeof(*offsets));
     return tensor->place != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, count * sizeof(*offsets));
 }
 
-enum sidestep_status safetensors_read_places(const char *text, struct safetensors *all,
-                                             const struct table *names, struct arena *arena,
-                                             struct sidestep_error *err)
+enum sidestep_status safetensors_read_shard_offsets(const char *text, struct safetensors *all,
+                                                    const struct hash_table *names,
+                                                    struct arena *arena, struct sidestep_error *err)
 {
     char *copy = arena_strndup(arena, text, strlen(text));
 
     if (copy == NULL)
         return FAIL_NOMEM(err, strlen(text));
-    struct jsontext json = jsontext_over(copy);
-    jsontext_enter(&json, '{');
-    for (bool first = true; jsontext_more(&json, '}', &first);) {
-        size_t i = table_find(names, jsontext_key(&json)), count = 0;
+    struct json_reader json = json_reader_init(copy);
+    json_reader_enter(&json, '{');
+    for (bool first = true; json_reader_next(&json, '}', &first);) {
+        size_t i = hash_table_find(names, json_reader_key(&json)), count = 0;
         int64_t offsets[SIDESTEP_MAX_NDIM];
         read_piece(&json, offsets, &count);
         if (json.problem == NULL && i != SIZE_MAX)
             TRY(set_place(&all->tensors[i], offsets, count, arena, err));
     }
-    jsontext_end(&json);
+    json_reader_end(&json);
     if (json.problem != NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "byte %zu of its " SAFETENSORS_SHARDS_KEY ": %s",
                     json.position, json.problem);

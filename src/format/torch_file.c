@@ -19,8 +19,8 @@
 struct walk {
     struct arena *arena;
     const struct archive_zip *zip;
-    struct table members; /* index of a member by its name */
-    bool is_big;          /* byte order */
+    struct hash_table members; /* index of a member by its name */
+    bool is_big;               /* byte order */
     struct torch_file_entry *entries;
     size_t count, room;
     struct sidestep_path_item path[SIDESTEP_MAX_PATH_ITEMS];
@@ -118,12 +118,12 @@ static bool has_names(const struct pickle_node *mapping)
 static enum sidestep_status name_entry(struct walk *w, struct torch_file_entry *entry)
 {
     OWNED_BUFFER name = {0};
-    char decimal[PATH_DECIMAL_BYTES];
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
 
     for (uint32_t i = 0; i < w->depth; i++) {
         if (i != 0)
             buffer_put_u8(&name, '.');
-        buffer_put_text(&name, path_text(&w->path[i], decimal));
+        buffer_put_text(&name, path_item_text(&w->path[i], decimal));
     }
     buffer_put_u8(&name, '\0');
     TRY(buffer_check(&name, w->err));
@@ -162,10 +162,10 @@ static enum sidestep_status find_storage(struct walk *w, const struct archive_st
     char name[64];
     int length = snprintf(name, sizeof(name), "data/%s", storage->key);
     size_t i =
-        length > 0 && (size_t)length < sizeof(name) ? table_find(&w->members, name) : SIZE_MAX;
+        length > 0 && (size_t)length < sizeof(name) ? hash_table_find(&w->members, name) : SIZE_MAX;
 
     if (i == SIZE_MAX)
-        return FAIL(err, SIDESTEP_ECORRUPT, "it has no 'data/%s'", shown_name(storage->key).text);
+        return FAIL(err, SIDESTEP_ECORRUPT, "it has no 'data/%s'", display_name(storage->key).text);
     const struct archive_member *member = &w->zip->members[i];
     if (member->size != storage->bytes)
         return FAIL(err, SIDESTEP_ECORRUPT, "%s has %llu bytes, data.pkl wants %llu", name,
@@ -200,13 +200,13 @@ static enum sidestep_status add_tensor(struct walk *w, const struct pickle_node 
     if (tensor == NULL)
         return FAIL_NOMEM(w->err, sizeof(*tensor));
     TRY(new_entry(w, &entry));
-    enum sidestep_status status = archive_rebuild_tensor(call, tensor, &storage, &why);
+    enum sidestep_status status = archive_rebuild_parse_tensor(call, tensor, &storage, &why);
     if (status == SIDESTEP_EUNSUPPORTED || status == SIDESTEP_EUNSAFE)
         return add_unreadable(w, entry, &why);
     if (status == SIDESTEP_OK)
         status = find_storage(w, &storage, tensor, &why);
     if (status != SIDESTEP_OK) {
-        error_wrap(&why, "'%s'", shown_name(entry->name).text);
+        error_wrap(&why, "'%s'", display_name(entry->name).text);
         if (w->err != NULL)
             *w->err = why;
         return status;
@@ -303,7 +303,7 @@ static enum sidestep_status walk_root(struct walk *w, struct pickle_node *root)
                     "state_dict() of a module",
                     class != NULL && class->kind == PICKLE_GLOBAL ? "an object of class " : "",
                     class != NULL && class->kind == PICKLE_GLOBAL
-                        ? shown_name(class->as.text.bytes).text
+                        ? display_name(class->as.text.bytes).text
                         : "something else");
     }
     return walk_value(w, root);
@@ -321,23 +321,23 @@ static enum sidestep_status index_members(struct walk *w)
 
         if (name == NULL)
             return FAIL_NOMEM(w->err, member->name_length);
-        TRY(table_insert(&w->members, name, i, &existing, w->err));
+        TRY(hash_table_insert(&w->members, name, i, &existing, w->err));
     }
     return SIDESTEP_OK;
 }
 
 static enum sidestep_status check_names(const struct walk *w)
 {
-    OWNED_TABLE names = {0};
+    OWNED_HASH_TABLE names = {0};
     size_t existing;
 
     for (size_t i = 0; i < w->count; i++) {
-        TRY(table_insert(&names, w->entries[i].name, i, &existing, w->err));
+        TRY(hash_table_insert(&names, w->entries[i].name, i, &existing, w->err));
         if (existing != SIZE_MAX)
             return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
                         "torch.save: two of its values are called '%s', as names are their keys "
                         "joined by dots",
-                        shown_name(w->entries[i].name).text);
+                        display_name(w->entries[i].name).text);
     }
     return SIDESTEP_OK;
 }
@@ -348,7 +348,7 @@ static enum sidestep_status check_names(const struct walk *w)
 static enum sidestep_status walk_within(struct walk *w, struct pickle_node *root, uint64_t bytes)
 {
     struct arena *arena = w->arena;
-    uint32_t nodes = pickle_spread(root);
+    uint32_t nodes = pickle_tree_size(root);
 
     if (nodes > TORCH_FILE_MAX_NODES(bytes))
         return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
@@ -371,7 +371,7 @@ static enum sidestep_status read_with(struct walk *w, struct archive_zip *zip,
 {
     struct pickle_node *root = NULL;
 
-    TRY(archive_read_begin(zip, &w->is_big, w->err));
+    TRY(archive_read_byte_order(zip, &w->is_big, w->err));
     TRY(archive_read_pickle(zip, ARCHIVE_LARGE_MAX_PICKLE_BYTES, w->arena, &root, w->err));
     w->arena->limit_bytes = 0; /* names of members are bounded by what was read */
     TRY(index_members(w));
@@ -392,7 +392,7 @@ enum sidestep_status torch_file_read(const struct source *source, struct arena *
     *out = (struct torch_file){0};
     TRY(archive_zip_open(&zip, source, 0, source->length, err));
     enum sidestep_status status = read_with(&w, &zip, out);
-    table_release(&w.members);
+    hash_table_release(&w.members);
     free(w.entries);
     return status;
 }
@@ -402,8 +402,8 @@ static void free_value(struct sidestep_value **value)
     sidestep_value_free(value);
 }
 
-enum sidestep_status torch_file_object(const void *object, struct buffer *out,
-                                       struct sidestep_error *err)
+enum sidestep_status torch_file_write_object(const void *object, struct buffer *out,
+                                             struct sidestep_error *err)
 {
     OWNED_BY(free_value) struct sidestep_value *value = NULL;
 

@@ -23,7 +23,7 @@ struct torch_file_entry {
     uint32_t path_length;
     bool requires_grad;
     const struct archive_tensor *tensor; /* its places are in the file; NULL: an object */
-    const void *object;                  /* for torch_file_object() */
+    const void *object;                  /* for torch_file_write_object() */
     const char *unreadable; /* neither, but a tensor of a kind that cannot be read: which */
 };
 
@@ -42,7 +42,7 @@ enum sidestep_status torch_file_read(const struct source *source, struct arena *
 
 /* Append an object as an archive of its own.  EUNSUPPORTED: there is something in it that is not
  * data. */
-enum sidestep_status torch_file_object(const void *object, struct buffer *out,
-                                       struct sidestep_error *err);
+enum sidestep_status torch_file_write_object(const void *object, struct buffer *out,
+                                             struct sidestep_error *err);
 
 #endif

@@ -31,7 +31,7 @@ struct tree {
     struct arena arena;
     struct node *nodes;
     size_t count, room;
-    struct table children; /* "PARENT KIND STEP" to node */
+    struct hash_table children; /* "PARENT KIND STEP" to node */
     struct sidestep_error *err;
 };
 
@@ -55,14 +55,14 @@ static enum sidestep_status new_node(struct tree *t, const struct sidestep_path_
 /* What a step makes of the node that it starts from. */
 static enum node_kind kind_of(const struct sidestep_path_item *step)
 {
-    return step->key == NULL && !path_is_integer(step) ? NODE_LIST : NODE_DICT;
+    return step->key == NULL && !path_item_is_int_key(step) ? NODE_LIST : NODE_DICT;
 }
 
 static enum sidestep_status conflict(const struct tree *t, const struct torch_write_entry *entry)
 {
     return FAIL(t->err, SIDESTEP_EUNSUPPORTED,
                 "'%s' is nested in a way that contradicts another name",
-                shown_name(entry->name).text);
+                display_name(entry->name).text);
 }
 
 /* The child of ${parent} at ${step}, made if it is not there. */
@@ -71,12 +71,12 @@ static enum sidestep_status descend(struct tree *t, size_t *at,
                                     const struct torch_write_entry *entry)
 {
     enum node_kind kind = kind_of(step);
-    char decimal[PATH_DECIMAL_BYTES];
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
     char *key = arena_printf(&t->arena, "%zu %d %s", *at,
-                             step->key != NULL       ? 0
-                             : path_is_integer(step) ? 1
-                                                     : 2,
-                             path_text(step, decimal));
+                             step->key != NULL            ? 0
+                             : path_item_is_int_key(step) ? 1
+                                                          : 2,
+                             path_item_text(step, decimal));
     size_t child = 0, existing;
 
     if (key == NULL)
@@ -84,13 +84,13 @@ static enum sidestep_status descend(struct tree *t, size_t *at,
     if (t->nodes[*at].kind != NODE_NEW && t->nodes[*at].kind != kind)
         return conflict(t, entry);
     t->nodes[*at].kind = kind;
-    size_t found = table_find(&t->children, key);
+    size_t found = hash_table_find(&t->children, key);
     if (found != SIZE_MAX) {
         *at = found;
         return SIDESTEP_OK;
     }
     TRY(new_node(t, step, &child));
-    TRY(table_insert(&t->children, key, child, &existing, t->err));
+    TRY(hash_table_insert(&t->children, key, child, &existing, t->err));
     struct node *parent = &t->nodes[*at];
     if (parent->last != SIZE_MAX)
         t->nodes[parent->last].next = child;
@@ -257,9 +257,9 @@ static enum sidestep_status put_node(const struct tree *t, size_t i, struct buff
         put_tensor(out, node->entry);
         return SIDESTEP_OK;
     }
-    enum sidestep_status status = pickle_write_part(out, node->entry->value, t->err);
+    enum sidestep_status status = pickle_write_fragment(out, node->entry->value, t->err);
     if (status != SIDESTEP_OK)
-        error_wrap(t->err, "'%s'", shown_name(node->entry->name).text);
+        error_wrap(t->err, "'%s'", display_name(node->entry->name).text);
     return status;
 }
 
@@ -286,7 +286,7 @@ enum sidestep_status torch_write_pickle(const struct torch_write_entry *entries,
     if (status == SIDESTEP_OK)
         status = put_node(&t, 0, out);
     buffer_put_u8(out, '.'); /* STOP */
-    table_release(&t.children);
+    hash_table_release(&t.children);
     arena_release(&t.arena);
     free(t.nodes);
     return status == SIDESTEP_OK ? buffer_check(out, err) : status;

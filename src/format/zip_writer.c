@@ -91,7 +91,8 @@ static void put_name(struct zip_writer *w, const char *name)
     put(w, name, strlen(name));
 }
 
-struct zip_writer_member *zip_writer_begin(struct zip_writer *w, const char *name, uint64_t size)
+struct zip_writer_member *zip_writer_begin_member(struct zip_writer *w, const char *name,
+                                                  uint64_t size)
 {
     static const char padding[ZIP_WRITER_ALIGNMENT] = "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ"
                                                       "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ";
@@ -136,17 +137,17 @@ void zip_writer_skip(struct zip_writer *w, uint64_t bytes)
     w->position += bytes;
 }
 
-unsigned zip_writer_end_bytes(const struct zip_writer_member *member)
+unsigned zip_writer_descriptor_bytes(const struct zip_writer_member *member)
 {
     return member->size == 0 ? 0 : is_zip64(member) ? 24 : 16;
 }
 
-void zip_writer_combine(struct zip_writer *w, uint32_t crc)
+void zip_writer_fold_crc(struct zip_writer *w, uint32_t crc)
 {
     w->crc_hash = combine(w->crc_hash, crc);
 }
 
-void zip_writer_end(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc)
+void zip_writer_end_member(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc)
 {
     unsigned width = is_zip64(member) ? 8 : 4;
     struct record r;
@@ -164,12 +165,12 @@ void zip_writer_end(struct zip_writer *w, struct zip_writer_member *member, uint
     put_record(w, &r);
 }
 
-void zip_writer_put(struct zip_writer *w, const char *name, const void *bytes, size_t size)
+void zip_writer_add_member(struct zip_writer *w, const char *name, const void *bytes, size_t size)
 {
-    struct zip_writer_member *member = zip_writer_begin(w, name, size);
+    struct zip_writer_member *member = zip_writer_begin_member(w, name, size);
 
     put(w, bytes, size);
-    zip_writer_end(w, member, hash_crc32(0, bytes, size));
+    zip_writer_end_member(w, member, hash_crc32(0, bytes, size));
 }
 
 static void put_directory(struct zip_writer *w)
@@ -231,7 +232,7 @@ static void put_end(struct zip_writer *w, uint64_t directory_offset)
     put_record(w, &r);
 }
 
-void zip_writer_close(struct zip_writer *w)
+void zip_writer_finish(struct zip_writer *w)
 {
     uint64_t directory_offset = w->position;
 

@@ -34,18 +34,19 @@ struct zip_writer {
 
 /* Begin a member: its data begins at w->position afterwards, aligned.  ${name} must outlive ${w}.
  */
-struct zip_writer_member *zip_writer_begin(struct zip_writer *w, const char *name, uint64_t size);
+struct zip_writer_member *zip_writer_begin_member(struct zip_writer *w, const char *name,
+                                                  uint64_t size);
 /* Bytes of the data of the member that was begun, written by others. */
 void zip_writer_skip(struct zip_writer *w, uint64_t bytes);
 /* End the member whose data is at w->position. */
-void zip_writer_end(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc);
-/* How many bytes zip_writer_end() writes. */
-unsigned zip_writer_end_bytes(const struct zip_writer_member *member);
+void zip_writer_end_member(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc);
+/* How many bytes zip_writer_end_member() writes. */
+unsigned zip_writer_descriptor_bytes(const struct zip_writer_member *member);
 /* A whole member. */
-void zip_writer_put(struct zip_writer *w, const char *name, const void *bytes, size_t size);
+void zip_writer_add_member(struct zip_writer *w, const char *name, const void *bytes, size_t size);
 /* Fold a CRC into w->crc_hash. */
-void zip_writer_combine(struct zip_writer *w, uint32_t crc);
+void zip_writer_fold_crc(struct zip_writer *w, uint32_t crc);
 /* The directory and the end records. */
-void zip_writer_close(struct zip_writer *w);
+void zip_writer_finish(struct zip_writer *w);
 
 #endif

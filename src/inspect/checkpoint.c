@@ -103,7 +103,7 @@ static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct 
         const struct reader_file *file = &r->files[i];
         if (file->problem == NULL)
             continue;
-        if (verify_is_damage(file->status)) {
+        if (reader_status_is_damage(file->status)) {
             TRY(note_file(c, file, &c->damaged_count, &c->damage, err));
             continue;
         }
@@ -120,7 +120,7 @@ static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct 
 static enum sidestep_status open_reader(const char *path, struct reader **out,
                                         struct sidestep_error *err)
 {
-    const uint32_t flags = READER_LEASE | READER_FOREIGN;
+    const uint32_t flags = READER_SHARED_LOCK | READER_FOREIGN;
     enum sidestep_status status = reader_open(store_posix(), path, flags, out, err);
 
     if (status == SIDESTEP_OK)

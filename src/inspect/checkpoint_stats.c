@@ -20,7 +20,7 @@
 
 struct work {
     struct reader *reader;
-    struct tensor_bytes *bytes;
+    struct tensor_reader *bytes;
     struct sidestep_tensor_stats *stats;
     size_t *entries;  /* per tensor: its number in the metadata */
     size_t *order;    /* of tensors: as they are stored */
@@ -33,7 +33,7 @@ struct work {
     atomic_bool stop;
     struct {
         pthread_mutex_t lock;
-        struct summary *summaries; /* per tensor */
+        struct tensor_stats *summaries; /* per tensor */
         uint64_t done_bytes;
         struct sidestep_error err;
     } shared;
@@ -76,15 +76,15 @@ static enum sidestep_status do_stretch(struct work *w, uint64_t i, uint8_t *buff
     const struct metadata_entry *entry = &w->reader->metadata.entries[w->entries[tensor]];
     uint64_t begin = (i - w->starts[at]) * STRETCH_BYTES;
     uint64_t bytes = min_u64(STRETCH_BYTES, bytes_of(w, tensor) - begin);
-    struct summary summary = SUMMARY_INIT;
+    struct tensor_stats summary = TENSOR_STATS_INIT;
     struct box box = whole(entry);
 
-    TRY(tensor_bytes_read(w->bytes, w->entries[tensor], &box, begin, bytes, buffer, err));
-    summary_add(&summary, entry->dtype, buffer, bytes / sidestep_dtype_size(entry->dtype));
+    TRY(tensor_reader_read(w->bytes, w->entries[tensor], &box, begin, bytes, buffer, err));
+    tensor_stats_add(&summary, entry->dtype, buffer, bytes / sidestep_dtype_size(entry->dtype));
     if (w->options->cancel != NULL && *w->options->cancel)
         return FAIL(err, SIDESTEP_ECANCELLED, "cancelled, as asked");
     pthread_mutex_lock(&w->shared.lock);
-    summary_merge(&w->shared.summaries[tensor], &summary);
+    tensor_stats_merge(&w->shared.summaries[tensor], &summary);
     w->shared.done_bytes += bytes;
     if (w->options->on_progress != NULL)
         w->options->on_progress(w->options->context, w->shared.done_bytes, w->total_bytes);
@@ -119,14 +119,14 @@ static enum sidestep_status find_tensors(struct work *w, bool *wanted, struct si
 
         if (entry == NULL)
             return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' is not in '%s'",
-                        shown_name(name != NULL ? name : "").text, w->reader->path);
+                        display_name(name != NULL ? name : "").text, w->reader->path);
         if (entry->is_object)
-            return FAIL(err, SIDESTEP_EINVAL, "'%s' is an object", shown_name(name).text);
+            return FAIL(err, SIDESTEP_EINVAL, "'%s' is an object", display_name(name).text);
         if (entry->dtype == SIDESTEP_DTYPE_NONE)
-            return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s", shown_name(name).text,
-                        shown_name(entry->dtype_name).text);
+            return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s", display_name(name).text,
+                        display_name(entry->dtype_name).text);
         if (entry->chunk_count == 0 || entry->chunks[0].storage.file == NULL)
-            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is stored nowhere", shown_name(name).text);
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is stored nowhere", display_name(name).text);
         w->entries[i] = (size_t)(entry - w->reader->metadata.entries);
         w->order[i] = i;
         wanted[w->entries[i]] = true;
@@ -161,9 +161,9 @@ static void fill_stats(struct work *w)
 {
     for (size_t i = 0; i < w->count; i++) {
         const struct metadata_entry *entry = &w->reader->metadata.entries[w->entries[i]];
-        const struct summary *s = &w->shared.summaries[i];
+        const struct tensor_stats *s = &w->shared.summaries[i];
         struct box box = whole(entry);
-        bool ordered = summary_has_order(entry->dtype);
+        bool ordered = tensor_stats_is_ordered(entry->dtype);
 
         w->stats[i] =
             (struct sidestep_tensor_stats){.name = w->stats[i].name,
@@ -192,7 +192,7 @@ static enum sidestep_status run_gang(struct work *w, unsigned threads, struct si
         error_copy(err, &w->shared.err);
         return (enum sidestep_status)w->shared.err.status;
     }
-    TRY(tensor_bytes_finish(w->bytes, err));
+    TRY(tensor_reader_finish(w->bytes, err));
     fill_stats(w);
     return SIDESTEP_OK;
 }
@@ -204,7 +204,7 @@ static enum sidestep_status make_stats(struct work *w, struct sidestep_error *er
     OWNED size_t *entries = memory_new(w->count, sizeof(*entries));
     OWNED size_t *order = memory_new(w->count, sizeof(*order));
     OWNED uint64_t *starts = memory_new(w->count, sizeof(*starts));
-    OWNED struct summary *summaries = memory_new(w->count, sizeof(*summaries));
+    OWNED struct tensor_stats *summaries = memory_new(w->count, sizeof(*summaries));
     unsigned threads = w->options->threads;
 
     if (wanted == NULL || entries == NULL || order == NULL || starts == NULL || summaries == NULL)
@@ -213,12 +213,12 @@ static enum sidestep_status make_stats(struct work *w, struct sidestep_error *er
         threads = (unsigned)max_u64(MIN_THREADS, min_u64(MAX_THREADS, thread_cpu_count()));
     w->entries = entries, w->order = order, w->starts = starts, w->shared.summaries = summaries;
     for (size_t i = 0; i < w->count; i++)
-        summaries[i] = (struct summary)SUMMARY_INIT;
+        summaries[i] = (struct tensor_stats)TENSOR_STATS_INIT;
     TRY(find_tensors(w, wanted, err));
-    TRY(tensor_bytes_open(w->reader, wanted, threads, &w->bytes, err));
+    TRY(tensor_reader_open(w->reader, wanted, threads, &w->bytes, err));
     cut(w);
     enum sidestep_status status = run_gang(w, threads, err);
-    tensor_bytes_free(&w->bytes);
+    tensor_reader_free(&w->bytes);
     return status;
 }
 

@@ -83,7 +83,7 @@ static enum sidestep_status make_pairs(struct diff *diff, struct sidestep_error 
     for (size_t i = 0, k = 0; i < a_count || k < b_count;) {
         int order = i == a_count ? 1 : k == b_count ? -1 : strcmp(a[i]->name, b[k]->name);
         struct diff_pair *pair = &diff->pairs[diff->count++];
-        *pair = (struct diff_pair){.sum = DIFFERENCE_NONE};
+        *pair = (struct diff_pair){.sum = TENSOR_DIFFERENCE_INIT};
         if (order <= 0)
             pair->a = a[i++];
         if (order >= 0)
@@ -100,8 +100,8 @@ static enum sidestep_status read_object(struct reader *reader, const struct meta
 {
     struct reader_item item;
 
-    TRY(reader_item(reader, entry, &entry->storage, NULL, NULL, &item, err));
-    enum sidestep_status status = reader_item_bytes(&item, bytes, length, err);
+    TRY(reader_locate_item(reader, entry, &entry->storage, NULL, NULL, &item, err));
+    enum sidestep_status status = reader_item_read(&item, bytes, length, err);
     if (status != SIDESTEP_OK) {
         reader_blame(err, entry->name, item.file);
         error_wrap(err, "checkpoint '%s'", reader->path);
@@ -169,7 +169,7 @@ static const char *describe_entry(struct arena *arena, const struct metadata_ent
     if (entry->is_object)
         return arena_printf(arena, "an object");
     return arena_printf(arena, "%s %s", entry->dtype_name,
-                        shown_shape(entry->ndim, entry->shape).text);
+                        display_shape(entry->ndim, entry->shape).text);
 }
 
 static const char *describe_pair(struct arena *arena, const struct diff_pair *pair)
@@ -272,9 +272,9 @@ static enum sidestep_status compare_all(struct diff *diff, struct sidestep_error
         if (pair->a->is_object)
             TRY(compare_objects(diff, pair, err));
         else
-            TRY(diff_by_hash(diff, pair, err));
+            TRY(diff_compare_hashes(diff, pair, err));
     }
-    TRY(diff_data(diff, err));
+    TRY(diff_compare_tensors(diff, err));
     for (int side = 0; side < 2; side++)
         if (!diff->readers[side]->has_manifest)
             TRY(reader_check_unchanged(diff->readers[side], err));
@@ -283,7 +283,8 @@ static enum sidestep_status compare_all(struct diff *diff, struct sidestep_error
 
 static enum sidestep_status open_both(struct diff *diff, struct sidestep_error *err)
 {
-    uint32_t flags = READER_LEASE | STORE_DIRECT | (store_ring_check() == 0 ? READER_RING : 0);
+    uint32_t flags =
+        READER_SHARED_LOCK | STORE_DIRECT | (store_ring_probe() == 0 ? READER_IO_URING : 0);
     unsigned threads = diff->options->threads;
 
     for (int side = 0; side < 2; side++) {

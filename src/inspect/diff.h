@@ -29,7 +29,7 @@ struct diff_pair {
     const struct metadata_entry *b;
     enum diff_kind kind;
     bool by_hash; /* its hashes say that it is the same */
-    struct difference sum;
+    struct tensor_difference sum;
 };
 
 struct diff {
@@ -45,9 +45,9 @@ struct diff {
 
 /* Tensors of one dtype and shape: set ${by_hash} where all chunks have the same boxes and hashes.
  */
-enum sidestep_status diff_by_hash(struct diff *diff, struct diff_pair *pair,
-                                  struct sidestep_error *err);
+enum sidestep_status diff_compare_hashes(struct diff *diff, struct diff_pair *pair,
+                                         struct sidestep_error *err);
 /* Read and compare all pairs of tensors that are left.  ECANCELLED. */
-enum sidestep_status diff_data(struct diff *diff, struct sidestep_error *err);
+enum sidestep_status diff_compare_tensors(struct diff *diff, struct sidestep_error *err);
 
 #endif

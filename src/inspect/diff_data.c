@@ -29,7 +29,7 @@ struct slice {
     const struct part *part;
     uint64_t begin; /* elements of the part */
     uint64_t end;
-    struct difference sum; /* with numbers of elements of the part */
+    struct tensor_difference sum; /* with numbers of elements of the part */
 };
 
 struct batch {
@@ -77,11 +77,12 @@ static enum sidestep_status sort_chunks(const struct metadata_entry *entry,
 static const struct footer_item *find_ours(const struct reader *reader,
                                            const struct metadata_storage *storage)
 {
-    size_t i = storage->file != NULL ? table_find(&reader->file_names, storage->file) : SIZE_MAX;
+    size_t i =
+        storage->file != NULL ? hash_table_find(&reader->file_names, storage->file) : SIZE_MAX;
 
     if (i == SIZE_MAX || !reader->files[i].ours)
         return NULL;
-    return reader_find_item(&reader->files[i], storage->offset);
+    return reader_find_footer_item(&reader->files[i], storage->offset);
 }
 
 static bool has_same_hash(const struct diff *diff, const struct metadata_chunk *a,
@@ -95,8 +96,8 @@ static bool has_same_hash(const struct diff *diff, const struct metadata_chunk *
            x->raw_hash.low == y->raw_hash.low && x->raw_hash.high == y->raw_hash.high;
 }
 
-enum sidestep_status diff_by_hash(struct diff *diff, struct diff_pair *pair,
-                                  struct sidestep_error *err)
+enum sidestep_status diff_compare_hashes(struct diff *diff, struct diff_pair *pair,
+                                         struct sidestep_error *err)
 {
     OWNED const struct metadata_chunk **a = NULL, **b = NULL;
 
@@ -159,7 +160,7 @@ static enum sidestep_status make_slices(struct batch *batch, struct sidestep_err
                 (struct slice){.part = part,
                                .begin = at,
                                .end = min_u64(at + SLICE_BYTES / size, count),
-                               .sum = DIFFERENCE_NONE};
+                               .sum = TENSOR_DIFFERENCE_INIT};
     }
     return SIDESTEP_OK;
 }
@@ -174,8 +175,8 @@ static void compare_slices(void *context)
             return;
         struct slice *slice = &batch->slices[i];
         const struct part *part = slice->part;
-        difference_add(&slice->sum, part->pair->a->dtype, batch->buffers[0] + part->place,
-                       batch->buffers[1] + part->place, slice->begin, slice->end);
+        tensor_difference_add(&slice->sum, part->pair->a->dtype, batch->buffers[0] + part->place,
+                              batch->buffers[1] + part->place, slice->begin, slice->end);
     }
 }
 
@@ -355,7 +356,7 @@ static enum sidestep_status compare_tensors(struct batch *batch, struct sidestep
     return flush(batch, err);
 }
 
-enum sidestep_status diff_data(struct diff *diff, struct sidestep_error *err)
+enum sidestep_status diff_compare_tensors(struct diff *diff, struct sidestep_error *err)
 {
     struct batch *batch = memory_new(1, sizeof(*batch));
 

@@ -11,8 +11,8 @@
 #include "base/owned.h"
 #include "base/trace.h"
 
-void doctor_add(struct doctor *doctor, const char *name, enum sidestep_allowed state,
-                const char *fix, const char *format, ...)
+void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_allowed state,
+                        const char *fix, const char *format, ...)
 {
     static const char *const state_names[] = {
         [SIDESTEP_ALLOWED_NO] = "no",
@@ -68,8 +68,8 @@ enum sidestep_status sidestep_doctor(const char *directory, struct sidestep_doct
     if (doctor == NULL)
         return FAIL_NOMEM(err, sizeof(*doctor));
     *report = (struct sidestep_doctor_report){.findings = doctor->findings, .owner = doctor};
-    doctor_kernel(doctor);
-    enum sidestep_status status = doctor_storage(doctor, directory, err);
+    doctor_check_kernel(doctor);
+    enum sidestep_status status = doctor_check_storage(doctor, directory, err);
     if (status == SIDESTEP_OK && doctor->no_memory)
         status = FAIL_NOMEM(err, sizeof(*doctor));
     report->count = doctor->count;

@@ -15,15 +15,16 @@ struct doctor {
 };
 
 /* ${name} and ${fix} are constants; ${fix} may be NULL. */
-void doctor_add(struct doctor *doctor, const char *name, enum sidestep_allowed state,
-                const char *fix, const char *format, ...) __attribute__((format(printf, 5, 6)));
+void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_allowed state,
+                        const char *fix, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 /* The beginning of a small file of the kernel's, without the newline; "" if it cannot be read. */
 void doctor_read_line(const char *path, char *text, size_t room);
 
 /* doctor_kernel.c: system calls, memory and processors. */
-void doctor_kernel(struct doctor *doctor);
+void doctor_check_kernel(struct doctor *doctor);
 /* doctor_storage.c: files in ${directory}. */
-enum sidestep_status doctor_storage(struct doctor *doctor, const char *directory,
-                                    struct sidestep_error *err);
+enum sidestep_status doctor_check_storage(struct doctor *doctor, const char *directory,
+                                          struct sidestep_error *err);
 
 #endif

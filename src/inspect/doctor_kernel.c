@@ -32,15 +32,15 @@ static void look_at_system(struct doctor *doctor)
     unsigned long long kib = 0;
 
     if (uname(&name) == 0)
-        doctor_add(doctor, "kernel", SIDESTEP_ALLOWED_FACT, NULL, "Linux %s, %s", name.release,
-                   name.machine);
-    doctor_add(doctor, "processors", SIDESTEP_ALLOWED_FACT, NULL, "%u for this process",
-               thread_cpu_count());
+        doctor_add_finding(doctor, "kernel", SIDESTEP_ALLOWED_FACT, NULL, "Linux %s, %s",
+                           name.release, name.machine);
+    doctor_add_finding(doctor, "processors", SIDESTEP_ALLOWED_FACT, NULL, "%u for this process",
+                       thread_cpu_count());
     FILE *meminfo = fopen("/proc/meminfo", "re");
     while (meminfo != NULL && fgets(line, sizeof(line), meminfo) != NULL)
         if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            doctor_add(doctor, "memory", SIDESTEP_ALLOWED_FACT, NULL, "%.1f GiB available",
-                       (double)kib / KIB_PER_GIB);
+            doctor_add_finding(doctor, "memory", SIDESTEP_ALLOWED_FACT, NULL, "%.1f GiB available",
+                               (double)kib / KIB_PER_GIB);
     if (meminfo != NULL)
         (void)fclose(meminfo);
 }
@@ -65,14 +65,15 @@ static void look_at_write_protection(struct doctor *doctor, const struct uffd *u
     const char *newer = "Use Linux 6.4 or newer.";
 
     if (uffd->fd < 0)
-        doctor_add(doctor, "write_protection", SIDESTEP_ALLOWED_NO, newer,
-                   "the kernel cannot write-protect memory: saves copy the state");
+        doctor_add_finding(doctor, "write_protection", SIDESTEP_ALLOWED_NO, newer,
+                           "the kernel cannot write-protect memory: saves copy the state");
     else if (uffd->populates)
-        doctor_add(doctor, "write_protection", SIDESTEP_ALLOWED_PARTLY, newer,
-                   "pages that were never touched are not protected, and have to be read first");
+        doctor_add_finding(
+            doctor, "write_protection", SIDESTEP_ALLOWED_PARTLY, newer,
+            "pages that were never touched are not protected, and have to be read first");
     else
-        doctor_add(doctor, "write_protection", SIDESTEP_ALLOWED_YES, NULL,
-                   "also of pages that were never touched");
+        doctor_add_finding(doctor, "write_protection", SIDESTEP_ALLOWED_YES, NULL,
+                           "also of pages that were never touched");
 }
 
 static void look_at_userfaultfd(struct doctor *doctor)
@@ -86,18 +87,19 @@ static void look_at_userfaultfd(struct doctor *doctor)
     bool user_mode;
 
     if (!open_userfaultfd(&uffd, &user_mode, &why)) {
-        doctor_add(doctor, "userfaultfd", SIDESTEP_ALLOWED_NO, fix,
-                   "refused (%s): no copy-on-write snapshots, saves copy the state",
-                   strerrordesc_np(why.sys_errno));
+        doctor_add_finding(doctor, "userfaultfd", SIDESTEP_ALLOWED_NO, fix,
+                           "refused (%s): no copy-on-write snapshots, saves copy the state",
+                           strerrordesc_np(why.sys_errno));
         return;
     }
     if (user_mode)
-        doctor_add(doctor, "userfaultfd", SIDESTEP_ALLOWED_PARTLY, fix,
-                   "for faults of user mode only: a system call that writes into protected memory "
-                   "would fail, so copy-on-write snapshots are off unless asked for");
+        doctor_add_finding(
+            doctor, "userfaultfd", SIDESTEP_ALLOWED_PARTLY, fix,
+            "for faults of user mode only: a system call that writes into protected memory "
+            "would fail, so copy-on-write snapshots are off unless asked for");
     else
-        doctor_add(doctor, "userfaultfd", SIDESTEP_ALLOWED_YES, NULL,
-                   "for all faults: copy-on-write snapshots are possible");
+        doctor_add_finding(doctor, "userfaultfd", SIDESTEP_ALLOWED_YES, NULL,
+                           "for all faults: copy-on-write snapshots are possible");
     look_at_write_protection(doctor, &uffd);
     uffd_close(&uffd);
 }
@@ -111,18 +113,19 @@ static void look_at_huge_pages(struct doctor *doctor)
     doctor_read_line("/sys/kernel/mm/transparent_hugepage/enabled", enabled, sizeof(enabled));
     bool off = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1;
     if (off)
-        doctor_add(doctor, "huge_pages", SIDESTEP_ALLOWED_NO,
-                   "Find who starts this process with PR_SET_THP_DISABLE.",
-                   "switched off for this process: copying and protecting memory take longer");
+        doctor_add_finding(
+            doctor, "huge_pages", SIDESTEP_ALLOWED_NO,
+            "Find who starts this process with PR_SET_THP_DISABLE.",
+            "switched off for this process: copying and protecting memory take longer");
     else if (enabled[0] == '\0' || strstr(enabled, "[never]") != NULL)
-        doctor_add(doctor, "huge_pages", SIDESTEP_ALLOWED_NO,
-                   "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
-                   "the system gives none: copying and protecting memory take longer");
+        doctor_add_finding(doctor, "huge_pages", SIDESTEP_ALLOWED_NO,
+                           "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
+                           "the system gives none: copying and protecting memory take longer");
     else
-        doctor_add(doctor, "huge_pages", SIDESTEP_ALLOWED_YES, NULL, "%s",
-                   strstr(enabled, "[always]") != NULL
-                       ? "for all memory"
-                       : "for memory that asks for them: the staging pool does");
+        doctor_add_finding(doctor, "huge_pages", SIDESTEP_ALLOWED_YES, NULL, "%s",
+                           strstr(enabled, "[always]") != NULL
+                               ? "for all memory"
+                               : "for memory that asks for them: the staging pool does");
 }
 
 static void look_at_locked_memory(struct doctor *doctor)
@@ -132,10 +135,11 @@ static void look_at_locked_memory(struct doctor *doctor)
     if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
         return;
     if (limit.rlim_cur == RLIM_INFINITY)
-        doctor_add(doctor, "locked_memory", SIDESTEP_ALLOWED_FACT, NULL, "no limit");
+        doctor_add_finding(doctor, "locked_memory", SIDESTEP_ALLOWED_FACT, NULL, "no limit");
     else
-        doctor_add(doctor, "locked_memory", SIDESTEP_ALLOWED_FACT, NULL,
-                   "%.1f MiB at most; sidestep locks none", (double)limit.rlim_cur / (1 << 20));
+        doctor_add_finding(doctor, "locked_memory", SIDESTEP_ALLOWED_FACT, NULL,
+                           "%.1f MiB at most; sidestep locks none",
+                           (double)limit.rlim_cur / (1 << 20));
 }
 
 /* What keeps saves from write-protecting the state, whatever the kernel allows. */
@@ -144,24 +148,26 @@ static void look_at_bypasses(struct doctor *doctor)
     struct sidestep_error why = {0};
     struct bypass bypass;
 
-    if (bypass_look(&bypass, &why) != SIDESTEP_OK)
-        doctor_add(doctor, "pinned_memory", SIDESTEP_ALLOWED_NO,
-                   "Mount /proc, and let this process read /proc/self/status.",
-                   "unknown, so saves copy the state: %s", why.message);
+    if (bypass_read(&bypass, &why) != SIDESTEP_OK)
+        doctor_add_finding(doctor, "pinned_memory", SIDESTEP_ALLOWED_NO,
+                           "Mount /proc, and let this process read /proc/self/status.",
+                           "unknown, so saves copy the state: %s", why.message);
     else if (bypass.pinned_bytes != 0)
-        doctor_add(doctor, "pinned_memory", SIDESTEP_ALLOWED_PARTLY,
-                   "Mark tensors to which no device writes with SIDESTEP_TENSOR_CPU_WRITES, or "
-                   "unregister buffers (io_uring, RDMA, MPI) before a save.",
-                   "this process has %.1f MiB pinned for devices: saves copy the state",
-                   (double)bypass.pinned_bytes / (1 << 20));
+        doctor_add_finding(
+            doctor, "pinned_memory", SIDESTEP_ALLOWED_PARTLY,
+            "Mark tensors to which no device writes with SIDESTEP_TENSOR_CPU_WRITES, or "
+            "unregister buffers (io_uring, RDMA, MPI) before a save.",
+            "this process has %.1f MiB pinned for devices: saves copy the state",
+            (double)bypass.pinned_bytes / (1 << 20));
     else
-        doctor_add(doctor, "pinned_memory", SIDESTEP_ALLOWED_FACT, NULL,
-                   "none of this process is pinned for devices");
+        doctor_add_finding(doctor, "pinned_memory", SIDESTEP_ALLOWED_FACT, NULL,
+                           "none of this process is pinned for devices");
     if (bypass.merges)
-        doctor_add(doctor, "merged_memory", SIDESTEP_ALLOWED_PARTLY,
-                   "Do not give memory to KSM: no MADV_MERGEABLE, no PR_SET_MEMORY_MERGE (systemd: "
-                   "MemoryKSM=no).",
-                   "pages of this process may be merged (KSM): saves copy the state");
+        doctor_add_finding(
+            doctor, "merged_memory", SIDESTEP_ALLOWED_PARTLY,
+            "Do not give memory to KSM: no MADV_MERGEABLE, no PR_SET_MEMORY_MERGE (systemd: "
+            "MemoryKSM=no).",
+            "pages of this process may be merged (KSM): saves copy the state");
 }
 
 /* ---- input, output and priorities */
@@ -169,22 +175,25 @@ static void look_at_bypasses(struct doctor *doctor)
 static void look_at_io_uring(struct doctor *doctor)
 {
     char disabled[16];
-    int failure = store_ring_check();
+    int failure = store_ring_probe();
 
     doctor_read_line("/proc/sys/kernel/io_uring_disabled", disabled, sizeof(disabled));
     if (failure == 0)
-        doctor_add(doctor, "io_uring", SIDESTEP_ALLOWED_YES, NULL,
-                   "many requests in flight from few threads: 8, then what the first large saves "
-                   "find to be enough of 4, 8 and 16, unless io_depth says how many");
+        doctor_add_finding(
+            doctor, "io_uring", SIDESTEP_ALLOWED_YES, NULL,
+            "many requests in flight from few threads: 8, then what the first large saves "
+            "find to be enough of 4, 8 and 16, unless io_depth says how many");
     else if (disabled[0] == '1' || disabled[0] == '2')
-        doctor_add(doctor, "io_uring", SIDESTEP_ALLOWED_NO, "sysctl -w kernel.io_uring_disabled=0",
-                   "switched off by kernel.io_uring_disabled=%c: threads read and write instead",
-                   disabled[0]);
+        doctor_add_finding(
+            doctor, "io_uring", SIDESTEP_ALLOWED_NO, "sysctl -w kernel.io_uring_disabled=0",
+            "switched off by kernel.io_uring_disabled=%c: threads read and write instead",
+            disabled[0]);
     else
-        doctor_add(doctor, "io_uring", SIDESTEP_ALLOWED_NO,
-                   "In a container, the seccomp profile must allow io_uring_setup, io_uring_enter "
-                   "and io_uring_register; else use Linux 5.6 or newer.",
-                   "refused (%s): threads read and write instead", strerrordesc_np(failure));
+        doctor_add_finding(
+            doctor, "io_uring", SIDESTEP_ALLOWED_NO,
+            "In a container, the seccomp profile must allow io_uring_setup, io_uring_enter "
+            "and io_uring_register; else use Linux 5.6 or newer.",
+            "refused (%s): threads read and write instead", strerrordesc_np(failure));
 }
 
 static void look_at_cachestat(struct doctor *doctor)
@@ -199,12 +208,12 @@ static void look_at_cachestat(struct doctor *doctor)
     errno = 0;
     /* Of no file: EBADF where the call is known. */
     if (syscall(CALL_CACHESTAT, -1, &range, result, 0) != 0 && errno == EBADF)
-        doctor_add(doctor, "cachestat", SIDESTEP_ALLOWED_YES, NULL,
-                   "loads take from the page cache what is there, the rest past it");
+        doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_YES, NULL,
+                           "loads take from the page cache what is there, the rest past it");
     else
-        doctor_add(doctor, "cachestat", SIDESTEP_ALLOWED_NO, "Use Linux 6.5 or newer.",
-                   "not in Linux %s: loads read from the disk also what the page cache has",
-                   release);
+        doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_NO, "Use Linux 6.5 or newer.",
+                           "not in Linux %s: loads read from the disk also what the page cache has",
+                           release);
 }
 
 static void look_at_priorities(struct doctor *doctor)
@@ -215,22 +224,23 @@ static void look_at_priorities(struct doctor *doctor)
     struct priority_rights rights = priority_probe();
 
     if (!rights.idle)
-        doctor_add(doctor, "cpu_priority", SIDESTEP_ALLOWED_NO, fix,
-                   "may not be lowered: background work competes with training");
+        doctor_add_finding(doctor, "cpu_priority", SIDESTEP_ALLOWED_NO, fix,
+                           "may not be lowered: background work competes with training");
     else if (!rights.raise)
-        doctor_add(doctor, "cpu_priority", SIDESTEP_ALLOWED_PARTLY, fix,
-                   "may be lowered, but not raised again when training waits for a save: "
-                   "background threads keep a nice value of 10 instead of the idle class");
+        doctor_add_finding(doctor, "cpu_priority", SIDESTEP_ALLOWED_PARTLY, fix,
+                           "may be lowered, but not raised again when training waits for a save: "
+                           "background threads keep a nice value of 10 instead of the idle class");
     else
-        doctor_add(doctor, "cpu_priority", SIDESTEP_ALLOWED_YES, NULL,
-                   "idle class in the background, normal while training waits");
+        doctor_add_finding(doctor, "cpu_priority", SIDESTEP_ALLOWED_YES, NULL,
+                           "idle class in the background, normal while training waits");
     if (!rights.idle_io)
-        doctor_add(doctor, "io_priority", SIDESTEP_ALLOWED_NO,
-                   "In a container, the seccomp profile must allow ioprio_set.",
-                   "may not be lowered: background writes compete with training's reads");
+        doctor_add_finding(doctor, "io_priority", SIDESTEP_ALLOWED_NO,
+                           "In a container, the seccomp profile must allow ioprio_set.",
+                           "may not be lowered: background writes compete with training's reads");
     else
-        doctor_add(doctor, "io_priority", SIDESTEP_ALLOWED_YES, NULL,
-                   "idle class in the background, where the disk's scheduler knows classes");
+        doctor_add_finding(
+            doctor, "io_priority", SIDESTEP_ALLOWED_YES, NULL,
+            "idle class in the background, where the disk's scheduler knows classes");
 }
 
 /* ---- devices */
@@ -239,33 +249,36 @@ static void look_at_cuda(struct doctor *doctor)
 {
     struct device_cuda_report cuda;
 
-    device_cuda_look(&cuda);
+    device_cuda_probe(&cuda);
     if (cuda.off)
-        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO, "Unset SIDESTEP_CUDA.",
-                   "switched off by SIDESTEP_CUDA=0: tensors on devices are copied by torch");
+        doctor_add_finding(
+            doctor, "cuda", SIDESTEP_ALLOWED_NO, "Unset SIDESTEP_CUDA.",
+            "switched off by SIDESTEP_CUDA=0: tensors on devices are copied by torch");
     else if (cuda.problem[0] != '\0')
-        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO,
-                   "Install a newer driver, or see whether nvidia-smi works.", "%s", cuda.problem);
+        doctor_add_finding(doctor, "cuda", SIDESTEP_ALLOWED_NO,
+                           "Install a newer driver, or see whether nvidia-smi works.", "%s",
+                           cuda.problem);
     else if (cuda.hidden)
-        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_NO,
-                   "Start the container with its GPUs (--gpus all, or the NVIDIA runtime).",
-                   "the kernel has NVIDIA's driver, but libcuda.so.1 is not found here");
+        doctor_add_finding(doctor, "cuda", SIDESTEP_ALLOWED_NO,
+                           "Start the container with its GPUs (--gpus all, or the NVIDIA runtime).",
+                           "the kernel has NVIDIA's driver, but libcuda.so.1 is not found here");
     else if (cuda.version == 0)
-        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_FACT, NULL, "no driver (libcuda.so.1)");
+        doctor_add_finding(doctor, "cuda", SIDESTEP_ALLOWED_FACT, NULL, "no driver (libcuda.so.1)");
     else if (cuda.devices == 0)
-        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_FACT, NULL,
-                   "driver of CUDA %d.%d, no device for this process", cuda.version / 1000,
-                   cuda.version % 1000 / 10);
+        doctor_add_finding(doctor, "cuda", SIDESTEP_ALLOWED_FACT, NULL,
+                           "driver of CUDA %d.%d, no device for this process", cuda.version / 1000,
+                           cuda.version % 1000 / 10);
     else
-        doctor_add(doctor, "cuda", SIDESTEP_ALLOWED_YES, NULL,
-                   "driver of CUDA %d.%d, %d device%s, the first is %s%s", cuda.version / 1000,
-                   cuda.version % 1000 / 10, cuda.devices, cuda.devices == 1 ? "" : "s", cuda.first,
-                   strstr(cuda.first, " MIG ") != NULL
-                       ? " (a part of one: a process sees one part, and parts share its link)"
-                       : "");
+        doctor_add_finding(
+            doctor, "cuda", SIDESTEP_ALLOWED_YES, NULL,
+            "driver of CUDA %d.%d, %d device%s, the first is %s%s", cuda.version / 1000,
+            cuda.version % 1000 / 10, cuda.devices, cuda.devices == 1 ? "" : "s", cuda.first,
+            strstr(cuda.first, " MIG ") != NULL
+                ? " (a part of one: a process sees one part, and parts share its link)"
+                : "");
 }
 
-void doctor_kernel(struct doctor *doctor)
+void doctor_check_kernel(struct doctor *doctor)
 {
     look_at_system(doctor);
     look_at_userfaultfd(doctor);

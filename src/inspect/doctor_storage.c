@@ -21,7 +21,7 @@
 /* A finding that could not be made is one, too: nobody shall take its absence for a yes. */
 static void add_unknown(struct doctor *doctor, const char *name, const char *why)
 {
-    doctor_add(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "not known: %s", why);
+    doctor_add_finding(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "not known: %s", why);
 }
 
 static void look_at_file_system(struct doctor *doctor, struct store_dir *dir, const char *directory)
@@ -35,23 +35,24 @@ static void look_at_file_system(struct doctor *doctor, struct store_dir *dir, co
         add_unknown(doctor, "shared", why.message);
     } else {
         if (traits.is_volatile)
-            doctor_add(doctor, "durable", SIDESTEP_ALLOWED_NO,
-                       "Save to a directory on a disk or on network storage.",
-                       "%s lies in memory: nothing there survives a crash of the machine",
-                       traits.type_name);
+            doctor_add_finding(doctor, "durable", SIDESTEP_ALLOWED_NO,
+                               "Save to a directory on a disk or on network storage.",
+                               "%s lies in memory: nothing there survives a crash of the machine",
+                               traits.type_name);
         else
-            doctor_add(doctor, "durable", SIDESTEP_ALLOWED_YES, NULL, "file system %s",
-                       traits.type_name);
+            doctor_add_finding(doctor, "durable", SIDESTEP_ALLOWED_YES, NULL, "file system %s",
+                               traits.type_name);
         if (traits.is_network)
-            doctor_add(doctor, "shared", SIDESTEP_ALLOWED_YES, NULL,
-                       "%s: ranks on several hosts can save together", traits.type_name);
+            doctor_add_finding(doctor, "shared", SIDESTEP_ALLOWED_YES, NULL,
+                               "%s: ranks on several hosts can save together", traits.type_name);
         else
-            doctor_add(doctor, "shared", SIDESTEP_ALLOWED_FACT, NULL,
-                       "%s is of this host: enough for ranks that all run here", traits.type_name);
+            doctor_add_finding(doctor, "shared", SIDESTEP_ALLOWED_FACT, NULL,
+                               "%s is of this host: enough for ranks that all run here",
+                               traits.type_name);
     }
     if (statvfs(directory, &fs) == 0)
-        doctor_add(doctor, "free_space", SIDESTEP_ALLOWED_FACT, NULL, "%.1f GiB",
-                   (double)fs.f_bavail * (double)fs.f_frsize / (1 << 30));
+        doctor_add_finding(doctor, "free_space", SIDESTEP_ALLOWED_FACT, NULL, "%.1f GiB",
+                           (double)fs.f_bavail * (double)fs.f_frsize / (1 << 30));
     else
         add_unknown(doctor, "free_space", strerrordesc_np(errno));
 }
@@ -87,22 +88,25 @@ static void look_at_scheduler(struct doctor *doctor, struct store_dir *dir)
     }
     read_scheduler(stat.device, name, sizeof(name));
     if (name[0] == '\0')
-        doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_FACT, NULL,
-                   "no single disk of this host: background writes go on at full speed while "
-                   "training reads");
+        doctor_add_finding(
+            doctor, "disk_scheduler", SIDESTEP_ALLOWED_FACT, NULL,
+            "no single disk of this host: background writes go on at full speed while "
+            "training reads");
     else if (strcmp(name, "bfq") == 0)
-        doctor_add(
+        doctor_add_finding(
             doctor, "disk_scheduler", SIDESTEP_ALLOWED_YES, NULL,
             "bfq: requests of low priority give way, and go one at a time while training reads");
     else if (strcmp(name, "mq-deadline") == 0)
-        doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_YES, NULL,
-                   "mq-deadline: requests of low priority give way, for a while, and go one at a "
-                   "time while training reads");
+        doctor_add_finding(
+            doctor, "disk_scheduler", SIDESTEP_ALLOWED_YES, NULL,
+            "mq-deadline: requests of low priority give way, for a while, and go one at a "
+            "time while training reads");
     else
-        doctor_add(doctor, "disk_scheduler", SIDESTEP_ALLOWED_PARTLY, fix,
-                   "%s knows no priorities: background writes compete with training's reads, one "
-                   "at a time",
-                   name);
+        doctor_add_finding(
+            doctor, "disk_scheduler", SIDESTEP_ALLOWED_PARTLY, fix,
+            "%s knows no priorities: background writes compete with training's reads, one "
+            "at a time",
+            name);
 }
 
 /* A direct write shows what the kernel only then refuses. */
@@ -115,21 +119,22 @@ static void look_at_direct_io(struct doctor *doctor, struct store_file *file)
 
     if (alignment != 0 && alignment <= MAX_ALIGNMENT) {
         if (store_file_write_at(file, page, alignment, 0, &why) != SIDESTEP_OK) {
-            doctor_add(doctor, "direct_io", SIDESTEP_ALLOWED_NO,
-                       why.status == SIDESTEP_ENOSPC ? "Make room: a page could not be written."
-                                                     : fix,
-                       "%s", why.message);
+            doctor_add_finding(
+                doctor, "direct_io", SIDESTEP_ALLOWED_NO,
+                why.status == SIDESTEP_ENOSPC ? "Make room: a page could not be written." : fix,
+                "%s", why.message);
             return;
         }
         alignment = store_file_alignment(file);
     }
     if (alignment == 0)
-        doctor_add(doctor, "direct_io", SIDESTEP_ALLOWED_NO, fix,
-                   "refused: writes and reads go through the page cache, at the cost of memory, "
-                   "processor time and speed");
+        doctor_add_finding(
+            doctor, "direct_io", SIDESTEP_ALLOWED_NO, fix,
+            "refused: writes and reads go through the page cache, at the cost of memory, "
+            "processor time and speed");
     else
-        doctor_add(doctor, "direct_io", SIDESTEP_ALLOWED_YES, NULL,
-                   "requests aligned to %zu bytes go past the page cache", alignment);
+        doctor_add_finding(doctor, "direct_io", SIDESTEP_ALLOWED_YES, NULL,
+                           "requests aligned to %zu bytes go past the page cache", alignment);
 }
 
 static void look_at_locks(struct doctor *doctor, struct store_file *file)
@@ -139,12 +144,12 @@ static void look_at_locks(struct doctor *doctor, struct store_file *file)
     enum sidestep_status status = store_file_lock(file, true, &why);
     doctor->no_memory = doctor->no_memory || status == SIDESTEP_ENOMEM;
     if (status == SIDESTEP_OK)
-        doctor_add(doctor, "locks", SIDESTEP_ALLOWED_YES, NULL,
-                   "a series has one owner, and leftovers are told from work in progress");
+        doctor_add_finding(doctor, "locks", SIDESTEP_ALLOWED_YES, NULL,
+                           "a series has one owner, and leftovers are told from work in progress");
     else
-        doctor_add(doctor, "locks", SIDESTEP_ALLOWED_NO,
-                   "Mount with locks (NFS 4, or without nolock; Lustre with -o flock).", "%s",
-                   why.message);
+        doctor_add_finding(doctor, "locks", SIDESTEP_ALLOWED_NO,
+                           "Mount with locks (NFS 4, or without nolock; Lustre with -o flock).",
+                           "%s", why.message);
 }
 
 /* Who may write to a directory may rename and delete what is in it, whoever made it. */
@@ -158,17 +163,18 @@ static void look_at_rights(struct doctor *doctor, const char *directory)
     }
     unsigned mode = (unsigned)st.st_mode & 07777u;
     if ((mode & S_IWOTH) != 0 && (mode & S_ISVTX) == 0)
-        doctor_add(doctor, "rights", SIDESTEP_ALLOWED_PARTLY,
-                   "chmod o-w, or chmod +t, so that users remove only what is theirs.",
-                   "mode %04o: every user of this machine may rename, delete and replace "
-                   "checkpoints here",
-                   mode);
+        doctor_add_finding(doctor, "rights", SIDESTEP_ALLOWED_PARTLY,
+                           "chmod o-w, or chmod +t, so that users remove only what is theirs.",
+                           "mode %04o: every user of this machine may rename, delete and replace "
+                           "checkpoints here",
+                           mode);
     else if ((mode & S_IWOTH) != 0)
-        doctor_add(doctor, "rights", SIDESTEP_ALLOWED_FACT, NULL,
-                   "mode %04o: every user may save here, and remove only what is theirs", mode);
+        doctor_add_finding(doctor, "rights", SIDESTEP_ALLOWED_FACT, NULL,
+                           "mode %04o: every user may save here, and remove only what is theirs",
+                           mode);
     else
-        doctor_add(doctor, "rights", SIDESTEP_ALLOWED_YES, NULL,
-                   "mode %04o: not every user may change what is here", mode);
+        doctor_add_finding(doctor, "rights", SIDESTEP_ALLOWED_YES, NULL,
+                           "mode %04o: not every user may change what is here", mode);
 }
 
 static enum sidestep_status make_nameless_file(struct store_dir *dir, struct store_file **file,
@@ -183,8 +189,8 @@ static enum sidestep_status make_nameless_file(struct store_dir *dir, struct sto
     return store_unlink(dir, name, err);
 }
 
-enum sidestep_status doctor_storage(struct doctor *doctor, const char *directory,
-                                    struct sidestep_error *err)
+enum sidestep_status doctor_check_storage(struct doctor *doctor, const char *directory,
+                                          struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
     OWNED_FILE *file = NULL;
@@ -199,10 +205,10 @@ enum sidestep_status doctor_storage(struct doctor *doctor, const char *directory
         error_copy(err, &why);
         return status;
     }
-    doctor_add(doctor, "writable",
-               status == SIDESTEP_OK ? SIDESTEP_ALLOWED_YES : SIDESTEP_ALLOWED_NO,
-               status == SIDESTEP_OK ? NULL : "Save somewhere else, or change the rights.", "%s",
-               status == SIDESTEP_OK ? "files can be made here" : why.message);
+    doctor_add_finding(doctor, "writable",
+                       status == SIDESTEP_OK ? SIDESTEP_ALLOWED_YES : SIDESTEP_ALLOWED_NO,
+                       status == SIDESTEP_OK ? NULL : "Save somewhere else, or change the rights.",
+                       "%s", status == SIDESTEP_OK ? "files can be made here" : why.message);
     if (status == SIDESTEP_OK) {
         look_at_direct_io(doctor, file);
         look_at_locks(doctor, file);

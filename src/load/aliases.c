@@ -125,9 +125,9 @@ static const struct footer_item *find_ours(const struct reader *reader,
                                            const struct metadata_chunk *chunk)
 {
     const struct reader_file *file =
-        &reader->files[table_find(&reader->file_names, chunk->storage.file)];
+        &reader->files[hash_table_find(&reader->file_names, chunk->storage.file)];
 
-    return file->ours ? reader_find_item(file, chunk->storage.offset) : NULL;
+    return file->ours ? reader_find_footer_item(file, chunk->storage.offset) : NULL;
 }
 
 /* Tied weights: one tensor under two names, and what was saved of both is the same. */
@@ -208,7 +208,7 @@ static enum sidestep_status check_box(struct reader *reader, const struct placed
     return FAIL(err, SIDESTEP_EMISMATCH,
                 "'%s' shares memory with another tensor of the state, or with itself, and what was "
                 "saved there differs: load into tensors of their own",
-                shown_name(p->target->name).text);
+                display_name(p->target->name).text);
 }
 
 /* In parts, by rows. */

@@ -12,7 +12,7 @@
 #include "plan/tiling.h"
 
 /* Of a storage, and of its views: so that those are decoded at once. */
-#define TOGETHER_BYTES (TENSOR_BYTES_KEPT / 2)
+#define TOGETHER_BYTES (TENSOR_READER_CACHE_BYTES / 2)
 
 static enum sidestep_status check_coverage(const struct metadata_entry *entry,
                                            struct sidestep_error *err)
@@ -27,11 +27,11 @@ static enum sidestep_status check_coverage(const struct metadata_entry *entry,
     TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
     if (result == TILING_EXACT)
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_ECORRUPT, "'%s': its chunks %s", shown_name(entry->name).text,
+    return FAIL(err, SIDESTEP_ECORRUPT, "'%s': its chunks %s", display_name(entry->name).text,
                 result == TILING_GAP ? "do not cover it" : "overlap");
 }
 
-static enum sidestep_status keep_item(struct place *p, const struct reader_item *item,
+static enum sidestep_status keep_item(struct chunk_source *p, const struct reader_item *item,
                                       struct sidestep_error *err)
 {
     p->whole = memory_new(1, sizeof(*p->whole));
@@ -41,13 +41,14 @@ static enum sidestep_status keep_item(struct place *p, const struct reader_item 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status find_item(struct tensor_places *t, const struct place *p,
+static enum sidestep_status find_item(struct chunk_sources *t, const struct chunk_source *p,
                                       struct reader_item *item, struct sidestep_error *err)
 {
-    return reader_item(t->reader, p->entry, &p->chunk->storage, &p->chunk->box, NULL, item, err);
+    return reader_locate_item(t->reader, p->entry, &p->chunk->storage, &p->chunk->box, NULL, item,
+                              err);
 }
 
-static enum sidestep_status fill_place(struct tensor_places *t, struct place *p,
+static enum sidestep_status fill_place(struct chunk_sources *t, struct chunk_source *p,
                                        struct sidestep_error *err)
 {
     struct reader_item item;
@@ -58,20 +59,20 @@ static enum sidestep_status fill_place(struct tensor_places *t, struct place *p,
     p->data_bytes = item.data_bytes;
     p->blocks = item.blocks;
     if (item.storage_bytes != 0 && item.transform == NULL) {
-        struct storage *storage = &t->storages[t->storage_count];
+        struct chunk_storage *storage = &t->storages[t->storage_count];
 
-        *storage = (struct storage){.file = item.file,
-                                    .offset = item.storage_offset,
-                                    .bytes = item.storage_bytes,
-                                    .has_crc = item.has_crc,
-                                    .crc = item.storage_crc};
+        *storage = (struct chunk_storage){.file = item.file,
+                                          .offset = item.storage_offset,
+                                          .bytes = item.storage_bytes,
+                                          .has_crc = item.has_crc,
+                                          .crc = item.storage_crc};
         p->storage = storage;
         t->by_storage[t->storage_count++] = p;
     }
     return item.ranged && item.transform == NULL ? SIDESTEP_OK : keep_item(p, &item, err);
 }
 
-static enum sidestep_status make_places(struct tensor_places *t, const bool *wanted,
+static enum sidestep_status make_places(struct chunk_sources *t, const bool *wanted,
                                         struct sidestep_error *err)
 {
     const struct metadata *m = &t->reader->metadata;
@@ -91,7 +92,7 @@ static enum sidestep_status make_places(struct tensor_places *t, const bool *wan
         t->first_place[e] = t->count;
         TRY(check_coverage(&m->entries[e], err));
         for (size_t c = 0; c < m->entries[e].chunk_count; c++) {
-            struct place *p = &t->places[t->count++];
+            struct chunk_source *p = &t->places[t->count++];
             p->entry = &m->entries[e];
             p->chunk = &m->entries[e].chunks[c];
             TRY(fill_place(t, p, err));
@@ -100,15 +101,15 @@ static enum sidestep_status make_places(struct tensor_places *t, const bool *wan
     return SIDESTEP_OK;
 }
 
-uint64_t place_decoded_bytes(const struct place *p)
+uint64_t chunk_source_decoded_bytes(const struct chunk_source *p)
 {
     return box_volume(&p->chunk->box) * sidestep_dtype_size(p->entry->dtype);
 }
 
 static int compare_storages(const void *a, const void *b)
 {
-    const struct storage *x = (*(struct place *const *)a)->storage,
-                         *y = (*(struct place *const *)b)->storage;
+    const struct chunk_storage *x = (*(struct chunk_source *const *)a)->storage,
+                               *y = (*(struct chunk_source *const *)b)->storage;
 
     if (x->file != y->file)
         return x->file < y->file ? -1 : 1;
@@ -118,7 +119,7 @@ static int compare_storages(const void *a, const void *b)
 }
 
 /* Of a large storage, only what it reaches over is read; the CRC is looked at in the end. */
-static enum sidestep_status narrow(struct place *p, struct sidestep_error *err)
+static enum sidestep_status narrow(struct chunk_source *p, struct sidestep_error *err)
 {
     struct load_plan_chunk chunk = {.entry = p->entry, .box = p->chunk->box};
     struct reader_item *item = p->whole;
@@ -126,7 +127,7 @@ static enum sidestep_status narrow(struct place *p, struct sidestep_error *err)
 
     if (item->tensor == NULL)
         return SIDESTEP_OK;
-    TRY(fetch_reach(item, &chunk, &begin, &end, err));
+    TRY(fetch_item_byte_range(item, &chunk, &begin, &end, err));
     item->storage_offset = begin;
     item->storage_bytes = end - begin;
     item->has_crc = false;
@@ -135,10 +136,11 @@ static enum sidestep_status narrow(struct place *p, struct sidestep_error *err)
 
 /* Views that overlap, or are not row-major: if they are small, they are made of one reading of the
  * storage.  If not, each reads what it reaches over, and no more. */
-static enum sidestep_status share_storage(struct tensor_places *t, const struct storage *storage,
+static enum sidestep_status share_storage(struct chunk_sources *t,
+                                          const struct chunk_storage *storage,
                                           struct sidestep_error *err)
 {
-    struct place *const *places = storage->places;
+    struct chunk_source *const *places = storage->places;
     struct reader_item item, first;
     uint64_t bytes = 0;
     bool any_whole = false, may_join = true;
@@ -146,14 +148,14 @@ static enum sidestep_status share_storage(struct tensor_places *t, const struct 
     TRY(find_item(t, places[0], &first, err));
     for (size_t i = 0; i < storage->count; i++) {
         TRY(find_item(t, places[i], &item, err));
-        may_join = may_join && fetch_may_join(&first, &item);
+        may_join = may_join && fetch_can_merge_views(&first, &item);
         any_whole = any_whole || places[i]->whole != NULL;
-        bytes += min_u64(place_decoded_bytes(places[i]), TOGETHER_BYTES + 1);
+        bytes += min_u64(chunk_source_decoded_bytes(places[i]), TOGETHER_BYTES + 1);
     }
     bool together = may_join && bytes <= TOGETHER_BYTES && storage->bytes <= TOGETHER_BYTES &&
                     (any_whole || bytes > storage->bytes);
     for (size_t i = 0; i < storage->count; i++) {
-        struct place *p = places[i];
+        struct chunk_source *p = places[i];
 
         p->together = together;
         if (together && p->whole == NULL) {
@@ -167,14 +169,14 @@ static enum sidestep_status share_storage(struct tensor_places *t, const struct 
 }
 
 /* Places of one storage share its struct: the first's. */
-static enum sidestep_status share_storages(struct tensor_places *t, struct sidestep_error *err)
+static enum sidestep_status share_storages(struct chunk_sources *t, struct sidestep_error *err)
 {
     size_t end;
 
     if (t->storage_count != 0)
-        qsort(t->by_storage, t->storage_count, sizeof(struct place *), compare_storages);
+        qsort(t->by_storage, t->storage_count, sizeof(struct chunk_source *), compare_storages);
     for (size_t i = 0; i < t->storage_count; i = end) {
-        struct storage *storage = t->by_storage[i]->storage;
+        struct chunk_storage *storage = t->by_storage[i]->storage;
 
         for (end = i; end < t->storage_count && t->by_storage[end]->file == storage->file &&
                       t->by_storage[end]->storage->offset == storage->offset;
@@ -188,15 +190,15 @@ static enum sidestep_status share_storages(struct tensor_places *t, struct sides
     return SIDESTEP_OK;
 }
 
-enum sidestep_status tensor_places_find(struct reader *reader, const bool *wanted,
-                                        struct tensor_places *out, struct sidestep_error *err)
+enum sidestep_status chunk_sources_find(struct reader *reader, const bool *wanted,
+                                        struct chunk_sources *out, struct sidestep_error *err)
 {
-    *out = (struct tensor_places){.reader = reader};
+    *out = (struct chunk_sources){.reader = reader};
     TRY(make_places(out, wanted, err));
     return share_storages(out, err);
 }
 
-void tensor_places_release(struct tensor_places *t)
+void chunk_sources_release(struct chunk_sources *t)
 {
     for (size_t i = 0; i < t->count; i++) {
         free(t->places[i].whole);

@@ -10,13 +10,13 @@
 #include "load/storage_crc.h"
 
 /* Bytes without block hashes, which tensors of torch.save() may share. */
-struct storage {
+struct chunk_storage {
     struct reader_file *file;
     uint64_t offset;
     uint64_t bytes;
     bool has_crc;
     uint32_t crc;
-    struct place **places; /* that have views of it */
+    struct chunk_source **places; /* that have views of it */
     size_t count;
     /* Under the lock of tensor_reader.c. */
     struct storage_crc parts;
@@ -24,16 +24,16 @@ struct storage {
 };
 
 /* A chunk and where its bytes are. */
-struct place {
+struct chunk_source {
     const struct metadata_entry *entry;
     const struct metadata_chunk *chunk;
     struct reader_file *file;
     uint64_t data_offset;
     uint64_t data_bytes;
     const uint64_t *blocks;
-    struct reader_item *whole; /* not NULL: to be decoded whole */
-    struct storage *storage;   /* NULL: it has block hashes, or nothing to be checked by */
-    bool together;             /* with all that are views of the storage */
+    struct reader_item *whole;     /* not NULL: to be decoded whole */
+    struct chunk_storage *storage; /* NULL: it has block hashes, or nothing to be checked by */
+    bool together;                 /* with all that are views of the storage */
     /* Under the lock of tensor_reader.c. */
     uint8_t *decoded; /* of ${whole} */
     bool decoding;
@@ -41,21 +41,21 @@ struct place {
     uint64_t used_at; /* counts uses, to give back what was not used for longest */
 };
 
-struct tensor_places {
+struct chunk_sources {
     struct reader *reader;
-    struct place *places;
+    struct chunk_source *places;
     size_t count;
     size_t *first_place; /* per entry; SIZE_MAX: not wanted */
-    struct storage *storages;
+    struct chunk_storage *storages;
     size_t storage_count;
-    struct place **by_storage; /* the places that have one */
+    struct chunk_source **by_storage; /* the places that have one */
 };
 
 /* Those of the entries that are ${wanted}.  ECORRUPT: chunks do not cover a tensor. */
-enum sidestep_status tensor_places_find(struct reader *reader, const bool *wanted,
-                                        struct tensor_places *out, struct sidestep_error *err);
+enum sidestep_status chunk_sources_find(struct reader *reader, const bool *wanted,
+                                        struct chunk_sources *out, struct sidestep_error *err);
 /* Also after an error. */
-void tensor_places_release(struct tensor_places *places);
-uint64_t place_decoded_bytes(const struct place *place);
+void chunk_sources_release(struct chunk_sources *places);
+uint64_t chunk_source_decoded_bytes(const struct chunk_source *place);
 
 #endif

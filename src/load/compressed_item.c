@@ -11,22 +11,23 @@
 
 _Static_assert(CODEC_CHUNK_BYTES == HASH_BLOCK_BYTES, "a chunk, decoded, is a block with a hash");
 
-struct coded_bench {
-    struct coded_bench *next;
-    const struct codec_chunks *chunks; /* whose decoder it is */
+struct compressed_item_decoder {
+    struct compressed_item_decoder *next;
+    const struct codec_chunk_ops *chunks; /* whose decoder it is */
     struct codec_decoder *decoder;
     uint8_t bytes[CODEC_CHUNK_BYTES];
 };
 
-void coded_benches_init(struct coded_benches *benches)
+void compressed_item_decoders_init(struct compressed_item_decoders *benches)
 {
-    *benches = (struct coded_benches){.free = NULL};
+    *benches = (struct compressed_item_decoders){.free = NULL};
     pthread_mutex_init(&benches->lock, NULL);
 }
 
-void coded_benches_release(struct coded_benches *benches)
+void compressed_item_decoders_release(struct compressed_item_decoders *benches)
 {
-    for (struct coded_bench *bench = benches->free, *next; bench != NULL; bench = next) {
+    for (struct compressed_item_decoder *bench = benches->free, *next; bench != NULL;
+         bench = next) {
         next = bench->next;
         bench->chunks->decoder_free(bench->decoder);
         free(bench);
@@ -34,12 +35,13 @@ void coded_benches_release(struct coded_benches *benches)
     pthread_mutex_destroy(&benches->lock);
 }
 
-static enum sidestep_status take_bench(struct coded_benches *benches,
-                                       const struct codec_chunks *chunks, struct coded_bench **out,
+static enum sidestep_status take_bench(struct compressed_item_decoders *benches,
+                                       const struct codec_chunk_ops *chunks,
+                                       struct compressed_item_decoder **out,
                                        struct sidestep_error *err)
 {
     pthread_mutex_lock(&benches->lock);
-    struct coded_bench **at = &benches->free;
+    struct compressed_item_decoder **at = &benches->free;
     while (*at != NULL && (*at)->chunks != chunks)
         at = &(*at)->next;
     *out = *at;
@@ -48,7 +50,7 @@ static enum sidestep_status take_bench(struct coded_benches *benches,
     pthread_mutex_unlock(&benches->lock);
     if (*out != NULL)
         return SIDESTEP_OK;
-    struct coded_bench *bench = memory_resize(NULL, 1, sizeof(*bench));
+    struct compressed_item_decoder *bench = memory_resize(NULL, 1, sizeof(*bench));
     if (bench == NULL)
         return FAIL_NOMEM(err, sizeof(*bench));
     bench->chunks = chunks;
@@ -61,7 +63,8 @@ static enum sidestep_status take_bench(struct coded_benches *benches,
     return SIDESTEP_OK;
 }
 
-static void give_bench(struct coded_benches *benches, struct coded_bench *bench)
+static void give_bench(struct compressed_item_decoders *benches,
+                       struct compressed_item_decoder *bench)
 {
     pthread_mutex_lock(&benches->lock);
     bench->next = benches->free;
@@ -79,14 +82,14 @@ static bool has_chunks(const struct reader_item *item, const struct codec *codec
            item->blocks != NULL && f->raw_bytes > CODEC_CHUNK_BYTES && f->raw_bytes % size == 0;
 }
 
-enum sidestep_status coded_item_open(const struct reader_item *item, bool all,
-                                     struct coded_item *out, struct sidestep_error *err)
+enum sidestep_status compressed_item_open(const struct reader_item *item, bool all,
+                                          struct compressed_item *out, struct sidestep_error *err)
 {
     const struct footer_item *f = item->footer;
     const struct codec *codec = item->transform != NULL ? codec_find(item->transform) : NULL;
     struct sidestep_error why = {0};
 
-    *out = (struct coded_item){.item = item};
+    *out = (struct compressed_item){.item = item};
     if (!has_chunks(item, codec))
         return SIDESTEP_OK;
     out->raw = (struct codec_item){
@@ -98,7 +101,7 @@ enum sidestep_status coded_item_open(const struct reader_item *item, bool all,
     out->places = memory_new(out->count + 1, sizeof(*out->places));
     out->hashes = all ? memory_new(out->count, sizeof(*out->hashes)) : NULL;
     if (out->places == NULL || (all && out->hashes == NULL)) {
-        coded_item_close(out);
+        compressed_item_close(out);
         return FAIL_NOMEM(err, out->count * sizeof(*out->places));
     }
     atomic_init(&out->left, out->count);
@@ -107,27 +110,27 @@ enum sidestep_status coded_item_open(const struct reader_item *item, bool all,
     if (status == SIDESTEP_OK)
         out->chunks = codec->chunks;
     else
-        coded_item_close(out);
+        compressed_item_close(out);
     if (status == SIDESTEP_ENOMEM)
         error_copy(err, &why);
     return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
 }
 
-void coded_item_close(struct coded_item *coded)
+void compressed_item_close(struct compressed_item *coded)
 {
     free(coded->places);
     free(coded->hashes);
-    *coded = (struct coded_item){.item = coded->item};
+    *coded = (struct compressed_item){.item = coded->item};
 }
 
-uint64_t coded_stretch(const struct coded_item *coded, uint64_t first, uint64_t end,
-                       uint64_t *file_begin, uint64_t *file_end)
+uint64_t compressed_item_next_range(const struct compressed_item *coded, uint64_t first,
+                                    uint64_t end, uint64_t *file_begin, uint64_t *file_end)
 {
     const struct reader_item *item = coded->item;
     uint64_t begin = round_down(coded->places[first], HASH_BLOCK_BYTES), last = first + 1;
 
     assert(first < end && end <= coded->count);
-    while (last < end && coded->places[last + 1] - begin <= CODED_READ_BYTES)
+    while (last < end && coded->places[last + 1] - begin <= COMPRESSED_ITEM_READ_BYTES)
         last++;
     *file_begin = item->offset + begin;
     *file_end =
@@ -136,19 +139,21 @@ uint64_t coded_stretch(const struct coded_item *coded, uint64_t first, uint64_t 
 }
 
 /* All that was decoded is there: is it what was saved? */
-static enum sidestep_status check_hash(const struct coded_item *coded, struct sidestep_error *err)
+static enum sidestep_status check_hash(const struct compressed_item *coded,
+                                       struct sidestep_error *err)
 {
     const struct footer_item *f = coded->item->footer;
-    struct hash128 hash = hash_list(coded->hashes, coded->count);
+    struct hash128 hash = hash_block_list(coded->hashes, coded->count);
 
     if (hash.low != f->raw_hash.low || hash.high != f->raw_hash.high)
         return FAIL(err, SIDESTEP_ECORRUPT, "the decoded bytes do not match their hash");
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status decode_one(struct coded_item *coded, struct coded_bench *bench,
-                                       uint64_t i, const uint8_t *bytes,
-                                       const struct reader_place *place, struct sidestep_error *err)
+static enum sidestep_status decode_one(struct compressed_item *coded,
+                                       struct compressed_item_decoder *bench, uint64_t i,
+                                       const uint8_t *bytes, const struct reader_sink *place,
+                                       struct sidestep_error *err)
 {
     uint64_t begin = i * CODEC_CHUNK_BYTES;
     size_t length = (size_t)min_u64(CODEC_CHUNK_BYTES, coded->raw.data_bytes - begin);
@@ -163,15 +168,17 @@ static enum sidestep_status decode_one(struct coded_item *coded, struct coded_be
     return SIDESTEP_OK;
 }
 
-enum sidestep_status coded_decode(struct coded_item *coded, struct coded_benches *benches,
-                                  uint64_t first, uint64_t end, const uint8_t *bytes,
-                                  const struct reader_place *place, struct sidestep_error *err)
+enum sidestep_status compressed_item_decode(struct compressed_item *coded,
+                                            struct compressed_item_decoders *benches,
+                                            uint64_t first, uint64_t end, const uint8_t *bytes,
+                                            const struct reader_sink *place,
+                                            struct sidestep_error *err)
 {
     uint64_t begin = round_down(coded->places[first], HASH_BLOCK_BYTES);
     uint64_t stored_end =
         min_u64(round_up(coded->places[end], HASH_BLOCK_BYTES), coded->item->bytes);
     enum sidestep_status status = SIDESTEP_OK;
-    struct coded_bench *bench;
+    struct compressed_item_decoder *bench;
 
     TRY(reader_check_blocks(coded->item, begin / HASH_BLOCK_BYTES, bytes, stored_end - begin, err));
     TRY(take_bench(benches, coded->chunks, &bench, err));

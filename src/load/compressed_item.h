@@ -17,39 +17,41 @@
 #include "checkpoint/reader.h"
 
 /* Read at once.  Of two neighbours both read the block that their chunks meet in. */
-#define CODED_READ_BYTES (4 * (uint64_t)HASH_BLOCK_BYTES)
+#define COMPRESSED_ITEM_READ_BYTES (4 * (uint64_t)HASH_BLOCK_BYTES)
 
-struct coded_item {
+struct compressed_item {
     const struct reader_item *item;
-    const struct codec_chunks *chunks; /* NULL: it is to be decoded from its beginning */
+    const struct codec_chunk_ops *chunks; /* NULL: it is to be decoded from its beginning */
     struct codec_item raw;
     uint64_t count;
-    uint64_t *places;      /* see struct codec_chunks */
+    uint64_t *places;      /* see struct codec_chunk_ops */
     uint64_t *hashes;      /* of what came out; NULL: some of it is not wanted */
     _Atomic uint64_t left; /* chunks that have not come out */
 };
 
 /* What a thread needs to decode, kept for the next that does. */
-struct coded_benches {
+struct compressed_item_decoders {
     pthread_mutex_t lock;
-    struct coded_bench *free; /* a list */
+    struct compressed_item_decoder *free; /* a list */
 };
 
 /* Find the chunks of ${item}, which must outlive ${out}.  ${all}: all of them are wanted. */
-enum sidestep_status coded_item_open(const struct reader_item *item, bool all,
-                                     struct coded_item *out, struct sidestep_error *err);
-void coded_item_close(struct coded_item *coded);
+enum sidestep_status compressed_item_open(const struct reader_item *item, bool all,
+                                          struct compressed_item *out, struct sidestep_error *err);
+void compressed_item_close(struct compressed_item *coded);
 
 /* Where to read chunks from ${first} on, up to ${end} of them: the last one that is in, plus 1, and
  * the stretch of the file, which has whole stored blocks. */
-uint64_t coded_stretch(const struct coded_item *coded, uint64_t first, uint64_t end,
-                       uint64_t *file_begin, uint64_t *file_end);
+uint64_t compressed_item_next_range(const struct compressed_item *coded, uint64_t first,
+                                    uint64_t end, uint64_t *file_begin, uint64_t *file_end);
 /* Decode chunks [first, end) out of the ${bytes} of that stretch.  Any thread; each chunk once. */
-enum sidestep_status coded_decode(struct coded_item *coded, struct coded_benches *benches,
-                                  uint64_t first, uint64_t end, const uint8_t *bytes,
-                                  const struct reader_place *place, struct sidestep_error *err);
+enum sidestep_status compressed_item_decode(struct compressed_item *coded,
+                                            struct compressed_item_decoders *benches,
+                                            uint64_t first, uint64_t end, const uint8_t *bytes,
+                                            const struct reader_sink *place,
+                                            struct sidestep_error *err);
 
-void coded_benches_init(struct coded_benches *benches);
-void coded_benches_release(struct coded_benches *benches);
+void compressed_item_decoders_init(struct compressed_item_decoders *benches);
+void compressed_item_decoders_release(struct compressed_item_decoders *benches);
 
 #endif

@@ -50,9 +50,9 @@ struct fetch {
     bool direct;
     struct devices *devices;
     struct arena arena;
-    struct reader_item *items; /* per chunk of the plan */
-    struct coded_item *coded;  /* likewise; NULL: none is compressed */
-    struct coded_benches benches;
+    struct reader_item *items;     /* per chunk of the plan */
+    struct compressed_item *coded; /* likewise; NULL: none is compressed */
+    struct compressed_item_decoders benches;
     struct job *jobs;
     size_t job_count, job_room;
     struct piece *pieces;
@@ -85,7 +85,7 @@ static enum sidestep_status add_job(struct fetch *f, const struct job *job,
 /* If a piece's bytes lie in one target exactly as they are stored: where.  Else NULL. */
 static uint8_t *plain_target(const struct load_plan_chunk *chunk, const struct piece *piece)
 {
-    uint8_t *target = fetch_plain_target(chunk);
+    uint8_t *target = fetch_contiguous_target(chunk);
 
     return target != NULL ? target + piece->begin : NULL;
 }
@@ -104,7 +104,7 @@ static bool may_join(const struct job *last, const struct reader_file *file, uin
                      uint64_t end)
 {
     return last != NULL && !last->whole_item && !last->is_coded && !last->straight &&
-           last->file == file && begin >= last->end && begin - last->end <= FETCH_GAP_BYTES &&
+           last->file == file && begin >= last->end && begin - last->end <= FETCH_MAX_GAP_BYTES &&
            end - last->begin <= FETCH_READ_BYTES;
 }
 
@@ -196,12 +196,12 @@ static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sideste
 static enum sidestep_status add_run(struct fetch *f, size_t c, uint64_t first, uint64_t end,
                                     struct sidestep_error *err)
 {
-    const struct coded_item *coded = &f->coded[c];
+    const struct compressed_item *coded = &f->coded[c];
 
     while (first < end) {
         struct job job = {
             .is_coded = true, .file = coded->item->file, .first_piece = f->piece_count};
-        uint64_t last = coded_stretch(coded, first, end, &job.begin, &job.end);
+        uint64_t last = compressed_item_next_range(coded, first, end, &job.begin, &job.end);
         struct piece piece = {.chunk = c,
                               .begin = first * CODEC_CHUNK_BYTES,
                               .end = min_u64(last * CODEC_CHUNK_BYTES, coded->raw.data_bytes)};
@@ -226,7 +226,7 @@ static enum sidestep_status add_chunks(struct fetch *f, size_t c, bool *added,
     if (f->coded == NULL)
         return FAIL_NOMEM(err, f->plan->count * sizeof(*f->coded));
     bool all = memchr(f->needed, 0, count) == NULL;
-    TRY(coded_item_open(item, all, &f->coded[c], err));
+    TRY(compressed_item_open(item, all, &f->coded[c], err));
     *added = f->coded[c].chunks != NULL;
     for (uint64_t b = 0; *added && b < count;) {
         uint64_t end = b;
@@ -255,7 +255,7 @@ static enum sidestep_status add_whole(struct fetch *f, size_t c, struct sidestep
     struct job job = {.whole_item = true, .chunk = c, .view_count = 1, .file = f->items[c].file};
 
     if (last == NULL || !last->whole_item || last->chunk + last->view_count != c ||
-        !fetch_may_join(&f->items[last->chunk], &f->items[c]))
+        !fetch_can_merge_views(&f->items[last->chunk], &f->items[c]))
         return add_job(f, &job, err);
     last->view_count++;
     return SIDESTEP_OK;
@@ -267,8 +267,8 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
         const struct load_plan_chunk *chunk = &f->plan->chunks[c];
         struct reader_item *item = &f->items[c];
 
-        TRY(reader_item(f->reader, chunk->entry, chunk->storage, &chunk->box,
-                        c != 0 ? item - 1 : NULL, item, err));
+        TRY(reader_locate_item(f->reader, chunk->entry, chunk->storage, &chunk->box,
+                               c != 0 ? item - 1 : NULL, item, err));
         bool added = has_blocks(f, c);
         if (added)
             TRY(add_blocks(f, c, err));
@@ -305,12 +305,12 @@ static enum sidestep_status place_piece(struct fetch *f, const struct piece *pie
     uint8_t *plain = plain_target(chunk, piece);
     if (plain != NULL) {
         if (plain != bytes)
-            stream_copy(plain, bytes, length);
+            nontemporal_copy(plain, bytes, length);
         return SIDESTEP_OK;
     }
     for (size_t t = 0; t < chunk->target_count; t++)
-        TRY(place_bytes(f->devices, &chunk->box, piece->begin, length, bytes, chunk->targets[t],
-                        err));
+        TRY(target_write_bytes(f->devices, &chunk->box, piece->begin, length, bytes,
+                               chunk->targets[t], err));
     return SIDESTEP_OK;
 }
 
@@ -332,13 +332,13 @@ static enum sidestep_status decode_job(struct fetch *f, const struct job *job, c
 {
     const struct piece *piece = &f->pieces[job->first_piece];
     const struct load_plan_chunk *chunk = &f->plan->chunks[piece->chunk];
-    struct fetch_placing placing = {.chunk = chunk, .devices = f->devices};
-    struct reader_place place = fetch_place_decoded(&placing);
+    struct fetch_sink placing = {.chunk = chunk, .devices = f->devices};
+    struct reader_sink place = fetch_sink_as_reader_sink(&placing);
 
     atomic_fetch_add(&f->bytes_read, job->end - job->begin);
-    enum sidestep_status status =
-        coded_decode(&f->coded[piece->chunk], &f->benches, piece->begin / CODEC_CHUNK_BYTES,
-                     codec_chunk_count(piece->end), bytes, &place, err);
+    enum sidestep_status status = compressed_item_decode(
+        &f->coded[piece->chunk], &f->benches, piece->begin / CODEC_CHUNK_BYTES,
+        codec_chunk_count(piece->end), bytes, &place, err);
     if (status != SIDESTEP_OK)
         reader_blame(err, chunk->entry->name, job->file);
     return status;
@@ -362,20 +362,21 @@ static enum sidestep_status run_item(struct fetch *f, const struct job *job,
 
 /* ---- what parallel_read.h asks for */
 
-static struct read_stretch describe_job(void *context, size_t i)
+static struct parallel_read_range describe_job(void *context, size_t i)
 {
     const struct fetch *f = context;
     const struct job *job = &f->jobs[i];
 
     if (job->whole_item)
-        return (struct read_stretch){0};
+        return (struct parallel_read_range){0};
     const struct piece *first = &f->pieces[job->first_piece];
-    return (struct read_stretch){.file = job->file,
-                                 .begin = job->begin,
-                                 .end = job->end,
-                                 .target = job->piece_count == 1 && !job->is_coded
-                                               ? plain_target(&f->plan->chunks[first->chunk], first)
-                                               : NULL};
+    return (struct parallel_read_range){
+        .file = job->file,
+        .begin = job->begin,
+        .end = job->end,
+        .target = job->piece_count == 1 && !job->is_coded
+                      ? plain_target(&f->plan->chunks[first->chunk], first)
+                      : NULL};
 }
 
 static void use_job(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
@@ -417,15 +418,15 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
     if (f->items == NULL)
         return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
     TRY(make_jobs(f, err));
-    const struct read_many many = {.kind = &f->reader->queue,
-                                   .direct = f->direct,
-                                   .count = f->job_count,
-                                   .context = f,
-                                   .describe = describe_job,
-                                   .use = use_job,
-                                   .stopped = has_failed,
-                                   .devices = f->devices};
-    TRY(read_many_run(&many, workers, err));
+    const struct parallel_read many = {.kind = &f->reader->queue,
+                                       .direct = f->direct,
+                                       .count = f->job_count,
+                                       .context = f,
+                                       .describe = describe_job,
+                                       .use = use_job,
+                                       .stopped = has_failed,
+                                       .devices = f->devices};
+    TRY(parallel_read_run(&many, workers, err));
     if (!atomic_load(&f->failed))
         return SIDESTEP_OK;
     error_copy(err, &f->shared.err);
@@ -439,13 +440,13 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
     struct fetch f = {.reader = reader, .plan = plan, .direct = direct, .devices = devices};
 
     pthread_mutex_init(&f.shared.lock, NULL);
-    coded_benches_init(&f.benches);
+    compressed_item_decoders_init(&f.benches);
     enum sidestep_status status = fetch_with(&f, workers, err);
     *bytes_read = atomic_load(&f.bytes_read);
     pthread_mutex_destroy(&f.shared.lock);
-    coded_benches_release(&f.benches);
+    compressed_item_decoders_release(&f.benches);
     for (size_t c = 0; f.coded != NULL && c < plan->count; c++)
-        coded_item_close(&f.coded[c]);
+        compressed_item_close(&f.coded[c]);
     arena_release(&f.arena);
     free(f.jobs);
     free(f.pieces);

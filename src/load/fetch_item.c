@@ -18,9 +18,9 @@ static enum sidestep_status fetch_object(const struct reader_item *item, struct 
     struct sidestep_value *value = NULL;
     size_t length = 0;
 
-    TRY(reader_item_bytes(item, &bytes, &length, err));
+    TRY(reader_item_read(item, &bytes, &length, err));
     if (item->footer == NULL && item->object == NULL) {
-        struct source source = source_over_memory(bytes, length);
+        struct source source = source_from_memory(bytes, length);
         TRY(archive_check(&source, 0, length, err));
     }
     /* Bytes that are no archive are legal: sidestep_state_dict_add_bytes() takes any. */
@@ -38,7 +38,7 @@ static enum sidestep_status place(const struct load_plan_chunk *chunk, uint64_t 
                                   struct sidestep_error *err)
 {
     for (size_t t = 0; t < chunk->target_count; t++)
-        TRY(place_bytes(devices, &chunk->box, begin, length, bytes, chunk->targets[t], err));
+        TRY(target_write_bytes(devices, &chunk->box, begin, length, bytes, chunk->targets[t], err));
     return SIDESTEP_OK;
 }
 
@@ -73,9 +73,9 @@ static uint64_t reach_of(const struct archive_tensor *tensor)
     return reach;
 }
 
-enum sidestep_status fetch_reach(const struct reader_item *item,
-                                 const struct load_plan_chunk *chunk, uint64_t *begin,
-                                 uint64_t *end, struct sidestep_error *err)
+enum sidestep_status fetch_item_byte_range(const struct reader_item *item,
+                                           const struct load_plan_chunk *chunk, uint64_t *begin,
+                                           uint64_t *end, struct sidestep_error *err)
 {
     struct archive_tensor tensor;
 
@@ -83,7 +83,7 @@ enum sidestep_status fetch_reach(const struct reader_item *item,
     *end = item->data_offset + item->data_bytes;
     if (item->ranged)
         return SIDESTEP_OK;
-    TRY(reader_item_tensor(item, chunk->entry, &chunk->box, &tensor, err));
+    TRY(reader_item_read_archive(item, chunk->entry, &chunk->box, &tensor, err));
     *end = *begin + reach_of(&tensor) * sidestep_dtype_size(tensor.dtype);
     return SIDESTEP_OK;
 }
@@ -100,7 +100,7 @@ static enum sidestep_status place_odd(const struct archive_tensor *tensor, uint8
 
     archive_tensor_resolve(tensor, first, reach_of(tensor));
     for (size_t t = 0; t < chunk->target_count; t++)
-        TRY(place_box(devices, &from, chunk->targets[t], err));
+        TRY(target_write_box(devices, &from, chunk->targets[t], err));
     return SIDESTEP_OK;
 }
 
@@ -114,13 +114,13 @@ static enum sidestep_status keep_odd(const struct fetch_views *v, struct stretch
 
         if (v->items[i].ranged)
             continue;
-        TRY(fetch_reach(&v->items[i], &v->chunks[i], &begin, &end, err));
+        TRY(fetch_item_byte_range(&v->items[i], &v->chunks[i], &begin, &end, err));
         kept->begin = min_u64(kept->begin, begin);
         kept->end = max_u64(kept->end, end);
     }
     if (kept->begin >= kept->end)
         return SIDESTEP_OK;
-    TRY(reader_item_fits(v->items, kept->end - kept->begin, err));
+    TRY(reader_item_check_not_sparse(v->items, kept->end - kept->begin, err));
     kept->bytes = memory_new(kept->end - kept->begin, 1);
     return kept->bytes != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, kept->end - kept->begin);
 }
@@ -179,14 +179,14 @@ static enum sidestep_status place_kept(const struct fetch_views *v, const struct
 
         if (item->ranged || item->data_bytes == 0)
             continue;
-        TRY(reader_item_tensor(item, chunk->entry, &chunk->box, &tensor, err));
+        TRY(reader_item_read_archive(item, chunk->entry, &chunk->box, &tensor, err));
         TRY(place_odd(&tensor, kept->bytes + (item->data_offset - kept->begin), chunk, v->devices,
                       err));
     }
     return SIDESTEP_OK;
 }
 
-bool fetch_may_join(const struct reader_item *a, const struct reader_item *b)
+bool fetch_can_merge_views(const struct reader_item *a, const struct reader_item *b)
 {
     return a->tensor != NULL && b->tensor != NULL && a->file == b->file &&
            a->storage_offset == b->storage_offset && !a->tensor->swapped && !a->tensor->conjugate &&
@@ -205,7 +205,7 @@ enum sidestep_status fetch_views(const struct fetch_views *v, struct sidestep_er
     return status == SIDESTEP_OK ? place_kept(v, &kept, err) : status;
 }
 
-uint8_t *fetch_plain_target(const struct load_plan_chunk *chunk)
+uint8_t *fetch_contiguous_target(const struct load_plan_chunk *chunk)
 {
     const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
 
@@ -218,17 +218,17 @@ uint8_t *fetch_plain_target(const struct load_plan_chunk *chunk)
 static enum sidestep_status place_block(void *context, uint64_t begin, const uint8_t *bytes,
                                         uint64_t length, struct sidestep_error *err)
 {
-    const struct fetch_placing *placing = context;
+    const struct fetch_sink *placing = context;
 
     /* Which are only read. */
     return place(placing->chunk, begin, length, (void *)(uintptr_t)bytes, placing->devices, err);
 }
 
-struct reader_place fetch_place_decoded(const struct fetch_placing *placing)
+struct reader_sink fetch_sink_as_reader_sink(const struct fetch_sink *placing)
 {
-    return (struct reader_place){.put = place_block,
-                                 .context = (void *)(uintptr_t)placing,
-                                 .plain = fetch_plain_target(placing->chunk)};
+    return (struct reader_sink){.put = place_block,
+                                .context = (void *)(uintptr_t)placing,
+                                .plain = fetch_contiguous_target(placing->chunk)};
 }
 
 /* One of ours: as it is decoded. */
@@ -236,8 +236,8 @@ static enum sidestep_status decoded_tensor(const struct reader_item *item,
                                            const struct load_plan_chunk *chunk,
                                            struct devices *devices, struct sidestep_error *err)
 {
-    struct fetch_placing placing = {.chunk = chunk, .devices = devices};
-    struct reader_place to = fetch_place_decoded(&placing);
+    struct fetch_sink placing = {.chunk = chunk, .devices = devices};
+    struct reader_sink to = fetch_sink_as_reader_sink(&placing);
 
     return reader_item_decode(item, &to, err);
 }
@@ -251,9 +251,9 @@ static enum sidestep_status transformed_tensor(const struct reader_item *item,
     size_t length = 0;
     struct archive_tensor tensor;
 
-    TRY(reader_item_bytes(item, &decoded, &length, err));
+    TRY(reader_item_read(item, &decoded, &length, err));
     bytes = decoded;
-    struct source source = source_over_memory(bytes, length);
+    struct source source = source_from_memory(bytes, length);
     TRY(archive_tensor_read(&source, 0, length, &tensor, err));
     TRY(reader_check_tensor(&tensor, chunk->entry, &chunk->box, err));
     TRY(check_crc(tensor.has_crc, tensor.data_crc,

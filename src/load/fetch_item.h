@@ -19,20 +19,20 @@ struct fetch_views {
     size_t count;
     struct devices *devices;
 };
-bool fetch_may_join(const struct reader_item *a, const struct reader_item *b);
+bool fetch_can_merge_views(const struct reader_item *a, const struct reader_item *b);
 enum sidestep_status fetch_views(const struct fetch_views *views, struct sidestep_error *err);
 /* Which bytes of the file a tensor has its elements in. */
-enum sidestep_status fetch_reach(const struct reader_item *item,
-                                 const struct load_plan_chunk *chunk, uint64_t *begin,
-                                 uint64_t *end, struct sidestep_error *err);
+enum sidestep_status fetch_item_byte_range(const struct reader_item *item,
+                                           const struct load_plan_chunk *chunk, uint64_t *begin,
+                                           uint64_t *end, struct sidestep_error *err);
 
 /* If bytes of ${chunk} lie in one target exactly as they are stored: where.  Else NULL. */
-uint8_t *fetch_plain_target(const struct load_plan_chunk *chunk);
+uint8_t *fetch_contiguous_target(const struct load_plan_chunk *chunk);
 /* What is decoded of ${chunk} goes to its targets; ${placing} must outlive it. */
-struct fetch_placing {
+struct fetch_sink {
     const struct load_plan_chunk *chunk;
     struct devices *devices;
 };
-struct reader_place fetch_place_decoded(const struct fetch_placing *placing);
+struct reader_sink fetch_sink_as_reader_sink(const struct fetch_sink *placing);
 
 #endif

@@ -22,13 +22,13 @@ _Static_assert(sizeof(struct sidestep_load_options) == 40, "a field was added: a
 /* Attributes of network storage are cached: a rank that sees another save looks again. */
 #define LOAD_AGREE_TRIES 3u
 
-enum sidestep_status load_options_take(struct sidestep_load_options *ours,
+enum sidestep_status load_options_copy(struct sidestep_load_options *ours,
                                        const struct sidestep_load_options *theirs,
                                        struct sidestep_error *err)
 {
     TRY(options_copy(ours, sizeof(*ours), theirs, "load options", err));
     if (ours->failure != NULL)
-        return engine_failure(ours->failure, err);
+        return engine_copy_failure(ours->failure, err);
     if ((ours->flags & ~(SIDESTEP_LOAD_PARTIAL | SIDESTEP_LOAD_STRICT)) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "load options: unknown flags 0x%x", ours->flags);
     if ((unsigned)ours->verify > SIDESTEP_VERIFY_STRUCTURE)
@@ -47,11 +47,11 @@ static enum sidestep_status open_all(struct sidestep_engine *engine, const char 
 
     for (unsigned attempt = 0;; attempt++) {
         enum sidestep_status status =
-            reader_open(engine->store, path, flags | READER_LEASE, reader, err);
-        TRY(comm_vote_all(&engine->comm, status, err));
+            reader_open(engine->store, path, flags | READER_SHARED_LOCK, reader, err);
+        TRY(comm_agree_all(&engine->comm, status, err));
         memcpy(&pair[0], (*reader)->manifest_sha256, sizeof(pair[0]));
         pair[1] = ~pair[0];
-        TRY(comm_max_all(&engine->comm, pair, 2, err));
+        TRY(comm_reduce_max_all(&engine->comm, pair, 2, err));
         if (pair[0] == ~pair[1])
             return SIDESTEP_OK;
         reader_close(reader);
@@ -156,7 +156,7 @@ static enum sidestep_status verify_before_all(struct sidestep_engine *engine, st
                       findings.problems[0].file != NULL ? findings.problems[0].file : "",
                       findings.problems[0].file != NULL ? ": " : "", findings.problems[0].message);
     verify_findings_release(&findings);
-    return comm_vote_all(&engine->comm, status, err);
+    return comm_agree_all(&engine->comm, status, err);
 }
 
 /* Will the other ranks leave to this one what it reads?  What several ranks of a host want, they
@@ -187,11 +187,11 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     if (status == SIDESTEP_OK)
         status = judge_plan(&plan, options->flags, err);
     if (status == SIDESTEP_OK)
-        status = place_begin(&engine->devices, state, options->streams, options->stream_count,
-                             &away, err);
+        status = target_prepare(&engine->devices, state, options->streams, options->stream_count,
+                                &away, err);
     if (status == SIDESTEP_OK)
-        status = targets_check(&plan, err);
-    TRY(comm_vote_all(&engine->comm, status, err));
+        status = targets_check_writable(&plan, err);
+    TRY(comm_agree_all(&engine->comm, status, err));
     /* What is no checkpoint has nothing that could be checked without reading it. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)
         TRY(verify_before_all(engine, reader, err));
@@ -209,7 +209,7 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     }
     if (status != SIDESTEP_OK)
         error_wrap(err, "the tensors to be loaded are in an unspecified state");
-    return comm_vote_all(&engine->comm, status, err);
+    return comm_agree_all(&engine->comm, status, err);
 }
 
 enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *path,
@@ -222,9 +222,9 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
 
     /* Checked before it is read, a checkpoint is read twice: the second time from the cache. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE)
-        flags |= READER_PARSED;
+        flags |= READER_PARSE_METADATA;
     else if ((engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) == 0)
-        flags |= STORE_DIRECT | (engine->io.ring ? READER_RING : 0);
+        flags |= STORE_DIRECT | (engine->io.ring ? READER_IO_URING : 0);
     enum sidestep_status status = open_all(engine, path, flags, &reader, err);
 
     if (status == SIDESTEP_OK) {
@@ -251,9 +251,9 @@ enum sidestep_status sidestep_load(struct sidestep_engine *engine, const char *p
     struct sidestep_load_options options;
 
     TRY(engine_check(engine, err));
-    enum sidestep_status status = load_options_take(&options, theirs, err);
+    enum sidestep_status status = load_options_copy(&options, theirs, err);
     if (status == SIDESTEP_OK && (path == NULL || state == NULL))
         status = FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
-    TRY(comm_vote_all(&engine->comm, status, err));
+    TRY(comm_agree_all(&engine->comm, status, err));
     return load_path_all(engine, path, state, &options, READER_FOREIGN, report, err);
 }

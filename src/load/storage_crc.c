@@ -38,11 +38,11 @@ static int compare_parts(const void *a, const void *b)
     return x->bytes > y->bytes ? -1 : x->bytes < y->bytes;
 }
 
-enum sidestep_status storage_crc_join(struct storage_crc *s, uint64_t bytes,
-                                      enum sidestep_status (*read)(void *context, uint64_t begin,
-                                                                   uint64_t bytes, uint32_t *crc,
-                                                                   struct sidestep_error *err),
-                                      void *context, uint32_t *crc, struct sidestep_error *err)
+enum sidestep_status storage_crc_finish(struct storage_crc *s, uint64_t bytes,
+                                        enum sidestep_status (*read)(void *context, uint64_t begin,
+                                                                     uint64_t bytes, uint32_t *crc,
+                                                                     struct sidestep_error *err),
+                                        void *context, uint32_t *crc, struct sidestep_error *err)
 {
     uint64_t at = 0;
 
@@ -56,7 +56,7 @@ enum sidestep_status storage_crc_join(struct storage_crc *s, uint64_t bytes,
             continue; /* views overlap */
         if (part->begin > at)
             TRY(read(context, at, part->begin - at, crc, err));
-        *crc = hash_crc32_join(*crc, part->crc, part->bytes);
+        *crc = hash_crc32_combine(*crc, part->crc, part->bytes);
         at = part->begin + part->bytes;
     }
     return at < bytes ? read(context, at, bytes - at, crc, err) : SIDESTEP_OK;

@@ -15,11 +15,11 @@ struct storage_crc {
 enum sidestep_status storage_crc_add(struct storage_crc *s, uint64_t begin, uint64_t bytes,
                                      uint32_t crc, struct sidestep_error *err);
 /* The CRC of bytes [0, bytes).  ${read}: that of [begin, begin + bytes), which it goes on with. */
-enum sidestep_status storage_crc_join(struct storage_crc *s, uint64_t bytes,
-                                      enum sidestep_status (*read)(void *context, uint64_t begin,
-                                                                   uint64_t bytes, uint32_t *crc,
-                                                                   struct sidestep_error *err),
-                                      void *context, uint32_t *crc, struct sidestep_error *err);
+enum sidestep_status storage_crc_finish(struct storage_crc *s, uint64_t bytes,
+                                        enum sidestep_status (*read)(void *context, uint64_t begin,
+                                                                     uint64_t bytes, uint32_t *crc,
+                                                                     struct sidestep_error *err),
+                                        void *context, uint32_t *crc, struct sidestep_error *err);
 void storage_crc_release(struct storage_crc *s);
 
 #endif

@@ -18,7 +18,7 @@ static enum sidestep_status find_entry(struct devices *devices, struct state_ent
     if (entry->is_object || entry->reader != NULL || box_volume(&entry->box) == 0)
         return SIDESTEP_OK;
     state_entry_extent(entry, &begin, &bytes);
-    enum sidestep_status status = devices_find(devices, begin, bytes, &device, err);
+    enum sidestep_status status = devices_locate(devices, begin, bytes, &device, err);
     if (status == SIDESTEP_OK && device >= 0)
         status = devices_open(devices, device, err);
     if (status != SIDESTEP_OK)
@@ -61,14 +61,14 @@ static enum sidestep_status follow_all(struct devices *devices, int32_t device,
     return count == 0 ? follow(devices, device, &own, err) : SIDESTEP_OK;
 }
 
-enum sidestep_status place_begin(struct devices *devices, struct sidestep_state_dict *state,
-                                 const struct sidestep_stream *streams, size_t stream_count,
-                                 bool *away, struct sidestep_error *err)
+enum sidestep_status target_prepare(struct devices *devices, struct sidestep_state_dict *state,
+                                    const struct sidestep_stream *streams, size_t stream_count,
+                                    bool *away, struct sidestep_error *err)
 {
     bool used[DEVICE_MAX] = {false};
 
     *away = false;
-    (void)devices_look(devices);
+    (void)devices_detect_driver(devices);
     for (size_t i = 0; i < state->count; i++) {
         TRY(find_entry(devices, &state->entries[i], err));
         if (state->entries[i].on_device != 0)
@@ -95,22 +95,23 @@ static enum sidestep_status place_on_device(struct devices *devices, const struc
     device_batch_begin(&batch, devices, device, true);
     TRY(devices_enter(devices, device, &before, err));
     enum sidestep_status status =
-        device_rows_add(&batch, stored, begin, length, &memory, bytes, err);
+        device_strided_add(&batch, stored, begin, length, &memory, bytes, err);
     if (status == SIDESTEP_OK)
         status = device_batch_submit(&batch, err);
     devices_leave(devices, before);
     /* After a failure, too: what was submitted reads the buffer. */
-    enum sidestep_status settled = devices_settle(devices, device, devices->devices[device].in,
-                                                  status == SIDESTEP_OK ? err : NULL);
+    enum sidestep_status settled = devices_synchronize(devices, device, devices->devices[device].in,
+                                                       status == SIDESTEP_OK ? err : NULL);
     status = status != SIDESTEP_OK ? status : settled;
     if (status != SIDESTEP_OK)
         error_wrap(err, "copy tensor '%s' to device %d", target->name, device);
     return status;
 }
 
-enum sidestep_status place_bytes(struct devices *devices, const struct box *stored, uint64_t begin,
-                                 uint64_t length, uint8_t *bytes, const struct state_entry *target,
-                                 struct sidestep_error *err)
+enum sidestep_status target_write_bytes(struct devices *devices, const struct box *stored,
+                                        uint64_t begin, uint64_t length, uint8_t *bytes,
+                                        const struct state_entry *target,
+                                        struct sidestep_error *err)
 {
     struct box_memory memory = state_entry_memory(target);
 
@@ -120,8 +121,8 @@ enum sidestep_status place_bytes(struct devices *devices, const struct box *stor
     return SIDESTEP_OK;
 }
 
-enum sidestep_status place_box(struct devices *devices, const struct box_memory *from,
-                               const struct state_entry *target, struct sidestep_error *err)
+enum sidestep_status target_write_box(struct devices *devices, const struct box_memory *from,
+                                      const struct state_entry *target, struct sidestep_error *err)
 {
     struct box_memory to = state_entry_memory(target);
 

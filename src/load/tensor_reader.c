@@ -29,9 +29,9 @@ struct hand {
     uint64_t end;
 };
 
-struct tensor_bytes {
+struct tensor_reader {
     struct reader *reader;
-    struct tensor_places places;
+    struct chunk_sources places;
     struct hand *hands;
     unsigned hand_count;
     _Atomic uint64_t total;
@@ -46,7 +46,7 @@ struct tensor_bytes {
 
 /* ---------------------------------------------------------------- making and freeing */
 
-static enum sidestep_status make_hands(struct tensor_bytes *t, unsigned hands,
+static enum sidestep_status make_hands(struct tensor_reader *t, unsigned hands,
                                        struct sidestep_error *err)
 {
     t->hands = memory_new(hands, sizeof(*t->hands));
@@ -54,17 +54,18 @@ static enum sidestep_status make_hands(struct tensor_bytes *t, unsigned hands,
         return FAIL_NOMEM(err, hands * sizeof(*t->hands));
     t->hand_count = hands;
     for (unsigned i = 0; i < hands; i++) {
-        TRY(pool_reserve(&t->hands[i].buffer, TENSOR_BYTES_READ + SLACK_BYTES, NULL, err));
+        TRY(pool_reserve(&t->hands[i].buffer, TENSOR_READER_REQUEST_BYTES + SLACK_BYTES, NULL,
+                         err));
         t->hands[i].next = t->shared.free;
         t->shared.free = &t->hands[i];
     }
     return SIDESTEP_OK;
 }
 
-enum sidestep_status tensor_bytes_open(struct reader *reader, const bool *wanted, unsigned hands,
-                                       struct tensor_bytes **out, struct sidestep_error *err)
+enum sidestep_status tensor_reader_open(struct reader *reader, const bool *wanted, unsigned hands,
+                                        struct tensor_reader **out, struct sidestep_error *err)
 {
-    struct tensor_bytes *t = memory_new(1, sizeof(*t));
+    struct tensor_reader *t = memory_new(1, sizeof(*t));
 
     *out = NULL;
     if (t == NULL)
@@ -72,19 +73,19 @@ enum sidestep_status tensor_bytes_open(struct reader *reader, const bool *wanted
     t->reader = reader;
     pthread_mutex_init(&t->shared.lock, NULL);
     pthread_cond_init(&t->shared.changed, NULL);
-    enum sidestep_status status = tensor_places_find(reader, wanted, &t->places, err);
+    enum sidestep_status status = chunk_sources_find(reader, wanted, &t->places, err);
     if (status == SIDESTEP_OK)
         status = make_hands(t, hands, err);
     if (status == SIDESTEP_OK)
         *out = t;
     else
-        tensor_bytes_free(&t);
+        tensor_reader_free(&t);
     return status;
 }
 
-void tensor_bytes_free(struct tensor_bytes **out)
+void tensor_reader_free(struct tensor_reader **out)
 {
-    struct tensor_bytes *t = *out;
+    struct tensor_reader *t = *out;
 
     if (t == NULL)
         return;
@@ -94,18 +95,18 @@ void tensor_bytes_free(struct tensor_bytes **out)
     pthread_cond_destroy(&t->shared.changed);
     pthread_mutex_destroy(&t->shared.lock);
     free(t->hands);
-    tensor_places_release(&t->places);
+    chunk_sources_release(&t->places);
     free(t);
 }
 
-uint64_t tensor_bytes_total(const struct tensor_bytes *t)
+uint64_t tensor_reader_bytes_read(const struct tensor_reader *t)
 {
     return atomic_load(&t->total);
 }
 
 /* ---------------------------------------------------------------- reading */
 
-static struct hand *take_hand(struct tensor_bytes *t)
+static struct hand *take_hand(struct tensor_reader *t)
 {
     pthread_mutex_lock(&t->shared.lock);
     while (t->shared.free == NULL)
@@ -116,7 +117,7 @@ static struct hand *take_hand(struct tensor_bytes *t)
     return hand;
 }
 
-static void give_hand(struct tensor_bytes *t, struct hand *hand)
+static void give_hand(struct tensor_reader *t, struct hand *hand)
 {
     pthread_mutex_lock(&t->shared.lock);
     hand->next = t->shared.free;
@@ -127,7 +128,7 @@ static void give_hand(struct tensor_bytes *t, struct hand *hand)
 
 /* Bytes [offset, offset + length) of ${file}, in the hand: whole pages, for only those go past the
  * page cache, and some more where little is wanted, for small tensors lie side by side. */
-static enum sidestep_status hold(struct tensor_bytes *t, struct hand *hand,
+static enum sidestep_status hold(struct tensor_reader *t, struct hand *hand,
                                  const struct reader_file *file, uint64_t offset, uint64_t length,
                                  const uint8_t **bytes, struct sidestep_error *err)
 {
@@ -160,7 +161,7 @@ struct wanted {
 };
 
 /* Move what belongs there from bytes [begin, begin + length) of the chunk, which are ${bytes}. */
-static void put(const struct place *p, uint64_t begin, uint64_t length, const uint8_t *bytes,
+static void put(const struct chunk_source *p, uint64_t begin, uint64_t length, const uint8_t *bytes,
                 const struct wanted *w)
 {
     int64_t strides[SIDESTEP_MAX_NDIM];
@@ -170,24 +171,24 @@ static void put(const struct place *p, uint64_t begin, uint64_t length, const ui
                                 .data = (void *)((uintptr_t)w->to - w->begin),
                                 .item_bytes = sidestep_dtype_size(p->entry->dtype)};
 
-    box_row_major(w->box->ndim, w->box->lengths, strides);
+    box_row_major_strides(w->box->ndim, w->box->lengths, strides);
     (void)box_transfer(&p->chunk->box, begin, length, (void *)(uintptr_t)bytes, &memory,
                        BOX_SCATTER);
 }
 
 /* Without block hashes. */
-static enum sidestep_status read_plain(struct tensor_bytes *t, struct hand *hand, struct place *p,
-                                       uint64_t first, uint64_t last, const struct wanted *w,
-                                       struct sidestep_error *err)
+static enum sidestep_status read_plain(struct tensor_reader *t, struct hand *hand,
+                                       struct chunk_source *p, uint64_t first, uint64_t last,
+                                       const struct wanted *w, struct sidestep_error *err)
 {
-    struct storage *storage = p->storage;
+    struct chunk_storage *storage = p->storage;
     bool checks = storage != NULL && storage->has_crc;
     uint32_t crc = 0;
 
     for (uint64_t at = first, length; at < last; at += length) {
         const uint8_t *bytes = NULL;
 
-        length = min_u64(last - at, TENSOR_BYTES_READ);
+        length = min_u64(last - at, TENSOR_READER_REQUEST_BYTES);
         TRY(hold(t, hand, p->file, p->data_offset + at, length, &bytes, err));
         if (checks)
             crc = hash_crc32(crc, bytes, length);
@@ -202,22 +203,23 @@ static enum sidestep_status read_plain(struct tensor_bytes *t, struct hand *hand
     return status;
 }
 
-static enum sidestep_status read_blocks(struct tensor_bytes *t, struct hand *hand, struct place *p,
-                                        uint64_t first, uint64_t last, const struct wanted *w,
-                                        struct sidestep_error *err)
+static enum sidestep_status read_blocks(struct tensor_reader *t, struct hand *hand,
+                                        struct chunk_source *p, uint64_t first, uint64_t last,
+                                        const struct wanted *w, struct sidestep_error *err)
 {
-    const struct reader_item item = {.file = p->file,
-                                     .data_offset = p->data_offset,
-                                     .data_bytes = p->data_bytes,
-                                     .blocks = p->blocks,
-                                     .footer = reader_find_item(p->file, p->chunk->storage.offset)};
+    const struct reader_item item = {
+        .file = p->file,
+        .data_offset = p->data_offset,
+        .data_bytes = p->data_bytes,
+        .blocks = p->blocks,
+        .footer = reader_find_footer_item(p->file, p->chunk->storage.offset)};
     uint64_t from = round_down(first, HASH_BLOCK_BYTES);
     uint64_t to = min_u64(round_up(last, HASH_BLOCK_BYTES), p->data_bytes);
 
     for (uint64_t at = from, length; at < to; at += length) {
         const uint8_t *bytes = NULL;
 
-        length = min_u64(to - at, TENSOR_BYTES_READ);
+        length = min_u64(to - at, TENSOR_READER_REQUEST_BYTES);
         TRY(hold(t, hand, p->file, p->data_offset + at, length, &bytes, err));
         enum sidestep_status status =
             reader_check_blocks(&item, at / HASH_BLOCK_BYTES, bytes, length, err);
@@ -235,7 +237,7 @@ static enum sidestep_status read_blocks(struct tensor_bytes *t, struct hand *han
 
 /* Chunks that are decoded at once. */
 struct decoding {
-    struct place **places;
+    struct chunk_source **places;
     struct reader_item *items;
     struct load_plan_chunk *chunks;
     struct state_entry *targets;
@@ -256,9 +258,9 @@ static enum sidestep_status prepare(struct arena *arena, struct decoding *d,
         d->strides == NULL)
         return FAIL_NOMEM(err, d->count * sizeof(*d->items));
     for (size_t i = 0; i < d->count; i++) {
-        const struct place *p = d->places[i];
+        const struct chunk_source *p = d->places[i];
 
-        box_row_major(p->chunk->box.ndim, p->chunk->box.lengths, d->strides[i]);
+        box_row_major_strides(p->chunk->box.ndim, p->chunk->box.lengths, d->strides[i]);
         d->items[i] = *p->whole;
         d->target_of[i] = &d->targets[i];
         d->targets[i] = (struct state_entry){.name = p->entry->name,
@@ -281,9 +283,9 @@ static enum sidestep_status decode_into(struct decoding *d, struct sidestep_erro
     const struct fetch_views views = {.items = d->items, .chunks = d->chunks, .count = d->count};
 
     for (size_t i = 0; i < d->count; i++) {
-        uint64_t bytes = place_decoded_bytes(d->places[i]);
+        uint64_t bytes = chunk_source_decoded_bytes(d->places[i]);
 
-        TRY(reader_item_fits(&d->items[i], bytes, err));
+        TRY(reader_item_check_not_sparse(&d->items[i], bytes, err));
         d->targets[i].data = memory_new(bytes, 1);
         if (d->targets[i].data == NULL)
             return FAIL_NOMEM(err, bytes);
@@ -293,7 +295,7 @@ static enum sidestep_status decode_into(struct decoding *d, struct sidestep_erro
 }
 
 /* To ${decoded}, per place: malloc'ed, or, after an error, none. */
-static enum sidestep_status decode(struct place **places, size_t count, uint8_t **decoded,
+static enum sidestep_status decode(struct chunk_source **places, size_t count, uint8_t **decoded,
                                    struct sidestep_error *err)
 {
     OWNED_ARENA arena = {0};
@@ -313,13 +315,13 @@ static enum sidestep_status decode(struct place **places, size_t count, uint8_t 
 }
 
 /* Locked: give back what was not used for longest, but for ${keep}, until the rest is little. */
-static void shrink(struct tensor_bytes *t, const struct place *keep)
+static void shrink(struct tensor_reader *t, const struct chunk_source *keep)
 {
-    while (t->shared.kept_bytes > TENSOR_BYTES_KEPT) {
-        struct place *oldest = NULL;
+    while (t->shared.kept_bytes > TENSOR_READER_CACHE_BYTES) {
+        struct chunk_source *oldest = NULL;
 
         for (size_t i = 0; i < t->places.count; i++) {
-            struct place *p = &t->places.places[i];
+            struct chunk_source *p = &t->places.places[i];
             if (p != keep && p->decoded != NULL && p->users == 0 &&
                 (oldest == NULL || p->used_at < oldest->used_at))
                 oldest = p;
@@ -327,18 +329,18 @@ static void shrink(struct tensor_bytes *t, const struct place *keep)
         if (oldest == NULL)
             return;
         free(TAKE(oldest->decoded));
-        t->shared.kept_bytes -= place_decoded_bytes(oldest);
+        t->shared.kept_bytes -= chunk_source_decoded_bytes(oldest);
     }
 }
 
 /* Locked: ${p} and those that are decoded with it. */
-static size_t choose(struct place *p, struct place **chosen)
+static size_t choose(struct chunk_source *p, struct chunk_source **chosen)
 {
     size_t count = 0;
 
     chosen[count++] = p;
     for (size_t i = 0; p->together && i < p->storage->count; i++) {
-        struct place *other = p->storage->places[i];
+        struct chunk_source *other = p->storage->places[i];
 
         if (other != p && other->decoded == NULL && !other->decoding)
             chosen[count++] = other;
@@ -347,11 +349,11 @@ static size_t choose(struct place *p, struct place **chosen)
 }
 
 /* Locked, but not while it works. */
-static enum sidestep_status decode_with_others(struct tensor_bytes *t, struct place *p,
+static enum sidestep_status decode_with_others(struct tensor_reader *t, struct chunk_source *p,
                                                struct sidestep_error *err)
 {
     size_t most = p->together ? p->storage->count : 1;
-    OWNED struct place **chosen = memory_new(most, sizeof(*chosen));
+    OWNED struct chunk_source **chosen = memory_new(most, sizeof(*chosen));
     OWNED uint8_t **decoded = memory_new(most, sizeof(*decoded));
 
     if (chosen == NULL || decoded == NULL)
@@ -367,7 +369,7 @@ static enum sidestep_status decode_with_others(struct tensor_bytes *t, struct pl
         chosen[i]->decoded = decoded[i];
         chosen[i]->used_at = ++t->shared.uses;
         if (decoded[i] != NULL)
-            t->shared.kept_bytes += place_decoded_bytes(chosen[i]);
+            t->shared.kept_bytes += chunk_source_decoded_bytes(chosen[i]);
     }
     if (p->storage != NULL && !p->whole->has_crc)
         p->storage->unchecked = true;
@@ -378,7 +380,7 @@ static enum sidestep_status decode_with_others(struct tensor_bytes *t, struct pl
 }
 
 /* Locked: the decoded bytes of ${p}, made by whoever comes first. */
-static enum sidestep_status obtain(struct tensor_bytes *t, struct place *p,
+static enum sidestep_status obtain(struct tensor_reader *t, struct chunk_source *p,
                                    struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
@@ -392,8 +394,8 @@ static enum sidestep_status obtain(struct tensor_bytes *t, struct place *p,
     return status;
 }
 
-static enum sidestep_status read_whole(struct tensor_bytes *t, struct place *p, uint64_t first,
-                                       uint64_t last, const struct wanted *w,
+static enum sidestep_status read_whole(struct tensor_reader *t, struct chunk_source *p,
+                                       uint64_t first, uint64_t last, const struct wanted *w,
                                        struct sidestep_error *err)
 {
     pthread_mutex_lock(&t->shared.lock);
@@ -410,8 +412,8 @@ static enum sidestep_status read_whole(struct tensor_bytes *t, struct place *p, 
 
 /* ---------------------------------------------------------------- the public functions */
 
-static enum sidestep_status read_place(struct tensor_bytes *t, struct hand *hand, struct place *p,
-                                       uint64_t end, const struct wanted *w,
+static enum sidestep_status read_place(struct tensor_reader *t, struct hand *hand,
+                                       struct chunk_source *p, uint64_t end, const struct wanted *w,
                                        struct sidestep_error *err)
 {
     uint64_t first, last;
@@ -425,13 +427,13 @@ static enum sidestep_status read_place(struct tensor_bytes *t, struct hand *hand
                              : read_plain(t, hand, p, first, last, w, err);
 }
 
-enum sidestep_status tensor_bytes_read(struct tensor_bytes *t, size_t entry, const struct box *box,
-                                       uint64_t begin, uint64_t bytes, uint8_t *to,
-                                       struct sidestep_error *err)
+enum sidestep_status tensor_reader_read(struct tensor_reader *t, size_t entry,
+                                        const struct box *box, uint64_t begin, uint64_t bytes,
+                                        uint8_t *to, struct sidestep_error *err)
 {
     const struct wanted wanted = {.box = box, .begin = begin, .to = to};
     size_t count = t->reader->metadata.entries[entry].chunk_count;
-    struct place *places = &t->places.places[t->places.first_place[entry]];
+    struct chunk_source *places = &t->places.places[t->places.first_place[entry]];
     struct hand *hand = take_hand(t);
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -443,9 +445,9 @@ enum sidestep_status tensor_bytes_read(struct tensor_bytes *t, size_t entry, con
 
 /* What goes on with the CRC of what was not read, or not in a way that the parts know of. */
 struct rest {
-    struct tensor_bytes *t;
+    struct tensor_reader *t;
     struct hand *hand;
-    const struct storage *storage;
+    const struct chunk_storage *storage;
 };
 
 static enum sidestep_status crc_of_rest(void *context, uint64_t begin, uint64_t bytes,
@@ -456,7 +458,7 @@ static enum sidestep_status crc_of_rest(void *context, uint64_t begin, uint64_t 
     for (uint64_t at = begin, length; at < begin + bytes; at += length) {
         const uint8_t *held = NULL;
 
-        length = min_u64(begin + bytes - at, TENSOR_BYTES_READ);
+        length = min_u64(begin + bytes - at, TENSOR_READER_REQUEST_BYTES);
         TRY(hold(rest->t, rest->hand, rest->storage->file, rest->storage->offset + at, length,
                  &held, err));
         *crc = hash_crc32(*crc, held, length);
@@ -464,27 +466,27 @@ static enum sidestep_status crc_of_rest(void *context, uint64_t begin, uint64_t 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status check_storage(struct tensor_bytes *t, struct storage *storage,
+static enum sidestep_status check_storage(struct tensor_reader *t, struct chunk_storage *storage,
                                           struct sidestep_error *err)
 {
     struct rest rest = {.t = t, .hand = take_hand(t), .storage = storage};
     uint32_t crc;
     enum sidestep_status status =
-        storage_crc_join(&storage->parts, storage->bytes, crc_of_rest, &rest, &crc, err);
+        storage_crc_finish(&storage->parts, storage->bytes, crc_of_rest, &rest, &crc, err);
 
     give_hand(t, rest.hand);
     if (status == SIDESTEP_OK && crc != storage->crc)
         status = FAIL(err, SIDESTEP_ECORRUPT,
                       "'%s' in file '%s': the data has CRC32 %08x, the archive says %08x",
-                      shown_name(storage->places[0]->entry->name).text, storage->file->name, crc,
+                      display_name(storage->places[0]->entry->name).text, storage->file->name, crc,
                       storage->crc);
     return status;
 }
 
-enum sidestep_status tensor_bytes_finish(struct tensor_bytes *t, struct sidestep_error *err)
+enum sidestep_status tensor_reader_finish(struct tensor_reader *t, struct sidestep_error *err)
 {
     for (size_t i = 0; i < t->places.storage_count; i++) {
-        struct storage *storage = &t->places.storages[i];
+        struct chunk_storage *storage = &t->places.storages[i];
 
         if (storage->has_crc && (storage->parts.count != 0 || storage->unchecked))
             TRY(check_storage(t, storage, err));

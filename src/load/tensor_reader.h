@@ -4,7 +4,7 @@
  * from chunks of any shape: for those who pass them on and never hold a whole tensor.
  *
  * Each byte is checked: by block hashes where there are any, at once; by the CRC32 of a whole chunk
- * where that is all there is, in tensor_bytes_finish(), from the CRCs of the stretches that were
+ * where that is all there is, in tensor_reader_finish(), from the CRCs of the stretches that were
  * read.  So what was passed on before must not be used before that has said yes.  Chunks that are
  * compressed or not plain are decoded whole, and kept as long as somebody is likely to need them.
  */
@@ -13,27 +13,28 @@
 
 #include "checkpoint/reader.h"
 
-#define TENSOR_BYTES_READ ((uint64_t)4 << 20)  /* one request */
-#define TENSOR_BYTES_KEPT ((uint64_t)64 << 20) /* of decoded chunks, or one that is larger */
+#define TENSOR_READER_REQUEST_BYTES ((uint64_t)4 << 20) /* one request */
+#define TENSOR_READER_CACHE_BYTES                                                                  \
+    ((uint64_t)64 << 20) /* of decoded chunks, or one that is larger */
 
-struct tensor_bytes;
+struct tensor_reader;
 
 /* ${wanted}: for each entry of the metadata, whether its bytes will be asked for.  ${hands}:
  * threads that read at once; each has buffers of 5 MiB.  ECORRUPT: the chunks do not cover a
  * tensor. */
-enum sidestep_status tensor_bytes_open(struct reader *reader, const bool *wanted, unsigned hands,
-                                       struct tensor_bytes **out, struct sidestep_error *err);
-void tensor_bytes_free(struct tensor_bytes **t);
+enum sidestep_status tensor_reader_open(struct reader *reader, const bool *wanted, unsigned hands,
+                                        struct tensor_reader **out, struct sidestep_error *err);
+void tensor_reader_free(struct tensor_reader **t);
 
 /* Bytes [begin, begin + bytes) of ${box} of entry ${entry}, row-major, to ${to}.  Any thread. */
-enum sidestep_status tensor_bytes_read(struct tensor_bytes *t, size_t entry, const struct box *box,
-                                       uint64_t begin, uint64_t bytes, uint8_t *to,
-                                       struct sidestep_error *err);
+enum sidestep_status tensor_reader_read(struct tensor_reader *t, size_t entry,
+                                        const struct box *box, uint64_t begin, uint64_t bytes,
+                                        uint8_t *to, struct sidestep_error *err);
 
 /* Compare CRC32s, reading what was not read, or several times; and see that no file has changed. */
-enum sidestep_status tensor_bytes_finish(struct tensor_bytes *t, struct sidestep_error *err);
+enum sidestep_status tensor_reader_finish(struct tensor_reader *t, struct sidestep_error *err);
 
 /* From storage so far. */
-uint64_t tensor_bytes_total(const struct tensor_bytes *t);
+uint64_t tensor_reader_bytes_read(const struct tensor_reader *t);
 
 #endif

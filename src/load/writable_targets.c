@@ -73,7 +73,8 @@ static enum sidestep_status check_target(const struct closed *closed,
                 target->name, (unsigned long long)at);
 }
 
-enum sidestep_status targets_check(const struct load_plan *plan, struct sidestep_error *err)
+enum sidestep_status targets_check_writable(const struct load_plan *plan,
+                                            struct sidestep_error *err)
 {
     struct closed closed = {.count = 0};
     struct sidestep_error unknown;

@@ -8,6 +8,7 @@
 
 /* EINVAL names a tensor of ${plan}, in host memory, of which a page may not be written.  Where the
  * kernel does not say, all may. */
-enum sidestep_status targets_check(const struct load_plan *plan, struct sidestep_error *err);
+enum sidestep_status targets_check_writable(const struct load_plan *plan,
+                                            struct sidestep_error *err);
 
 #endif

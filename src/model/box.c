@@ -94,7 +94,7 @@ bool box_intersect(const struct box *a, const struct box *b, int64_t *offsets, i
     return true;
 }
 
-void box_row_major(uint32_t ndim, const int64_t *lengths, int64_t *strides)
+void box_row_major_strides(uint32_t ndim, const int64_t *lengths, int64_t *strides)
 {
     uint64_t stride = 1; /* unsigned: may wrap, for a box without elements only */
 
@@ -426,7 +426,7 @@ static uint64_t transfer(const struct box *stored, uint64_t begin, uint64_t byte
         return 0;
     bytes = min_u64(bytes, size - begin);
 
-    box_row_major(ndim, stored->lengths, strides);
+    box_row_major_strides(ndim, stored->lengths, strides);
     walk_init(&walk, ndim, lengths, strides, memory->strides, memory->item_bytes);
     int64_t first = bytes_to(ndim, stored->offsets, offsets, strides, memory->item_bytes);
     t->walk = &walk;
@@ -447,9 +447,9 @@ uint64_t box_transfer(const struct box *stored, uint64_t begin, uint64_t bytes, 
     return transfer(stored, begin, bytes, memory, &t);
 }
 
-uint64_t box_visit(const struct box *stored, uint64_t begin, uint64_t bytes,
-                   const struct box_memory *memory,
-                   void (*visit)(void *context, const struct box_rows *rows), void *context)
+uint64_t box_visit_rows(const struct box *stored, uint64_t begin, uint64_t bytes,
+                        const struct box_memory *memory,
+                        void (*visit)(void *context, const struct box_rows *rows), void *context)
 {
     struct transfer t = {.visit = visit, .context = context};
 
@@ -493,7 +493,7 @@ void box_mark_blocks(const struct box *stored, const struct box *wanted, size_t 
     assert(block_bytes != 0);
     if (!box_intersect(stored, wanted, offsets, lengths))
         return;
-    box_row_major(stored->ndim, stored->lengths, strides);
+    box_row_major_strides(stored->ndim, stored->lengths, strides);
     walk_init(&walk, stored->ndim, lengths, strides, strides, item_bytes);
     uint64_t first =
         (uint64_t)bytes_to(stored->ndim, stored->offsets, offsets, strides, item_bytes);

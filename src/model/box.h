@@ -35,7 +35,7 @@ bool box_equal(const struct box *a, const struct box *b);
 bool box_intersect(const struct box *a, const struct box *b, int64_t *offsets, int64_t *lengths);
 
 /* Strides of a row-major tensor of these lengths, in elements. */
-void box_row_major(uint32_t ndim, const int64_t *lengths, int64_t *strides);
+void box_row_major_strides(uint32_t ndim, const int64_t *lengths, int64_t *strides);
 /* Row-major without gaps?  Dimensions of length 1 or 0 do not matter. */
 bool box_is_row_major(uint32_t ndim, const int64_t *lengths, const int64_t *strides);
 
@@ -74,9 +74,9 @@ struct box_rows {
 
 /* As box_transfer(), for memory that the processor cannot reach: ${visit} is called with what is to
  * be moved, and nothing is. */
-uint64_t box_visit(const struct box *stored, uint64_t begin, uint64_t bytes,
-                   const struct box_memory *memory,
-                   void (*visit)(void *context, const struct box_rows *rows), void *context);
+uint64_t box_visit_rows(const struct box *stored, uint64_t begin, uint64_t bytes,
+                        const struct box_memory *memory,
+                        void (*visit)(void *context, const struct box_rows *rows), void *context);
 
 /* Copy the common elements of two boxes in memory. */
 void box_copy(const struct box_memory *from, const struct box_memory *to);

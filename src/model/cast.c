@@ -24,7 +24,7 @@ static const struct format formats[SIDESTEP_DTYPE_END] = {
     [SIDESTEP_FLOAT8_E4M3FN] = {1, 4, 3, false}, [SIDESTEP_FLOAT8_E5M2] = {1, 5, 2, true},
 };
 
-bool cast_knows(enum sidestep_dtype dtype)
+bool cast_is_supported(enum sidestep_dtype dtype)
 {
     return (unsigned)dtype < SIDESTEP_DTYPE_END && formats[dtype].bytes != 0;
 }
@@ -218,7 +218,7 @@ uint64_t cast_elements(enum sidestep_dtype from_type, const void *from, enum sid
     const struct format *source, *target;
     uint64_t overflows = 0;
 
-    assert(cast_knows(from_type) && cast_knows(to_type));
+    assert(cast_is_supported(from_type) && cast_is_supported(to_type));
     source = &formats[from_type], target = &formats[to_type];
     if (from_type == to_type) {
         memcpy(to, from, count * source->bytes);

@@ -10,7 +10,7 @@
 #include "sidestep/sidestep.h"
 
 /* float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2? */
-bool cast_knows(enum sidestep_dtype dtype);
+bool cast_is_supported(enum sidestep_dtype dtype);
 
 /* ${count} elements of ${from} to ${to}, which do not overlap; any alignment.  Returns how many
  * finite ones became infinite, or NaN where the type has no infinity (float8_e4m3fn, as in torch).

@@ -10,9 +10,9 @@
 /* Longest text of one dimension: two numbers of 19 digits, a colon and a comma. */
 #define DIMENSION_BYTES 48u
 
-struct shown shown_name(const char *name)
+struct display_text display_name(const char *name)
 {
-    struct shown shown;
+    struct display_text shown;
     size_t used = 0, fits = 0; /* ${fits}: where it may be cut for the ellipsis */
 
     for (const unsigned char *c = (const unsigned char *)name; *c != '\0'; c++) {
@@ -36,9 +36,10 @@ struct shown shown_name(const char *name)
 }
 
 /* ${offsets} may be NULL: then lengths alone. */
-static struct shown show_numbers(uint32_t ndim, const int64_t *offsets, const int64_t *lengths)
+static struct display_text show_numbers(uint32_t ndim, const int64_t *offsets,
+                                        const int64_t *lengths)
 {
-    struct shown shown;
+    struct display_text shown;
     size_t used = 1;
 
     shown.text[0] = '[';
@@ -63,24 +64,24 @@ static struct shown show_numbers(uint32_t ndim, const int64_t *offsets, const in
     return shown;
 }
 
-struct shown shown_shape(uint32_t ndim, const int64_t *lengths)
+struct display_text display_shape(uint32_t ndim, const int64_t *lengths)
 {
     return show_numbers(ndim, NULL, lengths);
 }
 
-struct shown shown_box(const struct box *box)
+struct display_text display_box(const struct box *box)
 {
     static const int64_t zero;
 
     return show_numbers(box->ndim, box->ndim != 0 ? box->offsets : &zero, box->lengths);
 }
 
-struct shown shown_time(int64_t seconds)
+struct display_text shown_time(int64_t seconds)
 {
     time_t clamped = (time_t)(seconds < 0                ? 0
                               : seconds > SHOWN_MAX_TIME ? SHOWN_MAX_TIME
                                                          : seconds);
-    struct shown shown;
+    struct display_text shown;
     struct tm tm;
 
     strftime(shown.text, sizeof(shown.text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&clamped, &tm));

@@ -11,16 +11,16 @@
 
 #define SHOWN_MAX_TIME INT64_C(253402300799) /* the last second of the year 9999 */
 
-struct shown {
+struct display_text {
     char text[168];
 };
 
-/* Used in place: FAIL(err, ..., "'%s' ...", shown_name(name).text) */
-struct shown shown_name(const char *name);
-struct shown shown_shape(uint32_t ndim, const int64_t *lengths); /* "[2,3]" */
-struct shown shown_box(const struct box *box);                   /* "[0:2,4:8]" */
+/* Used in place: FAIL(err, ..., "'%s' ...", display_name(name).text) */
+struct display_text display_name(const char *name);
+struct display_text display_shape(uint32_t ndim, const int64_t *lengths); /* "[2,3]" */
+struct display_text display_box(const struct box *box);                   /* "[0:2,4:8]" */
 /* "2026-01-02T03:04:05Z", of seconds since 1970; a time that is not in the years 1970 to 9999 is
  * shown as the nearest that is. */
-struct shown shown_time(int64_t seconds);
+struct display_text shown_time(int64_t seconds);
 
 #endif

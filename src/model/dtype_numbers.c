@@ -28,13 +28,13 @@ static double read_e8m0(uint8_t bits)
     return bits == 0xff ? (double)NAN : ldexp(1, bits - 127);
 }
 
-bool number_is_complex(enum sidestep_dtype dtype)
+bool dtype_is_complex(enum sidestep_dtype dtype)
 {
     return dtype == SIDESTEP_COMPLEX32 || dtype == SIDESTEP_COMPLEX64 ||
            dtype == SIDESTEP_COMPLEX128 || dtype == SIDESTEP_BCOMPLEX32;
 }
 
-bool number_is_known(enum sidestep_dtype dtype)
+bool dtype_is_numeric(enum sidestep_dtype dtype)
 {
     switch (dtype) {
     case SIDESTEP_DTYPE_NONE:
@@ -63,7 +63,7 @@ bool number_is_known(enum sidestep_dtype dtype)
 /* Of a ${dtype} that is not complex. */
 static void read_real(enum sidestep_dtype dtype, const uint8_t *at, size_t count, double *out)
 {
-    if (cast_knows(dtype)) {
+    if (cast_is_supported(dtype)) {
         (void)cast_elements(dtype, at, SIDESTEP_FLOAT64, out, count);
         return;
     }
@@ -112,14 +112,14 @@ static enum sidestep_dtype part_of(enum sidestep_dtype dtype)
     }
 }
 
-void number_read(enum sidestep_dtype dtype, const void *from, size_t count, double *real,
-                 double *imaginary)
+void dtype_read_numbers(enum sidestep_dtype dtype, const void *from, size_t count, double *real,
+                        double *imaginary)
 {
     enum sidestep_dtype part = part_of(dtype);
     size_t bytes = sidestep_dtype_size(dtype);
     const uint8_t *at = from;
 
-    if (!number_is_complex(dtype)) {
+    if (!dtype_is_complex(dtype)) {
         read_real(dtype, at, count, real);
         return;
     }

@@ -9,14 +9,14 @@
 #include "base/error.h"
 
 /* false: its elements stand for no number (bits, packed pairs). */
-bool number_is_known(enum sidestep_dtype dtype);
-bool number_is_complex(enum sidestep_dtype dtype);
+bool dtype_is_numeric(enum sidestep_dtype dtype);
+bool dtype_is_complex(enum sidestep_dtype dtype);
 
 /*
  * ${count} little-endian elements at ${from} (any alignment), as doubles; ${imaginary} is written
  * for complex dtypes only, and may be NULL for others.  Exact, but for integers beyond 2^53.
  */
-void number_read(enum sidestep_dtype dtype, const void *from, size_t count, double *real,
-                 double *imaginary);
+void dtype_read_numbers(enum sidestep_dtype dtype, const void *from, size_t count, double *real,
+                        double *imaginary);
 
 #endif

@@ -6,18 +6,18 @@
 
 void metadata_release(struct metadata *metadata)
 {
-    table_release(&metadata->names);
+    hash_table_release(&metadata->names);
     chunk_table_release(&metadata->chunks);
     arena_release(&metadata->arena);
     *metadata = (struct metadata){0};
 }
 
-enum sidestep_status metadata_index(struct metadata *metadata, struct sidestep_error *err)
+enum sidestep_status metadata_index_names(struct metadata *metadata, struct sidestep_error *err)
 {
-    table_release(&metadata->names);
+    hash_table_release(&metadata->names);
     for (size_t i = 0; i < metadata->count; i++) {
         size_t existing;
-        TRY(table_insert(&metadata->names, metadata->entries[i].name, i, &existing, err));
+        TRY(hash_table_insert(&metadata->names, metadata->entries[i].name, i, &existing, err));
         if (existing != SIZE_MAX)
             return FAIL(err, SIDESTEP_ECORRUPT, "'%s' stands twice in the metadata",
                         metadata->entries[i].name);
@@ -35,8 +35,8 @@ enum sidestep_status metadata_index_chunks(struct metadata *metadata, struct sid
             TRY(chunk_table_insert(&metadata->chunks, metadata, i, c, &existing, err));
             if (existing != SIZE_MAX)
                 return FAIL(err, SIDESTEP_ECORRUPT, "tensor '%s': chunks %zu and %zu stand at %s",
-                            shown_name(entry->name).text, existing, c,
-                            shown_shape(entry->ndim, entry->chunks[c].box.offsets).text);
+                            display_name(entry->name).text, existing, c,
+                            display_shape(entry->ndim, entry->chunks[c].box.offsets).text);
         }
     }
     return SIDESTEP_OK;
@@ -44,7 +44,7 @@ enum sidestep_status metadata_index_chunks(struct metadata *metadata, struct sid
 
 const struct metadata_entry *metadata_find(const struct metadata *metadata, const char *name)
 {
-    size_t i = table_find(&metadata->names, name);
+    size_t i = hash_table_find(&metadata->names, name);
 
     return i != SIZE_MAX ? &metadata->entries[i] : NULL;
 }

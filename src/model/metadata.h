@@ -50,7 +50,7 @@ struct metadata {
     struct metadata_entry *entries;
     size_t count;
     size_t capacity; /* of ${entries} while it grows; 0: exactly count */
-    struct table names;
+    struct hash_table names;
     struct chunk_table chunks; /* empty until metadata_index_chunks() */
     const char *save_id;       /* storage_meta.save_id; NULL: none */
     const char *checkpoint_id; /* storage_meta.checkpoint_id as text; NULL: none */
@@ -59,7 +59,7 @@ struct metadata {
 void metadata_release(struct metadata *metadata);
 #define OWNED_METADATA __attribute__((cleanup(metadata_release))) struct metadata
 /* Build the table of names; ECORRUPT if a name stands twice. */
-enum sidestep_status metadata_index(struct metadata *metadata, struct sidestep_error *err);
+enum sidestep_status metadata_index_names(struct metadata *metadata, struct sidestep_error *err);
 /* Build the table of chunks; ECORRUPT if two chunks of a tensor stand at the same offsets. */
 enum sidestep_status metadata_index_chunks(struct metadata *metadata, struct sidestep_error *err);
 const struct metadata_entry *metadata_find(const struct metadata *metadata, const char *name);

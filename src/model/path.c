@@ -6,20 +6,22 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *path_text(const struct sidestep_path_item *item, char decimal[PATH_DECIMAL_BYTES])
+const char *path_item_text(const struct sidestep_path_item *item,
+                           char decimal[PATH_ITEM_DECIMAL_BYTES])
 {
     if (item->key != NULL)
         return item->key;
-    snprintf(decimal, PATH_DECIMAL_BYTES, "%" PRId64, item->index);
+    snprintf(decimal, PATH_ITEM_DECIMAL_BYTES, "%" PRId64, item->index);
     return decimal;
 }
 
-bool path_spells(const char *name, const struct sidestep_path_item *path, uint32_t path_length)
+bool path_matches_name(const char *name, const struct sidestep_path_item *path,
+                       uint32_t path_length)
 {
-    char decimal[PATH_DECIMAL_BYTES];
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
 
     for (uint32_t i = 0; i < path_length; i++) {
-        const char *text = path_text(&path[i], decimal);
+        const char *text = path_item_text(&path[i], decimal);
         size_t length = strlen(text);
 
         if ((i != 0 && *name++ != '.') || strncmp(name, text, length) != 0)
@@ -29,12 +31,12 @@ bool path_spells(const char *name, const struct sidestep_path_item *path, uint32
     return *name == '\0';
 }
 
-uint64_t path_integers(const struct sidestep_path_item *path, uint32_t path_length)
+uint64_t path_int_keys(const struct sidestep_path_item *path, uint32_t path_length)
 {
     uint64_t integers = 0;
 
     for (uint32_t i = 0; i < path_length; i++)
-        if (path_is_integer(&path[i]))
+        if (path_item_is_int_key(&path[i]))
             integers |= (uint64_t)1 << i;
     return integers;
 }
@@ -59,7 +61,7 @@ static bool parse_decimal(const char *text, int64_t *number)
     return true;
 }
 
-bool path_set_integers(struct sidestep_path_item *path, uint32_t path_length, uint64_t integers)
+bool path_set_int_keys(struct sidestep_path_item *path, uint32_t path_length, uint64_t integers)
 {
     int64_t number;
 

@@ -42,7 +42,7 @@ void sidestep_state_dict_free(struct sidestep_state_dict **state)
         state_entry_set_object(&(*state)->entries[i], NULL, NULL, 0);
     free((*state)->entries);
     free((*state)->box_slots);
-    table_release(&(*state)->names);
+    hash_table_release(&(*state)->names);
     arena_release(&(*state)->arena);
     free(*state);
     *state = NULL;
@@ -50,7 +50,7 @@ void sidestep_state_dict_free(struct sidestep_state_dict **state)
 
 struct state_entry *state_dict_find(const struct sidestep_state_dict *state, const char *name)
 {
-    size_t i = table_find(&state->names, name);
+    size_t i = hash_table_find(&state->names, name);
 
     return i != SIZE_MAX ? &state->entries[i] : NULL;
 }
@@ -98,9 +98,9 @@ static enum sidestep_status check_name(const char *name, struct sidestep_error *
     size_t length = strnlen(name, SIDESTEP_MAX_NAME + 1);
     if (length > SIDESTEP_MAX_NAME)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': the name has more than %u bytes",
-                    shown_name(name).text, SIDESTEP_MAX_NAME);
+                    display_name(name).text, SIDESTEP_MAX_NAME);
     if (!utf8_is_valid(name, length))
-        return FAIL(err, SIDESTEP_EINVAL, "'%s': the name is not UTF-8", shown_name(name).text);
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': the name is not UTF-8", display_name(name).text);
     return SIDESTEP_OK;
 }
 
@@ -110,26 +110,26 @@ static enum sidestep_status check_path_item(const char *name, const struct sides
     if ((item->flags & ~SIDESTEP_PATH_INT_KEY) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "'%s': path[%u] has flags (0x%x) that this library does not know",
-                    shown_name(name).text, i, item->flags & ~SIDESTEP_PATH_INT_KEY);
+                    display_name(name).text, i, item->flags & ~SIDESTEP_PATH_INT_KEY);
     if (item->reserved != 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': path[%u] has reserved fields that are not zero",
-                    shown_name(name).text, i);
+                    display_name(name).text, i);
     if (item->key == NULL) {
-        if (item->index < 0 && !path_is_integer(item))
+        if (item->index < 0 && !path_item_is_int_key(item))
             return FAIL(err, SIDESTEP_EINVAL, "'%s': path[%u] is the index %lld",
-                        shown_name(name).text, i, (long long)item->index);
+                        display_name(name).text, i, (long long)item->index);
         return SIDESTEP_OK;
     }
-    if (path_is_integer(item))
+    if (path_item_is_int_key(item))
         return FAIL(err, SIDESTEP_EINVAL, "'%s': path[%u] is both a text and an integer key",
-                    shown_name(name).text, i);
+                    display_name(name).text, i);
     size_t length = strnlen(item->key, SIDESTEP_MAX_NAME + 1);
     if (length > SIDESTEP_MAX_NAME)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': the key path[%u] has more than %u bytes",
-                    shown_name(name).text, i, SIDESTEP_MAX_NAME);
+                    display_name(name).text, i, SIDESTEP_MAX_NAME);
     if (!utf8_is_valid(item->key, length))
         return FAIL(err, SIDESTEP_EINVAL, "'%s': the key path[%u] is not UTF-8",
-                    shown_name(name).text, i);
+                    display_name(name).text, i);
     return SIDESTEP_OK;
 }
 
@@ -138,16 +138,16 @@ static enum sidestep_status check_path(const char *name, const struct sidestep_p
 {
     if (path_length > SIDESTEP_MAX_PATH_ITEMS)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': the path has %u items, the limit is %u",
-                    shown_name(name).text, path_length, SIDESTEP_MAX_PATH_ITEMS);
+                    display_name(name).text, path_length, SIDESTEP_MAX_PATH_ITEMS);
     if (path_length != 0 && path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': path_length is %u, but path is NULL",
-                    shown_name(name).text, path_length);
+                    display_name(name).text, path_length);
     for (uint32_t i = 0; i < path_length; i++)
         TRY(check_path_item(name, &path[i], i, err));
-    if (path_length != 0 && !path_spells(name, path, path_length))
+    if (path_length != 0 && !path_matches_name(name, path, path_length))
         return FAIL(err, SIDESTEP_EINVAL,
                     "'%s': its path spells another name; joined by '.', it must be the name",
-                    shown_name(name).text);
+                    display_name(name).text);
     return SIDESTEP_OK;
 }
 
@@ -255,7 +255,7 @@ enum sidestep_status state_entry_check_memory(const struct state_entry *entry, c
     if (data == NULL)
         return FAIL(err, SIDESTEP_EINVAL,
                     "'%s': the address is NULL, but the shard has %llu elements",
-                    shown_name(entry->name).text, (unsigned long long)box_volume(&entry->box));
+                    display_name(entry->name).text, (unsigned long long)box_volume(&entry->box));
     for (uint32_t d = 0; d < entry->ndim; d++) {
         int64_t stride = entry->strides[d];
         uint64_t *side = stride < 0 ? &below : &above;
@@ -266,21 +266,22 @@ enum sidestep_status state_entry_check_memory(const struct state_entry *entry, c
             *side > MAX_EXTENT_BYTES)
             return FAIL(err, SIDESTEP_EINVAL,
                         "'%s': strides[%u] is %lld, which takes the shard out of memory",
-                        shown_name(entry->name).text, d, (long long)stride);
+                        display_name(entry->name).text, d, (long long)stride);
     }
     if (below > (uintptr_t)data || above + item > UINTPTR_MAX - (uintptr_t)data)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': strides %s take the shard out of memory",
-                    shown_name(entry->name).text, shown_shape(entry->ndim, entry->strides).text);
+                    display_name(entry->name).text,
+                    display_shape(entry->ndim, entry->strides).text);
     return SIDESTEP_OK;
 }
 
 static enum sidestep_status check_header(const struct sidestep_tensor *tensor,
                                          struct sidestep_error *err)
 {
-    struct shown name;
+    struct display_text name;
 
     TRY(check_name(tensor->name, err));
-    name = shown_name(tensor->name);
+    name = display_name(tensor->name);
     if (sidestep_dtype_size(tensor->dtype) == 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': there is no dtype %d", name.text,
                     (int)tensor->dtype);
@@ -304,7 +305,7 @@ static enum sidestep_status check_same_name(const struct sidestep_state_dict *st
                                             const struct state_entry *entry,
                                             struct sidestep_error *err)
 {
-    struct shown name = shown_name(entry->name);
+    struct display_text name = display_name(entry->name);
 
     if (first->is_object)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is an object of this state already", name.text);
@@ -314,11 +315,11 @@ static enum sidestep_status check_same_name(const struct sidestep_state_dict *st
     if (first->ndim != entry->ndim ||
         memcmp(first->shape, entry->shape, entry->ndim * sizeof(*entry->shape)) != 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': shape %s, but %s for an earlier shard", name.text,
-                    shown_shape(entry->ndim, entry->shape).text,
-                    shown_shape(first->ndim, first->shape).text);
+                    display_shape(entry->ndim, entry->shape).text,
+                    display_shape(first->ndim, first->shape).text);
     if (*find_box(state, entry->first_same_name, &entry->box) != 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': the box %s was added already", name.text,
-                    shown_box(&entry->box).text);
+                    display_box(&entry->box).text);
     return SIDESTEP_OK;
 }
 
@@ -347,11 +348,11 @@ static enum sidestep_status copy_arrays(struct arena *arena, const struct sidest
     enum sidestep_status status =
         box_check(&entry->box, entry->shape, sidestep_dtype_size(tensor->dtype), err);
     if (status != SIDESTEP_OK) {
-        error_wrap(err, "'%s'", shown_name(tensor->name).text);
+        error_wrap(err, "'%s'", display_name(tensor->name).text);
         return status;
     }
     if (tensor->strides == NULL)
-        box_row_major(tensor->ndim, lengths, strides);
+        box_row_major_strides(tensor->ndim, lengths, strides);
     return SIDESTEP_OK;
 }
 
@@ -361,7 +362,7 @@ static enum sidestep_status append(struct sidestep_state_dict *state, struct sta
 {
     size_t index = state->count, first;
 
-    TRY(table_insert(&state->names, entry->name, index, &first, err));
+    TRY(hash_table_insert(&state->names, entry->name, index, &first, err));
     entry->next_same_name = SIZE_MAX;
     entry->first_same_name = first != SIZE_MAX ? first : index;
     entry->last_same_name = index;
@@ -380,7 +381,7 @@ static enum sidestep_status append(struct sidestep_state_dict *state, struct sta
 
 static enum sidestep_status add_tensor(struct sidestep_state_dict *state,
                                        const struct sidestep_tensor *tensor,
-                                       const struct state_reader *reader, size_t number,
+                                       const struct state_source *reader, size_t number,
                                        struct sidestep_error *err)
 {
     struct sidestep_tensor ours;
@@ -417,10 +418,10 @@ enum sidestep_status sidestep_state_dict_add_tensor(struct sidestep_state_dict *
     return add_tensor(state, tensor, NULL, 0, err);
 }
 
-enum sidestep_status state_dict_add_read(struct sidestep_state_dict *state,
-                                         const struct sidestep_tensor *tensor,
-                                         const struct state_reader *reader, size_t number,
-                                         struct sidestep_error *err)
+enum sidestep_status state_dict_add_from_source(struct sidestep_state_dict *state,
+                                                const struct sidestep_tensor *tensor,
+                                                const struct state_source *reader, size_t number,
+                                                struct sidestep_error *err)
 {
     return add_tensor(state, tensor, reader, number, err);
 }
@@ -442,8 +443,8 @@ static enum sidestep_status add_object(struct sidestep_state_dict *state, const 
     TRY(check_path(name, path, path_length, err));
     const struct state_entry *first = state_dict_find(state, name);
     if (first != NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s of this state already", shown_name(name).text,
-                    first->is_object ? "an object" : "a tensor");
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s of this state already",
+                    display_name(name).text, first->is_object ? "an object" : "a tensor");
     TRY(reserve_entry(state, err));
     TRY(copy_names(&state->arena, name, path, path_length, &entry, err));
     return append(state, &entry, err);
@@ -467,7 +468,7 @@ enum sidestep_status sidestep_state_dict_add_bytes(struct sidestep_state_dict *s
 
     if (bytes == NULL && length != 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': %zu bytes at NULL",
-                    name != NULL ? shown_name(name).text : "", length);
+                    name != NULL ? display_name(name).text : "", length);
     copy = memory_resize(NULL, length, 1);
     if (copy == NULL)
         return FAIL_NOMEM(err, length);

@@ -14,7 +14,7 @@
 
 /* Where the bytes of a tensor come from that is not in memory: any thread of a save asks for a
  * stretch of the row-major bytes of ${box}, a part of the entry's. */
-struct state_reader {
+struct state_source {
     enum sidestep_status (*read)(void *context, size_t tensor, const struct box *box,
                                  uint64_t begin, uint64_t bytes, uint8_t *to,
                                  struct sidestep_error *err);
@@ -34,7 +34,7 @@ struct state_entry {
     struct box box;
     const int64_t *strides;
     void *data;
-    const struct state_reader *reader; /* instead of ${data}; saves only */
+    const struct state_source *reader; /* instead of ${data}; saves only */
     size_t reader_tensor;              /* for reader->read() */
     uint32_t flags;
     uint32_t turn;      /* of SIDESTEP_TENSOR_FENCED */
@@ -52,18 +52,18 @@ struct sidestep_state_dict {
     struct state_entry *entries;
     size_t count;
     size_t capacity;
-    struct table names; /* first entry of each name */
-    size_t *box_slots;  /* hash table of the tensors by name and box: index + 1; 0: free */
+    struct hash_table names; /* first entry of each name */
+    size_t *box_slots;       /* hash table of the tensors by name and box: index + 1; 0: free */
     size_t box_capacity;
     size_t box_count; /* tensor shards */
 };
 
 /* Add a tensor, all of it, whose bytes ${reader} has; tensor->data is not looked at.  For saves
  * that copy: a blocking one under a pool_bytes. */
-enum sidestep_status state_dict_add_read(struct sidestep_state_dict *state,
-                                         const struct sidestep_tensor *tensor,
-                                         const struct state_reader *reader, size_t number,
-                                         struct sidestep_error *err);
+enum sidestep_status state_dict_add_from_source(struct sidestep_state_dict *state,
+                                                const struct sidestep_tensor *tensor,
+                                                const struct state_source *reader, size_t number,
+                                                struct sidestep_error *err);
 /* First entry of this name, or NULL. */
 struct state_entry *state_dict_find(const struct sidestep_state_dict *state, const char *name);
 /* Give a loaded object to an entry; takes both (either may be NULL), frees what was there. */

@@ -16,7 +16,7 @@ static enum sidestep_status find_object(struct sidestep_state_dict *state, const
     *entry = state != NULL && name != NULL ? state_dict_find(state, name) : NULL;
     if (*entry == NULL || !(*entry)->is_object)
         return FAIL(err, SIDESTEP_ENOTFOUND, "the state has no object '%s'",
-                    name != NULL ? shown_name(name).text : "");
+                    name != NULL ? display_name(name).text : "");
     return SIDESTEP_OK;
 }
 
@@ -41,7 +41,8 @@ enum sidestep_status sidestep_state_dict_set_bytes(struct sidestep_state_dict *s
 
     TRY(find_object(state, name, &entry, err));
     if (bytes == NULL && length != 0)
-        return FAIL(err, SIDESTEP_EINVAL, "'%s': %zu bytes at NULL", shown_name(name).text, length);
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': %zu bytes at NULL", display_name(name).text,
+                    length);
     void *copy = memory_resize(NULL, length, 1);
     if (copy == NULL)
         return FAIL_NOMEM(err, length);

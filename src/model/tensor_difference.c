@@ -18,7 +18,7 @@ struct numbers {
     double imaginary[RUN_ELEMENTS];
 };
 
-static void note(struct difference *sum, double distance, double size)
+static void note(struct tensor_difference *sum, double distance, double size)
 {
     double relative = size > 0 ? distance / size : 0;
 
@@ -29,7 +29,7 @@ static void note(struct difference *sum, double distance, double size)
 }
 
 /* Doubles round integers of 64 bits, and near ones would look equal. */
-static bool note_wide(struct difference *sum, enum sidestep_dtype dtype, const void *a,
+static bool note_wide(struct tensor_difference *sum, enum sidestep_dtype dtype, const void *a,
                       const void *b)
 {
     __int128 x, y;
@@ -57,7 +57,7 @@ static double apart(double x, double y)
     return x == y || (isnan(x) && isnan(y)) ? 0 : fabs(x - y);
 }
 
-static void note_number(struct difference *sum, bool is_complex, const struct numbers *a,
+static void note_number(struct tensor_difference *sum, bool is_complex, const struct numbers *a,
                         const struct numbers *b, size_t i)
 {
     double x = a->real[i], y = b->real[i];
@@ -70,16 +70,16 @@ static void note_number(struct difference *sum, bool is_complex, const struct nu
 }
 
 /* Some of these differ. */
-static void add_run(struct difference *sum, enum sidestep_dtype dtype, const uint8_t *a,
+static void add_run(struct tensor_difference *sum, enum sidestep_dtype dtype, const uint8_t *a,
                     const uint8_t *b, uint64_t first, size_t count)
 {
     size_t bytes = sidestep_dtype_size(dtype);
-    bool is_complex = number_is_complex(dtype), is_known = number_is_known(dtype);
+    bool is_complex = dtype_is_complex(dtype), is_known = dtype_is_numeric(dtype);
     struct numbers x, y;
 
     if (is_known) {
-        number_read(dtype, a, count, x.real, x.imaginary);
-        number_read(dtype, b, count, y.real, y.imaginary);
+        dtype_read_numbers(dtype, a, count, x.real, x.imaginary);
+        dtype_read_numbers(dtype, b, count, y.real, y.imaginary);
     } else {
         sum->max_abs = sum->max_rel = (double)NAN;
     }
@@ -93,8 +93,8 @@ static void add_run(struct difference *sum, enum sidestep_dtype dtype, const uin
     }
 }
 
-void difference_add(struct difference *sum, enum sidestep_dtype dtype, const void *a, const void *b,
-                    uint64_t begin, uint64_t end)
+void tensor_difference_add(struct tensor_difference *sum, enum sidestep_dtype dtype, const void *a,
+                           const void *b, uint64_t begin, uint64_t end)
 {
     size_t bytes = sidestep_dtype_size(dtype);
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-struct difference {
+struct tensor_difference {
     uint64_t count; /* elements whose bits differ */
     uint64_t first; /* the number of the first of them; if there is none: UINT64_MAX */
     /*
@@ -18,13 +18,13 @@ struct difference {
     double max_abs;
     double max_rel;
 };
-#define DIFFERENCE_NONE                                                                            \
+#define TENSOR_DIFFERENCE_INIT                                                                     \
     {                                                                                              \
         .first = UINT64_MAX                                                                        \
     }
 
 /* Compare elements [begin, end) of ${a} and ${b}, and add what is found. */
-void difference_add(struct difference *sum, enum sidestep_dtype dtype, const void *a, const void *b,
-                    uint64_t begin, uint64_t end);
+void tensor_difference_add(struct tensor_difference *sum, enum sidestep_dtype dtype, const void *a,
+                           const void *b, uint64_t begin, uint64_t end);
 
 #endif

@@ -48,14 +48,14 @@ static enum shape shape_of(enum sidestep_dtype dtype)
     }
 }
 
-bool summary_has_order(enum sidestep_dtype dtype)
+bool tensor_stats_is_ordered(enum sidestep_dtype dtype)
 {
     enum shape shape = shape_of(dtype);
 
     return shape == FLOAT || shape == DOUBLE || shape == INTEGER;
 }
 
-void summary_merge(struct summary *into, const struct summary *other)
+void tensor_stats_merge(struct tensor_stats *into, const struct tensor_stats *other)
 {
     into->count += other->count;
     into->nans += other->nans;
@@ -76,7 +76,7 @@ static four_floats choose(four_integers which, four_floats a, four_floats b)
 }
 
 /* LANES numbers at a time; ${count} is a multiple of it. */
-static void add_floats(struct summary *s, const float *numbers, size_t count)
+static void add_floats(struct tensor_stats *s, const float *numbers, size_t count)
 {
     four_floats low = (four_floats){0} + __builtin_inff(), high = -low;
     four_integers nans = {0}, infs = {0};
@@ -95,17 +95,17 @@ static void add_floats(struct summary *s, const float *numbers, size_t count)
         high = choose(x > high, x, high);
     }
     for (unsigned l = 0; l < LANES; l++) {
-        struct summary lane = {.nans = (uint32_t)nans[l],
-                               .infs = (uint32_t)infs[l],
-                               .count = count / LANES - (uint32_t)nans[l] - (uint32_t)infs[l],
-                               .min = (double)low[l],
-                               .max = (double)high[l],
-                               .sum = sums[l]};
-        summary_merge(s, &lane);
+        struct tensor_stats lane = {.nans = (uint32_t)nans[l],
+                                    .infs = (uint32_t)infs[l],
+                                    .count = count / LANES - (uint32_t)nans[l] - (uint32_t)infs[l],
+                                    .min = (double)low[l],
+                                    .max = (double)high[l],
+                                    .sum = sums[l]};
+        tensor_stats_merge(s, &lane);
     }
 }
 
-static void add_double(struct summary *s, double x)
+static void add_double(struct tensor_stats *s, double x)
 {
     if (x != x) {
         s->nans++;
@@ -122,7 +122,7 @@ static void add_double(struct summary *s, double x)
 }
 
 /* An element with two parts: is either NaN, or infinite? */
-static void add_complex(struct summary *s, enum sidestep_dtype dtype, const unsigned char *at,
+static void add_complex(struct tensor_stats *s, enum sidestep_dtype dtype, const unsigned char *at,
                         size_t count)
 {
     size_t size = sidestep_dtype_size(dtype);
@@ -130,7 +130,7 @@ static void add_complex(struct summary *s, enum sidestep_dtype dtype, const unsi
     for (size_t i = 0; i < count; i++) {
         double x[2];
 
-        number_read(dtype, at + i * size, 1, &x[0], &x[1]);
+        dtype_read_numbers(dtype, at + i * size, 1, &x[0], &x[1]);
         bool nan = x[0] != x[0] || x[1] != x[1], inf = isinf(x[0]) || isinf(x[1]);
         s->nans += nan;
         s->infs += inf && !nan;
@@ -138,7 +138,8 @@ static void add_complex(struct summary *s, enum sidestep_dtype dtype, const unsi
     }
 }
 
-void summary_add(struct summary *s, enum sidestep_dtype dtype, const void *bytes, size_t count)
+void tensor_stats_add(struct tensor_stats *s, enum sidestep_dtype dtype, const void *bytes,
+                      size_t count)
 {
     const unsigned char *at = bytes;
     size_t size = sidestep_dtype_size(dtype);
@@ -155,7 +156,7 @@ void summary_add(struct summary *s, enum sidestep_dtype dtype, const void *bytes
     for (size_t i = 0; (shape != COMPLEX && shape != NOT_A_NUMBER) && i < count; i++) {
         double x;
 
-        number_read(dtype, at + i * size, 1, &x, NULL);
+        dtype_read_numbers(dtype, at + i * size, 1, &x, NULL);
         add_double(s, x);
     }
 }

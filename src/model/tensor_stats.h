@@ -8,7 +8,7 @@
 
 #include "sidestep/sidestep.h"
 
-struct summary {
+struct tensor_stats {
     uint64_t count; /* elements with a value that is a number: neither NaN nor infinite */
     uint64_t nans;  /* elements; a complex one if either part is */
     uint64_t infs;
@@ -17,16 +17,16 @@ struct summary {
     double sum; /* of ${count} */
 };
 
-#define SUMMARY_INIT                                                                               \
+#define TENSOR_STATS_INIT                                                                          \
     {                                                                                              \
         .min = __builtin_inf(), .max = -__builtin_inf()                                            \
     }
 
 /* Are its elements numbers that have an order? */
-_Bool summary_has_order(enum sidestep_dtype dtype);
+_Bool tensor_stats_is_ordered(enum sidestep_dtype dtype);
 /* Add ${count} elements; of dtypes that are bits and no numbers nothing. */
-void summary_add(struct summary *summary, enum sidestep_dtype dtype, const void *bytes,
-                 size_t count);
-void summary_merge(struct summary *into, const struct summary *other);
+void tensor_stats_add(struct tensor_stats *summary, enum sidestep_dtype dtype, const void *bytes,
+                      size_t count);
+void tensor_stats_merge(struct tensor_stats *into, const struct tensor_stats *other);
 
 #endif

@@ -57,7 +57,8 @@ struct sidestep_value *sidestep_value_float(double v)
     return value;
 }
 
-struct sidestep_value *value_text(enum sidestep_value_kind kind, const char *bytes, size_t length)
+struct sidestep_value *value_new_text(enum sidestep_value_kind kind, const char *bytes,
+                                      size_t length)
 {
     struct sidestep_value *value = length < SIZE_MAX ? new_value(kind) : NULL;
 
@@ -76,12 +77,12 @@ struct sidestep_value *value_text(enum sidestep_value_kind kind, const char *byt
 
 struct sidestep_value *sidestep_value_str(const char *utf8)
 {
-    return utf8 != NULL ? value_text(SIDESTEP_VALUE_STR, utf8, strlen(utf8)) : NULL;
+    return utf8 != NULL ? value_new_text(SIDESTEP_VALUE_STR, utf8, strlen(utf8)) : NULL;
 }
 
 struct sidestep_value *sidestep_value_bytes(const void *bytes, size_t length)
 {
-    return value_text(SIDESTEP_VALUE_BYTES, bytes, length);
+    return value_new_text(SIDESTEP_VALUE_BYTES, bytes, length);
 }
 
 struct sidestep_value *sidestep_value_list(void)
@@ -244,7 +245,7 @@ enum sidestep_status sidestep_value_set(struct sidestep_value *dict, struct side
     TRY(check_child(dict, item, err));
     if (key == item)
         return FAIL(err, SIDESTEP_EINVAL, "key and value are the same object");
-    if (!value_keys_hashable(key))
+    if (!value_keys_is_hashable(key))
         return FAIL(err, SIDESTEP_EINVAL, "a list or dict cannot be a key");
     size_t pair = value_keys_find(dict, key);
     if (pair != SIZE_MAX) {

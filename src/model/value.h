@@ -31,7 +31,8 @@ struct sidestep_value {
 };
 
 /* ${length} bytes that may hold NULs. */
-struct sidestep_value *value_text(enum sidestep_value_kind kind, const char *bytes, size_t length);
+struct sidestep_value *value_new_text(enum sidestep_value_kind kind, const char *bytes,
+                                      size_t length);
 /* Same kind and content; dicts in the same order; floats by bits. */
 bool value_equal(const struct sidestep_value *a, const struct sidestep_value *b);
 

@@ -24,12 +24,12 @@ struct value_keys {
     } slots[];
 };
 
-bool value_keys_hashable(const struct sidestep_value *key)
+bool value_keys_is_hashable(const struct sidestep_value *key)
 {
     if (key->kind == SIDESTEP_VALUE_LIST || key->kind == SIDESTEP_VALUE_DICT)
         return false;
     for (size_t i = 0; key->kind == SIDESTEP_VALUE_TUPLE && i < key->as.seq.count; i++)
-        if (!value_keys_hashable(key->as.seq.items[i]))
+        if (!value_keys_is_hashable(key->as.seq.items[i]))
             return false;
     return true;
 }

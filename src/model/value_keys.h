@@ -10,7 +10,7 @@
 #include "model/value.h"
 
 /* Not a list or dict, and no tuple with one inside. */
-bool value_keys_hashable(const struct sidestep_value *key);
+bool value_keys_is_hashable(const struct sidestep_value *key);
 
 /* Pair number of the key of ${dict} that equals ${key}, or SIZE_MAX. */
 size_t value_keys_find(const struct sidestep_value *dict, const struct sidestep_value *key);

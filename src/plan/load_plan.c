@@ -76,9 +76,9 @@ static enum sidestep_status add_chunk(struct builder *b, const struct load_plan_
 
     if (chunk->storage->file == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s': the metadata does not say where %s%s is stored",
-                    shown_name(chunk->entry->name).text,
+                    display_name(chunk->entry->name).text,
                     chunk->entry->is_object ? "the object" : "the chunk ",
-                    chunk->entry->is_object ? "" : shown_box(&chunk->box).text);
+                    chunk->entry->is_object ? "" : display_box(&chunk->box).text);
     TRY(grow(&chunks, &b->chunk_capacity, b->plan->count, sizeof(*chunk), err));
     b->plan->chunks = chunks;
     b->plan->chunks[b->plan->count++] = *chunk;
@@ -104,7 +104,7 @@ static enum sidestep_status check_shard(const struct state_entry *shard, struct 
             return FAIL(err, SIDESTEP_EINVAL,
                         "'%s': cannot load into a shard whose stride is 0 in dimension %u (length "
                         "%lld): its elements share memory",
-                        shown_name(shard->name).text, d, (long long)shard->box.lengths[d]);
+                        display_name(shard->name).text, d, (long long)shard->box.lengths[d]);
     return SIDESTEP_OK;
 }
 
@@ -118,11 +118,11 @@ static enum sidestep_status check_chunks(const struct metadata_entry *entry, str
         if (box->ndim != entry->ndim)
             return FAIL(err, SIDESTEP_ECORRUPT,
                         "'%s': a chunk has %u dimensions, but the tensor has %u",
-                        shown_name(entry->name).text, box->ndim, entry->ndim);
+                        display_name(entry->name).text, box->ndim, entry->ndim);
         if (box_check(box, entry->shape, sidestep_dtype_size(entry->dtype), err) != SIDESTEP_OK) {
             if (err != NULL)
                 err->status = SIDESTEP_ECORRUPT;
-            error_wrap(err, "'%s': stored chunk %zu", shown_name(entry->name).text, i);
+            error_wrap(err, "'%s': stored chunk %zu", display_name(entry->name).text, i);
             return SIDESTEP_ECORRUPT;
         }
         boxes[i] = *box;
@@ -140,8 +140,8 @@ static enum sidestep_status check_tiling(const struct metadata_entry *entry,
     TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, &culprit, err));
     if (result == TILING_OVERLAP)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s': stored chunks overlap%s%s",
-                    shown_name(entry->name).text, culprit != SIZE_MAX ? ", one is " : "",
-                    culprit != SIZE_MAX ? shown_box(&boxes[culprit]).text : "");
+                    display_name(entry->name).text, culprit != SIZE_MAX ? ", one is " : "",
+                    culprit != SIZE_MAX ? display_box(&boxes[culprit]).text : "");
     *gaps = result == TILING_GAP;
     return SIDESTEP_OK;
 }
@@ -173,8 +173,8 @@ static enum sidestep_status check_coverage(const struct builder *b,
     if (result != TILING_EXACT)
         return FAIL(err, SIDESTEP_ECORRUPT,
                     "'%s': the stored chunks do not cover the box %s of the shape %s",
-                    shown_name(entry->name).text, shown_box(&shard->box).text,
-                    shown_shape(entry->ndim, entry->shape).text);
+                    display_name(entry->name).text, display_box(&shard->box).text,
+                    display_shape(entry->ndim, entry->shape).text);
     return SIDESTEP_OK;
 }
 
@@ -188,7 +188,7 @@ static enum sidestep_status pair_shard(struct builder *b, const struct overlap_i
     overlap_index_find(index, &shard->box, &from, &to);
     for (size_t i = from; i < to; i++) {
         void *pairs = b->pairs;
-        size_t chunk = overlap_index_at(index, i);
+        size_t chunk = overlap_index_box_number(index, i);
 
         if (!box_intersect(&b->boxes[chunk], &shard->box, offsets, lengths))
             continue;
@@ -322,10 +322,10 @@ static const char *describe_mismatch(struct load_plan *plan, const struct metada
                                                          : "an unknown dtype";
     return arena_printf(&plan->arena, "%s: saved %s%s%s, wanted %s%s%s", saved->name, saved_kind,
                         saved->is_object ? "" : " ",
-                        saved->is_object ? "" : shown_shape(saved->ndim, saved->shape).text,
+                        saved->is_object ? "" : display_shape(saved->ndim, saved->shape).text,
                         wanted->is_object ? "object" : sidestep_dtype_name(wanted->dtype),
                         wanted->is_object ? "" : " ",
-                        wanted->is_object ? "" : shown_shape(wanted->ndim, wanted->shape).text);
+                        wanted->is_object ? "" : display_shape(wanted->ndim, wanted->shape).text);
 }
 
 static enum sidestep_status add_mismatch(struct load_plan *plan, const struct metadata_entry *saved,

@@ -27,11 +27,11 @@ void overlap_index_release(struct overlap_index *index);
 enum sidestep_status overlap_index_build(struct overlap_index *index, const struct box *boxes,
                                          size_t count, size_t lookups, struct sidestep_error *err);
 
-/* Boxes that may meet ${box}: overlap_index_at() of [*from, *to). */
+/* Boxes that may meet ${box}: overlap_index_box_number() of [*from, *to). */
 void overlap_index_find(const struct overlap_index *index, const struct box *box, size_t *from,
                         size_t *to);
 /* The caller's number of a box. */
-static inline size_t overlap_index_at(const struct overlap_index *index, size_t i)
+static inline size_t overlap_index_box_number(const struct overlap_index *index, size_t i)
 {
     return index->boxes != NULL ? index->boxes[i].index : i;
 }

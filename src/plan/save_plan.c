@@ -69,7 +69,7 @@ static enum sidestep_status builder_init(struct builder *b, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
-static uint64_t box_bytes(const struct plan_name *name, const struct box *box)
+static uint64_t box_bytes(const struct plan_entry *name, const struct box *box)
 {
     return box_volume(box) * sidestep_dtype_size(name->dtype);
 }
@@ -101,7 +101,7 @@ static int compare_claims(const void *a, const void *b)
 
 /* Sort the claims, and list the distinct boxes; box k has claims [box_claims[k], box_claims[k+1]).
  */
-static enum sidestep_status group_boxes(struct builder *b, const struct plan_name *name,
+static enum sidestep_status group_boxes(struct builder *b, const struct plan_entry *name,
                                         size_t *box_count, struct sidestep_error *err)
 {
     struct plan_claim **claims = name->claims;
@@ -113,8 +113,8 @@ static enum sidestep_status group_boxes(struct builder *b, const struct plan_nam
 
         if (same && claims[i]->rank == claims[i - 1]->rank)
             return FAIL(err, SIDESTEP_EINVAL, "'%s': rank %u lists the box %s twice",
-                        shown_name(name->name).text, claims[i]->rank,
-                        shown_box(&claims[i]->box).text);
+                        display_name(name->name).text, claims[i]->rank,
+                        display_box(&claims[i]->box).text);
         if (same)
             continue;
         b->box_claims[count] = i;
@@ -125,7 +125,7 @@ static enum sidestep_status group_boxes(struct builder *b, const struct plan_nam
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status fail_overlap(const struct builder *b, const struct plan_name *name,
+static enum sidestep_status fail_overlap(const struct builder *b, const struct plan_entry *name,
                                          size_t box_count, size_t culprit,
                                          struct sidestep_error *err)
 {
@@ -133,19 +133,19 @@ static enum sidestep_status fail_overlap(const struct builder *b, const struct p
 
     if (culprit == SIZE_MAX)
         return FAIL(err, SIDESTEP_EINVAL, "'%s': boxes of several ranks overlap",
-                    shown_name(name->name).text);
+                    display_name(name->name).text);
     for (size_t k = 0; k < box_count; k++)
         if (k != culprit && box_intersect(&b->boxes[k], &b->boxes[culprit], offsets, lengths))
             return FAIL(err, SIDESTEP_EINVAL,
                         "'%s': the box %s of rank %u overlaps the box %s of rank %u",
-                        shown_name(name->name).text, shown_box(&b->boxes[culprit]).text,
-                        name->claims[b->box_claims[culprit]]->rank, shown_box(&b->boxes[k]).text,
+                        display_name(name->name).text, display_box(&b->boxes[culprit]).text,
+                        name->claims[b->box_claims[culprit]]->rank, display_box(&b->boxes[k]).text,
                         name->claims[b->box_claims[k]]->rank);
     assert(false); /* tiling_check() said that there is one */
     return SIDESTEP_EINVAL;
 }
 
-static enum sidestep_status check_tiling(const struct builder *b, const struct plan_name *name,
+static enum sidestep_status check_tiling(const struct builder *b, const struct plan_entry *name,
                                          size_t box_count, struct sidestep_error *err)
 {
     enum tiling_result result;
@@ -158,7 +158,7 @@ static enum sidestep_status check_tiling(const struct builder *b, const struct p
         return FAIL(err, SIDESTEP_EINVAL,
                     "'%s': the boxes of all ranks leave gaps in the shape %s (the lowest rank that "
                     "lists it is %u)",
-                    shown_name(name->name).text, shown_shape(name->ndim, name->shape).text,
+                    display_name(name->name).text, display_shape(name->ndim, name->shape).text,
                     name->first_rank);
     return SIDESTEP_OK;
 }
@@ -178,7 +178,7 @@ static bool is_replicated(struct plan_claim *const *claims, size_t count)
 }
 
 /* Give each box to its only possible writer, or put it aside for balance(). */
-static enum sidestep_status plan_tensor(struct builder *b, const struct plan_name *name,
+static enum sidestep_status plan_tensor(struct builder *b, const struct plan_entry *name,
                                         struct sidestep_error *err)
 {
     struct plan_claim *first = name->claims[0];
@@ -206,12 +206,12 @@ static enum sidestep_status plan_tensor(struct builder *b, const struct plan_nam
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status plan_object(const struct plan_name *name, struct sidestep_error *err)
+static enum sidestep_status plan_object(const struct plan_entry *name, struct sidestep_error *err)
 {
     for (size_t i = 1; i < name->claim_count; i++)
         if (name->claims[i]->rank == name->claims[i - 1]->rank)
             return FAIL(err, SIDESTEP_EINVAL, "'%s': rank %u lists the object twice",
-                        shown_name(name->name).text, name->claims[i]->rank);
+                        display_name(name->name).text, name->claims[i]->rank);
     name->claims[0]->part = &name->claims[0]->box;
     return SIDESTEP_OK;
 }
@@ -347,7 +347,7 @@ static uint64_t digest_of(const void *const *tables, const size_t *table_bytes, 
         return 0;
     for (uint32_t rank = 0; rank < world_size; rank++)
         digests[rank] = hash_block(tables[rank], table_bytes[rank]);
-    uint64_t digest = hash_list(digests, world_size).low;
+    uint64_t digest = hash_block_list(digests, world_size).low;
     return digest != 0 ? digest : 1;
 }
 
@@ -364,7 +364,7 @@ enum sidestep_status save_plan_build(const void *const *tables, const size_t *ta
     TRY(save_plan_table_decode(tables, table_bytes, world_size, &decoded, err));
     TRY(builder_init(&b, err));
     for (size_t i = 0; i < decoded.name_count; i++) {
-        const struct plan_name *name = &decoded.names[i];
+        const struct plan_entry *name = &decoded.names[i];
 
         TRY(name->is_object ? plan_object(name, err) : plan_tensor(&b, name, err));
     }
@@ -372,5 +372,5 @@ enum sidestep_status save_plan_build(const void *const *tables, const size_t *ta
     uint64_t digest = digest_of(tables, table_bytes, world_size, &b.arena);
     if (digest == 0)
         return FAIL_NOMEM(err, world_size * sizeof(uint64_t));
-    return save_plan_code_encode(&decoded, digest, out, sizes, err);
+    return save_plan_encode(&decoded, digest, out, sizes, err);
 }

@@ -50,9 +50,8 @@ static uint32_t count_items(const struct plan_tables *tables, uint32_t rank)
     return count;
 }
 
-enum sidestep_status save_plan_code_encode(const struct plan_tables *tables, uint64_t global_digest,
-                                           struct buffer *out, size_t *sizes,
-                                           struct sidestep_error *err)
+enum sidestep_status save_plan_encode(const struct plan_tables *tables, uint64_t global_digest,
+                                      struct buffer *out, size_t *sizes, struct sidestep_error *err)
 {
     for (uint32_t rank = 0; rank < tables->world_size; rank++) {
         size_t begin = out->length;
@@ -103,7 +102,7 @@ static bool decode_item(struct cursor *c, const struct sidestep_state_dict *stat
     if (entry->is_object)
         return form == FORM_WHOLE;
     size_t bytes = entry->ndim * sizeof(int64_t);
-    if (form == FORM_PART && cursor_left(c) < 2 * bytes)
+    if (form == FORM_PART && cursor_remaining(c) < 2 * bytes)
         return false;
     int64_t *offsets = arena_new(arena, (size_t)2 * entry->ndim, sizeof(int64_t));
     int64_t *lengths = offsets + entry->ndim;
@@ -143,9 +142,9 @@ static enum sidestep_status decode_items(struct cursor *c, const struct sidestep
                               "the plan from rank 0 is damaged in item %zu, at byte %zu", i,
                               position);
     }
-    if (cursor_left(c) != 0)
+    if (cursor_remaining(c) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "the plan from rank 0 has %zu bytes behind its end",
-                    cursor_left(c));
+                    cursor_remaining(c));
     return SIDESTEP_OK;
 }
 
@@ -154,13 +153,13 @@ enum sidestep_status save_plan_decode(const void *bytes, size_t length,
                                       struct save_plan *out, struct sidestep_error *err)
 {
     OWNED_BY(save_plan_release) struct save_plan plan = {0};
-    struct cursor c = cursor_over(bytes, length);
+    struct cursor c = cursor_from_memory(bytes, length);
     uint32_t magic = cursor_u32le(&c);
 
     plan.count = cursor_u32le(&c);
     plan.global_digest = cursor_u64le(&c);
     if (c.overrun || magic != PLAN_MAGIC || plan.count > state->count ||
-        plan.count > cursor_left(&c) / PLAN_MIN_ITEM_BYTES || plan.global_digest == 0)
+        plan.count > cursor_remaining(&c) / PLAN_MIN_ITEM_BYTES || plan.global_digest == 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "the plan from rank 0 is damaged at its head");
     plan.items = arena_new(&plan.arena, plan.count, sizeof(*plan.items));
     if (plan.items == NULL)

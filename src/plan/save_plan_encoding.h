@@ -6,8 +6,8 @@
 #include "plan/save_plan_table.h"
 
 /* Append each rank's plan to ${out}: of its claims, those that have a part. */
-enum sidestep_status save_plan_code_encode(const struct plan_tables *tables, uint64_t global_digest,
-                                           struct buffer *out, size_t *sizes,
-                                           struct sidestep_error *err);
+enum sidestep_status save_plan_encode(const struct plan_tables *tables, uint64_t global_digest,
+                                      struct buffer *out, size_t *sizes,
+                                      struct sidestep_error *err);
 
 #endif

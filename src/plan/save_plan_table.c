@@ -60,7 +60,7 @@ enum sidestep_status save_plan_table_encode(const struct sidestep_state_dict *st
 
 void save_plan_table_release(struct plan_tables *tables)
 {
-    table_release(&tables->index);
+    hash_table_release(&tables->index);
     arena_release(&tables->arena);
     *tables = (struct plan_tables){0};
 }
@@ -103,7 +103,7 @@ static bool decode_entry(struct cursor *c, struct arena *arena, struct decoded *
     out->ndim = cursor_u8(c);
     out->flags = cursor_u32le(c);
     if (sidestep_dtype_size(out->dtype) == 0 || out->ndim > SIDESTEP_MAX_NDIM ||
-        cursor_left(c) < (size_t)3 * 8 * out->ndim)
+        cursor_remaining(c) < (size_t)3 * 8 * out->ndim)
         return false;
     out->shape = arena_new(arena, (size_t)3 * out->ndim, sizeof(int64_t));
     if (out->shape == NULL) {
@@ -117,11 +117,11 @@ static bool decode_entry(struct cursor *c, struct arena *arena, struct decoded *
 }
 
 /* The same name from two ranks means the same tensor. */
-static enum sidestep_status compare_names(const struct plan_name *first,
+static enum sidestep_status compare_names(const struct plan_entry *first,
                                           const struct decoded *entry, uint32_t rank,
                                           struct sidestep_error *err)
 {
-    struct shown name = shown_name(first->name);
+    struct display_text name = display_name(first->name);
 
     if (first->is_object != entry->is_object)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s on rank %u, but %s on rank %u", name.text,
@@ -135,8 +135,8 @@ static enum sidestep_status compare_names(const struct plan_name *first,
         (entry->ndim != 0 &&
          memcmp(first->shape, entry->shape, entry->ndim * sizeof(int64_t)) != 0))
         return FAIL(err, SIDESTEP_EINVAL, "'%s' has the shape %s on rank %u, but %s on rank %u",
-                    name.text, shown_shape(first->ndim, first->shape).text, first->first_rank,
-                    shown_shape(entry->ndim, entry->shape).text, rank);
+                    name.text, display_shape(first->ndim, first->shape).text, first->first_rank,
+                    display_shape(entry->ndim, entry->shape).text, rank);
     return SIDESTEP_OK;
 }
 
@@ -144,11 +144,11 @@ static enum sidestep_status compare_names(const struct plan_name *first,
 static enum sidestep_status add_name(struct plan_tables *out, const struct decoded *entry,
                                      uint32_t rank, size_t *name, struct sidestep_error *err)
 {
-    TRY(table_insert(&out->index, entry->name, out->name_count, name, err));
+    TRY(hash_table_insert(&out->index, entry->name, out->name_count, name, err));
     if (*name != SIZE_MAX)
         return compare_names(&out->names[*name], entry, rank, err);
     *name = out->name_count++;
-    out->names[*name] = (struct plan_name){
+    out->names[*name] = (struct plan_entry){
         .name = entry->name,
         .is_object = entry->is_object,
         .dtype = entry->dtype,
@@ -169,7 +169,7 @@ static enum sidestep_status add_claim(struct plan_tables *out, const struct deco
     if (!entry->is_object) {
         status = box_check(&entry->box, entry->shape, sidestep_dtype_size(entry->dtype), err);
         if (status != SIDESTEP_OK) {
-            error_wrap(err, "'%s' on rank %u", shown_name(entry->name).text, rank);
+            error_wrap(err, "'%s' on rank %u", display_name(entry->name).text, rank);
             return status;
         }
     }
@@ -198,7 +198,7 @@ static enum sidestep_status decode_head(struct cursor *c, uint32_t rank, size_t 
         return FAIL(err, SIDESTEP_EDISAGREE,
                     "rank %u sent a table of another version of this library", rank);
     if (c->overrun || *entries > STATE_MAX_ENTRIES ||
-        *entries > cursor_left(c) / TABLE_MIN_ENTRY_BYTES)
+        *entries > cursor_remaining(c) / TABLE_MIN_ENTRY_BYTES)
         return FAIL(err, SIDESTEP_ECORRUPT, "the table of rank %u is damaged at its head", rank);
     return SIDESTEP_OK;
 }
@@ -223,9 +223,9 @@ static enum sidestep_status decode_table(struct plan_tables *out, struct cursor 
                               position);
         TRY(add_claim(out, &entry, rank, err));
     }
-    if (cursor_left(c) != 0)
+    if (cursor_remaining(c) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "the table of rank %u has %zu bytes behind its end",
-                    rank, cursor_left(c));
+                    rank, cursor_remaining(c));
     return SIDESTEP_OK;
 }
 
@@ -235,7 +235,7 @@ static enum sidestep_status allocate(struct plan_tables *out, const void *const 
     uint64_t total = 0;
 
     for (uint32_t rank = 0; rank < out->world_size; rank++) {
-        struct cursor c = cursor_over(tables[rank], table_bytes[rank]);
+        struct cursor c = cursor_from_memory(tables[rank], table_bytes[rank]);
         size_t entries;
 
         TRY(decode_head(&c, rank, &entries, err));
@@ -265,7 +265,7 @@ static enum sidestep_status group_claims(struct plan_tables *out, struct sideste
         out->names[i].claim_count = 0;
     }
     for (size_t i = 0; i < out->count; i++) {
-        struct plan_name *name = &out->names[out->claims[i].name];
+        struct plan_entry *name = &out->names[out->claims[i].name];
 
         name->claims[name->claim_count++] = &out->claims[i];
     }
@@ -281,7 +281,7 @@ enum sidestep_status save_plan_table_decode(const void *const *tables, const siz
     assert(world_size >= 1 && world_size <= SIDESTEP_MAX_RANKS);
     TRY(allocate(&decoded, tables, table_bytes, err));
     for (uint32_t rank = 0; rank < world_size; rank++) {
-        struct cursor c = cursor_over(tables[rank], table_bytes[rank]);
+        struct cursor c = cursor_from_memory(tables[rank], table_bytes[rank]);
 
         TRY(decode_table(&decoded, &c, rank, err));
     }

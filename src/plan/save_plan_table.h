@@ -19,7 +19,7 @@ struct plan_claim {
 };
 
 /* A tensor or object, with everybody who has it. */
-struct plan_name {
+struct plan_entry {
     const char *name;
     bool is_object;
     enum sidestep_dtype dtype;
@@ -36,9 +36,9 @@ struct plan_tables {
     struct plan_claim *claims; /* by rank, then by entry */
     size_t count;
     size_t *first; /* world_size + 1: claims of rank r are [first[r], first[r + 1]) */
-    struct plan_name *names;
+    struct plan_entry *names;
     size_t name_count;
-    struct table index;
+    struct hash_table index;
 };
 
 void save_plan_table_release(struct plan_tables *tables);

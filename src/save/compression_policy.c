@@ -10,7 +10,8 @@
 /* What no codec reaches on a processor: not worth the trying. */
 #define LEAST_NS_PER_BYTE 0.25
 
-bool pace_allows(struct pace *pace, unsigned threads, double *ns_per_byte)
+bool compression_policy_should_compress(struct compression_policy *pace, unsigned threads,
+                                        double *ns_per_byte)
 {
     if (pace->bytes_per_second <= 0)
         return false;
@@ -22,7 +23,8 @@ bool pace_allows(struct pace *pace, unsigned threads, double *ns_per_byte)
     return *ns_per_byte >= LEAST_NS_PER_BYTE;
 }
 
-void pace_learn(struct pace *pace, uint64_t raw_bytes, uint64_t ns, bool encoded, uint64_t limit)
+void compression_policy_record_save(struct compression_policy *pace, uint64_t raw_bytes,
+                                    uint64_t ns, bool encoded, uint64_t limit)
 {
     double reached = (double)raw_bytes * 1e9 / (double)(ns != 0 ? ns : 1);
 

@@ -13,15 +13,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct pace {
+struct compression_policy {
     double bytes_per_second; /* of the disk; 0: not known yet */
     unsigned plain;          /* so many saves are to be written as they are */
 };
 
 /* May the next save compress?  ${*ns_per_byte}: what one of ${threads} threads may take. */
-bool pace_allows(struct pace *pace, unsigned threads, double *ns_per_byte);
+bool compression_policy_should_compress(struct compression_policy *pace, unsigned threads,
+                                        double *ns_per_byte);
 /* A save of ${raw_bytes} took ${ns} to become durable; ${encoded}: with compression.  ${limit}:
  * bytes per second that it was held to, or 0. */
-void pace_learn(struct pace *pace, uint64_t raw_bytes, uint64_t ns, bool encoded, uint64_t limit);
+void compression_policy_record_save(struct compression_policy *pace, uint64_t raw_bytes,
+                                    uint64_t ns, bool encoded, uint64_t limit);
 
 #endif

@@ -8,10 +8,10 @@
 
 _Static_assert(SIDESTEP_DTYPE_END <= SIDESTEP_GAINS, "struct sidestep_save_info has room for all");
 
-enum sidestep_status press_new(const struct codec *codec, struct clock *clock, struct press **out,
-                               struct sidestep_error *err)
+enum sidestep_status compressor_new(const struct codec *codec, struct clock *clock,
+                                    struct compressor **out, struct sidestep_error *err)
 {
-    struct press *press = memory_new(1, sizeof(*press));
+    struct compressor *press = memory_new(1, sizeof(*press));
 
     if (press == NULL)
         return FAIL_NOMEM(err, sizeof(*press));
@@ -22,12 +22,12 @@ enum sidestep_status press_new(const struct codec *codec, struct clock *clock, s
     return SIDESTEP_OK;
 }
 
-void press_set_pace(struct press *press, double ns_per_byte)
+void compressor_set_time_limit(struct compressor *press, double ns_per_byte)
 {
     press->ns_per_byte = ns_per_byte;
 }
 
-void press_room_release(struct press_room *room)
+void compressor_buffers_release(struct compressor_buffers *room)
 {
     for (size_t i = 0; i < room->window_count; i++) {
         buffer_release(&room->windows[i].out);
@@ -36,18 +36,18 @@ void press_room_release(struct press_room *room)
     }
     free(room->windows);
     pool_release(&room->blocks);
-    *room = (struct press_room){0};
+    *room = (struct compressor_buffers){0};
 }
 
-/* What only press_write() needs. */
-static void release_work(struct press *press)
+/* What only compressor_write() needs. */
+static void release_work(struct compressor *press)
 {
     hash_stream_free(press->tail.hash);
     press->tail.hash = NULL;
     buffer_release(&press->tail.index);
 }
 
-void press_free(struct press **press)
+void compressor_free(struct compressor **press)
 {
     if (*press == NULL)
         return;
@@ -57,17 +57,17 @@ void press_free(struct press **press)
     *press = NULL;
 }
 
-uint64_t press_body_bytes(const struct press *press)
+uint64_t compressor_body_bytes(const struct compressor *press)
 {
     return press->tail.at;
 }
 
-const struct footer_item *press_item(const struct press *press, size_t i)
+const struct footer_item *compressor_footer_item(const struct compressor *press, size_t i)
 {
     return &press->items[i].footer;
 }
 
-const struct press_gain *press_gains(const struct press *press)
+const struct compressor_gain *compressor_gains(const struct compressor *press)
 {
     return press->gains;
 }
@@ -78,17 +78,18 @@ static size_t count_windows(unsigned threads)
     return (size_t)threads + 2;
 }
 
-static size_t count_blocks(const struct store_queue_kind *kind, unsigned threads)
+static size_t count_blocks(const struct store_queue_config *kind, unsigned threads)
 {
-    return PRESS_WINDOW_BLOCKS + max_u64(kind->depth, threads) + 1;
+    return COMPRESSOR_WINDOW_BLOCKS + max_u64(kind->depth, threads) + 1;
 }
 
 /* The same for each save of an engine: its threads do not change.  What a save that failed has left
  * in a window is of no use to this one. */
-static enum sidestep_status room_prepare(struct press_room *room, size_t windows, size_t blocks,
-                                         struct workers *workers, struct sidestep_error *err)
+static enum sidestep_status room_prepare(struct compressor_buffers *room, size_t windows,
+                                         size_t blocks, struct workers *workers,
+                                         struct sidestep_error *err)
 {
-    TRY(pool_reserve(&room->blocks, blocks * PRESS_BLOCK_BYTES, workers, err));
+    TRY(pool_reserve(&room->blocks, blocks * COMPRESSOR_BLOCK_BYTES, workers, err));
     if (room->windows == NULL) {
         room->windows = memory_new(windows, sizeof(*room->windows));
         if (room->windows == NULL)
@@ -104,9 +105,9 @@ static enum sidestep_status room_prepare(struct press_room *room, size_t windows
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status press_prepare(struct press *press, struct pipeline *p,
-                                          struct press_room *room,
-                                          const struct store_queue_kind *kind,
+static enum sidestep_status press_prepare(struct compressor *press, struct pipeline *p,
+                                          struct compressor_buffers *room,
+                                          const struct store_queue_config *kind,
                                           struct workers *workers, struct sidestep_error *err)
 {
     unsigned threads = workers_count(workers) + 1;
@@ -124,7 +125,7 @@ static enum sidestep_status press_prepare(struct press *press, struct pipeline *
     for (size_t i = 0; i < p->image->count; i++)
         press->items[i].footer = p->image->items[i].footer;
     for (size_t i = 0; i < blocks; i++) {
-        press->blocks[i].bytes = room->blocks.bytes + i * PRESS_BLOCK_BYTES;
+        press->blocks[i].bytes = room->blocks.bytes + i * COMPRESSOR_BLOCK_BYTES;
         press->blocks[i].next = press->shared.free;
         press->shared.free = &press->blocks[i];
     }
@@ -134,7 +135,7 @@ static enum sidestep_status press_prepare(struct press *press, struct pipeline *
 
 /* One thread of those that press. */
 struct presser {
-    struct press *press;
+    struct compressor *press;
     struct store_file *file;
     struct codec_encoder *encoder;
     struct store_queue queue;
@@ -145,7 +146,7 @@ struct presser {
 /* The functions below: the pipeline's lock is held; what takes time is done without it. */
 
 /* It is to be written next. */
-static void give_back_full(struct press *press, struct press_block *block)
+static void give_back_full(struct compressor *press, struct compressor_block *block)
 {
     block->next = press->shared.full;
     press->shared.full = block;
@@ -159,9 +160,9 @@ static void give_back_full(struct press *press, struct press_block *block)
  * for there may be windows to encode meanwhile. */
 static bool start_block(struct presser *presser, bool patient)
 {
-    struct press *press = presser->press;
+    struct compressor *press = presser->press;
     struct pipeline *p = press->p;
-    struct press_block *block = press->shared.full;
+    struct compressor_block *block = press->shared.full;
     struct store_request *request = presser->free;
 
     press->shared.full = block->next;
@@ -169,8 +170,8 @@ static bool start_block(struct presser *presser, bool patient)
         press->shared.full_end = &press->shared.full;
     press->shared.writing++;
     pthread_mutex_unlock(&p->shared.lock);
-    uint64_t held_ns = patient ? pipeline_give_way(p, block->length) : 0;
-    if (!patient && !pipeline_may_write(p, block->length)) {
+    uint64_t held_ns = patient ? pipeline_acquire_bandwidth(p, block->length) : 0;
+    if (!patient && !pipeline_try_acquire_bandwidth(p, block->length)) {
         pthread_mutex_lock(&p->shared.lock);
         give_back_full(press, block);
         return false;
@@ -182,7 +183,7 @@ static bool start_block(struct presser *presser, bool patient)
                                       .offset = block->offset,
                                       .is_write = true,
                                       .tag = (size_t)(block - press->blocks)};
-    store_queue_start(&presser->queue, request);
+    store_queue_submit(&presser->queue, request);
     pthread_mutex_lock(&p->shared.lock);
     p->shared.held_ns += held_ns;
     return true;
@@ -190,9 +191,9 @@ static bool start_block(struct presser *presser, bool patient)
 
 static void end_block(struct presser *presser, struct store_request *request)
 {
-    struct press *press = presser->press;
+    struct compressor *press = presser->press;
     struct pipeline *p = press->p;
-    struct press_block *block = &press->blocks[request->tag];
+    struct compressor_block *block = &press->blocks[request->tag];
 
     if (request->status != SIDESTEP_OK)
         pipeline_fail_locked(p, &request->err);
@@ -216,12 +217,12 @@ static void wait_for_block(struct presser *presser)
     end_block(presser, request);
 }
 
-static struct pressed *window_at(const struct press *press, size_t i)
+static struct compressed_window *window_at(const struct compressor *press, size_t i)
 {
     return &press->room->windows[i % press->room->window_count];
 }
 
-static bool may_encode(const struct press *press)
+static bool may_encode(const struct compressor *press)
 {
     return press->shared.encode_next < press->p->shared.hashed &&
            press->shared.encode_next < press->shared.append_next + press->room->window_count;
@@ -229,13 +230,13 @@ static bool may_encode(const struct press *press)
 
 static void encode_next(struct presser *presser)
 {
-    struct press *press = presser->press;
+    struct compressor *press = presser->press;
     struct pipeline *p = press->p;
     struct sidestep_error why = {0};
     size_t i = press->shared.encode_next++;
 
     pthread_mutex_unlock(&p->shared.lock);
-    enum sidestep_status status = press_encode(press, presser->encoder, i, &why);
+    enum sidestep_status status = compressor_encode(press, presser->encoder, i, &why);
     pthread_mutex_lock(&p->shared.lock);
     if (status != SIDESTEP_OK)
         pipeline_fail_locked(p, &why);
@@ -243,15 +244,15 @@ static void encode_next(struct presser *presser)
     pthread_cond_broadcast(&p->shared.changed);
 }
 
-static bool may_append(const struct press *press)
+static bool may_append(const struct compressor *press)
 {
     size_t i = press->shared.append_next;
 
     return !press->shared.appending && i < press->p->image->window_count &&
-           window_at(press, i)->ready && press->shared.free_count >= PRESS_WINDOW_BLOCKS;
+           window_at(press, i)->ready && press->shared.free_count >= COMPRESSOR_WINDOW_BLOCKS;
 }
 
-static void append_next(struct press *press)
+static void append_next(struct compressor *press)
 {
     struct pipeline *p = press->p;
     struct sidestep_error why = {0};
@@ -259,7 +260,7 @@ static void append_next(struct press *press)
 
     press->shared.appending = true;
     pthread_mutex_unlock(&p->shared.lock);
-    enum sidestep_status status = press_append(press, i, &why);
+    enum sidestep_status status = compressor_append(press, i, &why);
     pthread_mutex_lock(&p->shared.lock);
     if (status != SIDESTEP_OK)
         pipeline_fail_locked(p, &why);
@@ -269,7 +270,7 @@ static void append_next(struct press *press)
     pipeline_window_done(p, i);
 }
 
-static bool is_done(const struct press *press)
+static bool is_done(const struct compressor *press)
 {
     return press->shared.append_next == press->p->image->window_count &&
            press->shared.full == NULL && press->shared.writing == 0;
@@ -277,16 +278,16 @@ static bool is_done(const struct press *press)
 
 static bool may_start(struct presser *presser)
 {
-    struct press *press = presser->press;
+    struct compressor *press = presser->press;
 
     return press->shared.full != NULL && store_queue_has_room(&presser->queue) &&
-           pipeline_may_add(press->p, press->shared.writing);
+           pipeline_can_add_request(press->p, press->shared.writing);
 }
 
 /* One step towards the end; what keeps the disk busy comes first. */
 static void step(struct presser *presser)
 {
-    struct press *press = presser->press;
+    struct compressor *press = presser->press;
     struct pipeline *p = press->p;
     struct store_request *done = store_queue_poll(&presser->queue);
 
@@ -298,9 +299,9 @@ static void step(struct presser *presser)
         append_next(press);
     else if (may_encode(press))
         encode_next(presser);
-    else if (pipeline_may_hash(p))
+    else if (pipeline_can_hash(p))
         pipeline_hash_next(p);
-    else if (pipeline_stage_one(p))
+    else if (pipeline_stage_next(p))
         return;
     else if (may_start(presser))
         (void)start_block(presser, true);
@@ -311,21 +312,21 @@ static void step(struct presser *presser)
 }
 
 struct pressing {
-    struct press *press;
+    struct compressor *press;
     struct store_file *file;
-    const struct store_queue_kind *kind;
+    const struct store_queue_config *kind;
     unsigned threads;
 };
 
 static void press_windows(void *context)
 {
     const struct pressing *pressing = context;
-    struct press *press = pressing->press;
+    struct compressor *press = pressing->press;
     struct pipeline *p = press->p;
     struct presser presser = {.press = press, .file = pressing->file};
     struct sidestep_error why = {0};
 
-    pipeline_join(p);
+    pipeline_writer_begin(p);
     store_queue_open(&presser.queue, pressing->kind, pressing->threads);
     for (unsigned i = 0; i < presser.queue.depth; i++) {
         presser.requests[i].next = presser.free;
@@ -336,18 +337,19 @@ static void press_windows(void *context)
     pthread_mutex_lock(&p->shared.lock);
     while (!p->shared.failed && !is_done(press)) {
         step(&presser);
-        pipeline_calm(p);
+        pipeline_restore_priority(p);
     }
     p->shared.used_ring = p->shared.used_ring || presser.queue.ring_count != 0;
     pthread_mutex_unlock(&p->shared.lock);
     store_queue_close(&presser.queue); /* after a failure, requests may still read the blocks */
     press->codec->encoder_free(presser.encoder);
-    pipeline_leave(p);
+    pipeline_writer_end(p);
 }
 
-enum sidestep_status press_write(struct press *press, struct pipeline *p, struct press_room *room,
-                                 struct store_file *file, const struct store_queue_kind *kind,
-                                 struct workers *workers, struct sidestep_error *err)
+enum sidestep_status compressor_write(struct compressor *press, struct pipeline *p,
+                                      struct compressor_buffers *room, struct store_file *file,
+                                      const struct store_queue_config *kind,
+                                      struct workers *workers, struct sidestep_error *err)
 {
     struct pressing pressing = {
         .press = press, .file = file, .kind = kind, .threads = workers_count(workers) + 1};
@@ -358,5 +360,5 @@ enum sidestep_status press_write(struct press *press, struct pipeline *p, struct
     else
         pipeline_fail(p, &why);
     release_work(press);
-    return pipeline_end(p, err);
+    return pipeline_finish(p, err);
 }

@@ -20,42 +20,44 @@
 #include "codec/codec.h"
 #include "save/pipeline.h"
 
-#define PRESS_MIN_ITEM_BYTES ((uint64_t)4096)     /* of an item that is tried ... */
-#define PRESS_MAX_ITEM_BYTES ((uint64_t)64 << 30) /* ... and at most, for the sake of its index */
-#define PRESS_MIN_GAIN ((uint64_t)32)             /* one part in so many */
+#define COMPRESSOR_MIN_ITEM_BYTES ((uint64_t)4096) /* of an item that is tried ... */
+#define COMPRESSOR_MAX_ITEM_BYTES                                                                  \
+    ((uint64_t)64 << 30)                           /* ... and at most, for the sake of its index */
+#define COMPRESSOR_MIN_GAIN_DIVISOR ((uint64_t)32) /* one part in so many */
 
-struct press_gain {
+struct compressor_gain {
     uint64_t raw_bytes;
     uint64_t stored_bytes;
     _Atomic uint64_t encode_ns; /* of all threads together */
 };
 
-struct press;
-struct pressed;
+struct compressor;
+struct compressed_window;
 
 /* Memory of encoded windows and of blocks, beside the pool of staged ones: kept between saves, for
  * the kernel clears what is new, which takes as long as a part of the encoding.  Zeroed: none. */
-struct press_room {
+struct compressor_buffers {
     struct pool blocks;
-    struct pressed *windows; /* a ring: that of window i is i % window_count */
+    struct compressed_window *windows; /* a ring: that of window i is i % window_count */
     size_t window_count;
 };
-void press_room_release(struct press_room *room);
+void compressor_buffers_release(struct compressor_buffers *room);
 
-enum sidestep_status press_new(const struct codec *codec, struct clock *clock, struct press **out,
-                               struct sidestep_error *err);
-void press_free(struct press **press);
+enum sidestep_status compressor_new(const struct codec *codec, struct clock *clock,
+                                    struct compressor **out, struct sidestep_error *err);
+void compressor_free(struct compressor **press);
 /* Before that: encode only what takes a thread no longer than this (0: whatever shrinks). */
-void press_set_pace(struct press *press, double ns_per_byte);
+void compressor_set_time_limit(struct compressor *press, double ns_per_byte);
 /* As pipeline_write(), with all of ${workers}; once. */
-enum sidestep_status press_write(struct press *press, struct pipeline *p, struct press_room *room,
-                                 struct store_file *file, const struct store_queue_kind *kind,
-                                 struct workers *workers, struct sidestep_error *err);
+enum sidestep_status compressor_write(struct compressor *press, struct pipeline *p,
+                                      struct compressor_buffers *room, struct store_file *file,
+                                      const struct store_queue_config *kind,
+                                      struct workers *workers, struct sidestep_error *err);
 
 /* After that: where the footer starts, what it says of item ${i}, and what was gained, by dtype
  * ([0]: objects).  It lives as long as the press. */
-uint64_t press_body_bytes(const struct press *press);
-const struct footer_item *press_item(const struct press *press, size_t i);
-const struct press_gain *press_gains(const struct press *press);
+uint64_t compressor_body_bytes(const struct compressor *press);
+const struct footer_item *compressor_footer_item(const struct compressor *press, size_t i);
+const struct compressor_gain *compressor_gains(const struct compressor *press);
 
 #endif

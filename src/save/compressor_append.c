@@ -10,9 +10,9 @@
 #define ENCODED_ALIGN IMAGE_SMALL_ALIGN
 
 /* A block that is full goes to be written; another one is begun. */
-static void next_block(struct press *press)
+static void next_block(struct compressor *press)
 {
-    struct press_tail *tail = &press->tail;
+    struct compressor_output *tail = &press->tail;
     struct pipeline *p = press->p;
 
     pthread_mutex_lock(&p->shared.lock);
@@ -32,14 +32,14 @@ static void next_block(struct press *press)
 }
 
 /* ${bytes} NULL: zeroes. */
-static void put(struct press *press, const uint8_t *bytes, uint64_t length)
+static void put(struct compressor *press, const uint8_t *bytes, uint64_t length)
 {
-    struct press_tail *tail = &press->tail;
+    struct compressor_output *tail = &press->tail;
 
     while (length != 0) {
-        if (tail->block == NULL || tail->block->length == PRESS_BLOCK_BYTES)
+        if (tail->block == NULL || tail->block->length == COMPRESSOR_BLOCK_BYTES)
             next_block(press);
-        size_t some = (size_t)min_u64(length, PRESS_BLOCK_BYTES - tail->block->length);
+        size_t some = (size_t)min_u64(length, COMPRESSOR_BLOCK_BYTES - tail->block->length);
         uint8_t *to = tail->block->bytes + tail->block->length;
         if (bytes != NULL) {
             memcpy(to, bytes, some);
@@ -53,23 +53,23 @@ static void put(struct press *press, const uint8_t *bytes, uint64_t length)
     }
 }
 
-static void end_hash(struct press_tail *tail, struct footer_item *f)
+static void end_hash(struct compressor_output *tail, struct footer_item *f)
 {
     assert(f->block_count < tail->room);
-    tail->blocks[f->block_count++] = hash_stream_end(tail->hash);
+    tail->blocks[f->block_count++] = hash_stream_finish(tail->hash);
     tail->hashed = 0;
 }
 
 /* Stored bytes of an encoded item. */
-static void put_encoded(struct press *press, struct footer_item *f, const uint8_t *bytes,
+static void put_encoded(struct compressor *press, struct footer_item *f, const uint8_t *bytes,
                         uint64_t length)
 {
-    struct press_tail *tail = &press->tail;
+    struct compressor_output *tail = &press->tail;
 
     put(press, bytes, length);
     while (length != 0) {
         size_t some = (size_t)min_u64(length, HASH_BLOCK_BYTES - tail->hashed);
-        hash_stream_add(tail->hash, bytes, some);
+        hash_stream_update(tail->hash, bytes, some);
         tail->hashed += some;
         bytes += some;
         length -= some;
@@ -78,18 +78,20 @@ static void put_encoded(struct press *press, struct footer_item *f, const uint8_
     }
 }
 
-static enum sidestep_status begin_item(struct press *press, const struct press_part *part,
+static enum sidestep_status begin_item(struct compressor *press, const struct compressor_part *part,
                                        struct sidestep_error *err)
 {
     struct footer_item *f = &press->items[part->item].footer;
-    struct press_tail *tail = &press->tail;
+    struct compressor_output *tail = &press->tail;
 
-    f->offset = part->encoded ? round_up(tail->at, ENCODED_ALIGN) : image_place(f, tail->at);
+    f->offset = part->encoded ? round_up(tail->at, ENCODED_ALIGN) : image_align_offset(f, tail->at);
     put(press, NULL, f->offset - tail->at);
     if (!part->encoded)
         return SIDESTEP_OK;
-    /* More than this no encoded item has: press_encode() sees to it, and an index is smaller. */
-    tail->room = hash_block_count(f->bytes + f->bytes / PRESS_MAX_GROWTH + PRESS_MAX_INDEX_BYTES) +
+    /* More than this no encoded item has: compressor_encode() sees to it, and an index is smaller.
+     */
+    tail->room = hash_block_count(f->bytes + f->bytes / COMPRESSOR_MAX_GROWTH_DIVISOR +
+                                  COMPRESSOR_MAX_INDEX_BYTES) +
                  f->bytes / IMAGE_WINDOW_BYTES;
     tail->blocks = arena_new(&press->arena, tail->room, sizeof(*tail->blocks));
     if (tail->blocks == NULL)
@@ -101,13 +103,13 @@ static enum sidestep_status begin_item(struct press *press, const struct press_p
     return SIDESTEP_OK;
 }
 
-static void end_item(struct press *press, const struct press_part *part)
+static void end_item(struct compressor *press, const struct compressor_part *part)
 {
     const struct footer_item *raw = &press->p->image->items[part->item].footer;
     struct footer_item *f = &press->items[part->item].footer;
-    struct press_tail *tail = &press->tail;
+    struct compressor_output *tail = &press->tail;
 
-    /* What image_finish() found when the last window of the item was encoded. */
+    /* What image_finish_window() found when the last window of the item was encoded. */
     f->raw_hash = raw->raw_hash;
     f->envelope_hash = raw->envelope_hash;
     if (part->encoded) {
@@ -122,8 +124,10 @@ static void end_item(struct press *press, const struct press_part *part)
     press->gains[f->dtype].stored_bytes += f->bytes;
 }
 
-static enum sidestep_status append_part(struct press *press, const struct pressed *window,
-                                        const struct press_part *part, struct sidestep_error *err)
+static enum sidestep_status append_part(struct compressor *press,
+                                        const struct compressed_window *window,
+                                        const struct compressor_part *part,
+                                        struct sidestep_error *err)
 {
     struct footer_item *f = &press->items[part->item].footer;
     uint64_t raw_bytes = press->p->image->items[part->item].footer.bytes;
@@ -142,10 +146,11 @@ static enum sidestep_status append_part(struct press *press, const struct presse
     return SIDESTEP_OK;
 }
 
-enum sidestep_status press_append(struct press *press, size_t i, struct sidestep_error *err)
+enum sidestep_status compressor_append(struct compressor *press, size_t i,
+                                       struct sidestep_error *err)
 {
-    const struct pressed *window = &press->room->windows[i % press->room->window_count];
-    struct press_tail *tail = &press->tail;
+    const struct compressed_window *window = &press->room->windows[i % press->room->window_count];
+    struct compressor_output *tail = &press->tail;
 
     for (size_t k = 0; k < window->part_count; k++)
         TRY(append_part(press, window, &window->parts[k], err));

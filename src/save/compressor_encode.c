@@ -16,15 +16,15 @@ static struct codec_item codec_item_of(const struct footer_item *f)
 
 static bool gains(uint64_t stored, uint64_t raw)
 {
-    return stored + raw / PRESS_MIN_GAIN < raw;
+    return stored + raw / COMPRESSOR_MIN_GAIN_DIVISOR < raw;
 }
 
-static enum sidestep_status add_part(struct pressed *window, const struct press_part *part,
-                                     struct sidestep_error *err)
+static enum sidestep_status add_part(struct compressed_window *window,
+                                     const struct compressor_part *part, struct sidestep_error *err)
 {
     if (window->part_count == window->part_room) {
         size_t room = window->part_room != 0 ? 2 * window->part_room : 64;
-        struct press_part *parts = memory_resize(window->parts, room, sizeof(*parts));
+        struct compressor_part *parts = memory_resize(window->parts, room, sizeof(*parts));
         if (parts == NULL)
             return FAIL_NOMEM(err, room * sizeof(*parts));
         window->parts = parts;
@@ -35,9 +35,10 @@ static enum sidestep_status add_part(struct pressed *window, const struct press_
 }
 
 /* Encode ${part} to the end of ${window}'s bytes. */
-static enum sidestep_status encode_part(struct press *press, struct codec_encoder *encoder,
-                                        struct pressed *window, const struct footer_item *f,
-                                        struct press_part *part, struct sidestep_error *err)
+static enum sidestep_status encode_part(struct compressor *press, struct codec_encoder *encoder,
+                                        struct compressed_window *window,
+                                        const struct footer_item *f, struct compressor_part *part,
+                                        struct sidestep_error *err)
 {
     struct codec_item item = codec_item_of(f);
     uint64_t from = clock_now(press->clock);
@@ -51,14 +52,15 @@ static enum sidestep_status encode_part(struct press *press, struct codec_encode
     part->index_length = window->index.length - part->index_begin;
     atomic_fetch_add(&press->gains[f->dtype].encode_ns, clock_now(press->clock) - from);
     TRY(status);
-    uint64_t most = part->raw.length + part->raw.length / PRESS_MAX_GROWTH + PRESS_MAX_GROWTH_BYTES;
+    uint64_t most = part->raw.length + part->raw.length / COMPRESSOR_MAX_GROWTH_DIVISOR +
+                    COMPRESSOR_MAX_GROWTH_BYTES;
     if (part->length > most)
         return FAIL(err, SIDESTEP_EINVAL, "the codec '%s' makes %zu bytes of %llu",
                     press->codec->descriptor, part->length, (unsigned long long)part->raw.length);
     return SIDESTEP_OK;
 }
 
-static void drop_encoded(struct pressed *window, struct press_part *part)
+static void drop_encoded(struct compressed_window *window, struct compressor_part *part)
 {
     window->out.length = part->begin;
     window->index.length = part->index_begin;
@@ -67,13 +69,14 @@ static void drop_encoded(struct pressed *window, struct press_part *part)
 
 /* Of an item that goes on in other windows: does the first chunk that is here shrink, and soon
  * enough? */
-static enum sidestep_status try_sample(struct press *press, struct codec_encoder *encoder,
-                                       struct pressed *window, const struct footer_item *f,
-                                       const struct press_part *part, bool *worth,
+static enum sidestep_status try_sample(struct compressor *press, struct codec_encoder *encoder,
+                                       struct compressed_window *window,
+                                       const struct footer_item *f,
+                                       const struct compressor_part *part, bool *worth,
                                        struct sidestep_error *err)
 {
     uint64_t skip = part->raw.begin < f->data_offset ? f->data_offset - part->raw.begin : 0;
-    struct press_part sample = *part;
+    struct compressor_part sample = *part;
 
     assert(skip < part->raw.length);
     uint64_t from = clock_now(press->clock);
@@ -90,40 +93,41 @@ static enum sidestep_status try_sample(struct press *press, struct codec_encoder
 
 /* Whether an item that lies in several windows is encoded: found out once, by whoever comes first.
  */
-static enum sidestep_status choose(struct press *press, struct codec_encoder *encoder,
-                                   struct pressed *window, const struct press_part *part,
-                                   bool *encode, struct sidestep_error *err)
+static enum sidestep_status choose(struct compressor *press, struct codec_encoder *encoder,
+                                   struct compressed_window *window,
+                                   const struct compressor_part *part, bool *encode,
+                                   struct sidestep_error *err)
 {
     struct pipeline *p = press->p;
-    struct press_item *item = &press->items[part->item];
+    struct compressor_item *item = &press->items[part->item];
     enum sidestep_status status = SIDESTEP_OK;
 
     pthread_mutex_lock(&p->shared.lock);
-    while (item->choice == PRESS_TRYING && !p->shared.failed)
+    while (item->choice == COMPRESSOR_SAMPLING && !p->shared.failed)
         pthread_cond_wait(&p->shared.changed, &p->shared.lock);
-    if (item->choice == PRESS_UNKNOWN) {
+    if (item->choice == COMPRESSOR_UNDECIDED) {
         bool worth = false;
-        item->choice = PRESS_TRYING;
+        item->choice = COMPRESSOR_SAMPLING;
         pthread_mutex_unlock(&p->shared.lock);
         status = try_sample(press, encoder, window, &p->image->items[part->item].footer, part,
                             &worth, err);
         pthread_mutex_lock(&p->shared.lock);
-        item->choice = worth ? PRESS_ENCODE : PRESS_PLAIN;
+        item->choice = worth ? COMPRESSOR_ENCODE : COMPRESSOR_STORE;
         pthread_cond_broadcast(&p->shared.changed);
     }
-    *encode = item->choice == PRESS_ENCODE;
+    *encode = item->choice == COMPRESSOR_ENCODE;
     pthread_mutex_unlock(&p->shared.lock);
     return status;
 }
 
-static enum sidestep_status press_part(struct press *press, struct codec_encoder *encoder,
-                                       struct pressed *window, struct press_part *part,
-                                       struct sidestep_error *err)
+static enum sidestep_status press_part(struct compressor *press, struct codec_encoder *encoder,
+                                       struct compressed_window *window,
+                                       struct compressor_part *part, struct sidestep_error *err)
 {
     const struct footer_item *f = &press->p->image->items[part->item].footer;
     bool whole = part->raw.length == f->bytes, encode = true;
 
-    if (f->bytes < PRESS_MIN_ITEM_BYTES || f->bytes > PRESS_MAX_ITEM_BYTES)
+    if (f->bytes < COMPRESSOR_MIN_ITEM_BYTES || f->bytes > COMPRESSOR_MAX_ITEM_BYTES)
         return SIDESTEP_OK;
     if (!whole)
         TRY(choose(press, encoder, window, part, &encode, err));
@@ -135,26 +139,26 @@ static enum sidestep_status press_part(struct press *press, struct codec_encoder
     return SIDESTEP_OK;
 }
 
-enum sidestep_status press_encode(struct press *press, struct codec_encoder *encoder, size_t i,
-                                  struct sidestep_error *err)
+enum sidestep_status compressor_encode(struct compressor *press, struct codec_encoder *encoder,
+                                       size_t i, struct sidestep_error *err)
 {
     struct image *image = press->p->image;
     const struct image_window *w = &image->windows[i];
-    struct pressed *window = &press->room->windows[i % press->room->window_count];
-    uint8_t *bytes = places_of(press->p->places, i);
+    struct compressed_window *window = &press->room->windows[i % press->room->window_count];
+    uint8_t *bytes = pool_slots_get(press->p->places, i);
 
     window->out.length = 0;
     window->index.length = 0;
     window->part_count = 0;
-    TRY(image_finish(image, i, bytes, err));
-    for (size_t k = w->first_item; image_reaches(image, i, k); k++) {
+    TRY(image_finish_window(image, i, bytes, err));
+    for (size_t k = w->first_item; image_window_reaches_item(image, i, k); k++) {
         const struct footer_item *f = &image->items[k].footer;
         uint64_t begin = max_u64(w->offset, f->offset);
         uint64_t end = min_u64(w->offset + w->bytes, f->offset + f->bytes);
-        struct press_part part = {.item = k,
-                                  .raw = {.bytes = bytes + (begin - w->offset),
-                                          .begin = begin - f->offset,
-                                          .length = end - begin}};
+        struct compressor_part part = {.item = k,
+                                       .raw = {.bytes = bytes + (begin - w->offset),
+                                               .begin = begin - f->offset,
+                                               .length = end - begin}};
         if (begin > end || (begin == end && f->bytes != 0))
             continue; /* it ends in front of this window */
         enum sidestep_status status = press_part(press, encoder, window, &part, err);

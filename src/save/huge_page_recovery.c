@@ -17,13 +17,13 @@
 
 struct again {
     const struct cow *cow;
-    struct neighbour *neighbour;
+    struct throttle *neighbour;
     struct clock *clock;
-    struct huge_again *out;
+    struct huge_page_recovery *out;
     bool stopped;
 };
 
-bool huge_again_is_needed(uint64_t held_bytes, uint64_t took_ns)
+bool huge_page_recovery_is_needed(uint64_t held_bytes, uint64_t took_ns)
 {
     return held_bytes != 0 &&
            (took_ns > SLOW_NS + held_bytes / (1u << 20) * (SLOW_NS_PER_GIB / 1024) ||
@@ -37,13 +37,13 @@ static uint64_t collapse(struct again *a, uint64_t begin, uint64_t end)
 
     for (uint64_t at = begin; at < end && !a->stopped; at += HUGE_PAGE_BYTES) {
         uint64_t began = clock_now(a->clock);
-        if (huge_page_make(at))
+        if (huge_page_collapse(at))
             huge += HUGE_PAGE_BYTES;
         else if (errno == EINVAL) /* Linux before 6.1 */
             a->stopped = true;
         a->out->took_ns += clock_now(a->clock) - began;
         a->clock->sleep_ms(a->clock, PAUSE_MS);
-        a->stopped = a->stopped || !neighbour_is_free(a->neighbour);
+        a->stopped = a->stopped || !throttle_is_idle(a->neighbour);
     }
     return huge;
 }
@@ -64,12 +64,12 @@ static void take_mapping(void *context, uint64_t begin, uint64_t end, uint64_t h
     a->out->bytes += min_u64(huge, missing); /* some may have been huge all the time */
 }
 
-void huge_again_run(const struct cow *cow, struct neighbour *neighbour, struct clock *clock,
-                    struct huge_again *out)
+void huge_page_recovery_run(const struct cow *cow, struct throttle *neighbour, struct clock *clock,
+                            struct huge_page_recovery *out)
 {
     struct again again = {.cow = cow, .neighbour = neighbour, .clock = clock, .out = out};
 
-    *out = (struct huge_again){0};
-    if (neighbour_is_free(neighbour))
+    *out = (struct huge_page_recovery){0};
+    if (throttle_is_idle(neighbour))
         (void)memory_map_read_huge(take_mapping, &again, NULL);
 }

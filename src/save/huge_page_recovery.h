@@ -15,16 +15,16 @@
 #include "engine/throttle.h"
 #include "snapshot/cow.h"
 
-struct huge_again {
+struct huge_page_recovery {
     uint64_t bytes;   /* put on huge pages again */
     uint64_t took_ns; /* without the pauses between them */
 };
 
 /* Did protecting ${held_bytes} take so long that huge pages must be missing? */
-bool huge_again_is_needed(uint64_t held_bytes, uint64_t took_ns);
+bool huge_page_recovery_is_needed(uint64_t held_bytes, uint64_t took_ns);
 /* What ${cow} held last; nothing is armed, and it is not prepared for another save.  Ends early
  * when somebody waits for ${neighbour}, or has it paused.  What cannot be had is left as it is. */
-void huge_again_run(const struct cow *cow, struct neighbour *neighbour, struct clock *clock,
-                    struct huge_again *out);
+void huge_page_recovery_run(const struct cow *cow, struct throttle *neighbour, struct clock *clock,
+                            struct huge_page_recovery *out);
 
 #endif

@@ -8,29 +8,31 @@
 
 #include "base/owned.h"
 #include "base/trace.h"
-#include "engine/engine.h"
+#include "save/save.h"
 #include "save/save_shard.h"
 #include "snapshot/unchanged.h"
 
-void keep_forget(struct keep *keep)
+void incremental_reset(struct incremental_state *keep)
 {
     keep->next.there = false;
     keep->last.there = false;
 }
 
-enum sidestep_status keep_plan(struct keep *keep, struct image *image, struct sidestep_error *err)
+enum sidestep_status incremental_plan(struct incremental_state *keep, struct image *image,
+                                      struct sidestep_error *err)
 {
-    const struct keep_file *latest = keep->pending ? &keep->next : &keep->last;
+    const struct incremental_shard *latest = keep->pending ? &keep->next : &keep->last;
 
-    TRY(known_prepare(image, err));
-    if (latest->there && latest->links < KEEP_MAX_LINKS && known_is_good(image, keep->worth))
+    TRY(unchanged_prepare(image, err));
+    if (latest->there && latest->links < INCREMENTAL_MAX_LINKS &&
+        unchanged_is_current(image, keep->worth))
         return SIDESTEP_OK;
-    keep_forget(keep);
-    known_choose(image, keep->worth);
+    incremental_reset(keep);
+    unchanged_choose(image, keep->worth);
     return SIDESTEP_OK;
 }
 
-void keep_settle(struct keep *keep, bool committed, bool starts)
+void incremental_begin_save(struct incremental_state *keep, bool committed, bool starts)
 {
     if (keep->pending && committed)
         keep->last = keep->next;
@@ -63,11 +65,11 @@ static void say_why(struct sidestep_save *save, const struct sidestep_error *why
 static enum sidestep_status link_last(struct keeping *k, struct sidestep_error *err)
 {
     struct commit *commit = &k->save->commit;
-    const struct keep_file *last = &k->save->engine->keep.last;
+    const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
     struct store_stat stat;
     OWNED_FILE *file = NULL;
 
-    TRY(commit_shard_link(commit, KEEP_SHARD, last->dir, last->name, &file, err));
+    TRY(commit_shard_link(commit, INCREMENTAL_UNCHANGED_SHARD, last->dir, last->name, &file, err));
     TRY(store_file_stat(file, &stat, err));
     if (stat.inode != last->stat.inode || stat.device != last->stat.device ||
         stat.size != last->stat.size)
@@ -84,13 +86,13 @@ static enum sidestep_status link_last(struct keeping *k, struct sidestep_error *
 /* A new file, in place of the link, if there is one. */
 static enum sidestep_status write_anew(struct keeping *k, struct sidestep_error *err)
 {
-    TRY(commit_shard_drop(&k->save->commit, KEEP_SHARD, err));
+    TRY(commit_shard_remove(&k->save->commit, INCREMENTAL_UNCHANGED_SHARD, err));
     return save_shard_create(k->save, k->shard, &k->file, err);
 }
 
 static enum sidestep_status begin(struct keeping *k, struct sidestep_error *err)
 {
-    const struct keep_file *last = &k->save->engine->keep.last;
+    const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
     struct sidestep_error why = {0};
 
     if (!last->there || strcmp(last->run_id, k->save->commit.run_id) != 0)
@@ -101,7 +103,7 @@ static enum sidestep_status begin(struct keeping *k, struct sidestep_error *err)
     return write_anew(k, err);
 }
 
-/* See struct pipeline_choice. */
+/* See struct pipeline_target. */
 static enum sidestep_status choose(void *context, size_t window, struct store_file **file,
                                    struct sidestep_error *err)
 {
@@ -109,7 +111,7 @@ static enum sidestep_status choose(void *context, size_t window, struct store_fi
     enum sidestep_status status = SIDESTEP_OK;
 
     pthread_mutex_lock(&k->lock);
-    if (k->file == NULL && known_is_same(k->save->pipeline.image, window))
+    if (k->file == NULL && unchanged_matches_previous(k->save->pipeline.image, window))
         k->passed[window] = true;
     else if (k->file == NULL)
         status = write_anew(k, err);
@@ -127,17 +129,17 @@ static enum sidestep_status copy_window(struct keeping *k, size_t i, uint8_t *bu
     const struct image_window *w = &image->windows[i];
 
     TRY(store_file_read_at(k->linked, buffer, w->bytes, w->offset, err));
-    if (!known_is_hashed(image, i, buffer))
+    if (!unchanged_matches_hashes(image, i, buffer))
         return FAIL(err, SIDESTEP_ECORRUPT, "bytes %llu to %llu are not what was written there",
                     (unsigned long long)w->offset, (unsigned long long)(w->offset + w->bytes));
-    image_stage_frame(image, i, buffer);
-    TRY(image_finish(image, i, buffer, err));
+    image_stage_non_tensor_data(image, i, buffer);
+    TRY(image_finish_window(image, i, buffer, err));
     return store_file_write_at(k->file, buffer, w->bytes, w->offset, err);
 }
 
 static enum sidestep_status copy_passed(struct keeping *k, struct sidestep_error *err)
 {
-    const struct keep_file *last = &k->save->engine->keep.last;
+    const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
     OWNED uint8_t *buffer = NULL;
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -159,19 +161,21 @@ static enum sidestep_status write_kept(struct keeping *k, struct sidestep_error 
 {
     struct sidestep_save *save = k->save;
     struct sidestep_engine *engine = save->engine;
-    struct pipeline_choice choice = {.choose = choose, .context = k};
-    struct pipeline_crew crew = {&engine->io, engine->writers, engine->write_threads};
+    struct pipeline_target choice = {.choose = choose, .context = k};
+    struct pipeline_writers crew = {&engine->io, engine->writers, engine->write_threads};
 
     k->passed = memory_new(save->pipeline.image->kept_windows, sizeof(*k->passed));
     if (k->passed == NULL)
         return FAIL_NOMEM(err, save->pipeline.image->kept_windows);
     TRY(begin(k, err));
-    TRY(pipeline_write_kept(&save->pipeline, &choice, &crew, err));
+    TRY(pipeline_write_unchanged(&save->pipeline, &choice, &crew, err));
     return k->file != NULL ? copy_passed(k, err) : SIDESTEP_OK;
 }
 
-enum sidestep_status keep_write(struct sidestep_save *save, const struct save_shard *shard,
-                                struct store_file **file, bool *linked, struct sidestep_error *err)
+enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
+                                                 const struct save_shard *shard,
+                                                 struct store_file **file, bool *linked,
+                                                 struct sidestep_error *err)
 {
     struct keeping k = {.save = save, .shard = shard};
 
@@ -189,18 +193,19 @@ enum sidestep_status keep_write(struct sidestep_save *save, const struct save_sh
     return status;
 }
 
-enum sidestep_status keep_note(struct sidestep_save *save, struct store_file *file, bool linked,
-                               struct sidestep_error *err)
+enum sidestep_status incremental_record_unchanged(struct sidestep_save *save,
+                                                  struct store_file *file, bool linked,
+                                                  struct sidestep_error *err)
 {
-    struct keep *keep = &save->engine->keep;
-    struct keep_file *next = &keep->next;
+    struct incremental_state *keep = &save->engine->saver->incremental;
+    struct incremental_shard *next = &keep->next;
 
     TRY(store_file_stat(file, &next->stat, err));
     next->links = linked ? keep->last.links + 1 : 0;
     next->there = true;
     memcpy(next->run_id, save->commit.run_id, sizeof(next->run_id));
     memcpy(next->dir, save->commit.path, sizeof(next->dir));
-    commit_shard_name(&save->commit, KEEP_SHARD, next->name);
+    commit_shard_name(&save->commit, INCREMENTAL_UNCHANGED_SHARD, next->name);
     if (!linked)
         return SIDESTEP_OK;
     pthread_mutex_lock(&save->shared.lock);

@@ -16,29 +16,30 @@
 #include "snapshot/image.h"
 
 /* The kept shard's number. */
-#define KEEP_SHARD 1u
+#define INCREMENTAL_UNCHANGED_SHARD 1u
 /* Less than this is not worth a file. */
-#define KEEP_WORTH_BYTES ((uint64_t)1 << 20)
+#define INCREMENTAL_MIN_BYTES ((uint64_t)1 << 20)
 /* So many checkpoints may share a file with the one that wrote it: a bad block is in all of them.
  */
-#define KEEP_MAX_LINKS 16u
+#define INCREMENTAL_MAX_LINKS 16u
 
 /* A kept shard of this rank, in a checkpoint. */
-struct keep_file {
+struct incremental_shard {
     bool there;
     char dir[COMMIT_PATH_BYTES];
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     char run_id[SAVE_ID_HEX];
     struct store_stat stat;
     uint32_t links; /* checkpoints that share it, but for the first */
 };
 
 /* What an engine knows of its incremental saves.  Zeroed, but for ${worth}: nothing. */
-struct keep {
-    uint64_t worth;        /* bytes: KEEP_WORTH_BYTES, less in tests of small states */
-    bool pending;          /* one has started since keep_settle() */
-    struct keep_file next; /* of that one */
-    struct keep_file last; /* of the one before, which is committed; unchanged.h knows its hashes */
+struct incremental_state {
+    uint64_t worth;                /* bytes: INCREMENTAL_MIN_BYTES, less in tests of small states */
+    bool pending;                  /* one has started since incremental_begin_save() */
+    struct incremental_shard next; /* of that one */
+    struct incremental_shard
+        last; /* of the one before, which is committed; unchanged.h knows its hashes */
     struct commit_shared shared; /* rank 0: of the one that was committed last */
 };
 
@@ -46,18 +47,22 @@ struct sidestep_save;
 struct save_shard;
 
 /* The layout has changed: nothing is known of it. */
-void keep_forget(struct keep *keep);
+void incremental_reset(struct incremental_state *keep);
 /* Before image_bind(): which tensors of ${image} are kept by an incremental save. */
-enum sidestep_status keep_plan(struct keep *keep, struct image *image, struct sidestep_error *err);
+enum sidestep_status incremental_plan(struct incremental_state *keep, struct image *image,
+                                      struct sidestep_error *err);
 /* What became of the save before; and an incremental one starts, or another. */
-void keep_settle(struct keep *keep, bool committed, bool starts);
+void incremental_begin_save(struct incremental_state *keep, bool committed, bool starts);
 
 /* In the background.  The kept shard, ${*file}: written but for its footer, or, ${*linked}, the one
  * of the checkpoint before. */
-enum sidestep_status keep_write(struct sidestep_save *save, const struct save_shard *shard,
-                                struct store_file **file, bool *linked, struct sidestep_error *err);
+enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
+                                                 const struct save_shard *shard,
+                                                 struct store_file **file, bool *linked,
+                                                 struct sidestep_error *err);
 /* It is ${file}, which is about to be sealed. */
-enum sidestep_status keep_note(struct sidestep_save *save, struct store_file *file, bool linked,
-                               struct sidestep_error *err);
+enum sidestep_status incremental_record_unchanged(struct sidestep_save *save,
+                                                  struct store_file *file, bool linked,
+                                                  struct sidestep_error *err);
 
 #endif

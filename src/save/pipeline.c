@@ -9,7 +9,7 @@
 #include "base/fault.h"
 #include "base/memory.h"
 
-uint64_t pipeline_wanted_bytes(const struct image *image)
+uint64_t pipeline_full_pool_bytes(const struct image *image)
 {
     return image->body_bytes != 0 ? image->body_bytes : IMAGE_ALIGN;
 }
@@ -17,9 +17,9 @@ uint64_t pipeline_wanted_bytes(const struct image *image)
 static void set_places(struct pipeline *p)
 {
     if (p->streamed)
-        places_set_shared(p->places, p->pool->bytes, p->pool_bytes, p->pool_bytes);
+        pool_slots_set_shared(p->places, p->pool->bytes, p->pool_bytes, p->pool_bytes);
     else
-        places_set_whole(p->places, p->pool->bytes);
+        pool_slots_set_dedicated(p->places, p->pool->bytes);
 }
 
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
@@ -28,14 +28,14 @@ enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, stru
     assert(pool_bytes <= pool->length);
     *p = (struct pipeline){
         .image = image, .pool = pool, .pool_bytes = pool_bytes, .until = image->window_count};
-    TRY(places_new(&p->places, image, err));
+    TRY(pool_slots_new(&p->places, image, err));
     p->shared.states = memory_new(image->window_count, 2);
     if (p->shared.states == NULL) {
-        places_free(&p->places);
+        pool_slots_free(&p->places);
         return FAIL_NOMEM(err, 2 * image->window_count);
     }
     p->shared.live = p->shared.states + image->window_count;
-    p->streamed = pool_bytes < pipeline_wanted_bytes(image);
+    p->streamed = pool_bytes < pipeline_full_pool_bytes(image);
     assert(!p->streamed || pool_bytes >= PIPELINE_MIN_POOL_BYTES);
     set_places(p);
     pthread_mutex_init(&p->shared.lock, NULL);
@@ -49,7 +49,7 @@ void pipeline_release(struct pipeline *p)
         return;
     free(p->shared.states);
     p->shared.states = NULL;
-    places_free(&p->places);
+    pool_slots_free(&p->places);
     pthread_cond_destroy(&p->shared.changed);
     pthread_mutex_destroy(&p->shared.lock);
 }
@@ -70,7 +70,7 @@ void pipeline_fail(struct pipeline *p, const struct sidestep_error *why)
     pthread_mutex_unlock(&p->shared.lock);
 }
 
-void pipeline_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *written_bytes)
+void pipeline_get_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *written_bytes)
 {
     pthread_mutex_lock(&p->shared.lock);
     *staged_bytes = p->shared.staged_bytes;
@@ -85,8 +85,8 @@ static bool may_stage(struct pipeline *p)
     bool ahead = p->cow == NULL || atomic_load(&p->copiers_run);
 
     return p->shared.stage_next < p->image->window_count &&
-           places_take(p->places, p->shared.stage_next, ahead ? PLACES_AHEAD : PLACES_IN_ORDER) !=
-               NULL;
+           pool_slots_acquire(p->places, p->shared.stage_next,
+                              ahead ? POOL_SLOTS_AHEAD : POOL_SLOTS_IN_ORDER) != NULL;
 }
 
 /* Take the next window to stage, waiting for a place; false: none left, or failed. */
@@ -111,17 +111,17 @@ static enum sidestep_status stage_host(struct pipeline *p, size_t i, uint8_t *pl
     if (p->cow != NULL)
         return cow_stage(p->cow, p->image, i, err);
     if (p->offload != NULL)
-        TRY(offload_await_aside(p->offload, err));
+        TRY(offload_wait_eager(p->offload, err));
     if (!p->host_copied)
-        return image_stage(p->image, i, place, err);
-    image_stage_frame(p->image, i, place);
+        return image_stage_window(p->image, i, place, err);
+    image_stage_non_tensor_data(p->image, i, place);
     return SIDESTEP_OK;
 }
 
 static bool stage_window(struct pipeline *p, size_t i)
 {
     struct sidestep_error why = {0};
-    uint8_t *place = places_of(p->places, i);
+    uint8_t *place = pool_slots_get(p->places, i);
     enum sidestep_status status = stage_host(p, i, place, &why);
 
     if (status == SIDESTEP_OK && p->offload != NULL)
@@ -166,10 +166,10 @@ void pipeline_stage(struct pipeline *p, struct workers *workers)
     workers_run(workers, stage_windows, p);
 }
 
-bool pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
-                   void (*released)(void *context), void *context)
+bool pipeline_protect(struct pipeline *p, struct cow *cow, struct workers *workers,
+                      void (*released)(void *context), void *context)
 {
-    if (!cow_arm(cow, p->image, p->places, p->pool, workers)) {
+    if (!cow_begin_snapshot(cow, p->image, p->places, p->pool, workers)) {
         set_places(p);
         return false;
     }
@@ -181,12 +181,12 @@ bool pipeline_hold(struct pipeline *p, struct cow *cow, struct workers *workers,
     return true;
 }
 
-void pipeline_offload(struct pipeline *p, struct offload *offload)
+void pipeline_set_offload(struct pipeline *p, struct offload *offload)
 {
     p->offload = offload;
 }
 
-uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes)
+uint8_t *pipeline_reserve_eager(struct pipeline *p, uint64_t bytes)
 {
     uint64_t length = p->pool_bytes;
 
@@ -195,7 +195,7 @@ uint8_t *pipeline_put_aside(struct pipeline *p, uint64_t bytes)
     if (bytes > length / 2 || length - bytes < PIPELINE_MIN_POOL_BYTES)
         return NULL;
     length = round_down(length - bytes, IMAGE_ALIGN);
-    places_set_shared(p->places, p->pool->bytes + bytes, length, length);
+    pool_slots_set_shared(p->places, p->pool->bytes + bytes, length, length);
     return p->pool->bytes;
 }
 
@@ -212,12 +212,13 @@ static void copy_host(void *context)
     struct sidestep_error why = {0};
 
     for (size_t i; (i = atomic_fetch_add(&copy->next, 1)) < p->image->window_count;)
-        if (image_stage_data(p->image, i, NULL, places_of(p->places, i), &why) != SIDESTEP_OK)
+        if (image_stage_tensor_data(p->image, i, NULL, pool_slots_get(p->places, i), &why) !=
+            SIDESTEP_OK)
             pipeline_fail(p, &why);
 }
 
-void pipeline_stage_later(struct pipeline *p, struct workers *workers,
-                          void (*released)(void *context), void *context)
+void pipeline_defer_staging(struct pipeline *p, struct workers *workers,
+                            void (*released)(void *context), void *context)
 {
     struct host_copy copy = {.p = p};
 
@@ -236,7 +237,7 @@ static void copy_ahead(void *context)
     struct pipeline *p = context;
     size_t i;
 
-    if (p->cow != NULL && !cow_await_faults(p->cow, p->patience))
+    if (p->cow != NULL && !cow_wait_for_faults(p->cow, p->patience))
         return;
     atomic_store(&p->copiers_run, true);
     while (take_stage(p, &i) && pipeline_stage_taken(p, i))
@@ -251,21 +252,21 @@ void pipeline_start_staging(struct pipeline *p, uint64_t patience)
     workers_start(p->stagers, &p->staging, PIPELINE_COPIERS);
 }
 
-void pipeline_settle(struct pipeline *p)
+void pipeline_finish_staging(struct pipeline *p)
 {
     if (p->stagers != NULL) {
         if (p->cow != NULL)
-            cow_end_wait(p->cow);
+            cow_cancel_fault_wait(p->cow);
         workers_wait(p->stagers, &p->staging);
         p->stagers = NULL;
         if (p->cow != NULL)
-            cow_release(p->cow);
+            cow_end_snapshot(p->cow);
     }
     if (p->offload != NULL && atomic_load(&p->stop))
-        offload_settle(p->offload);
+        offload_drain(p->offload);
 }
 
-bool pipeline_stage_one(struct pipeline *p)
+bool pipeline_stage_next(struct pipeline *p)
 {
     if (!p->writers_stage || p->shared.stage_next >= p->until || !may_stage(p))
         return false;
@@ -276,8 +277,8 @@ bool pipeline_stage_one(struct pipeline *p)
     return true;
 }
 
-void pipeline_trim(struct pipeline *p)
+void pipeline_trim_pool(struct pipeline *p)
 {
     if (p->cow != NULL && p->trims && !p->pool_stays)
-        pool_trim(p->pool, places_unused(p->places));
+        pool_trim(p->pool, pool_slots_first_unused(p->places));
 }

@@ -13,14 +13,15 @@
 /* Somebody who waits for memory that is still to be written. */
 static const atomic_bool *hurry_of(const struct pipeline *p)
 {
-    return p->cow != NULL ? cow_is_full(p->cow) : NULL;
+    return p->cow != NULL ? cow_pool_full_flag(p->cow) : NULL;
 }
 
 /* A deep queue is what makes readers wait: the disk takes all of it before their next request. */
-bool pipeline_may_add(struct pipeline *p, size_t in_flight)
+bool pipeline_can_add_request(struct pipeline *p, size_t in_flight)
 {
     uint64_t now = clock_now(clock_system());
-    bool backs_off = p->neighbour != NULL && neighbour_backs_off(p->neighbour, hurry_of(p), now);
+    bool backs_off =
+        p->neighbour != NULL && throttle_should_back_off(p->neighbour, hurry_of(p), now);
 
     if (backs_off && p->shared.backed_off_at_ns != 0)
         p->shared.backed_off_ns += now - p->shared.backed_off_at_ns;
@@ -28,51 +29,51 @@ bool pipeline_may_add(struct pipeline *p, size_t in_flight)
     return !backs_off || in_flight == 0;
 }
 
-bool pipeline_may_start(struct pipeline *p)
+bool pipeline_can_start_write(struct pipeline *p)
 {
     if (p->shared.write_next >= min_u64(p->shared.hashed, p->until))
         return false;
     while (p->shared.write_first < p->shared.write_next &&
            p->shared.states[p->shared.write_first] == WINDOW_WRITTEN)
         p->shared.write_first++;
-    if (!pipeline_may_add(p, p->shared.write_next - p->shared.written))
+    if (!pipeline_can_add_request(p, p->shared.write_next - p->shared.written))
         return false;
-    return p->cow == NULL || !atomic_load(cow_is_full(p->cow)) ||
+    return p->cow == NULL || !atomic_load(cow_pool_full_flag(p->cow)) ||
            p->shared.write_next - p->shared.write_first < PIPELINE_SPREAD;
 }
 
-uint64_t pipeline_give_way(struct pipeline *p, uint64_t bytes)
+uint64_t pipeline_acquire_bandwidth(struct pipeline *p, uint64_t bytes)
 {
     if (p->neighbour == NULL)
         return 0;
-    return neighbour_take(p->neighbour, bytes, p->bytes_per_second, hurry_of(p), &p->stop);
+    return throttle_acquire(p->neighbour, bytes, p->bytes_per_second, hurry_of(p), &p->stop);
 }
 
-bool pipeline_may_write(struct pipeline *p, uint64_t bytes)
+bool pipeline_try_acquire_bandwidth(struct pipeline *p, uint64_t bytes)
 {
     return p->neighbour == NULL ||
-           neighbour_try(p->neighbour, bytes, p->bytes_per_second, hurry_of(p));
+           throttle_try_acquire(p->neighbour, bytes, p->bytes_per_second, hurry_of(p));
 }
 
-void pipeline_join(struct pipeline *p)
+void pipeline_writer_begin(struct pipeline *p)
 {
     if (p->neighbour != NULL)
-        neighbour_join(p->neighbour);
+        throttle_attach_thread(p->neighbour);
     if (p->cow != NULL)
-        cow_join(p->cow,
-                 p->neighbour != NULL && p->neighbour->lower ? &p->neighbour->rights : NULL);
+        cow_attach_thread(
+            p->cow, p->neighbour != NULL && p->neighbour->lower ? &p->neighbour->rights : NULL);
 }
 
-void pipeline_leave(struct pipeline *p)
+void pipeline_writer_end(struct pipeline *p)
 {
     if (p->cow != NULL)
-        cow_leave(p->cow);
+        cow_detach_thread(p->cow);
     if (p->neighbour != NULL)
-        neighbour_leave(p->neighbour);
+        throttle_detach_thread(p->neighbour);
 }
 
-void pipeline_calm(struct pipeline *p)
+void pipeline_restore_priority(struct pipeline *p)
 {
-    if (p->cow != NULL && p->neighbour != NULL && cow_was_raised(p->cow))
-        neighbour_calm(p->neighbour);
+    if (p->cow != NULL && p->neighbour != NULL && cow_should_lower_priority(p->cow))
+        throttle_restore_priority(p->neighbour);
 }

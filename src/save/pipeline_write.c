@@ -15,9 +15,9 @@
 struct writing {
     struct pipeline *p;
     struct store_file *file;              /* NULL: see ${choice} */
-    const struct pipeline_choice *choice; /* NULL: all goes to ${file} ... */
+    const struct pipeline_target *choice; /* NULL: all goes to ${file} ... */
     uint64_t begin;                       /* ... which begins here, in the image */
-    const struct pipeline_crew *crew;
+    const struct pipeline_writers *crew;
 };
 
 /* One thread of those that write. */
@@ -42,10 +42,10 @@ static void count_hashed(struct pipeline *p, size_t i)
 /* Locked: has window ${i}'s turn to be hashed come, as far as other windows are concerned? */
 static bool hash_follows(const struct pipeline *p, size_t i)
 {
-    return !image_hashes_after(p->image, i) || p->shared.states[i - 1] >= WINDOW_HASHED;
+    return !image_hash_needs_previous(p->image, i) || p->shared.states[i - 1] >= WINDOW_HASHED;
 }
 
-bool pipeline_may_hash(const struct pipeline *p)
+bool pipeline_can_hash(const struct pipeline *p)
 {
     size_t i = p->shared.hash_next;
 
@@ -57,7 +57,7 @@ void pipeline_hash_next(struct pipeline *p)
     size_t i = p->shared.hash_next++;
 
     pthread_mutex_unlock(&p->shared.lock);
-    image_hash(p->image, i, places_of(p->places, i));
+    image_hash(p->image, i, pool_slots_get(p->places, i));
     pthread_mutex_lock(&p->shared.lock);
     count_hashed(p, i);
 }
@@ -83,7 +83,7 @@ static bool is_live(const struct writer *writer, size_t i)
 
     if (p->cow == NULL || !p->writers_stage || atomic_load(&p->copiers_run) || i >= p->until)
         return false;
-    const uint8_t *memory = cow_live_memory(p->cow, p->image, i);
+    const uint8_t *memory = cow_zero_copy_address(p->cow, p->image, i);
     return memory != NULL && takes_from(writer->writing, memory, &p->image->windows[i]);
 }
 
@@ -106,13 +106,13 @@ static void hash_live(struct writer *writer, size_t i)
     bool live, hashed;
 
     pthread_mutex_unlock(&p->shared.lock);
-    hashed = cow_take_live(p->cow, p->image, i, &live, &why) == SIDESTEP_OK;
+    hashed = cow_begin_zero_copy(p->cow, p->image, i, &live, &why) == SIDESTEP_OK;
     if (!hashed) {
         pipeline_fail(p, &why);
     } else if (!live && (hashed = pipeline_stage_taken(p, i))) {
-        image_hash(p->image, i, places_of(p->places, i));
+        image_hash(p->image, i, pool_slots_get(p->places, i));
     } else if (live && fault_hit("pipeline.early")) {
-        (void)cow_end_live(p->cow, p->image, i, NULL); /* wrong: tests must see that */
+        (void)cow_end_zero_copy(p->cow, p->image, i, NULL); /* wrong: tests must see that */
     }
     pthread_mutex_lock(&p->shared.lock);
     p->shared.live[i] = live;
@@ -124,7 +124,8 @@ static void hash_live(struct writer *writer, size_t i)
  * no inner window has. */
 static uint8_t *window_memory(struct pipeline *p, size_t i)
 {
-    return p->shared.live[i] ? cow_live_memory(p->cow, p->image, i) : places_of(p->places, i);
+    return p->shared.live[i] ? cow_zero_copy_address(p->cow, p->image, i)
+                             : pool_slots_get(p->places, i);
 }
 
 /* Where window ${i} goes, once it is finished; NULL: nowhere.  ${*held_ns}: what it was held back
@@ -140,8 +141,8 @@ static enum sidestep_status finish_window(const struct writer *writer, size_t i,
     if (writing->choice != NULL)
         TRY(writing->choice->choose(writing->choice->context, i, file, err));
     if (*file != NULL)
-        *held_ns = pipeline_give_way(p, p->image->windows[i].bytes);
-    return image_finish(p->image, i, window_memory(p, i), err);
+        *held_ns = pipeline_acquire_bandwidth(p, p->image->windows[i].bytes);
+    return image_finish_window(p->image, i, window_memory(p, i), err);
 }
 
 static void count_written(struct pipeline *p, size_t i);
@@ -167,7 +168,7 @@ static void start_window(struct writer *writer, size_t i)
                                           .offset = w->offset - writer->writing->begin,
                                           .is_write = true,
                                           .tag = i};
-        store_queue_start(&writer->queue, request);
+        store_queue_submit(&writer->queue, request);
     }
     pthread_mutex_lock(&p->shared.lock);
     p->shared.held_ns += held_ns;
@@ -181,9 +182,9 @@ void pipeline_window_done(struct pipeline *p, size_t i)
 {
     /* States before ${hashed} are not looked at for hashing any more. */
     p->shared.states[i] = WINDOW_WRITTEN;
-    places_give_back(p->places, i);
+    pool_slots_return(p->places, i);
     if (p->cow != NULL)
-        cow_poke(p->cow);
+        cow_retry_waiters(p->cow);
     p->shared.written++;
     pthread_cond_broadcast(&p->shared.changed);
 }
@@ -194,7 +195,7 @@ static bool end_live(struct pipeline *p, size_t i)
     struct sidestep_error why = {0};
 
     pthread_mutex_unlock(&p->shared.lock);
-    if (cow_end_live(p->cow, p->image, i, &why) == SIDESTEP_OK)
+    if (cow_end_zero_copy(p->cow, p->image, i, &why) == SIDESTEP_OK)
         pipeline_count_staged(p, i);
     else
         pipeline_fail(p, &why);
@@ -254,14 +255,14 @@ static void write_step(struct writer *writer)
 
     if (done != NULL) {
         end_window(writer, done);
-    } else if (pipeline_may_start(p) && store_queue_has_room(&writer->queue)) {
+    } else if (pipeline_can_start_write(p) && store_queue_has_room(&writer->queue)) {
         start_window(writer, p->shared.write_next++);
-    } else if (pipeline_may_hash(p)) {
+    } else if (pipeline_can_hash(p)) {
         pipeline_hash_next(p);
     } else if (next_is_live(writer)) {
         p->shared.stage_next++;
         hash_live(writer, p->shared.hash_next++);
-    } else if (!is_live(writer, p->shared.stage_next) && pipeline_stage_one(p)) {
+    } else if (!is_live(writer, p->shared.stage_next) && pipeline_stage_next(p)) {
         return;
     } else if (writer->queue.in_flight != 0) {
         wait_for_window(writer);
@@ -276,7 +277,7 @@ static void write_windows(void *context)
     struct pipeline *p = writing->p;
     struct writer writer = {.p = p, .writing = writing};
 
-    pipeline_join(p);
+    pipeline_writer_begin(p);
     store_queue_open(&writer.queue, writing->crew->kind, writing->crew->threads);
     for (unsigned i = 0; i < writer.queue.depth; i++) {
         writer.requests[i].next = writer.free;
@@ -285,12 +286,12 @@ static void write_windows(void *context)
     pthread_mutex_lock(&p->shared.lock);
     while (!p->shared.failed && p->shared.written < p->until) {
         write_step(&writer);
-        pipeline_calm(p);
+        pipeline_restore_priority(p);
     }
     p->shared.used_ring = p->shared.used_ring || writer.queue.ring_count != 0;
     pthread_mutex_unlock(&p->shared.lock);
     store_queue_close(&writer.queue); /* after a failure, requests may still read the pool */
-    pipeline_leave(p);
+    pipeline_writer_end(p);
 }
 
 static enum sidestep_status first_failure(const struct pipeline *p, struct sidestep_error *err)
@@ -301,21 +302,22 @@ static enum sidestep_status first_failure(const struct pipeline *p, struct sides
     return (enum sidestep_status)p->shared.err.status;
 }
 
-enum sidestep_status pipeline_end(struct pipeline *p, struct sidestep_error *err)
+enum sidestep_status pipeline_finish(struct pipeline *p, struct sidestep_error *err)
 {
-    pipeline_settle(p);
+    pipeline_finish_staging(p);
     return first_failure(p, err);
 }
 
-enum sidestep_status pipeline_write_kept(struct pipeline *p, const struct pipeline_choice *choice,
-                                         const struct pipeline_crew *crew,
-                                         struct sidestep_error *err)
+enum sidestep_status pipeline_write_unchanged(struct pipeline *p,
+                                              const struct pipeline_target *choice,
+                                              const struct pipeline_writers *crew,
+                                              struct sidestep_error *err)
 {
     struct writing writing = {.p = p, .choice = choice, .crew = crew};
 
     assert(p->image->kept_windows != 0);
     p->until = p->image->kept_windows;
-    workers_run_some(crew->workers, crew->threads, write_windows, &writing);
+    workers_run_limited(crew->workers, crew->threads, write_windows, &writing);
     p->until = p->image->window_count;
     /* Others may be staging still. */
     pthread_mutex_lock(&p->shared.lock);
@@ -325,10 +327,10 @@ enum sidestep_status pipeline_write_kept(struct pipeline *p, const struct pipeli
 }
 
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
-                                    const struct pipeline_crew *crew, struct sidestep_error *err)
+                                    const struct pipeline_writers *crew, struct sidestep_error *err)
 {
     struct writing writing = {.p = p, .file = file, .begin = p->image->kept_bytes, .crew = crew};
 
-    workers_run_some(crew->workers, crew->threads, write_windows, &writing);
-    return pipeline_end(p, err);
+    workers_run_limited(crew->workers, crew->threads, write_windows, &writing);
+    return pipeline_finish(p, err);
 }

@@ -14,17 +14,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define DEPTH_CHOICES 3u
+#define QUEUE_DEPTH_CHOICES 3u
 
-struct depth {
+struct queue_depth {
     unsigned fixed; /* 0: not known yet */
     unsigned saves; /* that were measured */
-    double rates[DEPTH_CHOICES];
+    double rates[QUEUE_DEPTH_CHOICES];
 };
 
 /* Of the next save. */
-unsigned depth_next(const struct depth *depth);
-/* A save with depth_next() wrote ${bytes} in ${ns}.  Small ones teach nothing. */
-void depth_learn(struct depth *depth, uint64_t bytes, uint64_t ns);
+unsigned queue_depth_choose(const struct queue_depth *depth);
+/* A save with queue_depth_choose() wrote ${bytes} in ${ns}.  Small ones teach nothing. */
+void queue_depth_record_save(struct queue_depth *depth, uint64_t bytes, uint64_t ns);
 
 #endif

@@ -20,7 +20,7 @@
 #include "base/thread.h"
 #include "base/trace.h"
 #include "base/utf8.h"
-#include "engine/engine.h"
+#include "save/save.h"
 
 _Static_assert(sizeof(struct sidestep_save_options) == 80, "a field was added: apply it below");
 
@@ -75,10 +75,10 @@ static uint64_t since(const struct starting *s, uint64_t from_ns)
  * streams. */
 static unsigned allowed(struct starting *s)
 {
-    const struct sidestep_save *last = save_queue_unfinished(s->engine);
+    const struct sidestep_save *last = save_queue_newest_unfinished(s->engine);
     bool alone = (s->series != NULL && s->series->incremental) ||
                  (last != NULL && (last->incremental || last->pipeline.offload != NULL)) ||
-                 (last != NULL && engine_is_away(s->engine, s->state));
+                 (last != NULL && save_has_device_tensors(s->engine, s->state));
 
     return alone ? 0 : s->save->options.queue;
 }
@@ -89,11 +89,12 @@ static enum sidestep_status enter_queue(struct starting *s, struct sidestep_erro
 {
     bool nowait = (s->save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0;
     uint64_t from = clock_now(s->engine->clock);
-    enum sidestep_status status = save_queue_enter(s->engine, s->save, allowed(s), nowait, err);
+    enum sidestep_status status =
+        save_queue_acquire_slot(s->engine, s->save, allowed(s), nowait, err);
 
     s->info->wait_ns = since(s, from);
     TRY(status);
-    return save_queue_take_sticky(s->engine, &s->told, err);
+    return save_queue_take_unreported_error(s->engine, &s->told, err);
 }
 
 static enum sidestep_status make_save_id(struct starting *s, const char *name,
@@ -105,7 +106,7 @@ static enum sidestep_status make_save_id(struct starting *s, const char *name,
         return random_bytes(id, SAVE_ID_BYTES, err);
     buffer_printf(&text, "%s %llu %llu %s", s->series->run_id,
                   (unsigned long long)s->series->incarnation,
-                  (unsigned long long)s->engine->save_counter, name);
+                  (unsigned long long)s->engine->saver->save_counter, name);
     TRY(buffer_check(&text, err));
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits(text.bytes, text.length));
@@ -131,13 +132,13 @@ static void set_commit(struct starting *s, const struct sidestep_save_options *o
     if (s->series != NULL) {
         memcpy(commit->run_id, s->series->run_id, sizeof(commit->run_id));
         commit->incarnation = s->series->incarnation;
-        if (!naming_is_plain(s->series->naming))
-            naming_template(s->series->naming, commit->naming);
+        if (!name_template_is_prefix_only(s->series->naming))
+            name_template_to_text(s->series->naming, commit->naming);
         commit->guard = s->series->guard;
     }
     s->save->incremental = s->series != NULL && s->series->incremental;
     if (s->save->incremental)
-        commit->shared = &s->engine->keep.shared;
+        commit->shared = &s->engine->saver->incremental.shared;
 }
 
 static enum sidestep_status build_image(struct starting *s, struct sidestep_error *err)
@@ -145,8 +146,8 @@ static enum sidestep_status build_image(struct starting *s, struct sidestep_erro
     struct save_slot *slot = s->save->slot;
 
     slot->plan_number = 0;
-    TRY(image_build(&slot->image, &s->engine->plan, s->state, err));
-    slot->plan_number = s->engine->plan_number;
+    TRY(image_build(&slot->image, &s->engine->saver->plan, s->state, err));
+    slot->plan_number = s->engine->saver->plan_number;
     return SIDESTEP_OK;
 }
 
@@ -155,30 +156,31 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
 {
     struct sidestep_engine *engine = s->engine;
     struct save_slot *slot = s->save->slot;
-    bool held = !s->still && save_queue_unfinished(engine) == NULL && hold_expects(&engine->hold);
+    bool held = !s->still && save_queue_newest_unfinished(engine) == NULL &&
+                snapshot_policy_can_use_cow(&engine->saver->snapshot_policy);
 
-    if (slot->plan_number != engine->plan_number)
+    if (slot->plan_number != engine->saver->plan_number)
         TRY(build_image(s, err));
     /* What is encoded is not written from where it lies. */
     slot->image.cut_at_data = held && s->save->press == NULL;
     slot->image.splits = s->save->incremental;
     if (s->save->incremental)
-        TRY(keep_plan(&engine->keep, &slot->image, err));
-    TRY(image_bind(&slot->image, &engine->plan, s->state, err));
-    TRY(offload_look(&engine->offload, &slot->image, s->save->options.streams,
-                     s->save->options.stream_count, err));
-    uint64_t wanted = pipeline_wanted_bytes(&slot->image);
-    bool pin = engine->offload.bytes != 0;
+        TRY(incremental_plan(&engine->saver->incremental, &slot->image, err));
+    TRY(image_bind(&slot->image, &engine->saver->plan, s->state, err));
+    TRY(offload_prepare(&engine->saver->offload, &slot->image, s->save->options.streams,
+                        s->save->options.stream_count, err));
+    uint64_t wanted = pipeline_full_pool_bytes(&slot->image);
+    bool pin = engine->saver->offload.bytes != 0;
     bool behind = s->still && !pin;
     if (behind)
         wanted = min_u64(wanted, SAVE_BEHIND_BYTES);
-    if (engine->pool_cap != 0 && wanted > engine->pool_cap)
-        wanted = engine->pool_cap;
+    if (engine->saver->pool_cap != 0 && wanted > engine->saver->pool_cap)
+        wanted = engine->saver->pool_cap;
     uint64_t from = clock_now(engine->clock), waited_ns = s->info->wait_ns;
     /* What is held needs the pool only by and by, and maybe little of it; what is pinned, at once;
      * who waits for a turn, not yet. */
-    bool now = (!held || pin) && engine->turn == NULL;
-    TRY(save_queue_reserve(engine, s->save, wanted, now, pin, err));
+    bool now = (!held || pin) && engine->saver->turn == NULL;
+    TRY(save_queue_reserve_pool(engine, s->save, wanted, now, pin, err));
     s->info->pool_ns += since(s, from) - (s->info->wait_ns - waited_ns);
     pipeline_release(&s->save->pipeline);
     TRY(pipeline_init(&s->save->pipeline, &slot->image, &slot->pool,
@@ -193,9 +195,9 @@ static enum sidestep_status start_failed(struct starting *s,
                                          struct sidestep_error *err)
 {
     if ((options->flags & SIDESTEP_SAVE_NOWAIT) == 0)
-        (void)save_queue_enter(s->engine, s->save, min_u64(options->queue, SIDESTEP_MAX_QUEUE),
-                               false, NULL);
-    return engine_failure(options->failure, err);
+        (void)save_queue_acquire_slot(s->engine, s->save,
+                                      min_u64(options->queue, SIDESTEP_MAX_QUEUE), false, NULL);
+    return engine_copy_failure(options->failure, err);
 }
 
 /* All that this rank can do and find out alone. */
@@ -230,9 +232,10 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
     TRY(commit_open(&save->commit, path, err));
     if (!utf8_is_valid(save->commit.path, strlen(save->commit.path)))
         return FAIL(err, SIDESTEP_EINVAL, "the path is not UTF-8, and .metadata has to record it");
-    TRY(save_queue_part(s->engine, save, (save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0, err));
+    TRY(save_queue_wait_for_path(s->engine, save, (save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0,
+                                 err));
     s->digest = save_plan_digest(s->state);
-    if (s->digest == s->engine->layout_digest)
+    if (s->digest == s->engine->saver->layout_digest)
         TRY(bind_image(s, err));
     TRY(thread_start(&save->runner, "sidestep-save", save_runner_main, save, err));
     save->has_runner = true;
@@ -253,7 +256,7 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
     struct sidestep_engine *engine = s->engine;
     uint64_t request[] = {XXH3_64bits(commit->path, strlen(commit->path)),
                           (uint64_t)commit->step,
-                          engine->save_counter,
+                          engine->saver->save_counter,
                           s->blocking,
                           commit->incarnation == 0 && commit->no_replace, /* a series: rank 0's */
                           commit->incarnation,
@@ -261,17 +264,17 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
 
     memset(words, 0, AGREE_COUNT * sizeof(*words));
     words[AGREE_FAILED] = mine != SIDESTEP_OK;
-    words[AGREE_CHANGED] = s->digest != engine->layout_digest;
+    words[AGREE_CHANGED] = s->digest != engine->saver->layout_digest;
     words[AGREE_REQUEST] = XXH3_64bits(request, sizeof(request));
     words[AGREE_REQUEST_NOT] = ~words[AGREE_REQUEST];
-    words[AGREE_PLAN] = engine->plan.global_digest;
+    words[AGREE_PLAN] = engine->saver->plan.global_digest;
     words[AGREE_PLAN_NOT] = ~words[AGREE_PLAN];
     words[AGREE_TOLD] = s->told;
     if (engine->comm.rank == 0) {
         memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
         words[AGREE_IN_PLACE] = commit->in_place;
         words[AGREE_PREVIOUS] = commit->previous;
-        words[AGREE_VERDICTS] = save_queue_verdicts(engine);
+        words[AGREE_VERDICTS] = save_queue_pack_verdicts(engine);
     }
 }
 
@@ -281,8 +284,8 @@ static void take_agreement(struct starting *s, const uint64_t words[AGREE_COUNT]
     uint8_t id[SAVE_ID_BYTES];
 
     s->verdicts = words[AGREE_VERDICTS];
-    save_queue_settle(s->engine, s->verdicts);
-    save_queue_set_told(s->engine, words[AGREE_TOLD]);
+    save_queue_apply_verdicts(s->engine, s->verdicts);
+    save_queue_mark_reported(s->engine, words[AGREE_TOLD]);
     if (commit->rank == 0)
         return;
     memcpy(id, &words[AGREE_ID_0], SAVE_ID_BYTES);
@@ -298,14 +301,14 @@ static enum sidestep_status plan_anew_all(struct starting *s, struct sidestep_er
 
     if (status != SIDESTEP_OK) /* on all ranks */
         return status;
-    keep_forget(&s->engine->keep);
-    s->engine->plan_number++;
+    incremental_reset(&s->engine->saver->incremental);
+    s->engine->saver->plan_number++;
     status = bind_image(s, err);
     if (status == SIDESTEP_OK)
-        s->engine->layout_digest = s->digest;
-    status = comm_vote_all(&s->engine->comm, status, err);
+        s->engine->saver->layout_digest = s->digest;
+    status = comm_agree_all(&s->engine->comm, status, err);
     if (status != SIDESTEP_OK)
-        s->engine->layout_digest = 0; /* plan again next time, on all ranks */
+        s->engine->saver->layout_digest = 0; /* plan again next time, on all ranks */
     return status;
 }
 
@@ -315,10 +318,10 @@ static enum sidestep_status agree_all(struct starting *s, enum sidestep_status m
     uint64_t words[AGREE_COUNT];
 
     fill_agreement(s, mine, words);
-    TRY(comm_max_all(&s->engine->comm, words, AGREE_COUNT, err));
+    TRY(comm_reduce_max_all(&s->engine->comm, words, AGREE_COUNT, err));
     take_agreement(s, words);
     if (words[AGREE_FAILED] != 0)
-        return comm_vote_all(&s->engine->comm, mine, err);
+        return comm_agree_all(&s->engine->comm, mine, err);
     if (words[AGREE_REQUEST] != ~words[AGREE_REQUEST_NOT])
         return FAIL(err, SIDESTEP_EDISAGREE,
                     "the ranks do not save the same thing: path, step, order of calls, whether a "
@@ -329,19 +332,19 @@ static enum sidestep_status agree_all(struct starting *s, enum sidestep_status m
         TRY(plan_anew_all(s, err));
     else
         s->info->flags |= SIDESTEP_SAVE_PLAN_REUSED;
-    s->save->commit.layout_digest = s->engine->plan.global_digest;
+    s->save->commit.layout_digest = s->engine->saver->plan.global_digest;
     return SIDESTEP_OK;
 }
 
 /* Nothing was made that others could have seen, but for C's directory. */
 static void undo_start(struct starting *s, const struct sidestep_error *why)
 {
-    save_release_runner(s->save, true);
-    save_join(s->save);
+    save_unblock_runner(s->save, true);
+    save_join_runner(s->save);
     if (s->has_begun)
         commit_abort(&s->save->commit, why);
     if (s->has_begun)
-        commit_forget_outcome(&s->save->commit); /* all ranks know already */
+        commit_remove_outcome(&s->save->commit); /* all ranks know already */
     save_release(s->save);
     s->save = NULL;
 }
@@ -370,18 +373,19 @@ static void stage(struct starting *s)
 
     if (streamed) {
         s->info->flags |= SIDESTEP_SAVE_STREAMED; /* before the runner notes its own */
-        save_release_runner(save, false);
-        neighbour_wait_begin(&s->engine->neighbour);
+        save_unblock_runner(save, false);
+        throttle_wait_begin(&s->engine->throttle);
     }
     pipeline_stage(&save->pipeline, s->engine->stagers);
     if (streamed)
-        neighbour_wait_end(&s->engine->neighbour);
+        throttle_wait_end(&s->engine->throttle);
     set_staged(s, from);
-    if (!streamed && s->engine->offload.bytes == 0)
-        hold_copied(&s->engine->hold, save->slot->image.body_bytes, s->info->stage_ns);
+    if (!streamed && s->engine->saver->offload.bytes == 0)
+        snapshot_policy_record_copy(&s->engine->saver->snapshot_policy,
+                                    save->slot->image.body_bytes, s->info->stage_ns);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
     if (!streamed)
-        save_release_runner(save, false);
+        save_unblock_runner(save, false);
 }
 
 /* All is copied, of a state that is still; on a thread of the pipeline. */
@@ -407,14 +411,14 @@ static void stage_behind(struct starting *s)
     struct sidestep_save *save = s->save;
     struct sidestep_engine *engine = s->engine;
 
-    if (save->pipeline.streamed && save->pipeline.pool_bytes == engine->pool_cap)
+    if (save->pipeline.streamed && save->pipeline.pool_bytes == engine->saver->pool_cap)
         s->info->flags |= SIDESTEP_SAVE_STREAMED;
-    save_take_turn(save);
+    save_memory_turn_begin(save);
     save->staged_ns = clock_now(engine->clock); /* until it is */
     s->info->call_ns = save->staged_ns - s->began_ns;
-    pipeline_stage_later(&save->pipeline, engine->stagers, on_staged_behind, save);
+    pipeline_defer_staging(&save->pipeline, engine->stagers, on_staged_behind, save);
     pipeline_start_staging(&save->pipeline, 0);
-    save_release_runner(save, false);
+    save_unblock_runner(save, false);
 }
 
 /* All that was held is copied; on a thread of the pipeline. */
@@ -425,7 +429,7 @@ static void on_released(void *context)
 
     cow_get_stats(save->pipeline.cow, &stats);
     pthread_mutex_lock(&save->shared.lock);
-    hold_report(&stats, &save->shared.info);
+    snapshot_policy_report_stats(&stats, &save->shared.info);
     save->shared.info.release_ns = clock_now(save->engine->clock) - save->staged_ns;
     pthread_mutex_unlock(&save->shared.lock);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
@@ -439,16 +443,17 @@ static bool hold(struct starting *s, struct cow *cow)
     uint64_t from = clock_now(s->engine->clock);
     struct cow_stats stats;
 
-    if (!pipeline_hold(&save->pipeline, cow, s->engine->stagers, on_released, save))
+    if (!pipeline_protect(&save->pipeline, cow, s->engine->stagers, on_released, save))
         return false;
     cow_get_stats(cow, &stats);
-    hold_report(&stats, s->info);
+    snapshot_policy_report_stats(&stats, s->info);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(s, from);
-    hold_took(&s->engine->hold, s->info->stage_ns);
-    save->pipeline.trims = hold_is_calm(&s->engine->hold);
-    pipeline_start_staging(&save->pipeline, hold_patience(&s->engine->hold));
-    save_release_runner(save, false);
+    snapshot_policy_record_protect(&s->engine->saver->snapshot_policy, s->info->stage_ns);
+    save->pipeline.trims = snapshot_policy_can_trim_pool(&s->engine->saver->snapshot_policy);
+    pipeline_start_staging(
+        &save->pipeline, snapshot_policy_choose_copy_threshold(&s->engine->saver->snapshot_policy));
+    save_unblock_runner(save, false);
     return true;
 }
 
@@ -458,12 +463,12 @@ static void hold_or_stage(struct starting *s)
     struct save_slot *slot = s->save->slot;
     struct cow *cow = NULL;
 
-    if (s->engine->offload.bytes != 0 && save_offload(s->save, s->blocking, s->began_ns))
+    if (s->engine->saver->offload.bytes != 0 && save_offload(s->save, s->blocking, s->began_ns))
         return;
     if (s->still)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
                  "the caller waits for it anyway");
-    else if (engine->offload.bytes != 0)
+    else if (engine->saver->offload.bytes != 0)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
                  s->save->pipeline.streamed ? "pool_bytes is smaller than the state"
                                             : "a device has failed");
@@ -471,14 +476,15 @@ static void hold_or_stage(struct starting *s)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
                  "an earlier save is being written");
     else
-        cow = hold_choose(&engine->hold, &slot->image, slot->pool.length, s->info->copy_reason);
+        cow = snapshot_policy_choose(&engine->saver->snapshot_policy, &slot->image,
+                                     slot->pool.length, s->info->copy_reason);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COPY;
-    s->info->copy_bytes = cow_tensor_bytes(&slot->image);
+    s->info->copy_bytes = cow_host_tensor_bytes(&slot->image);
     if (cow != NULL && hold(s, cow))
         return;
     if (cow != NULL)
-        hold_refuse(&engine->hold, s->info->copy_reason);
-    if (s->still && engine->offload.bytes == 0)
+        snapshot_policy_note_cow_failure(&engine->saver->snapshot_policy, s->info->copy_reason);
+    if (s->still && engine->saver->offload.bytes == 0)
         stage_behind(s);
     else
         stage(s);
@@ -490,9 +496,10 @@ static void add_to_queue(struct starting *s)
     struct sidestep_engine *engine = s->engine;
     struct sidestep_save *last = save_queue_newest(engine);
 
-    keep_settle(&engine->keep, last != NULL && save_state(last) == SIDESTEP_SAVE_COMMITTED,
-                s->save->incremental);
-    save_queue_retire(engine, s->verdicts);
+    incremental_begin_save(&engine->saver->incremental,
+                           last != NULL && save_get_state(last) == SIDESTEP_SAVE_COMMITTED,
+                           s->save->incremental);
+    save_queue_remove_ended(engine, s->verdicts);
     save_queue_add(engine, s->save);
 }
 
@@ -507,13 +514,13 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
 
     *out = NULL;
     s.began_ns = clock_now(engine->clock);
-    engine->save_counter++;
+    engine->saver->save_counter++;
     enum sidestep_status mine = save_new(engine, &s.save, &why);
     if (mine != SIDESTEP_OK) { /* not even that: still meet the others */
         uint64_t words[AGREE_COUNT] = {[AGREE_FAILED] = 1};
-        (void)comm_max_all(&engine->comm, words, AGREE_COUNT, NULL);
+        (void)comm_reduce_max_all(&engine->comm, words, AGREE_COUNT, NULL);
         error_copy(err, &why);
-        return comm_vote_all(&engine->comm, mine, err);
+        return comm_agree_all(&engine->comm, mine, err);
     }
     s.info = &s.save->shared.info;
     mine = start_local(&s, path, options, &why);
@@ -552,14 +559,14 @@ enum sidestep_status save_finish_all(struct sidestep_save **out, struct sidestep
     struct comm *comm = &save->engine->comm;
     struct verdict verdict = {0};
 
-    save_join(save);
+    save_join_runner(save);
     if (comm->rank == 0) {
-        verdict.state = save_state(save);
+        verdict.state = save_get_state(save);
         verdict.err = save->shared.err;
     }
     enum sidestep_status status = comm_broadcast_all(comm, &verdict, sizeof(verdict), 0, NULL);
-    if (status == SIDESTEP_OK && save_state(save) == SIDESTEP_SAVE_WRITTEN &&
-        save_has_ended(verdict.state)) {
+    if (status == SIDESTEP_OK && save_get_state(save) == SIDESTEP_SAVE_WRITTEN &&
+        save_state_is_final(verdict.state)) {
         if (verdict.state != SIDESTEP_SAVE_COMMITTED && verdict.err.rank < 0)
             verdict.err.rank = 0;
         save_advance(save, (enum sidestep_save_state)verdict.state, &verdict.err);

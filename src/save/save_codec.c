@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/thread.h"
 #include "codec/codec.h"
-#include "engine/engine.h"
+#include "save/save.h"
 
 enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidestep_error *err)
 {
@@ -26,7 +26,7 @@ enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidest
         return FAIL(err, SIDESTEP_EINVAL, "save options: zstd has levels from 1 to %u, not %u",
                     CODEC_ZSTD_LEVELS, level);
     const struct codec *codec = named != NULL ? codec_find(named)
-                                : level != 0  ? codec_zstd_at(level)
+                                : level != 0  ? codec_zstd_level(level)
                                               : codecs[wanted];
     if (named != NULL && codec == NULL)
         return FAIL(err, SIDESTEP_ENOTFOUND,
@@ -34,10 +34,11 @@ enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidest
     unsigned threads =
         (unsigned)min_u64(workers_count(save->engine->writers) + 1, thread_cpu_count());
     if (codec == NULL || (wanted == SIDESTEP_COMPRESS_AUTO &&
-                          !pace_allows(&save->engine->pace, threads, &ns_per_byte)))
+                          !compression_policy_should_compress(
+                              &save->engine->saver->compression_policy, threads, &ns_per_byte)))
         return SIDESTEP_OK;
     save->transform = codec->descriptor;
-    TRY(press_new(codec, save->engine->clock, &save->press, err));
-    press_set_pace(save->press, ns_per_byte);
+    TRY(compressor_new(codec, save->engine->clock, &save->press, err));
+    compressor_set_time_limit(save->press, ns_per_byte);
     return SIDESTEP_OK;
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/owned.h"
-#include "engine/engine.h"
+#include "save/save.h"
 
 /* A rank that asks gives C, which counts its own deadline from the last progress, this much longer.
  */
@@ -50,19 +50,19 @@ void save_release(struct sidestep_save *save)
     pthread_mutex_unlock(&save->shared.lock);
     if (!last)
         return;
-    save_join(save);
+    save_join_runner(save);
     if (save->before != NULL) /* its runner was not let go */
         save_release(save->before);
     commit_close(&save->commit);
     pipeline_release(&save->pipeline);
-    press_free(&save->press);
+    compressor_free(&save->press);
     pthread_cond_destroy(&save->shared.changed);
     pthread_mutex_destroy(&save->shared.lock);
     engine_release(save->engine);
     free(save);
 }
 
-bool save_has_ended(enum sidestep_save_state state)
+bool save_state_is_final(enum sidestep_save_state state)
 {
     return state >= SIDESTEP_SAVE_COMMITTED;
 }
@@ -99,7 +99,7 @@ static enum sidestep_status report_end(const struct sidestep_save *save, struct 
 static void emit_state(struct sidestep_save *save, enum sidestep_save_state state,
                        const struct sidestep_save_info *info, const struct sidestep_error *err)
 {
-    if (!events_wanted(&save->engine->events))
+    if (!events_is_enabled(&save->engine->events))
         return;
     json_t *fields =
         json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "save_id", save->commit.save_id,
@@ -117,7 +117,7 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
                       "encode_ns", (json_int_t)info->encode_ns, "linked_bytes",
                       (json_int_t)info->linked_bytes, "link_reason", info->link_reason));
     if (fields != NULL && state >= SIDESTEP_SAVE_STAGED)
-        hold_event(info, fields);
+        snapshot_policy_report_event(info, fields);
     if (fields != NULL && err != NULL) {
         struct sidestep_error told = *err;
         name_save(save, &told);
@@ -135,7 +135,7 @@ void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
                   const struct sidestep_error *err)
 {
     pthread_mutex_lock(&save->shared.lock);
-    bool forward = state > save->shared.state && !save_has_ended(save->shared.state);
+    bool forward = state > save->shared.state && !save_state_is_final(save->shared.state);
     if (forward) {
         save->shared.state = state;
         if (err != NULL)
@@ -148,7 +148,7 @@ void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
         emit_state(save, state, &info, err);
 }
 
-enum sidestep_save_state save_state(struct sidestep_save *save)
+enum sidestep_save_state save_get_state(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
     enum sidestep_save_state state = save->shared.state;
@@ -156,7 +156,7 @@ enum sidestep_save_state save_state(struct sidestep_save *save)
     return state;
 }
 
-uint32_t save_flags(struct sidestep_save *save)
+uint32_t save_get_flags(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
     uint32_t flags = save->shared.info.flags;
@@ -164,7 +164,7 @@ uint32_t save_flags(struct sidestep_save *save)
     return flags;
 }
 
-void save_release_runner(struct sidestep_save *save, bool cancel)
+void save_unblock_runner(struct sidestep_save *save, bool cancel)
 {
     pthread_mutex_lock(&save->shared.lock);
     save->shared.go = true;
@@ -173,13 +173,13 @@ void save_release_runner(struct sidestep_save *save, bool cancel)
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-void save_join(struct sidestep_save *save)
+void save_join_runner(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
     bool waits = save->has_runner && !save->shared.ran;
     pthread_mutex_unlock(&save->shared.lock);
     if (waits) /* else others, who are paused, would be let go for nothing */
-        neighbour_wait_begin(&save->engine->neighbour);
+        throttle_wait_begin(&save->engine->throttle);
     pthread_mutex_lock(&save->shared.lock);
     while (save->has_runner && !save->shared.ran)
         pthread_cond_wait(&save->shared.changed, &save->shared.lock);
@@ -189,7 +189,7 @@ void save_join(struct sidestep_save *save)
     if (mine)
         pthread_join(save->runner, NULL);
     if (waits)
-        neighbour_wait_end(&save->engine->neighbour);
+        throttle_wait_end(&save->engine->throttle);
 }
 
 /* Another rank than C, whose runner has ended: once it knows of the commit it asks storage no more,
@@ -208,7 +208,7 @@ static void let_go_of_storage(struct sidestep_save *save)
     commit_close(&held);
 }
 
-void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict)
+void save_apply_verdict(struct sidestep_save *save, enum sidestep_save_state verdict)
 {
     struct sidestep_error err = {0};
 
@@ -220,7 +220,7 @@ void save_settle(struct sidestep_save *save, enum sidestep_save_state verdict)
             "rank 0 does not know what became of it, and says there why; verify that path to "
             "see whether it holds save %s, or save again",
             save->commit.save_id);
-    if (save_has_ended(verdict) && save_state(save) == SIDESTEP_SAVE_WRITTEN)
+    if (save_state_is_final(verdict) && save_get_state(save) == SIDESTEP_SAVE_WRITTEN)
         save_advance(save, verdict, err.status != SIDESTEP_OK ? &err : NULL);
     if (save->commit.rank != 0)
         let_go_of_storage(save);
@@ -231,7 +231,7 @@ static void learn(struct sidestep_save *save, uint64_t waited_ns)
 {
     struct sidestep_error err = {0};
 
-    switch (commit_learn(&save->commit, &err)) {
+    switch (commit_poll_outcome(&save->commit, &err)) {
     case COMMIT_COMMITTED:
         save_advance(save, SIDESTEP_SAVE_COMMITTED, NULL);
         break;
@@ -284,7 +284,7 @@ static void wait_turn(struct sidestep_save *save, uint64_t since, uint64_t *slic
         pthread_mutex_unlock(&save->shared.lock);
         let_go_of_storage(save);
         pthread_mutex_lock(&save->shared.lock);
-        if (save_has_ended(save->shared.state))
+        if (save_state_is_final(save->shared.state))
             return;
     }
     timed_wait(save, *slice_ms < left_ms ? *slice_ms : left_ms);
@@ -301,7 +301,7 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
     enum sidestep_status status = SIDESTEP_OK;
 
     pthread_mutex_lock(&save->shared.lock);
-    while (save->shared.state < state && !save_has_ended(save->shared.state)) {
+    while (save->shared.state < state && !save_state_is_final(save->shared.state)) {
         uint64_t waited = (clock_now(save->engine->clock) - since) / 1000000;
         if (timeout_ms >= 0 && waited >= (uint64_t)timeout_ms) {
             status =
@@ -325,9 +325,9 @@ enum sidestep_status sidestep_save_wait(struct sidestep_save *save, enum sideste
 {
     if (save == NULL || engine_check(save->engine, NULL) != SIDESTEP_OK)
         return sidestep_save_watch(save, state, timeout_ms, err);
-    neighbour_wait_begin(&save->engine->neighbour);
+    throttle_wait_begin(&save->engine->throttle);
     enum sidestep_status status = sidestep_save_watch(save, state, timeout_ms, err);
-    neighbour_wait_end(&save->engine->neighbour);
+    throttle_wait_end(&save->engine->throttle);
     return status;
 }
 
@@ -335,13 +335,13 @@ void sidestep_save_hurry(struct sidestep_save *save)
 {
     if (save == NULL || engine_check(save->engine, NULL) != SIDESTEP_OK)
         return;
-    neighbour_wait_begin(&save->engine->neighbour);
+    throttle_wait_begin(&save->engine->throttle);
     pthread_mutex_lock(&save->shared.lock);
     bool first = !save->shared.hurried && !save->shared.ran;
     save->shared.hurried = save->shared.hurried || first;
     pthread_mutex_unlock(&save->shared.lock);
     if (!first) /* else the runner ends it */
-        neighbour_wait_end(&save->engine->neighbour);
+        throttle_wait_end(&save->engine->throttle);
 }
 
 void sidestep_save_cancel(struct sidestep_save *save)
@@ -373,7 +373,7 @@ enum sidestep_status sidestep_save_poll(struct sidestep_save *save, struct sides
     now.state = save->shared.state;
     pthread_mutex_unlock(&save->shared.lock);
     if (save->pipeline.shared.states != NULL)
-        pipeline_progress(&save->pipeline, &now.bytes_staged, &now.bytes_written);
+        pipeline_get_progress(&save->pipeline, &now.bytes_staged, &now.bytes_written);
     if (now.state >= SIDESTEP_SAVE_WRITTEN && now.state <= SIDESTEP_SAVE_COMMITTED)
         now.bytes_written = now.bytes_total; /* the footer too */
     memcpy(now.save_id, save->commit.save_id, sizeof(save->commit.save_id));
@@ -401,7 +401,8 @@ enum sidestep_status sidestep_save_finish(struct sidestep_save **out,
     return status;
 }
 
-enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sidestep_error *err)
+enum sidestep_status save_take_unreported_error(struct sidestep_save *save,
+                                                struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -416,27 +417,28 @@ enum sidestep_status save_take_sticky(struct sidestep_save *save, struct sideste
     return status;
 }
 
-void save_set_told(struct sidestep_save *save)
+void save_mark_reported(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
     save->shared.asked = true;
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-enum sidestep_status save_settle_all(struct sidestep_engine *engine, struct sidestep_error *err)
+enum sidestep_status save_queue_drain_all(struct sidestep_engine *engine,
+                                          struct sidestep_error *err)
 {
-    struct save_queue *queue = &engine->queue;
+    struct save_queue *queue = &engine->saver->queue;
     uint64_t verdicts = 0;
 
-    save_queue_join_all(engine);
+    save_queue_wait_idle(engine);
     if (engine->comm.rank == 0)
-        verdicts = save_queue_verdicts(engine);
-    enum sidestep_status status = comm_max_all(&engine->comm, &verdicts, 1, err);
+        verdicts = save_queue_pack_verdicts(engine);
+    enum sidestep_status status = comm_reduce_max_all(&engine->comm, &verdicts, 1, err);
     if (status == SIDESTEP_OK)
-        save_queue_settle(engine, verdicts);
+        save_queue_apply_verdicts(engine, verdicts);
     for (unsigned i = 0; engine->comm.rank == 0 && i < queue->count; i++)
-        commit_forget_outcome(&queue->saves[i]->commit);
+        commit_remove_outcome(&queue->saves[i]->commit);
     enum sidestep_status sticky =
-        save_queue_take_sticky(engine, NULL, status == SIDESTEP_OK ? err : NULL);
+        save_queue_take_unreported_error(engine, NULL, status == SIDESTEP_OK ? err : NULL);
     return status != SIDESTEP_OK ? status : sticky;
 }

@@ -7,26 +7,26 @@
  * written, on the runner's; it meets no other rank in between.  C, which waits for the others'
  * votes, waits without one, and sees their files grow.
  */
-#include "engine/engine.h"
+#include "save/save.h"
 
-void save_take_turn(struct sidestep_save *save)
+void save_memory_turn_begin(struct sidestep_save *save)
 {
-    if (save->engine->turn == NULL)
+    if (save->engine->saver->turn == NULL)
         return;
-    while (sem_wait(save->engine->turn) != 0) {
+    while (sem_wait(save->engine->saver->turn) != 0) {
         /* EINTR, by a signal of the program's */
     }
     save->has_turn = true;
 }
 
-void save_give_turn(struct sidestep_save *save)
+void save_memory_turn_end(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;
 
     if (!save->has_turn)
         return;
     save->has_turn = false;
-    press_room_release(&engine->press_room);
+    compressor_buffers_release(&engine->saver->compressor_buffers);
     pool_trim(&save->slot->pool, save->slot->pool.bytes);
-    (void)sem_post(engine->turn);
+    (void)sem_post(engine->saver->turn);
 }

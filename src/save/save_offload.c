@@ -7,39 +7,40 @@
 #include <string.h>
 
 #include "base/trace.h"
-#include "engine/engine.h"
+#include "save/save.h"
 
 /* A fence that waits for the last copy to be submitted looks so often whether there will be one. */
 #define FENCE_SLICE_MS 20u
 
-enum sidestep_status engine_reserve_pool(struct sidestep_engine *engine, struct pool *pool,
-                                         uint64_t bytes, struct workers *workers, bool pin,
-                                         struct sidestep_error *err)
+enum sidestep_status save_pool_reserve(struct sidestep_engine *engine, struct pool *pool,
+                                       uint64_t bytes, struct workers *workers, bool pin,
+                                       struct sidestep_error *err)
 {
     int node = -1;
 
     if (bytes > pool->length) {
         if (engine->devices.pinned == pool->bytes)
-            devices_unpin(&engine->devices);
-        node = pin ? devices_node(&engine->devices) : -1;
+            devices_unpin_pool(&engine->devices);
+        node = pin ? devices_numa_node(&engine->devices) : -1;
     }
-    TRY(pool_reserve_near(pool, bytes, node, workers, err));
+    TRY(pool_reserve_on_node(pool, bytes, node, workers, err));
     if (pin)
-        (void)devices_pin(&engine->devices, pool);
+        (void)devices_pin_pool(&engine->devices, pool);
     return SIDESTEP_OK;
 }
 
-bool engine_is_away(struct sidestep_engine *engine, const struct sidestep_state_dict *state)
+bool save_has_device_tensors(struct sidestep_engine *engine,
+                             const struct sidestep_state_dict *state)
 {
     int32_t device = -1;
 
-    if (!devices_look(&engine->devices))
+    if (!devices_detect_driver(&engine->devices))
         return false;
     for (size_t i = 0; i < state->count && device < 0; i++) {
         const struct state_entry *entry = &state->entries[i];
         if (!entry->is_object && entry->reader == NULL && box_volume(&entry->box) != 0)
-            (void)devices_find(&engine->devices, (uint64_t)(uintptr_t)entry->data, 1, &device,
-                               NULL);
+            (void)devices_locate(&engine->devices, (uint64_t)(uintptr_t)entry->data, 1, &device,
+                                 NULL);
     }
     return device >= 0;
 }
@@ -62,7 +63,7 @@ static void on_offloaded(void *context)
         cow_get_stats(save->pipeline.cow, &stats);
     pthread_mutex_lock(&save->shared.lock);
     if (save->pipeline.cow != NULL)
-        hold_report(&stats, info);
+        snapshot_policy_report_stats(&stats, info);
     info->device_ns = now - save->staged_ns;
     save->staged_ns = now;
     pthread_mutex_unlock(&save->shared.lock);
@@ -70,11 +71,11 @@ static void on_offloaded(void *context)
         tell_staged(save);
 }
 
-enum sidestep_status save_check_promised(struct sidestep_save *save, struct sidestep_error *err)
+enum sidestep_status save_end_fence_check(struct sidestep_save *save, struct sidestep_error *err)
 {
     if (!save->doubted)
         return SIDESTEP_OK;
-    TRY(offload_check_promised(&save->engine->offload, err));
+    TRY(offload_fence_check_end(&save->engine->saver->offload, err));
     TRACE(save, "nothing was written to before a fence that had to wait for one");
     tell_staged(save);
     return SIDESTEP_OK;
@@ -85,9 +86,9 @@ static void describe(struct sidestep_save *save)
     struct sidestep_engine *engine = save->engine;
     struct sidestep_save_info *info = &save->shared.info;
 
-    info->device_bytes = engine->offload.bytes;
-    info->fenced_bytes = engine->offload.late_bytes;
-    info->copy_bytes = cow_tensor_bytes(&save->slot->image);
+    info->device_bytes = engine->saver->offload.bytes;
+    info->fenced_bytes = engine->saver->offload.late_bytes;
+    info->copy_bytes = cow_host_tensor_bytes(&save->slot->image);
     info->snapshot = SIDESTEP_SNAPSHOT_COPY;
     if (engine->devices.pinned != NULL)
         return;
@@ -104,21 +105,22 @@ static bool begin(struct sidestep_save *save, bool blocking)
     enum sidestep_status status = SIDESTEP_OK;
     uint8_t *aside = NULL;
 
-    save->doubted = !blocking && engine->offload.promise_ms != 0 && engine->offload.late_bytes != 0;
+    save->doubted = !blocking && engine->saver->offload.promise_ms != 0 &&
+                    engine->saver->offload.late_bytes != 0;
     if (save->doubted)
-        status = offload_note_promised(&engine->offload, &why);
+        status = offload_fence_check_begin(&engine->saver->offload, &why);
     if (status != SIDESTEP_OK) {
         /* Nothing has begun. */
     } else if (!p->streamed) {
-        status = offload_begin(&engine->offload, p->pool->bytes, &why);
+        status = offload_begin(&engine->saver->offload, p->pool->bytes, &why);
     } else {
         if (!blocking)
-            aside = pipeline_put_aside(p, offload_aside_bytes(&engine->offload));
-        status = offload_begin_shared(&engine->offload, aside, &why);
+            aside = pipeline_reserve_eager(p, offload_eager_bytes(&engine->saver->offload));
+        status = offload_begin_shared_pool(&engine->saver->offload, aside, &why);
     }
-    pipeline_offload(p, &engine->offload);
+    pipeline_set_offload(p, &engine->saver->offload);
     if (status != SIDESTEP_OK) {
-        offload_settle(&engine->offload);
+        offload_drain(&engine->saver->offload);
         pipeline_fail(p, &why);
     }
     bool later = status == SIDESTEP_OK && !blocking && (!p->streamed || aside != NULL);
@@ -133,19 +135,19 @@ static void hold_host(struct sidestep_save *save)
     struct sidestep_save_info *info = &save->shared.info;
     struct cow_stats stats;
 
-    if (save->pipeline.streamed || cow_tensor_bytes(&save->slot->image) == 0)
+    if (save->pipeline.streamed || cow_host_tensor_bytes(&save->slot->image) == 0)
         return;
-    struct cow *cow =
-        hold_choose(&engine->hold, &save->slot->image, save->slot->pool.length, info->copy_reason);
+    struct cow *cow = snapshot_policy_choose(&engine->saver->snapshot_policy, &save->slot->image,
+                                             save->slot->pool.length, info->copy_reason);
     if (cow == NULL)
         return;
-    if (!pipeline_hold(&save->pipeline, cow, engine->stagers, on_offloaded, save)) {
-        hold_refuse(&engine->hold, info->copy_reason);
+    if (!pipeline_protect(&save->pipeline, cow, engine->stagers, on_offloaded, save)) {
+        snapshot_policy_note_cow_failure(&engine->saver->snapshot_policy, info->copy_reason);
         return;
     }
-    hold_ahead(&engine->hold);
+    snapshot_policy_force_copy_ahead(&engine->saver->snapshot_policy);
     cow_get_stats(cow, &stats);
-    hold_report(&stats, info);
+    snapshot_policy_report_stats(&stats, info);
     info->snapshot = SIDESTEP_SNAPSHOT_COW;
 }
 
@@ -159,7 +161,7 @@ bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns)
     if (!begin(save, blocking))
         return false;
     hold_host(save);
-    pipeline_stage_later(&save->pipeline, engine->stagers, on_offloaded, save);
+    pipeline_defer_staging(&save->pipeline, engine->stagers, on_offloaded, save);
     save->staged_ns = began_ns; /* until it is */
     pthread_mutex_lock(&save->shared.lock);
     uint64_t now = clock_now(engine->clock);
@@ -167,7 +169,7 @@ bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns)
     info->call_ns = now - began_ns;
     pthread_mutex_unlock(&save->shared.lock);
     pipeline_start_staging(&save->pipeline, 0);
-    save_release_runner(save, false);
+    save_unblock_runner(save, false);
     return true;
 }
 
@@ -178,9 +180,9 @@ int32_t sidestep_device_of(const void *address)
     struct devices devices = {0};
     int32_t device = -1;
 
-    if (!devices_look(&devices))
+    if (!devices_detect_driver(&devices))
         return -1;
-    (void)devices_find(&devices, (uint64_t)(uintptr_t)address, 1, &device, NULL);
+    (void)devices_locate(&devices, (uint64_t)(uintptr_t)address, 1, &device, NULL);
     devices_close(&devices);
     return device;
 }
@@ -188,11 +190,11 @@ int32_t sidestep_device_of(const void *address)
 /* Until every copy was submitted; false: not all will be, and none is in flight. */
 static bool await_submission(struct sidestep_save *save)
 {
-    struct offload *offload = &save->engine->offload;
+    struct offload *offload = &save->engine->saver->offload;
 
-    while (!offload_is_submitted(offload, FENCE_SLICE_MS))
+    while (!offload_wait_submitted(offload, FENCE_SLICE_MS))
         if (atomic_load(&save->pipeline.stop)) {
-            offload_settle(offload);
+            offload_drain(offload);
             return false;
         }
     return true;
@@ -203,14 +205,14 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
 {
     struct sidestep_engine *engine = save->engine;
     uint64_t from = clock_now(engine->clock);
-    bool waits = !offload_is_submitted(&engine->offload, 0);
+    bool waits = !offload_wait_submitted(&engine->saver->offload, 0);
     enum sidestep_status status = SIDESTEP_OK;
 
     /* Windows get places as others are written: somebody waits for that now. */
     if (waits)
         sidestep_save_hurry(save);
     if (await_submission(save))
-        status = offload_fence(&engine->offload, stream, turn, err);
+        status = offload_fence(&engine->saver->offload, stream, turn, err);
     pthread_mutex_lock(&save->shared.lock);
     save->shared.info.fence_ns += clock_now(engine->clock) - from;
     pthread_mutex_unlock(&save->shared.lock);
@@ -225,10 +227,10 @@ static enum sidestep_status fence_doubted(struct sidestep_save *save,
                                           const struct sidestep_stream *stream,
                                           struct sidestep_error *err)
 {
-    struct offload *offload = &save->engine->offload;
-    enum sidestep_status status = offload_await_stream(offload, stream, err);
+    struct offload *offload = &save->engine->saver->offload;
+    enum sidestep_status status = offload_synchronize_stream(offload, stream, err);
 
-    offload_let_check(offload);
+    offload_fence_check_trigger(offload);
     sidestep_save_hurry(save);
     pthread_mutex_lock(&save->shared.lock);
     while (save->shared.state < SIDESTEP_SAVE_STAGED)
@@ -246,7 +248,7 @@ enum sidestep_status sidestep_fence_until(struct sidestep_save *save,
     TRY(engine_check(save->engine, err));
     if (stream->reserved != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "stream: reserved is %u", stream->reserved);
-    if (save->pipeline.offload == NULL || save_state(save) >= SIDESTEP_SAVE_STAGED)
+    if (save->pipeline.offload == NULL || save_get_state(save) >= SIDESTEP_SAVE_STAGED)
         return SIDESTEP_OK;
     return save->doubted ? fence_doubted(save, stream, err) : fence(save, stream, turn, err);
 }

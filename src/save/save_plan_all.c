@@ -4,7 +4,7 @@
 
 #include "base/buffer.h"
 #include "base/owned.h"
-#include "engine/engine.h"
+#include "save/save.h"
 
 static enum sidestep_status build(struct comm *comm, const struct comm_parts *tables,
                                   struct buffer *plans, struct comm_parts *out,
@@ -37,22 +37,22 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
     OWNED void *mine = NULL;
     size_t bytes = 0;
 
-    engine->layout_digest = 0;
-    save_plan_release(&engine->plan);
+    engine->saver->layout_digest = 0;
+    save_plan_release(&engine->saver->plan);
     enum sidestep_status status = save_plan_table_encode(state, &table, err);
-    status = comm_vote_all(comm, status, err);
+    status = comm_agree_all(comm, status, err);
     if (status == SIDESTEP_OK)
         status = comm_gather_all(comm, table.bytes, table.length, &tables, err);
     if (status == SIDESTEP_OK) {
         if (comm->rank == 0)
             status = build(comm, &tables, &plans, &parts, err);
-        status = comm_vote_all(comm, status, err);
+        status = comm_agree_all(comm, status, err);
     }
     if (status == SIDESTEP_OK)
         status = comm_scatter_all(comm, &parts, &mine, &bytes, err);
     if (status == SIDESTEP_OK) {
-        status = save_plan_decode(mine, bytes, state, &engine->plan, err);
-        status = comm_vote_all(comm, status, err);
+        status = save_plan_decode(mine, bytes, state, &engine->saver->plan, err);
+        status = comm_agree_all(comm, status, err);
     }
     if (status != SIDESTEP_OK)
         error_wrap(err, "plan");

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "save/save.h"
 
 /* Of each save in rank 0's word: its state and 1, or 0. */
 #define VERDICT_BITS 4u
@@ -21,22 +21,22 @@ static bool is_busy(struct sidestep_save *save)
     return busy;
 }
 
-bool save_queue_is_done(struct sidestep_save *save)
+bool save_runner_has_ended(struct sidestep_save *save)
 {
     return !is_busy(save);
 }
 
-bool save_queue_has(const struct sidestep_engine *engine, const struct sidestep_save *save)
+bool save_queue_contains(const struct sidestep_engine *engine, const struct sidestep_save *save)
 {
-    for (unsigned i = 0; i < engine->queue.count; i++)
-        if (engine->queue.saves[i] == save)
+    for (unsigned i = 0; i < engine->saver->queue.count; i++)
+        if (engine->saver->queue.saves[i] == save)
             return true;
     return false;
 }
 
 struct sidestep_save *save_queue_newest(const struct sidestep_engine *engine)
 {
-    return engine->queue.count != 0 ? engine->queue.saves[0] : NULL;
+    return engine->saver->queue.count != 0 ? engine->saver->queue.saves[0] : NULL;
 }
 
 /* They end in order, so those that have not are the first of the list. */
@@ -44,20 +44,20 @@ static unsigned count_busy(const struct sidestep_engine *engine)
 {
     unsigned busy = 0;
 
-    while (busy < engine->queue.count && is_busy(engine->queue.saves[busy]))
+    while (busy < engine->saver->queue.count && is_busy(engine->saver->queue.saves[busy]))
         busy++;
     return busy;
 }
 
-struct sidestep_save *save_queue_unfinished(const struct sidestep_engine *engine)
+struct sidestep_save *save_queue_newest_unfinished(const struct sidestep_engine *engine)
 {
-    return count_busy(engine) != 0 ? engine->queue.saves[0] : NULL;
+    return count_busy(engine) != 0 ? engine->saver->queue.saves[0] : NULL;
 }
 
-void save_queue_join_all(struct sidestep_engine *engine)
+void save_queue_wait_idle(struct sidestep_engine *engine)
 {
-    for (unsigned i = engine->queue.count; i > 0; i--)
-        save_join(engine->queue.saves[i - 1]);
+    for (unsigned i = engine->saver->queue.count; i > 0; i--)
+        save_join_runner(engine->saver->queue.saves[i - 1]);
 }
 
 static enum sidestep_status refuse(const struct sidestep_save *earlier, struct sidestep_error *err)
@@ -70,7 +70,7 @@ static bool is_used(const struct sidestep_engine *engine, const struct save_slot
                     unsigned busy)
 {
     for (unsigned k = 0; k < busy; k++)
-        if (engine->queue.saves[k]->slot == slot)
+        if (engine->saver->queue.saves[k]->slot == slot)
             return true;
     return false;
 }
@@ -78,7 +78,7 @@ static bool is_used(const struct sidestep_engine *engine, const struct save_slot
 static void drop_pool(struct sidestep_engine *engine, struct pool *pool)
 {
     if (pool->bytes != NULL && engine->devices.pinned == pool->bytes)
-        devices_unpin(&engine->devices);
+        devices_unpin_pool(&engine->devices);
     pool_release(pool);
 }
 
@@ -90,46 +90,48 @@ static struct save_slot *take_slot(struct sidestep_engine *engine)
     unsigned busy = count_busy(engine);
 
     for (size_t i = 0; i < SAVE_QUEUE_MAX; i++) {
-        struct save_slot *other = &engine->queue.slots[i];
+        struct save_slot *other = &engine->saver->queue.slots[i];
         if (is_used(engine, other, busy))
             continue;
         if (slot == NULL)
             slot = other;
-        else if (engine->save_counter - other->used > SAVE_QUEUE_IDLE_SAVES)
+        else if (engine->saver->save_counter - other->used > SAVE_QUEUE_IDLE_SAVES)
             drop_pool(engine, &other->pool);
     }
     assert(slot != NULL); /* there are more slots than saves that may be under way */
-    slot->used = engine->save_counter;
+    slot->used = engine->saver->save_counter;
     return slot;
 }
 
-enum sidestep_status save_queue_enter(struct sidestep_engine *engine, struct sidestep_save *save,
-                                      unsigned allowed, bool nowait, struct sidestep_error *err)
+enum sidestep_status save_queue_acquire_slot(struct sidestep_engine *engine,
+                                             struct sidestep_save *save, unsigned allowed,
+                                             bool nowait, struct sidestep_error *err)
 {
-    struct save_queue *queue = &engine->queue;
+    struct save_queue *queue = &engine->saver->queue;
 
     for (unsigned busy; (busy = count_busy(engine)) > allowed;) {
         if (nowait)
             return refuse(queue->saves[busy - 1], err);
-        save_join(queue->saves[busy - 1]);
+        save_join_runner(queue->saves[busy - 1]);
     }
     for (unsigned i = queue->count; i > 0; i--)
         if (!is_busy(queue->saves[i - 1]))
-            save_learn_pace(queue->saves[i - 1]);
+            save_update_compression_policy(queue->saves[i - 1]);
     save->slot = take_slot(engine);
     return SIDESTEP_OK;
 }
 
-enum sidestep_status save_queue_part(struct sidestep_engine *engine, struct sidestep_save *save,
-                                     bool nowait, struct sidestep_error *err)
+enum sidestep_status save_queue_wait_for_path(struct sidestep_engine *engine,
+                                              struct sidestep_save *save, bool nowait,
+                                              struct sidestep_error *err)
 {
     for (unsigned i = count_busy(engine); i > 0; i--) {
-        struct sidestep_save *earlier = engine->queue.saves[i - 1];
+        struct sidestep_save *earlier = engine->saver->queue.saves[i - 1];
         if (strcmp(earlier->commit.path, save->commit.path) != 0)
             continue;
         if (nowait)
             return refuse(earlier, err);
-        save_join(earlier);
+        save_join_runner(earlier);
     }
     return SIDESTEP_OK;
 }
@@ -141,12 +143,12 @@ static bool has_room(const struct sidestep_engine *engine, const struct save_slo
 {
     uint64_t others = 0;
 
-    if (engine->pool_cap == 0 || slot->pool.length >= bytes)
+    if (engine->saver->pool_cap == 0 || slot->pool.length >= bytes)
         return true;
     for (size_t i = 0; i < SAVE_QUEUE_MAX; i++)
-        if (&engine->queue.slots[i] != slot)
-            others += engine->queue.slots[i].pool.length;
-    return others <= engine->pool_cap && bytes <= engine->pool_cap - others;
+        if (&engine->saver->queue.slots[i] != slot)
+            others += engine->saver->queue.slots[i].pool.length;
+    return others <= engine->saver->pool_cap && bytes <= engine->saver->pool_cap - others;
 }
 
 static void exchange(struct save_slot *a, struct save_slot *b)
@@ -163,7 +165,7 @@ static bool take_over(struct sidestep_engine *engine, struct save_slot *slot, ui
     unsigned busy = count_busy(engine);
 
     for (size_t i = 0; i < SAVE_QUEUE_MAX; i++) {
-        struct save_slot *other = &engine->queue.slots[i];
+        struct save_slot *other = &engine->saver->queue.slots[i];
         if (other == slot || other->pool.length == 0 || is_used(engine, other, busy))
             continue;
         if (other->pool.length >= bytes) {
@@ -184,14 +186,14 @@ static bool wait_for_oldest(struct sidestep_engine *engine, struct sidestep_save
 
     if (busy == 0)
         return false;
-    save_join(engine->queue.saves[busy - 1]);
+    save_join_runner(engine->saver->queue.saves[busy - 1]);
     save->shared.info.wait_ns += clock_now(engine->clock) - from;
     return true;
 }
 
-enum sidestep_status save_queue_reserve(struct sidestep_engine *engine, struct sidestep_save *save,
-                                        uint64_t bytes, bool at_once, bool pin,
-                                        struct sidestep_error *err)
+enum sidestep_status save_queue_reserve_pool(struct sidestep_engine *engine,
+                                             struct sidestep_save *save, uint64_t bytes,
+                                             bool at_once, bool pin, struct sidestep_error *err)
 {
     struct save_slot *slot = save->slot;
     struct workers *workers = at_once ? engine->stagers : NULL;
@@ -201,13 +203,13 @@ enum sidestep_status save_queue_reserve(struct sidestep_engine *engine, struct s
         if (take_over(engine, slot, bytes))
             continue;
         if (nowait && count_busy(engine) != 0)
-            return refuse(engine->queue.saves[0], err);
+            return refuse(engine->saver->queue.saves[0], err);
         if (!wait_for_oldest(engine, save))
             break;
     }
     for (;;) {
         enum sidestep_status status =
-            engine_reserve_pool(engine, &slot->pool, bytes, workers, pin, err);
+            save_pool_reserve(engine, &slot->pool, bytes, workers, pin, err);
         if (status != SIDESTEP_ENOMEM || nowait || !wait_for_oldest(engine, save))
             return status;
         while (slot->pool.length < bytes && take_over(engine, slot, bytes)) {
@@ -217,11 +219,12 @@ enum sidestep_status save_queue_reserve(struct sidestep_engine *engine, struct s
 
 /* ---- how they end */
 
-enum sidestep_status save_queue_take_sticky(struct sidestep_engine *engine, uint64_t *place,
-                                            struct sidestep_error *err)
+enum sidestep_status save_queue_take_unreported_error(struct sidestep_engine *engine,
+                                                      uint64_t *place, struct sidestep_error *err)
 {
-    for (unsigned i = engine->queue.count; i > 0; i--) {
-        enum sidestep_status status = save_take_sticky(engine->queue.saves[i - 1], err);
+    for (unsigned i = engine->saver->queue.count; i > 0; i--) {
+        enum sidestep_status status =
+            save_take_unreported_error(engine->saver->queue.saves[i - 1], err);
         if (status == SIDESTEP_OK)
             continue;
         if (place != NULL)
@@ -231,18 +234,19 @@ enum sidestep_status save_queue_take_sticky(struct sidestep_engine *engine, uint
     return SIDESTEP_OK;
 }
 
-void save_queue_set_told(struct sidestep_engine *engine, uint64_t place)
+void save_queue_mark_reported(struct sidestep_engine *engine, uint64_t place)
 {
-    if (place != 0 && place <= engine->queue.count)
-        save_set_told(engine->queue.saves[place - 1]);
+    if (place != 0 && place <= engine->saver->queue.count)
+        save_mark_reported(engine->saver->queue.saves[place - 1]);
 }
 
-uint64_t save_queue_verdicts(const struct sidestep_engine *engine)
+uint64_t save_queue_pack_verdicts(const struct sidestep_engine *engine)
 {
     uint64_t verdicts = 0;
 
-    for (unsigned i = 0; i < engine->queue.count; i++)
-        verdicts |= (uint64_t)(save_state(engine->queue.saves[i]) + 1) << (i * VERDICT_BITS);
+    for (unsigned i = 0; i < engine->saver->queue.count; i++)
+        verdicts |= (uint64_t)(save_get_state(engine->saver->queue.saves[i]) + 1)
+                    << (i * VERDICT_BITS);
     return verdicts;
 }
 
@@ -252,23 +256,24 @@ static bool has_ended(uint64_t verdicts, unsigned i, enum sidestep_save_state *s
     uint64_t verdict = verdicts >> (i * VERDICT_BITS) & ((1u << VERDICT_BITS) - 1);
 
     *state = verdict != 0 ? (enum sidestep_save_state)(verdict - 1) : SIDESTEP_SAVE_STAGING;
-    return save_has_ended(*state);
+    return save_state_is_final(*state);
 }
 
-void save_queue_settle(struct sidestep_engine *engine, uint64_t verdicts)
+void save_queue_apply_verdicts(struct sidestep_engine *engine, uint64_t verdicts)
 {
     enum sidestep_save_state state;
 
-    for (unsigned i = engine->queue.count; i > 0; i--)
+    for (unsigned i = engine->saver->queue.count; i > 0; i--)
         if (has_ended(verdicts, i - 1, &state)) {
-            save_join(engine->queue.saves[i - 1]); /* all that it still does is to end */
-            save_settle(engine->queue.saves[i - 1], state);
+            save_join_runner(
+                engine->saver->queue.saves[i - 1]); /* all that it still does is to end */
+            save_apply_verdict(engine->saver->queue.saves[i - 1], state);
         }
 }
 
-void save_queue_retire(struct sidestep_engine *engine, uint64_t verdicts)
+void save_queue_remove_ended(struct sidestep_engine *engine, uint64_t verdicts)
 {
-    struct save_queue *queue = &engine->queue;
+    struct save_queue *queue = &engine->saver->queue;
     enum sidestep_save_state state;
     unsigned count = 0;
 
@@ -278,7 +283,7 @@ void save_queue_retire(struct sidestep_engine *engine, uint64_t verdicts)
             continue;
         }
         if (engine->comm.rank == 0)
-            commit_forget_outcome(&queue->saves[i]->commit);
+            commit_remove_outcome(&queue->saves[i]->commit);
         save_release(queue->saves[i]);
     }
     queue->count = count;
@@ -286,8 +291,8 @@ void save_queue_retire(struct sidestep_engine *engine, uint64_t verdicts)
 
 void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save)
 {
-    struct save_queue *queue = &engine->queue;
-    struct sidestep_save *before = save_queue_unfinished(engine);
+    struct save_queue *queue = &engine->saver->queue;
+    struct sidestep_save *before = save_queue_newest_unfinished(engine);
 
     assert(queue->count < SAVE_QUEUE_MAX);
     if (before != NULL) {
@@ -303,7 +308,7 @@ void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save)
 
 void save_queue_release(struct sidestep_engine *engine)
 {
-    struct save_queue *queue = &engine->queue;
+    struct save_queue *queue = &engine->saver->queue;
 
     for (unsigned i = queue->count; i > 0; i--)
         save_release(queue->saves[i - 1]);

@@ -38,37 +38,39 @@ struct save_queue {
 /* The latest save that all ranks have started; NULL: none, or all is settled. */
 struct sidestep_save *save_queue_newest(const struct sidestep_engine *engine);
 /* Is ${save} in the list? */
-bool save_queue_has(const struct sidestep_engine *engine, const struct sidestep_save *save);
+bool save_queue_contains(const struct sidestep_engine *engine, const struct sidestep_save *save);
 /* Has its runner ended? */
-bool save_queue_is_done(struct sidestep_save *save);
+bool save_runner_has_ended(struct sidestep_save *save);
 /* The latest one, if it has not ended. */
-struct sidestep_save *save_queue_unfinished(const struct sidestep_engine *engine);
-void save_queue_join_all(struct sidestep_engine *engine);
+struct sidestep_save *save_queue_newest_unfinished(const struct sidestep_engine *engine);
+void save_queue_wait_idle(struct sidestep_engine *engine);
 /* Until no more than ${allowed} saves are under way, none of them to ${path} (NULL: to any), and
  * ${save} has a slot.  EBUSY instead of waiting, if ${nowait}. */
-enum sidestep_status save_queue_enter(struct sidestep_engine *engine, struct sidestep_save *save,
-                                      unsigned allowed, bool nowait, struct sidestep_error *err);
+enum sidestep_status save_queue_acquire_slot(struct sidestep_engine *engine,
+                                             struct sidestep_save *save, unsigned allowed,
+                                             bool nowait, struct sidestep_error *err);
 /* The same, of the saves to the same path as ${save}. */
-enum sidestep_status save_queue_part(struct sidestep_engine *engine, struct sidestep_save *save,
-                                     bool nowait, struct sidestep_error *err);
+enum sidestep_status save_queue_wait_for_path(struct sidestep_engine *engine,
+                                              struct sidestep_save *save, bool nowait,
+                                              struct sidestep_error *err);
 /* A pool of ${bytes} for ${slot}: that of another one that has ended, or another one, if the
  * engine's cap has room; else after waiting for others to end. */
-enum sidestep_status save_queue_reserve(struct sidestep_engine *engine, struct sidestep_save *save,
-                                        uint64_t bytes, bool at_once, bool pin,
-                                        struct sidestep_error *err);
+enum sidestep_status save_queue_reserve_pool(struct sidestep_engine *engine,
+                                             struct sidestep_save *save, uint64_t bytes,
+                                             bool at_once, bool pin, struct sidestep_error *err);
 /* The error of a save that has failed and that nobody was told of, once; OK otherwise.  ${place}
  * (NULL allowed): 1 + where it is in the list. */
-enum sidestep_status save_queue_take_sticky(struct sidestep_engine *engine, uint64_t *place,
-                                            struct sidestep_error *err);
+enum sidestep_status save_queue_take_unreported_error(struct sidestep_engine *engine,
+                                                      uint64_t *place, struct sidestep_error *err);
 /* All ranks were told of the failure of the save at ${place} (0: of none), those too that did not
  * know of it yet: it refuses one call, not one on each rank. */
-void save_queue_set_told(struct sidestep_engine *engine, uint64_t place);
+void save_queue_mark_reported(struct sidestep_engine *engine, uint64_t place);
 
 /* Rank 0's word on all of the list; and what the others make of it. */
-uint64_t save_queue_verdicts(const struct sidestep_engine *engine);
-void save_queue_settle(struct sidestep_engine *engine, uint64_t verdicts);
+uint64_t save_queue_pack_verdicts(const struct sidestep_engine *engine);
+void save_queue_apply_verdicts(struct sidestep_engine *engine, uint64_t verdicts);
 /* All ranks know ${verdicts}: those that have ended leave. */
-void save_queue_retire(struct sidestep_engine *engine, uint64_t verdicts);
+void save_queue_remove_ended(struct sidestep_engine *engine, uint64_t verdicts);
 /* All ranks have started ${save}.  It is written when the one before it has ended. */
 void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save);
 void save_queue_release(struct sidestep_engine *engine);

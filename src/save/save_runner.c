@@ -9,9 +9,9 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "base/trace.h"
-#include "engine/engine.h"
+#include "save/save.h"
 #include "save/huge_page_recovery.h"
-#include "catalog/space_report.h"
+#include "save/save.h"
 #include "save/save_shard.h"
 #include "snapshot/unchanged.h"
 
@@ -47,23 +47,23 @@ static enum sidestep_status write_and_vote(struct sidestep_save *save, struct si
     TRY(commit_check_cancelled(&save->commit, err));
     TRY(commit_vote_yes(&save->commit, err));
     if (save->incremental)
-        known_take(save->pipeline.image);
+        unchanged_record(save->pipeline.image);
     return SIDESTEP_OK;
 }
 
 static void fail(struct sidestep_save *save, enum sidestep_save_state state,
                  struct sidestep_error *why)
 {
-    room_explain(save, why);
+    save_explain_space(save, why);
     TRACE(save, "rank %u: save '%s': %s", save->commit.rank, save->commit.path, why->message);
     pipeline_fail(&save->pipeline, why); /* staging may still be under way */
-    pipeline_settle(&save->pipeline);
-    save_give_turn(save);
+    pipeline_finish_staging(&save->pipeline);
+    save_memory_turn_end(save);
     if (state == SIDESTEP_SAVE_ABORTED && save->commit.rank == 0)
         commit_abort(&save->commit, why);
     else if (state == SIDESTEP_SAVE_ABORTED) {
         commit_vote_no(&save->commit, why);
-        commit_take_back(&save->commit);
+        commit_retract(&save->commit);
     }
     save_advance(save, state, why);
 }
@@ -71,18 +71,18 @@ static void fail(struct sidestep_save *save, enum sidestep_save_state state,
 static enum sidestep_status decide(struct sidestep_save *save, enum commit_outcome *outcome,
                                    struct sidestep_error *err)
 {
-    struct commit_count count = {0};
+    struct commit_contents count = {0};
 
     *outcome = COMMIT_ABORTED;
-    enum sidestep_status status = commit_count_votes(&save->commit, &count, err);
+    enum sidestep_status status = commit_collect_votes(&save->commit, &count, err);
     if (status == SIDESTEP_OK)
         status = commit_publish(&save->commit, &count, outcome, err);
     if (save->incremental && status == SIDESTEP_OK) {
-        commit_shared_release(&save->engine->keep.shared);
-        save->engine->keep.shared = count.shared;
+        commit_shared_release(&save->engine->saver->incremental.shared);
+        save->engine->saver->incremental.shared = count.shared;
         count.shared = (struct commit_shared){0};
     }
-    commit_count_release(&count);
+    commit_contents_release(&count);
     return status;
 }
 
@@ -99,7 +99,7 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
 static bool was_held(const struct sidestep_save *save)
 {
     return save->options.spread_ms != 0 || save->shared.info.backed_off_ns != 0 ||
-           (save->shared.info.held_ns != 0 && save->engine->neighbour.bytes_per_second == 0);
+           (save->shared.info.held_ns != 0 && save->engine->throttle.bytes_per_second == 0);
 }
 
 /* One runner writes at a time, and nobody else looks at it. */
@@ -108,19 +108,20 @@ static void learn_depth(struct sidestep_save *save)
     const struct sidestep_save_info *info = &save->shared.info;
     struct sidestep_engine *engine = save->engine;
 
-    if (!was_held(save) && info->linked_bytes == 0 && engine->neighbour.bytes_per_second == 0 &&
+    if (!was_held(save) && info->linked_bytes == 0 && engine->throttle.bytes_per_second == 0 &&
         save->press == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
-        depth_learn(&engine->depth, info->bytes_total, info->write_ns);
+        queue_depth_record_save(&engine->saver->queue_depth, info->bytes_total, info->write_ns);
 }
 
-void save_learn_pace(struct sidestep_save *save)
+void save_update_compression_policy(struct sidestep_save *save)
 {
     const struct sidestep_save_info *info = &save->shared.info;
     struct sidestep_engine *engine = save->engine;
 
     if (!save->has_taught && info->write_ns != 0 && !was_held(save) && info->linked_bytes == 0)
-        pace_learn(&engine->pace, save->body_bytes, info->write_ns,
-                   info->stored_bytes != info->raw_bytes, engine->neighbour.bytes_per_second);
+        compression_policy_record_save(&engine->saver->compression_policy, save->body_bytes,
+                                       info->write_ns, info->stored_bytes != info->raw_bytes,
+                                       engine->throttle.bytes_per_second);
     save->has_taught = true;
 }
 
@@ -137,8 +138,8 @@ static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
              guard->holds(guard->context, &save->commit, &reason) == SIDESTEP_EABORTED)
         *why = reason;
     else if (why->status == SIDESTEP_ENOTFOUND && save->commit.dir != NULL &&
-             !commit_has_mark(&save->commit, save->commit.dir))
-        (void)commit_report_gone(&save->commit, why);
+             !commit_has_marker(&save->commit, save->commit.dir))
+        (void)commit_report_removed(&save->commit, why);
 }
 
 /* In place, where nobody else would take away what came after C had given up and swept. */
@@ -181,12 +182,13 @@ static void mend_huge_pages(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;
     struct sidestep_save_info *info = &save->shared.info;
-    struct huge_again again;
+    struct huge_page_recovery again;
 
-    if (info->snapshot != SIDESTEP_SNAPSHOT_COW || save_state(save) > SIDESTEP_SAVE_COMMITTED ||
-        !huge_again_is_needed(info->cow_bytes, info->stage_ns))
+    if (info->snapshot != SIDESTEP_SNAPSHOT_COW || save_get_state(save) > SIDESTEP_SAVE_COMMITTED ||
+        !huge_page_recovery_is_needed(info->cow_bytes, info->stage_ns))
         return;
-    huge_again_run(engine->hold.cow, &engine->neighbour, engine->clock, &again);
+    huge_page_recovery_run(engine->saver->snapshot_policy.cow, &engine->throttle, engine->clock,
+                           &again);
     pthread_mutex_lock(&save->shared.lock);
     info->huge_bytes = again.bytes;
     info->huge_ns = again.took_ns;
@@ -211,6 +213,6 @@ void *save_runner_main(void *argument)
     pthread_cond_broadcast(&save->shared.changed);
     pthread_mutex_unlock(&save->shared.lock);
     if (hurried)
-        neighbour_wait_end(&save->engine->neighbour);
+        throttle_wait_end(&save->engine->throttle);
     return NULL;
 }

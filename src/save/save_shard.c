@@ -9,11 +9,11 @@
 #include "base/buffer.h"
 #include "base/checked.h"
 #include "base/owned.h"
-#include "engine/engine.h"
+#include "save/save.h"
 
 static bool is_pressed(const struct sidestep_save *save, const struct save_shard *shard)
 {
-    return save->press != NULL && shard->number != KEEP_SHARD;
+    return save->press != NULL && shard->number != INCREMENTAL_UNCHANGED_SHARD;
 }
 
 static struct footer make_footer(const struct sidestep_save *save, const struct save_shard *shard)
@@ -45,7 +45,7 @@ static struct footer make_pressed_footer(const struct sidestep_save *save,
     struct footer footer = make_footer(save, shard);
 
     for (size_t i = 0; i < footer.count; i++) {
-        shard->items[i] = *press_item(save->press, shard->first + i);
+        shard->items[i] = *compressor_footer_item(save->press, shard->first + i);
         if (shard->items[i].transform != 0) {
             footer.transform_count = 1;
             footer.transforms = &save->transform;
@@ -67,7 +67,7 @@ static enum sidestep_status write_footer(struct sidestep_save *save, const struc
     OWNED_BUFFER bytes = {0};
     bool pressed = is_pressed(save, shard);
     struct footer footer = pressed ? make_pressed_footer(save, shard) : make_footer(save, shard);
-    uint64_t at = pressed ? press_body_bytes(save->press) : shard->body_bytes;
+    uint64_t at = pressed ? compressor_body_bytes(save->press) : shard->body_bytes;
 
     TRY(footer_encode(&footer, at, &bytes, err));
     TRY(store_file_write_at(file, bytes.bytes, bytes.length, at, err));
@@ -88,7 +88,7 @@ static void note_io(struct sidestep_save *save, struct store_file *file)
     save->shared.info.flags |= flags;
     save->shared.info.held_ns = save->pipeline.shared.held_ns;
     save->shared.info.backed_off_ns = save->pipeline.shared.backed_off_ns;
-    save->shared.info.pool_bytes = places_used_bytes(save->pipeline.places);
+    save->shared.info.pool_bytes = pool_slots_peak_bytes(save->pipeline.places);
     save->shared.info.live_bytes = save->pipeline.shared.live_bytes;
     save->shared.info.ahead_bytes = atomic_load(&save->pipeline.ahead_bytes);
     pthread_mutex_unlock(&save->shared.lock);
@@ -101,7 +101,7 @@ static void note_gains(struct sidestep_save *save)
 
     pthread_mutex_lock(&save->shared.lock);
     for (size_t dtype = 0; dtype < SIDESTEP_DTYPE_END; dtype++) {
-        const struct press_gain *gain = &press_gains(save->press)[dtype];
+        const struct compressor_gain *gain = &compressor_gains(save->press)[dtype];
         info->gains[dtype] = (struct sidestep_gain){.raw_bytes = gain->raw_bytes,
                                                     .stored_bytes = gain->stored_bytes,
                                                     .encode_ns = gain->encode_ns};
@@ -116,8 +116,9 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
                                        struct sidestep_error *err)
 {
     struct sidestep_engine *engine = save->engine;
-    struct store_queue_kind kind = {engine->io.ring, depth_next(&engine->depth)};
-    struct pipeline_crew crew = {&kind, engine->writers, engine->write_threads};
+    struct store_queue_config kind = {engine->io.ring,
+                                      queue_depth_choose(&engine->saver->queue_depth)};
+    struct pipeline_writers crew = {&kind, engine->writers, engine->write_threads};
 
     if (save->press != NULL)
         kind.depth = engine->io.depth;
@@ -126,8 +127,8 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
     pthread_mutex_unlock(&save->shared.lock);
     if (save->press == NULL)
         return pipeline_write(&save->pipeline, file, &crew, err);
-    TRY(press_write(save->press, &save->pipeline, &engine->press_room, file, &engine->io,
-                    engine->writers, err));
+    TRY(compressor_write(save->press, &save->pipeline, &engine->saver->compressor_buffers, file,
+                         &engine->io, engine->writers, err));
     note_gains(save);
     return SIDESTEP_OK;
 }
@@ -166,8 +167,10 @@ static void cut_image(struct sidestep_save *save, struct footer_item *items, str
     const struct image *image = save->pipeline.image;
     size_t kept_count = image->kept_windows != 0 ? image->kept_count : 0;
 
-    *kept = (struct save_shard){
-        .number = KEEP_SHARD, .count = kept_count, .body_bytes = image->kept_bytes, .items = items};
+    *kept = (struct save_shard){.number = INCREMENTAL_UNCHANGED_SHARD,
+                                .count = kept_count,
+                                .body_bytes = image->kept_bytes,
+                                .items = items};
     *own = (struct save_shard){.first = kept_count,
                                .count = image->count - kept_count,
                                .begin = image->kept_bytes,
@@ -189,7 +192,7 @@ static enum sidestep_status write_kept(struct sidestep_save *save, const struct 
                                        struct store_file **file, bool *linked,
                                        struct sidestep_error *err)
 {
-    TRY(keep_write(save, shard, file, linked, err));
+    TRY(incremental_write_unchanged(save, shard, file, linked, err));
     return *linked ? SIDESTEP_OK : write_footer(save, shard, *file, err);
 }
 
@@ -202,8 +205,8 @@ static enum sidestep_status seal(struct sidestep_save *save, const struct save_s
 
     TRY(commit_check_aborted(&save->commit, err));
     if (first != NULL) {
-        TRY(keep_note(save, first, linked, err));
-        TRY(commit_shard_seal(&save->commit, KEEP_SHARD, TAKE(first), err));
+        TRY(incremental_record_unchanged(save, first, linked, err));
+        TRY(commit_shard_seal(&save->commit, INCREMENTAL_UNCHANGED_SHARD, TAKE(first), err));
     }
     return commit_shard_seal(&save->commit, own->number, TAKE(last), err);
 }
@@ -214,7 +217,7 @@ static void watch_disk(struct sidestep_save *save, struct store_file *file)
     struct store_stat stat;
 
     if (save->engine->own_store == NULL && store_file_stat(file, &stat, NULL) == SIDESTEP_OK)
-        neighbour_watch(&save->engine->neighbour, stat.device);
+        throttle_watch_disk(&save->engine->throttle, stat.device);
 }
 
 enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidestep_error *err)
@@ -231,7 +234,7 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
     cut_image(save, items, &own, &kept);
     TRY(save_shard_create(save, &own, &file, err));
     watch_disk(save, file);
-    save->pipeline.neighbour = &save->engine->neighbour;
+    save->pipeline.neighbour = &save->engine->throttle;
     if (save->options.spread_ms != 0)
         save->pipeline.bytes_per_second =
             max_u64(1, (uint64_t)((double)save->shared.info.bytes_total * 1000 /
@@ -239,10 +242,10 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
     if (kept.count != 0)
         TRY(write_kept(save, &kept, &kept_file, &linked, err));
     TRY(write_body(save, file, err));
-    TRY(save_check_promised(save, err));
+    TRY(save_end_fence_check(save, err));
     note_io(save, file);
-    pipeline_trim(&save->pipeline);
-    save_give_turn(save);
+    pipeline_trim_pool(&save->pipeline);
+    save_memory_turn_end(save);
     TRY(write_footer(save, &own, file, err));
     return seal(save, &own, TAKE(file), TAKE(kept_file), linked, err);
 }

@@ -24,7 +24,7 @@
 /* After so many saves that needed no copiers their memory is given back: it is slow to come by. */
 #define CALM_SAVES 3u
 
-void hold_open(struct hold *hold)
+void snapshot_policy_open(struct snapshot_policy *hold)
 {
     if (hold->opened || hold->wanted == SIDESTEP_SNAPSHOT_COPY)
         return;
@@ -34,7 +34,7 @@ void hold_open(struct hold *hold)
                    (unsigned)min_u64(thread_cpu_count(), MAX_HANDLERS), &hold->refused);
 }
 
-void hold_close(struct hold *hold)
+void snapshot_policy_close(struct snapshot_policy *hold)
 {
     cow_close(&hold->cow);
 }
@@ -46,7 +46,7 @@ static unsigned more_patience(unsigned patience, unsigned first)
 
 /* When copies are made shows only in saves whose copiers wait: of what was copied in time nobody
  * knows who would have written to it. */
-static void learn_ahead(struct hold *hold, const struct cow_stats *stats)
+static void learn_ahead(struct snapshot_policy *hold, const struct cow_stats *stats)
 {
     if (hold->ahead || !hold->tried)
         return;
@@ -57,7 +57,7 @@ static void learn_ahead(struct hold *hold, const struct cow_stats *stats)
 }
 
 /* From the last save by cow. */
-static void learn(struct hold *hold)
+static void learn(struct snapshot_policy *hold)
 {
     struct cow_stats stats;
 
@@ -77,35 +77,36 @@ static void learn(struct hold *hold)
     hold->copies = hold->patience;
 }
 
-bool hold_expects(struct hold *hold)
+bool snapshot_policy_can_use_cow(struct snapshot_policy *hold)
 {
-    hold_open(hold);
+    snapshot_policy_open(hold);
     return hold->cow != NULL;
 }
 
-void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES])
+void snapshot_policy_note_cow_failure(struct snapshot_policy *hold,
+                                      char reason[SNAPSHOT_POLICY_REASON_BYTES])
 {
     hold->learnt = true;
-    snprintf(reason, HOLD_REASON_BYTES, "%s", cow_refusal(hold->cow));
+    snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_failure_reason(hold->cow));
 }
 
-void hold_took(struct hold *hold, uint64_t ns)
+void snapshot_policy_record_protect(struct snapshot_policy *hold, uint64_t ns)
 {
     hold->protect_ns = ns;
 }
 
-void hold_copied(struct hold *hold, uint64_t bytes, uint64_t ns)
+void snapshot_policy_record_copy(struct snapshot_policy *hold, uint64_t bytes, uint64_t ns)
 {
     if (bytes >= TELLING_BYTES)
         hold->copy_ns_a_gib = (uint64_t)((double)ns / (double)bytes * (double)GIB);
 }
 
-bool hold_is_calm(const struct hold *hold)
+bool snapshot_policy_can_trim_pool(const struct snapshot_policy *hold)
 {
     return hold->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER || hold->calm >= CALM_SAVES;
 }
 
-uint64_t hold_patience(struct hold *hold)
+uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *hold)
 {
     if (hold->copy_ahead != SIDESTEP_COPY_AHEAD_AUTO)
         return hold->copy_ahead == SIDESTEP_COPY_AHEAD_ALWAYS ? 0 : UINT64_MAX;
@@ -116,21 +117,21 @@ uint64_t hold_patience(struct hold *hold)
     return hold->ahead ? 0 : SOON_FAULTS;
 }
 
-void hold_ahead(struct hold *hold)
+void snapshot_policy_force_copy_ahead(struct snapshot_policy *hold)
 {
     hold->ahead = true;
 }
 
-struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t pool_bytes,
-                        char reason[HOLD_REASON_BYTES])
+struct cow *snapshot_policy_choose(struct snapshot_policy *hold, const struct image *image,
+                                   uint64_t pool_bytes, char reason[SNAPSHOT_POLICY_REASON_BYTES])
 {
     struct sidestep_error err = {0};
     uint64_t held_bytes = 0;
 
     reason[0] = '\0';
-    hold_open(hold);
+    snapshot_policy_open(hold);
     if (hold->cow == NULL) {
-        snprintf(reason, HOLD_REASON_BYTES, "%s",
+        snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s",
                  hold->wanted == SIDESTEP_SNAPSHOT_COPY ? "it was asked for"
                                                         : hold->refused.message);
         return NULL;
@@ -138,18 +139,18 @@ struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t p
     learn(hold);
     if (hold->wanted == SIDESTEP_SNAPSHOT_AUTO && hold->copies != 0) {
         hold->copies--;
-        snprintf(reason, HOLD_REASON_BYTES,
+        snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES,
                  "by cow the program lost %.1f ms, and copying takes %.1f ms",
                  (double)hold->lost_ns / 1e6, (double)hold->copy_ns / 1e6);
         return NULL;
     }
     if (cow_prepare(hold->cow, image, pool_bytes, &held_bytes, &err) != SIDESTEP_OK) {
-        snprintf(reason, HOLD_REASON_BYTES, "%s", err.message);
+        snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", err.message);
         return NULL;
     }
-    snprintf(reason, HOLD_REASON_BYTES, "%s", cow_reason(hold->cow));
+    snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_eager_copy_reason(hold->cow));
     if (held_bytes == 0 && reason[0] == '\0')
-        snprintf(reason, HOLD_REASON_BYTES, "it is too small to be protected");
+        snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "it is too small to be protected");
     if (held_bytes == 0)
         return NULL;
     hold->learnt = false;
@@ -157,7 +158,7 @@ struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t p
     return hold->cow;
 }
 
-void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info)
+void snapshot_policy_report_stats(const struct cow_stats *stats, struct sidestep_save_info *info)
 {
     info->cow_bytes = stats->held_bytes;
     info->copy_bytes = stats->copied_bytes;
@@ -169,7 +170,7 @@ void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info)
     info->fault_max_ns = stats->fault_max_ns;
 }
 
-void hold_event(const struct sidestep_save_info *info, json_t *fields)
+void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t *fields)
 {
     const struct {
         const char *name;

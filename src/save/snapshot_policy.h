@@ -10,9 +10,9 @@
 
 #include "snapshot/cow.h"
 
-#define HOLD_REASON_BYTES 128u /* as in struct sidestep_save_info */
+#define SNAPSHOT_POLICY_REASON_BYTES 128u /* as in struct sidestep_save_info */
 
-struct hold {
+struct snapshot_policy {
     /* Constant. */
     enum sidestep_snapshot wanted;
     enum sidestep_copy_ahead copy_ahead;
@@ -36,27 +36,29 @@ struct hold {
 };
 
 /* Open what cow needs, if it is wanted.  What fails is remembered as the reason. */
-void hold_open(struct hold *hold);
-void hold_close(struct hold *hold);
+void snapshot_policy_open(struct snapshot_policy *hold);
+void snapshot_policy_close(struct snapshot_policy *hold);
 /* May the next save be held?  It is copied if not. */
-bool hold_expects(struct hold *hold);
+bool snapshot_policy_can_use_cow(struct snapshot_policy *hold);
 /* What to hold ${image} with, prepared for a pool of ${pool_bytes}; NULL: copy.  ${reason}: why all
  * or some is copied, or "". */
-struct cow *hold_choose(struct hold *hold, const struct image *image, uint64_t pool_bytes,
-                        char reason[HOLD_REASON_BYTES]);
+struct cow *snapshot_policy_choose(struct snapshot_policy *hold, const struct image *image,
+                                   uint64_t pool_bytes, char reason[SNAPSHOT_POLICY_REASON_BYTES]);
 /* That save could not be held after all: why. */
-void hold_refuse(struct hold *hold, char reason[HOLD_REASON_BYTES]);
+void snapshot_policy_note_cow_failure(struct snapshot_policy *hold,
+                                      char reason[SNAPSHOT_POLICY_REASON_BYTES]);
 /* That save was protected in so long; a save by copy copied ${bytes} in so long. */
-void hold_took(struct hold *hold, uint64_t ns);
-void hold_copied(struct hold *hold, uint64_t bytes, uint64_t ns);
+void snapshot_policy_record_protect(struct snapshot_policy *hold, uint64_t ns);
+void snapshot_policy_record_copy(struct snapshot_policy *hold, uint64_t bytes, uint64_t ns);
 /* Have the last saves shown that the trainer needs no memory for copies? */
-bool hold_is_calm(const struct hold *hold);
-/* After how many faults the copiers of the save begin that hold_choose() was called for. */
-uint64_t hold_patience(struct hold *hold);
+bool snapshot_policy_can_trim_pool(const struct snapshot_policy *hold);
+/* After how many faults the copiers of the save begin that snapshot_policy_choose() was called for.
+ */
+uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *hold);
 /* Instead: they begin at once, so nothing is learnt of how they wait. */
-void hold_ahead(struct hold *hold);
-void hold_report(const struct cow_stats *stats, struct sidestep_save_info *info);
+void snapshot_policy_force_copy_ahead(struct snapshot_policy *hold);
+void snapshot_policy_report_stats(const struct cow_stats *stats, struct sidestep_save_info *info);
 /* What an event says of it, into ${fields}; nothing if memory is short. */
-void hold_event(const struct sidestep_save_info *info, json_t *fields);
+void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t *fields);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-uint64_t due_interval_ns(uint64_t cost_ns, uint64_t mtbf_ns, double max_lost)
+uint64_t schedule_optimal_interval_ns(uint64_t cost_ns, uint64_t mtbf_ns, double max_lost)
 {
     double cost = (double)cost_ns, mtbf = (double)mtbf_ns;
     double best = sqrt(2 * cost * mtbf);
@@ -17,28 +17,29 @@ uint64_t due_interval_ns(uint64_t cost_ns, uint64_t mtbf_ns, double max_lost)
     return best < (double)INT64_MAX ? (uint64_t)best : INT64_MAX;
 }
 
-double due_lost(uint64_t cost_ns, uint64_t mtbf_ns, uint64_t interval_ns)
+double schedule_lost_fraction(uint64_t cost_ns, uint64_t mtbf_ns, uint64_t interval_ns)
 {
     if (interval_ns == 0 || mtbf_ns == 0)
         return 0;
     return (double)cost_ns / (double)interval_ns + (double)interval_ns / (2 * (double)mtbf_ns);
 }
 
-uint64_t due_current_interval_ns(const struct due *due)
+uint64_t schedule_current_interval_ns(const struct schedule *due)
 {
-    uint64_t interval = due_interval_ns(due->cost_ns, due->mtbf_ns, due->max_lost);
+    uint64_t interval = schedule_optimal_interval_ns(due->cost_ns, due->mtbf_ns, due->max_lost);
 
     if (interval == 0) /* nothing was measured yet, or nothing is to be adapted */
         return due->interval_ns;
     return interval > due->busy_ns ? interval : due->busy_ns;
 }
 
-static bool by_step(const struct due *due, uint64_t step)
+static bool by_step(const struct schedule *due, uint64_t step)
 {
     return due->interval_steps != 0 && step != 0 && step % due->interval_steps == 0;
 }
 
-bool due_ask(struct due *due, uint64_t step, uint64_t now_ns, bool is_alone, uint32_t *why)
+bool schedule_needs_agreement(struct schedule *due, uint64_t step, uint64_t now_ns, bool is_alone,
+                              uint32_t *why)
 {
     bool agrees = due->listens || due->interval_ns != 0 || due->mtbf_ns != 0;
 
@@ -62,7 +63,7 @@ bool due_ask(struct due *due, uint64_t step, uint64_t now_ns, bool is_alone, uin
     return agrees && (is_alone || step >= due->check_step);
 }
 
-uint64_t due_quiet_until(const struct due *due, uint64_t step, bool is_alone)
+uint64_t schedule_quiet_until(const struct schedule *due, uint64_t step, bool is_alone)
 {
     bool agrees = due->listens || due->interval_ns != 0 || due->mtbf_ns != 0;
     uint64_t until = UINT64_MAX;
@@ -82,9 +83,9 @@ uint64_t due_quiet_until(const struct due *due, uint64_t step, bool is_alone)
 
 /* When, in steps, rank 0 wants to hear of the others again: soon enough for a request, and for the
  * end of the interval; but not more than twice as far as the last time, for steps differ. */
-static uint64_t next_stride(const struct due *due, uint64_t step, uint64_t now_ns)
+static uint64_t next_stride(const struct schedule *due, uint64_t step, uint64_t now_ns)
 {
-    uint64_t interval = due_current_interval_ns(due), wait = due->check_ns;
+    uint64_t interval = schedule_current_interval_ns(due), wait = due->check_ns;
     uint64_t steps = step - due->seen_step, took = now_ns - due->seen_ns;
     uint64_t stride = due->stride * 2 + 1;
 
@@ -96,39 +97,40 @@ static uint64_t next_stride(const struct due *due, uint64_t step, uint64_t now_n
     }
     if (steps != 0 && took / steps != 0 && wait / (took / steps) < stride)
         stride = wait / (took / steps);
-    if (stride > DUE_MAX_STRIDE)
-        stride = DUE_MAX_STRIDE;
+    if (stride > SCHEDULE_MAX_STRIDE)
+        stride = SCHEDULE_MAX_STRIDE;
     return stride != 0 ? stride : 1;
 }
 
-void due_tell(struct due *due, uint64_t step, uint64_t now_ns, uint32_t why, bool is_rank_0,
-              bool is_busy, uint64_t words[DUE_WORDS])
+void schedule_fill_words(struct schedule *due, uint64_t step, uint64_t now_ns, uint32_t why,
+                         bool is_rank_0, bool is_busy, uint64_t words[SCHEDULE_WORDS])
 {
-    uint64_t interval = due_current_interval_ns(due);
+    uint64_t interval = schedule_current_interval_ns(due);
     unsigned requested = due->listens ? atomic_load(&due->requested) : 0;
 
     if (is_rank_0 && interval != 0 && now_ns - due->saved_ns >= interval)
         why |= SIDESTEP_DUE_INTERVAL;
-    words[DUE_WORD_INTERVAL] = why & SIDESTEP_DUE_INTERVAL;
-    words[DUE_WORD_SAVE] = requested & SIDESTEP_DUE_SAVE;
-    words[DUE_WORD_STOP] = requested & SIDESTEP_DUE_STOP;
-    words[DUE_WORD_STRIDE] = is_rank_0 ? next_stride(due, step, now_ns) : 0;
-    words[DUE_WORD_BUSY] = is_busy;
+    words[SCHEDULE_WORD_INTERVAL] = why & SIDESTEP_DUE_INTERVAL;
+    words[SCHEDULE_WORD_SAVE] = requested & SIDESTEP_DUE_SAVE;
+    words[SCHEDULE_WORD_STOP] = requested & SIDESTEP_DUE_STOP;
+    words[SCHEDULE_WORD_STRIDE] = is_rank_0 ? next_stride(due, step, now_ns) : 0;
+    words[SCHEDULE_WORD_BUSY] = is_busy;
 }
 
-uint32_t due_take(struct due *due, uint64_t step, uint64_t now_ns, const uint64_t words[DUE_WORDS])
+uint32_t schedule_apply_words(struct schedule *due, uint64_t step, uint64_t now_ns,
+                              const uint64_t words[SCHEDULE_WORDS])
 {
-    uint32_t why =
-        (uint32_t)(words[DUE_WORD_INTERVAL] | words[DUE_WORD_SAVE] | words[DUE_WORD_STOP]);
+    uint32_t why = (uint32_t)(words[SCHEDULE_WORD_INTERVAL] | words[SCHEDULE_WORD_SAVE] |
+                              words[SCHEDULE_WORD_STOP]);
 
     due->agreements++;
-    due->stride = words[DUE_WORD_STRIDE];
+    due->stride = words[SCHEDULE_WORD_STRIDE];
     due->check_step = step + due->stride;
     due->seen_step = step;
     due->seen_ns = now_ns;
-    if (words[DUE_WORD_SAVE] != 0) /* what comes later is another request */
+    if (words[SCHEDULE_WORD_SAVE] != 0) /* what comes later is another request */
         atomic_fetch_and(&due->requested, ~SIDESTEP_DUE_SAVE);
-    if (why == SIDESTEP_DUE_INTERVAL && due->skips_busy && words[DUE_WORD_BUSY] != 0) {
+    if (why == SIDESTEP_DUE_INTERVAL && due->skips_busy && words[SCHEDULE_WORD_BUSY] != 0) {
         due->skipped++;
         due->saved_ns = now_ns;
         why = 0;
@@ -137,7 +139,7 @@ uint32_t due_take(struct due *due, uint64_t step, uint64_t now_ns, const uint64_
     return why;
 }
 
-void due_note_saved(struct due *due, uint64_t now_ns, uint64_t cost_ns, uint64_t busy_ns)
+void schedule_record_save(struct schedule *due, uint64_t now_ns, uint64_t cost_ns, uint64_t busy_ns)
 {
     due->saved_ns = now_ns;
     due->cost_ns = cost_ns;

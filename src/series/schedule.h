@@ -2,8 +2,8 @@
 /*
  * schedule.h -- when is a save due?  Clocks, requests and signals differ between ranks, and one
  * rank that saves alone hangs the run; so what does not follow from the step alone is agreed on, at
- * steps that were agreed on before.  Nothing here talks: due_ask() says whether to, due_tell()
- * what, due_take() what it came to.
+ * steps that were agreed on before.  Nothing here talks: schedule_needs_agreement() says whether
+ * to, schedule_fill_words() what, schedule_apply_words() what it came to.
  */
 #ifndef SERIES_SCHEDULE_H
 #define SERIES_SCHEDULE_H
@@ -12,20 +12,20 @@
 
 #include "base/error.h"
 
-#define DUE_DEFAULT_CHECK_MS 5000u
-#define DUE_MAX_STRIDE ((uint64_t)1 << 20) /* steps between two agreements */
+#define SCHEDULE_DEFAULT_CHECK_MS 5000u
+#define SCHEDULE_MAX_STRIDE ((uint64_t)1 << 20) /* steps between two agreements */
 
 /* What ranks tell each other, by one element-wise maximum. */
-enum due_word {
-    DUE_WORD_INTERVAL, /* one word for each reason, so that a maximum is an "or" */
-    DUE_WORD_SAVE,
-    DUE_WORD_STOP,
-    DUE_WORD_STRIDE, /* rank 0's: steps until the next agreement */
-    DUE_WORD_BUSY,   /* a save is under way here */
-    DUE_WORDS,
+enum schedule_word {
+    SCHEDULE_WORD_INTERVAL, /* one word for each reason, so that a maximum is an "or" */
+    SCHEDULE_WORD_SAVE,
+    SCHEDULE_WORD_STOP,
+    SCHEDULE_WORD_STRIDE, /* rank 0's: steps until the next agreement */
+    SCHEDULE_WORD_BUSY,   /* a save is under way here */
+    SCHEDULE_WORDS,
 };
 
-struct due {
+struct schedule {
     /* Constant. */
     uint64_t interval_steps;
     uint64_t interval_ns; /* as the caller gave it */
@@ -57,25 +57,29 @@ struct due {
  * is cost / interval + interval / (2 mtbf).  The longest for which that is at most ${max_lost}; if
  * there is none, or ${max_lost} is 0, the one for which it is least (Young, 1974; Daly, 2006).
  */
-uint64_t due_interval_ns(uint64_t cost_ns, uint64_t mtbf_ns, double max_lost);
-double due_lost(uint64_t cost_ns, uint64_t mtbf_ns, uint64_t interval_ns);
+uint64_t schedule_optimal_interval_ns(uint64_t cost_ns, uint64_t mtbf_ns, double max_lost);
+double schedule_lost_fraction(uint64_t cost_ns, uint64_t mtbf_ns, uint64_t interval_ns);
 
 /* Between saves, as of now; 0: not by time. */
-uint64_t due_current_interval_ns(const struct due *due);
+uint64_t schedule_current_interval_ns(const struct schedule *due);
 
 /* Is there something to agree on at ${step}?  ${*why} is what follows from the step alone.  The
  * same answers on every rank that asks after the same steps. */
-bool due_ask(struct due *due, uint64_t step, uint64_t now_ns, bool is_alone, uint32_t *why);
-/* The first step, from ${step} on, at which due_ask() may have something to say; UINT64_MAX: none.
+bool schedule_needs_agreement(struct schedule *due, uint64_t step, uint64_t now_ns, bool is_alone,
+                              uint32_t *why);
+/* The first step, from ${step} on, at which schedule_needs_agreement() may have something to say;
+ * UINT64_MAX: none.
  */
-uint64_t due_quiet_until(const struct due *due, uint64_t step, bool is_alone);
+uint64_t schedule_quiet_until(const struct schedule *due, uint64_t step, bool is_alone);
 /* This rank's words. */
-void due_tell(struct due *due, uint64_t step, uint64_t now_ns, uint32_t why, bool is_rank_0,
-              bool is_busy, uint64_t words[DUE_WORDS]);
+void schedule_fill_words(struct schedule *due, uint64_t step, uint64_t now_ns, uint32_t why,
+                         bool is_rank_0, bool is_busy, uint64_t words[SCHEDULE_WORDS]);
 /* What the maximum of all ranks' words means: SIDESTEP_DUE_*. */
-uint32_t due_take(struct due *due, uint64_t step, uint64_t now_ns, const uint64_t words[DUE_WORDS]);
+uint32_t schedule_apply_words(struct schedule *due, uint64_t step, uint64_t now_ns,
+                              const uint64_t words[SCHEDULE_WORDS]);
 /* A save was started; what it has cost the training, and how long the one before was under way (0:
  * not known). */
-void due_note_saved(struct due *due, uint64_t now_ns, uint64_t cost_ns, uint64_t busy_ns);
+void schedule_record_save(struct schedule *due, uint64_t now_ns, uint64_t cost_ns,
+                          uint64_t busy_ns);
 
 #endif

@@ -38,8 +38,8 @@ static enum sidestep_status guard_check(void *context, const struct commit *comm
 {
     struct sidestep_series *series = context;
 
-    series_note_bytes(series, commit->bytes);
-    series_write_notes(series, commit);
+    series_record_bytes(series, commit->bytes);
+    series_write_annotations(series, commit);
     return guard_holds(series, commit, err);
 }
 
@@ -53,61 +53,61 @@ enum sidestep_status series_check(const struct sidestep_series *series, struct s
     return SIDESTEP_OK;
 }
 
-struct sidestep_save *series_in_flight(const struct sidestep_series *series, const char *name)
+struct sidestep_save *series_find_in_flight(const struct sidestep_series *series, const char *name)
 {
     for (unsigned i = 0; i < series->save_count; i++) {
         struct sidestep_save *save = series->saves[i];
-        if (!save_has_ended(save_state(save)) &&
+        if (!save_state_is_final(save_get_state(save)) &&
             (name == NULL || strcmp(save->commit.name, name) == 0))
             return save;
     }
     return NULL;
 }
 
-void series_note_outcome_locked(struct sidestep_series *series, struct sidestep_save *save)
+void series_record_outcome_locked(struct sidestep_series *series, struct sidestep_save *save)
 {
-    enum sidestep_save_state state = save_state(save);
+    enum sidestep_save_state state = save_get_state(save);
 
     series->shared.has_committed |= state == SIDESTEP_SAVE_COMMITTED;
     series->shared.has_unknown |= state == SIDESTEP_SAVE_UNKNOWN;
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
         if (series->shared.saving[i].save == save)
             series->shared.saving[i].is_settled =
-                save_has_ended(state) && state != SIDESTEP_SAVE_UNKNOWN;
+                save_state_is_final(state) && state != SIDESTEP_SAVE_UNKNOWN;
 }
 
-void series_note_outcome(struct sidestep_series *series, struct sidestep_save *save)
+void series_record_outcome(struct sidestep_series *series, struct sidestep_save *save)
 {
     pthread_mutex_lock(&series->shared.lock);
-    series_note_outcome_locked(series, save);
+    series_record_outcome_locked(series, save);
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-void series_note_outcomes(struct sidestep_series *series)
+void series_record_outcomes(struct sidestep_series *series)
 {
     struct sweep sweep = {.store = series->engine->store, .parent = series->lease.root};
 
     pthread_mutex_lock(&series->shared.lock);
     for (unsigned i = 0; i < series->save_count; i++)
-        series_note_outcome_locked(series, series->saves[i]);
+        series_record_outcome_locked(series, series->saves[i]);
     bool settles = series->shared.has_committed && !series->shared.has_settled;
     series->shared.has_settled |= settles;
     pthread_mutex_unlock(&series->shared.lock);
     if (settles && sweep.parent != NULL)
-        (void)sweep_children(&sweep, NULL);
+        (void)sweep_child_dirs(&sweep, NULL);
 }
 
 /* The same, on the thread that saves. */
 static void note_progress(struct sidestep_series *series)
 {
-    series_note_outcomes(series);
+    series_record_outcomes(series);
     pthread_mutex_lock(&series->shared.lock);
     bool has_committed = series->shared.has_committed;
     pthread_mutex_unlock(&series->shared.lock);
     if (!has_committed || series->has_progressed || series->lease.dir == NULL)
         return;
     series->has_progressed = true;
-    series_made_progress(series);
+    series_reset_restarts(series);
 }
 
 /* ---- open and close ---- */
@@ -117,19 +117,20 @@ static enum sidestep_status take_due(struct sidestep_series *series,
                                      struct sidestep_error *err)
 {
     const uint64_t max_ms = INT64_MAX / 1000000;
-    uint64_t check_ms = options->check_ms != 0 ? options->check_ms : DUE_DEFAULT_CHECK_MS;
+    uint64_t check_ms = options->check_ms != 0 ? options->check_ms : SCHEDULE_DEFAULT_CHECK_MS;
 
     if (options->interval_ms > max_ms || check_ms > max_ms || options->mtbf_ms > max_ms ||
         !(options->max_lost >= 0 && options->max_lost < 1))
         return FAIL(err, SIDESTEP_EINVAL,
                     "series options: a time is too long, or max_lost is no part of 1");
-    series->due = (struct due){.interval_steps = options->interval_steps,
-                               .interval_ns = options->interval_ms * 1000000,
-                               .check_ns = check_ms * 1000000,
-                               .mtbf_ns = options->mtbf_ms * 1000000,
-                               .max_lost = options->max_lost,
-                               .listens = (options->flags & SIDESTEP_SERIES_REQUESTS) != 0,
-                               .skips_busy = (options->flags & SIDESTEP_SERIES_SKIP_BUSY) != 0};
+    series->due =
+        (struct schedule){.interval_steps = options->interval_steps,
+                          .interval_ns = options->interval_ms * 1000000,
+                          .check_ns = check_ms * 1000000,
+                          .mtbf_ns = options->mtbf_ms * 1000000,
+                          .max_lost = options->max_lost,
+                          .listens = (options->flags & SIDESTEP_SERIES_REQUESTS) != 0,
+                          .skips_busy = (options->flags & SIDESTEP_SERIES_SKIP_BUSY) != 0};
     return SIDESTEP_OK;
 }
 
@@ -138,12 +139,12 @@ static enum sidestep_status take_naming(struct sidestep_series *series,
                                         struct sidestep_error *err)
 {
     if (options->name == NULL)
-        return naming_of_prefix(options->prefix != NULL ? options->prefix : "step-",
-                                &series->naming, err);
+        return name_template_from_prefix(options->prefix != NULL ? options->prefix : "step-",
+                                         &series->naming, err);
     if (options->prefix != NULL)
         return FAIL(err, SIDESTEP_EINVAL,
                     "series options: prefix and name are both given; the name is the whole");
-    return naming_of_template(options->name, &series->naming, err);
+    return name_template_from_text(options->name, &series->naming, err);
 }
 
 static enum sidestep_status take_options(struct sidestep_series *series, const char *root,
@@ -156,11 +157,11 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
     if ((options.flags & ~SERIES_KNOWN_FLAGS) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "series options: unknown flags 0x%x",
                     options.flags);
-    TRY(retention_take(&series->retention, options.retention, err));
+    TRY(retention_copy(&series->retention, options.retention, err));
     TRY(take_due(series, &options, err));
     series->flags = options.flags;
     series->max_restarts = options.max_restarts;
-    if (root == NULL || strlen(root) + NAMING_MAX_NAME + sizeof("/") > sizeof(series->root))
+    if (root == NULL || strlen(root) + NAME_TEMPLATE_MAX_NAME + sizeof("/") > sizeof(series->root))
         return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
     if (!utf8_is_valid(root, strlen(root))) /* else each save would be refused */
         return FAIL(err, SIDESTEP_EINVAL,
@@ -173,7 +174,7 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
 /* Take the lock; fence and clear what earlier incarnations left. */
 static enum sidestep_status open_lease(struct sidestep_series *series, struct sidestep_error *err)
 {
-    TRY(lease_take(&series->lease, series->engine->store, series->root, err));
+    TRY(lease_acquire(&series->lease, series->engine->store, series->root, err));
     memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
     series->incarnation = series->lease.incarnation;
     series->guard =
@@ -181,24 +182,24 @@ static enum sidestep_status open_lease(struct sidestep_series *series, struct si
     struct sweep sweep = {
         .store = series->engine->store, .parent = series->lease.root, .mode = SWEEP_SERIES};
     TRY(sweep_parent(&sweep, err));
-    TRY(series_measure(series, err));
+    TRY(series_estimate_space(series, err));
     return series_start_pruner(series, err);
 }
 
-struct sidestep_series *series_shut(struct sidestep_series *series)
+struct sidestep_series *series_shut_down(struct sidestep_series *series)
 {
     struct sidestep_series *next = series->next;
 
     if (series->save_count != 0)
-        save_join(series->saves[0]); /* as do those before it: they need our guard */
+        save_join_runner(series->saves[0]); /* as do those before it: they need our guard */
     note_progress(series);
     while (series->save_count != 0)
         save_release(series->saves[--series->save_count]);
     series_stop_pruner(series);
     if (series->lease.dir != NULL)
-        series_made_progress(series); /* an orderly end is no failed restart */
-    collecting_free(TAKE(series->went));
-    series_drop_notes(series);
+        series_reset_restarts(series); /* an orderly end is no failed restart */
+    gc_report_free(TAKE(series->went));
+    series_free_annotations(series);
     lease_release(&series->lease);
     series->next = NULL;
     series->is_shut = true;
@@ -212,7 +213,7 @@ static void series_free(struct sidestep_series *series)
     while (*at != NULL && *at != series)
         at = &(*at)->next;
     if (*at != NULL)
-        *at = series_shut(series);
+        *at = series_shut_down(series);
     engine_release(series->engine);
     pthread_cond_destroy(&series->shared.changed);
     pthread_mutex_destroy(&series->shared.lock);
@@ -223,7 +224,7 @@ static void series_free(struct sidestep_series *series)
 /* What decides when a rank saves: one that decides otherwise would wait for the others for ever. */
 static enum sidestep_status agree_all(struct sidestep_series *series, struct sidestep_error *err)
 {
-    const struct due *due = &series->due;
+    const struct schedule *due = &series->due;
     struct deciding {
         uint64_t root, naming, flags, interval_steps, interval_ns, check_ns, mtbf_ns;
         double max_lost;
@@ -233,13 +234,13 @@ static enum sidestep_status agree_all(struct sidestep_series *series, struct sid
               .check_ns = due->check_ns,
               .mtbf_ns = due->mtbf_ns,
               .max_lost = due->max_lost};
-    char template[NAMING_MAX_TEMPLATE + 1];
+    char template[NAME_TEMPLATE_MAX_BYTES + 1];
 
-    naming_template(&series->naming, template);
+    name_template_to_text(&series->naming, template);
     mine.root = XXH3_64bits(series->root, strlen(series->root));
     mine.naming = XXH3_64bits(template, strlen(template));
     uint64_t digest = XXH3_64bits(&mine, sizeof(mine)), words[] = {digest, ~digest};
-    TRY(comm_max_all(&series->engine->comm, words, ARRAY_LENGTH(words), err));
+    TRY(comm_reduce_max_all(&series->engine->comm, words, ARRAY_LENGTH(words), err));
     if (words[0] == ~words[1])
         return SIDESTEP_OK;
     return FAIL(
@@ -263,7 +264,7 @@ static enum sidestep_status open_all(struct sidestep_series *series, const char 
 
     if (status == SIDESTEP_OK && comm->rank == 0)
         status = open_lease(series, err);
-    TRY(comm_vote_all(comm, status, err));
+    TRY(comm_agree_all(comm, status, err));
     memcpy(identity.run_id, series->run_id, sizeof(identity.run_id));
     identity.incarnation = series->incarnation;
     TRY(comm_broadcast_all(comm, &identity, sizeof(identity), 0, err));
@@ -284,7 +285,7 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
     *out = NULL;
     struct sidestep_series *series = memory_new(1, sizeof(*series));
     enum sidestep_status status = series != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*series));
-    status = comm_vote_all(&engine->comm, status, err);
+    status = comm_agree_all(&engine->comm, status, err);
     if (status != SIDESTEP_OK) {
         free(series);
         return status;
@@ -316,8 +317,8 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
     TRY(engine_check(series->engine, err));
     *out = NULL;
     enum sidestep_status status = SIDESTEP_OK;
-    if (series->save_count != 0 && save_queue_has(series->engine, series->saves[0]))
-        status = save_settle_all(series->engine, err);
+    if (series->save_count != 0 && save_queue_contains(series->engine, series->saves[0]))
+        status = save_queue_drain_all(series->engine, err);
     series_free(series);
     return status;
 }
@@ -350,11 +351,11 @@ static uint64_t drop_ended(struct sidestep_series *series)
 
     while (series->save_count > 1) {
         struct sidestep_save *oldest = series->saves[series->save_count - 1];
-        if (!save_queue_is_done(oldest))
+        if (!save_runner_has_ended(oldest))
             break;
-        series_note_outcome(series, oldest);
+        series_record_outcome(series, oldest);
         busy_ns = busy_time(oldest);
-        series_notes_end(series, oldest);
+        series_pending_remove(series, oldest);
         pthread_mutex_lock(&series->shared.lock);
         series->save_count--;
         pthread_mutex_unlock(&series->shared.lock);
@@ -389,19 +390,19 @@ static void refuse(const struct sidestep_save *same, struct sidestep_save_option
 static bool prepare(struct sidestep_series *series, const char *name,
                     struct sidestep_save_options *options, struct sidestep_error *why)
 {
-    struct sidestep_save *same = series_in_flight(series, name);
+    struct sidestep_save *same = series_find_in_flight(series, name);
 
     if (same != NULL && (options->flags & SIDESTEP_SAVE_NOWAIT) != 0) {
         refuse(same, options, why);
         return false;
     }
     if (same != NULL)
-        save_join(same); /* its notes are not this one's */
-    series_take_notes(series, name);
+        save_join_runner(same); /* its notes are not this one's */
+    series_pending_add(series, name);
     note_progress(series); /* what may be deleted follows from what became of them */
     if (options->failure != NULL)
         return true;
-    if (!series_may_replace(series, name)) {
+    if (!series_can_replace(series, name)) {
         options->flags |= SIDESTEP_SAVE_NO_REPLACE;
         if (series_check_free(series, name, why) != SIDESTEP_OK)
             options->failure = why;
@@ -422,7 +423,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
                                .naming = &series->naming,
                                .guard = series->engine->comm.rank == 0 ? &series->guard : NULL,
                                .incremental = (series->flags & SIDESTEP_SERIES_INCREMENTAL) != 0};
-    char path[COMMIT_PATH_BYTES], name[NAMES_MAX];
+    char path[COMMIT_PATH_BYTES], name[FILE_NAME_BYTES];
     struct sidestep_error why = {0};
     uint64_t began_ns = clock_now(series->engine->clock);
 
@@ -432,21 +433,21 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
         options = (struct sidestep_save_options){.struct_size = sizeof(options), .flags = ~0u};
     options.has_step = 1;
     options.step = step;
-    naming_format(&series->naming, step, name);
+    name_template_format_name(&series->naming, step, name);
     snprintf(path, sizeof(path), "%s/%s", series->root, name);
     bool has_notes = part.guard != NULL && prepare(series, name, &options, &why);
     status = save_start_all(series->engine, path, state, &options, &part, blocking, save, err);
     if (has_notes && status != SIDESTEP_OK)
-        series_notes_back(series, name);
+        series_pending_cancel(series, name);
     TRY(status);
     add_save(series, *save);
     if (part.guard != NULL)
-        series_notes_begin(series, name, *save);
+        series_pending_attach(series, name, *save);
     uint64_t busy_ns = drop_ended(series);
     if (part.guard != NULL)
-        series_wake_pruner(series, *save);
-    series->queued += (save_flags(*save) & SIDESTEP_SAVE_QUEUED) != 0;
-    due_note_saved(&series->due, began_ns, cost_of(*save), busy_ns);
+        series_notify_pruner(series, *save);
+    series->queued += (save_get_flags(*save) & SIDESTEP_SAVE_QUEUED) != 0;
+    schedule_record_save(&series->due, began_ns, cost_of(*save), busy_ns);
     return SIDESTEP_OK;
 }
 

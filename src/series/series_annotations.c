@@ -16,10 +16,11 @@ static enum sidestep_status check_words(const struct sidestep_metric *metrics, s
 {
     for (size_t i = 0; i < metric_count + tag_count; i++) {
         const char *word = i < metric_count ? metrics[i].name : tags[i - metric_count];
-        if (!marks_is_word(word))
-            return FAIL(
-                err, SIDESTEP_EINVAL, "%s '%s': 1 to %u letters, digits, '_' and '-', please",
-                i < metric_count ? "metric" : "tag", word != NULL ? word : "", MARKS_MAX_WORD);
+        if (!annotations_is_valid_word(word))
+            return FAIL(err, SIDESTEP_EINVAL,
+                        "%s '%s': 1 to %u letters, digits, '_' and '-', please",
+                        i < metric_count ? "metric" : "tag", word != NULL ? word : "",
+                        ANNOTATIONS_MAX_WORD);
     }
     return SIDESTEP_OK;
 }
@@ -61,11 +62,11 @@ static enum sidestep_status format_metrics(const struct sidestep_metric *metrics
     return *text != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, buffer.length);
 }
 
-static void drop(struct series_notes *notes)
+static void drop(struct series_annotations *notes)
 {
     free(notes->metrics);
     name_list_release(&notes->tags);
-    *notes = (struct series_notes){0};
+    *notes = (struct series_annotations){0};
 }
 
 /* Until the save of ${name} starts. */
@@ -74,7 +75,7 @@ static enum sidestep_status keep_for_save(struct sidestep_series *series, const 
                                           size_t metric_count, const char *const *tags,
                                           size_t tag_count, struct sidestep_error *err)
 {
-    struct series_notes *notes = &series->coming;
+    struct series_annotations *notes = &series->coming;
     OWNED char *text = NULL;
 
     if (strcmp(notes->name, name) != 0)
@@ -96,9 +97,9 @@ static enum sidestep_status write_marks(struct store_dir *dir, const char *name,
                                         struct sidestep_error *err)
 {
     if (metrics != NULL)
-        TRY(marks_set(dir, MARKS_METRICS, NULL, name, save_id, metrics, err));
+        TRY(annotations_set(dir, ANNOTATION_METRICS, NULL, name, save_id, metrics, err));
     for (size_t i = 0; i < tag_count; i++)
-        TRY(marks_set(dir, MARKS_TAG, tags[i], name, save_id, NULL, err));
+        TRY(annotations_set(dir, ANNOTATION_TAG, tags[i], name, save_id, NULL, err));
     return SIDESTEP_OK;
 }
 
@@ -112,7 +113,7 @@ static enum sidestep_status note_committed(struct sidestep_series *series, const
     OWNED char *before = NULL;
     OWNED char *text = NULL;
 
-    if (series_in_flight(series, name) != NULL)
+    if (series_find_in_flight(series, name) != NULL)
         return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is under way", name);
     TRY(list_root(series->engine->store, series->root, &list, err));
     for (size_t i = 0; i < list.count; i++) {
@@ -136,7 +137,8 @@ static enum sidestep_status note(struct sidestep_series *series, const char *nam
 
     TRY(check_words(metrics, metric_count, tags, tag_count, err));
     bool is_there = store_stat(series->lease.root, name, &stat, NULL) == SIDESTEP_OK;
-    if (series_in_flight(series, name) != NULL || (is_there && !series_may_replace(series, name)))
+    if (series_find_in_flight(series, name) != NULL ||
+        (is_there && !series_can_replace(series, name)))
         return note_committed(series, name, metrics, metric_count, tags, tag_count, err);
     return keep_for_save(series, name, metrics, metric_count, tags, tag_count, err);
 }
@@ -146,12 +148,12 @@ enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64
                                           size_t metric_count, const char *const *tags,
                                           size_t tag_count, struct sidestep_error *err)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     TRY(series_check(series, err));
     if (series->engine->comm.rank != 0)
         return SIDESTEP_OK;
-    naming_format(&series->naming, step, name);
+    name_template_format_name(&series->naming, step, name);
     enum sidestep_status status = note(series, name, metrics, metric_count, tags, tag_count, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "note on '%s/%s'", series->root, name);
@@ -159,7 +161,7 @@ enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64
 }
 
 /* Locked: what is known of the save of ${name}; "": unused room; NULL: none. */
-static struct series_saving *find(struct sidestep_series *series, const char *name)
+static struct series_pending_save *find(struct sidestep_series *series, const char *name)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
         if (strcmp(series->shared.saving[i].notes.name, name) == 0)
@@ -167,57 +169,57 @@ static struct series_saving *find(struct sidestep_series *series, const char *na
     return NULL;
 }
 
-void series_take_notes(struct sidestep_series *series, const char *name)
+void series_pending_add(struct sidestep_series *series, const char *name)
 {
-    struct series_notes coming = series->coming;
+    struct series_annotations coming = series->coming;
 
-    series->coming = (struct series_notes){0};
+    series->coming = (struct series_annotations){0};
     if (strcmp(coming.name, name) != 0)
         drop(&coming);
     snprintf(coming.name, sizeof(coming.name), "%s", name);
     pthread_mutex_lock(&series->shared.lock);
     while (strcmp(series->shared.deleting, name) == 0)
         pthread_cond_wait(&series->shared.changed, &series->shared.lock);
-    struct series_saving *slot = find(series, name); /* of one that has ended, maybe */
+    struct series_pending_save *slot = find(series, name); /* of one that has ended, maybe */
     if (slot == NULL)
         slot = find(series, "");
     assert(slot != NULL); /* there are more of them than saves that may be under way */
     drop(&slot->notes);
-    *slot = (struct series_saving){.notes = coming};
+    *slot = (struct series_pending_save){.notes = coming};
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-void series_notes_back(struct sidestep_series *series, const char *name)
+void series_pending_cancel(struct sidestep_series *series, const char *name)
 {
     pthread_mutex_lock(&series->shared.lock);
-    struct series_saving *slot = find(series, name);
+    struct series_pending_save *slot = find(series, name);
     series->coming = slot->notes;
-    *slot = (struct series_saving){0};
+    *slot = (struct series_pending_save){0};
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-void series_notes_begin(struct sidestep_series *series, const char *name,
-                        const struct sidestep_save *save)
+void series_pending_attach(struct sidestep_series *series, const char *name,
+                           const struct sidestep_save *save)
 {
     pthread_mutex_lock(&series->shared.lock);
     find(series, name)->save = save;
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-void series_notes_end(struct sidestep_series *series, const struct sidestep_save *save)
+void series_pending_remove(struct sidestep_series *series, const struct sidestep_save *save)
 {
     pthread_mutex_lock(&series->shared.lock);
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++) {
-        struct series_saving *slot = &series->shared.saving[i];
+        struct series_pending_save *slot = &series->shared.saving[i];
         if (slot->save != save)
             continue;
         drop(&slot->notes);
-        *slot = (struct series_saving){0};
+        *slot = (struct series_pending_save){0};
     }
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-bool series_is_unsettled(const struct sidestep_series *series, const char *name)
+bool series_is_pending(const struct sidestep_series *series, const char *name)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
         if (strcmp(series->shared.saving[i].notes.name, name) == 0)
@@ -225,13 +227,13 @@ bool series_is_unsettled(const struct sidestep_series *series, const char *name)
     return false;
 }
 
-void series_write_notes(struct sidestep_series *series, const struct commit *commit)
+void series_write_annotations(struct sidestep_series *series, const struct commit *commit)
 {
     struct sidestep_error why = {0};
-    struct series_notes notes = {0};
+    struct series_annotations notes = {0};
 
     pthread_mutex_lock(&series->shared.lock);
-    struct series_saving *slot = find(series, commit->name);
+    struct series_pending_save *slot = find(series, commit->name);
     if (slot != NULL) {
         notes = slot->notes; /* but for the name: the save is under way */
         slot->notes.metrics = NULL;
@@ -245,7 +247,7 @@ void series_write_notes(struct sidestep_series *series, const struct commit *com
     drop(&notes);
 }
 
-void series_drop_notes(struct sidestep_series *series)
+void series_free_annotations(struct sidestep_series *series)
 {
     drop(&series->coming);
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)

@@ -11,7 +11,7 @@
 #include "commit/referenced_files.h"
 #include "commit/sweep.h"
 #include "catalog/lineage.h"
-#include "catalog/list.h"
+#include "selection/choose.h"
 #include "series/series.h"
 #include "verify/verify.h"
 
@@ -25,13 +25,13 @@ struct members {
     struct sidestep_list list;
     struct sidestep_listed *entries;
     size_t count;
-    struct marks marks;
+    struct annotations marks;
 };
 
 static void members_release(struct members *m)
 {
     sidestep_list_release(&m->list);
-    marks_release(&m->marks);
+    annotations_release(&m->marks);
     free(m->entries);
 }
 
@@ -40,7 +40,7 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
 {
     TRY(store_dir_sync(series->lease.root, err)); /* a name that is seen is durable */
     TRY(list_candidates(series->engine->store, series->root, &m->list, err));
-    TRY(marks_read(series->lease.dir, &m->marks, err));
+    TRY(annotations_read(series->lease.dir, &m->marks, err));
     m->entries = memory_new(m->list.count + 1, sizeof(*m->entries));
     if (m->entries == NULL)
         return FAIL_NOMEM(err, m->list.count * sizeof(*m->entries));
@@ -49,7 +49,7 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
         uint64_t step;
         bool is_member = list_is_candidate(&entry) || list_is_link(&entry);
         if (is_member) { /* its step by name, which the caller sees */
-            if (!naming_read(&series->naming, entry.name, &step))
+            if (!name_template_parse_name(&series->naming, entry.name, &step))
                 continue;
             entry.step = (int64_t)step;
         } else if (entry.state != SIDESTEP_BAD) { /* what is set aside is not "nothing yet" */
@@ -74,33 +74,34 @@ static void note_rejected(struct choosing *c, const struct sidestep_listed *entr
 
 static unsigned long restarts_of(const struct members *m, const struct sidestep_listed *entry)
 {
-    const struct mark *mark = marks_find(&m->marks, MARKS_RESTARTS, entry->name, entry->save_id);
+    const struct annotation *mark =
+        annotations_find(&m->marks, ANNOTATION_RESTARTS, entry->name, entry->save_id);
 
     return mark != NULL ? strtoul(mark->text, NULL, 10) : 0;
 }
 
 /* What resumes of this series pass over, whether it verifies or not.  In its first incarnation a
  * root may be begun with what another run made. */
-static struct lines_rule rule_of(const struct sidestep_series *series)
+static struct lineage_filter rule_of(const struct sidestep_series *series)
 {
     bool any_run = (series->flags & SIDESTEP_SERIES_ANY_RUN) != 0;
 
-    return (struct lines_rule){
+    return (struct lineage_filter){
         .run_id = !any_run && series->incarnation > 1 ? series->run_id : NULL, .any_name = any_run};
 }
 
 /* Why a resume may not choose it; false: it may. */
 static bool is_passed_over(const struct sidestep_series *series, const struct members *m,
-                           const struct sidestep_listed *entry, char why[LINES_WHY_BYTES])
+                           const struct sidestep_listed *entry, char why[LINEAGE_REASON_BYTES])
 {
-    struct lines_rule rule = rule_of(series);
+    struct lineage_filter rule = rule_of(series);
     unsigned long restarts = restarts_of(m, entry);
 
-    if (lines_passes_over(&rule, &m->marks, entry, why))
+    if (lineage_should_skip(&rule, &m->marks, entry, why))
         return true;
     if (series->max_restarts == 0 || restarts < series->max_restarts)
         return false;
-    snprintf(why, LINES_WHY_BYTES, "was resumed by %lu runs that came to nothing", restarts);
+    snprintf(why, LINEAGE_REASON_BYTES, "was resumed by %lu runs that came to nothing", restarts);
     return true;
 }
 
@@ -110,7 +111,7 @@ static enum sidestep_status quarantine(void *context, const struct sidestep_list
 {
     struct choosing *choosing = context;
     struct lease *lease = &choosing->series->lease;
-    char bad[NAMES_MAX];
+    char bad[FILE_NAME_BYTES];
 
     char text[COMMIT_PATH_BYTES + sizeof(why->message)];
     snprintf(text, sizeof(text), "'%s': %s", entry->path, why->message);
@@ -118,15 +119,16 @@ static enum sidestep_status quarantine(void *context, const struct sidestep_list
     bool is_damage = why->status == SIDESTEP_ECORRUPT || why->status == SIDESTEP_EUNSAFE;
     if (entry->save_id == NULL || !is_damage)
         return SIDESTEP_OK;
-    names_format(NAMES_BAD, entry->save_id, 0, 0, bad);
+    file_name_format(FILE_NAME_BAD, entry->save_id, 0, 0, bad);
     TRY(lease_check(lease, err));
-    if (named_was_replaced(lease->root, entry->name, entry->save_id))
+    if (referenced_files_was_replaced(lease->root, entry->name, entry->save_id))
         return SIDESTEP_OK; /* that one is not known to be damaged */
     if (store_rename(lease->root, entry->name, lease->root, bad, STORE_NOREPLACE, NULL) !=
         SIDESTEP_OK)
-        return SIDESTEP_OK;                                   /* it will be rejected again */
-    if (named_was_replaced(lease->root, bad, entry->save_id)) /* between that look and the rename */
-        return sweep_put_back(lease->root, bad, entry->name, err);
+        return SIDESTEP_OK; /* it will be rejected again */
+    if (referenced_files_was_replaced(lease->root, bad,
+                                      entry->save_id)) /* between that look and the rename */
+        return sweep_restore(lease->root, bad, entry->name, err);
     return store_dir_sync(lease->root, err);
 }
 
@@ -136,7 +138,7 @@ static size_t pass_over(struct choosing *c, struct members *m)
     size_t kept = 0, passed = 0;
 
     for (size_t i = 0; i < m->count; i++) {
-        char why[LINES_WHY_BYTES], text[COMMIT_PATH_BYTES + LINES_WHY_BYTES];
+        char why[LINEAGE_REASON_BYTES], text[COMMIT_PATH_BYTES + LINEAGE_REASON_BYTES];
         if (list_is_candidate(&m->entries[i]) &&
             is_passed_over(c->series, m, &m->entries[i], why)) {
             snprintf(text, sizeof(text), "'%s' %s", m->entries[i].path, why);
@@ -173,12 +175,12 @@ static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep
     TRY(find_members(series, &m, err));
     size_t passed = pass_over(choosing, &m);
     struct sidestep_list list = {.count = m.count, .entries = m.entries};
-    struct list_choice how = {.store = series->engine->store,
-                              .mode = mode,
-                              .workers = series->engine->stagers,
-                              .reject = quarantine,
-                              .context = choosing};
-    enum sidestep_status status = list_choose(&how, &list, &chosen, gone, err);
+    struct choose_options how = {.store = series->engine->store,
+                                 .mode = mode,
+                                 .workers = series->engine->stagers,
+                                 .reject = quarantine,
+                                 .context = choosing};
+    enum sidestep_status status = choose_newest_valid(&how, &list, &chosen, gone, err);
     if (*gone)
         return status;
     if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */
@@ -208,31 +210,32 @@ enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep
     return status;
 }
 
-enum sidestep_status series_choose_step(struct sidestep_series *series, uint64_t step,
-                                        struct sidestep_error *err)
+enum sidestep_status series_find_step(struct sidestep_series *series, uint64_t step,
+                                      struct sidestep_error *err)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    naming_format(&series->naming, step, name);
+    name_template_format_name(&series->naming, step, name);
     TRY(store_dir_sync(series->lease.root, err));
     TRY(store_stat(series->lease.root, name, &stat, err));
     return sync_member(series, name, err);
 }
 
-enum sidestep_status series_measure(struct sidestep_series *series, struct sidestep_error *err)
+enum sidestep_status series_estimate_space(struct sidestep_series *series,
+                                           struct sidestep_error *err)
 {
     OWNED_BY(members_release) struct members m = {0};
-    char why[LINES_WHY_BYTES];
+    char why[LINEAGE_REASON_BYTES];
 
-    if (!series_foresees(series))
+    if (!series_should_check_space(series))
         return SIDESTEP_OK;
     TRY(find_members(series, &m, err));
     for (size_t i = m.count; i-- > 0;) {
         const struct sidestep_listed *entry = &m.entries[i];
         if (entry->state != SIDESTEP_COMMITTED || is_passed_over(series, &m, entry, why))
             continue;
-        series_note_bytes(series, entry->bytes);
+        series_record_bytes(series, entry->bytes);
         break;
     }
     return SIDESTEP_OK;
@@ -248,16 +251,16 @@ static enum sidestep_status note_start(struct sidestep_series *series, const str
     char text[32];
 
     snprintf(series->resumed_name, sizeof(series->resumed_name), "%s", entry->name);
-    TRY(marks_unset(dir, MARKS_ABANDONED, NULL, entry->name, err));
+    TRY(annotations_remove(dir, ANNOTATION_ABANDONED, NULL, entry->name, err));
     if (entry->is_abandoned || entry->is_renamed || /* and asked for by name, so it is meant */
         (entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0)) {
         snprintf(text, sizeof(text), "step %llu\n", (unsigned long long)entry->step);
-        TRY(marks_set(dir, MARKS_ADOPTED, NULL, entry->name, entry->save_id, text, err));
+        TRY(annotations_set(dir, ANNOTATION_ADOPTED, NULL, entry->name, entry->save_id, text, err));
     }
     if (series->max_restarts == 0)
         return SIDESTEP_OK;
     snprintf(text, sizeof(text), "%lu\n", restarts_of(m, entry) + 1);
-    return marks_set(dir, MARKS_RESTARTS, NULL, entry->name, entry->save_id, text, err);
+    return annotations_set(dir, ANNOTATION_RESTARTS, NULL, entry->name, entry->save_id, text, err);
 }
 
 /* It is newer than where the run goes on. */
@@ -269,8 +272,8 @@ static enum sidestep_status note_left(struct sidestep_series *series,
 
     if (entry->save_id == NULL) /* whichever save it turns out to be */
         snprintf(text, sizeof(text), "incarnation %llu\n", (unsigned long long)series->incarnation);
-    TRY(marks_set(series->lease.dir, MARKS_ABANDONED, NULL, entry->name, entry->save_id, text,
-                  err));
+    TRY(annotations_set(series->lease.dir, ANNOTATION_ABANDONED, NULL, entry->name, entry->save_id,
+                        text, err));
     events_emit(&series->engine->events, "abandoned", json_pack("{s:s}", "path", entry->path));
     return SIDESTEP_OK;
 }
@@ -285,7 +288,7 @@ static enum sidestep_status check_readable(struct sidestep_series *series, const
 {
     for (size_t i = 0; i < m->count; i++) {
         const struct sidestep_listed *entry = &m->entries[i];
-        if (!list_is_doubtful(entry) || (uint64_t)entry->step < step)
+        if (!list_is_unreadable(entry) || (uint64_t)entry->step < step)
             continue;
         if ((uint64_t)entry->step == step)
             return FAIL(err, entry->status,
@@ -310,12 +313,12 @@ static bool has_step(const struct members *m, uint64_t step)
     return false;
 }
 
-enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t step,
-                                       struct sidestep_error *err)
+enum sidestep_status series_record_resume(struct sidestep_series *series, uint64_t step,
+                                          struct sidestep_error *err)
 {
     OWNED_BY(members_release) struct members m = {0};
-    struct lines_rule rule = rule_of(series);
-    char why[LINES_WHY_BYTES];
+    struct lineage_filter rule = rule_of(series);
+    char why[LINEAGE_REASON_BYTES];
 
     TRY(find_members(series, &m, err));
     bool is_there = has_step(&m, step);
@@ -327,9 +330,9 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
         if ((uint64_t)entry->step == step && entry->state == SIDESTEP_DAMAGED)
             continue; /* it has been damaged since it was loaded, and is_there says so */
         if ((uint64_t)entry->step == step) {
-            series_note_bytes(series, entry->bytes);
+            series_record_bytes(series, entry->bytes);
             TRY(note_start(series, &m, entry, err));
-        } else if (lines_passes_over(&rule, &m.marks, entry, why)) {
+        } else if (lineage_should_skip(&rule, &m.marks, entry, why)) {
             continue;
         } else if (is_there) {
             TRY(note_left(series, entry, err));
@@ -343,7 +346,7 @@ enum sidestep_status series_go_on_from(struct sidestep_series *series, uint64_t 
     return SIDESTEP_OK;
 }
 
-bool series_may_replace(struct sidestep_series *series, const char *name)
+bool series_can_replace(struct sidestep_series *series, const char *name)
 {
     OWNED_BY(members_release) struct members m = {0};
     struct store_stat stat;
@@ -353,7 +356,8 @@ bool series_may_replace(struct sidestep_series *series, const char *name)
         return false;
     for (size_t i = 0; i < m.count; i++)
         if (strcmp(m.entries[i].name, name) == 0)
-            return m.entries[i].is_abandoned && !marks_may_have(series->lease.dir, MARKS_PIN, name);
+            return m.entries[i].is_abandoned &&
+                   !annotations_may_exist(series->lease.dir, ANNOTATION_PIN, name);
     return false;
 }
 
@@ -365,7 +369,7 @@ enum sidestep_status series_check_free(struct sidestep_series *series, const cha
 
     if (store_dir_open(series->engine->store, series->lease.root, name, &dir, NULL) !=
             SIDESTEP_OK ||
-        commit_identify(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
+        commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
         return SIDESTEP_OK; /* if something is in the way, the save says what */
     if (strcmp(series->resumed_name, name) == 0)
         return FAIL(err, SIDESTEP_EEXISTS,
@@ -383,9 +387,10 @@ enum sidestep_status series_check_free(struct sidestep_series *series, const cha
                 "or delete it first; nothing was changed");
 }
 
-void series_made_progress(struct sidestep_series *series)
+void series_reset_restarts(struct sidestep_series *series)
 {
     if (series->resumed_name[0] != '\0' && series->max_restarts != 0)
-        (void)marks_unset(series->lease.dir, MARKS_RESTARTS, NULL, series->resumed_name, NULL);
+        (void)annotations_remove(series->lease.dir, ANNOTATION_RESTARTS, NULL, series->resumed_name,
+                                 NULL);
     series->resumed_name[0] = '\0';
 }

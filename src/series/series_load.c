@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "catalog/list.h"
+#include "selection/choose.h"
 #include "load/load.h"
 #include "series/series.h"
 #include "verify/verify.h"
@@ -18,9 +18,9 @@ struct choice {
 static void path_of(const struct sidestep_series *series, uint64_t step,
                     char path[COMMIT_PATH_BYTES])
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    naming_format(&series->naming, step, name);
+    name_template_format_name(&series->naming, step, name);
     snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
 }
 
@@ -32,9 +32,10 @@ static enum sidestep_status is_lost_all(struct sidestep_series *series, const ch
 {
     *lost = 0;
     if (series->engine->comm.rank == 0)
-        *lost = verify_is_damage(verify_path(series->engine->store, path, SIDESTEP_VERIFY_BEFORE,
-                                             STORE_UNCACHED, series->engine->stagers, NULL, NULL));
-    return comm_max_all(&series->engine->comm, lost, 1, err);
+        *lost = reader_status_is_damage(verify_path(series->engine->store, path,
+                                                    SIDESTEP_VERIFY_BEFORE, STORE_DROP_CACHE,
+                                                    series->engine->stagers, NULL, NULL));
+    return comm_reduce_max_all(&series->engine->comm, lost, 1, err);
 }
 
 static enum sidestep_status
@@ -52,7 +53,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     *again = false;
     if (comm->rank == 0)
         status = series_choose(series, choose_by, &choice->step, choice->rejected, err);
-    TRY(comm_vote_all(comm, status, err));
+    TRY(comm_agree_all(comm, status, err));
     TRY(comm_broadcast_all(comm, choice, sizeof(*choice), 0, err));
     choice->rejected[sizeof(choice->rejected) - 1] = '\0';
     path_of(series, choice->step, path);
@@ -62,7 +63,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     TRY(is_lost_all(series, path, &lost, err));
     *again = lost != 0;
     if (!*again && (status == SIDESTEP_EIO || status == SIDESTEP_EPERM))
-        return list_fail_unreadable(&why, err);
+        return choose_fail_unreadable(&why, err);
     error_copy(err, &why);
     return status;
 }
@@ -74,7 +75,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
 static void stand_still(struct sidestep_series *series)
 {
     if (series->save_count != 0)
-        save_join(series->saves[0]); /* as do those before it */
+        save_join_runner(series->saves[0]); /* as do those before it */
     pthread_mutex_lock(&series->prune_lock);
 }
 
@@ -90,8 +91,8 @@ static enum sidestep_status go_on_all(struct sidestep_series *series, uint64_t s
     enum sidestep_status status = SIDESTEP_OK;
 
     if (series->engine->comm.rank == 0)
-        status = series_go_on_from(series, step, err);
-    TRY(comm_vote_all(&series->engine->comm, status, err));
+        status = series_record_resume(series, step, err);
+    TRY(comm_agree_all(&series->engine->comm, status, err));
     series->has_resumed = true;
     return SIDESTEP_OK;
 }
@@ -127,10 +128,10 @@ enum sidestep_status sidestep_series_load(struct sidestep_series *series,
     struct choice choice = {0};
 
     TRY(series_check(series, err));
-    enum sidestep_status status = load_options_take(&options, theirs, err);
+    enum sidestep_status status = load_options_copy(&options, theirs, err);
     if (status == SIDESTEP_OK && (state == NULL || step == NULL))
         status = FAIL(err, SIDESTEP_EINVAL, "%s is NULL", state == NULL ? "state" : "step");
-    TRY(comm_vote_all(&series->engine->comm, status, err));
+    TRY(comm_agree_all(&series->engine->comm, status, err));
     stand_still(series);
     status = load_newest_all(series, state, &options, &choice, report, err);
     go_on(series);
@@ -152,8 +153,8 @@ static enum sidestep_status load_step_all(struct sidestep_series *series, uint64
     char path[COMMIT_PATH_BYTES];
 
     if (comm->rank == 0)
-        status = series_choose_step(series, step, err);
-    status = comm_vote_all(comm, status, err);
+        status = series_find_step(series, step, err);
+    status = comm_agree_all(comm, status, err);
     path_of(series, step, path);
     if (status == SIDESTEP_OK)
         status = load_path_all(series->engine, path, state, options, 0, report, err);
@@ -172,10 +173,10 @@ enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, u
     struct sidestep_load_options options;
 
     TRY(series_check(series, err));
-    enum sidestep_status status = load_options_take(&options, theirs, err);
+    enum sidestep_status status = load_options_copy(&options, theirs, err);
     if (status == SIDESTEP_OK && state == NULL)
         status = FAIL(err, SIDESTEP_EINVAL, "state is NULL");
-    TRY(comm_vote_all(&series->engine->comm, status, err));
+    TRY(comm_agree_all(&series->engine->comm, status, err));
     stand_still(series);
     status = load_step_all(series, step, state, &options, report, err);
     go_on(series);

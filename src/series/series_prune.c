@@ -12,10 +12,11 @@
 #include "base/owned.h"
 #include "base/thread.h"
 #include "catalog/list.h"
-#include "catalog/space_report.h"
+#include "selection/space_report.h"
 #include "series/series.h"
 
-enum sidestep_status series_may_delete(struct sidestep_series *series, struct sidestep_error *err)
+enum sidestep_status series_check_can_delete(struct sidestep_series *series,
+                                             struct sidestep_error *err)
 {
     pthread_mutex_lock(&series->shared.lock);
     bool has_committed = series->shared.has_committed, has_unknown = series->shared.has_unknown;
@@ -33,7 +34,7 @@ enum sidestep_status series_may_delete(struct sidestep_series *series, struct si
 
 static enum sidestep_status may_delete(void *context, struct sidestep_error *err)
 {
-    return series_may_delete(context, err);
+    return series_check_can_delete(context, err);
 }
 
 /* What a save of ours has made visible may not be durable yet. */
@@ -42,7 +43,7 @@ static bool is_settled(void *context, const struct sidestep_listed *entry)
     struct sidestep_series *series = context;
 
     pthread_mutex_lock(&series->shared.lock);
-    bool is_unsettled = series_is_unsettled(series, entry->name);
+    bool is_unsettled = series_is_pending(series, entry->name);
     pthread_mutex_unlock(&series->shared.lock);
     return !is_unsettled;
 }
@@ -52,9 +53,9 @@ static bool claim(void *context, const struct sidestep_listed *entry)
     struct sidestep_series *series = context;
 
     pthread_mutex_lock(&series->shared.lock);
-    bool is_busy = series_is_unsettled(series, entry->name);
+    bool is_busy = series_is_pending(series, entry->name);
     if (!is_busy)
-        snprintf(series->shared.deleting, NAMES_MAX, "%s", entry->name);
+        snprintf(series->shared.deleting, FILE_NAME_BYTES, "%s", entry->name);
     pthread_mutex_unlock(&series->shared.lock);
     return !is_busy;
 }
@@ -83,7 +84,7 @@ static enum sidestep_status prune(struct sidestep_series *series, const struct r
                                   struct sidestep_error *err)
 {
     if (series->went == NULL)
-        series->went = collecting_new(series->root);
+        series->went = gc_report_new(series->root);
     if (series->went != NULL)
         series->went->kept_count = 0;
     struct prune prune = {.store = series->engine->store,
@@ -113,17 +114,17 @@ enum sidestep_status sidestep_series_prune(struct sidestep_series *series,
     *report = (struct sidestep_gc_report){0};
     if (series->engine->comm.rank != 0)
         return SIDESTEP_OK;
-    series_note_outcomes(series); /* the thread may not have come to them yet */
+    series_record_outcomes(series); /* the thread may not have come to them yet */
     pthread_mutex_lock(&series->prune_lock);
     enum sidestep_status status = prune(series, &series->retention, err);
-    struct collecting *went = TAKE(series->went);
+    struct gc_report *went = TAKE(series->went);
     pthread_mutex_unlock(&series->prune_lock);
     if (status != SIDESTEP_OK)
-        collecting_free(went);
+        gc_report_free(went);
     else if (went == NULL)
         status = FAIL_NOMEM(err, sizeof(*went));
     else
-        status = collecting_report(went, report, err);
+        status = gc_report_finish(went, report, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "prune '%s'", series->root);
     return status;
@@ -137,14 +138,14 @@ static enum sidestep_status may_delete_step(struct sidestep_series *series, cons
     char rejected[SERIES_REJECTED_BYTES] = "";
     uint64_t newest = 0;
 
-    if (series_in_flight(series, NULL) != NULL)
+    if (series_find_in_flight(series, NULL) != NULL)
         return FAIL(err, SIDESTEP_ELOCKED, "a save is in flight");
-    series_note_outcomes(series);
-    TRY(series_may_delete(series, err));
+    series_record_outcomes(series);
+    TRY(series_check_can_delete(series, err));
     TRY(series_choose(series, SIDESTEP_VERIFY_STRUCTURE, &newest, rejected, err));
     if (newest == step)
         return FAIL(err, SIDESTEP_ELOCKED, "it is the newest that is valid");
-    if (marks_may_have(series->lease.dir, MARKS_PIN, name))
+    if (annotations_may_exist(series->lease.dir, ANNOTATION_PIN, name))
         return FAIL(err, SIDESTEP_ELOCKED, "it is pinned");
     return lease_check(&series->lease, err);
 }
@@ -163,16 +164,16 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
                                             struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     TRY(series_check(series, err));
-    naming_format(&series->naming, step, name);
+    name_template_format_name(&series->naming, step, name);
     if (series->engine->comm.rank == 0) {
         pthread_mutex_lock(&series->prune_lock);
         status = delete_step(series, name, step, err);
         pthread_mutex_unlock(&series->prune_lock);
     }
-    status = comm_vote_all(&series->engine->comm, status, err);
+    status = comm_agree_all(&series->engine->comm, status, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "delete '%s/%s'", series->root, name);
     return status;
@@ -187,8 +188,8 @@ static bool await(struct sidestep_series *series, struct sidestep_save *save)
     while (!save->shared.ran)
         pthread_cond_wait(&save->shared.changed, &save->shared.lock);
     pthread_mutex_unlock(&save->shared.lock);
-    series_note_outcome(series, save);
-    return save_state(save) == SIDESTEP_SAVE_COMMITTED;
+    series_record_outcome(series, save);
+    return save_get_state(save) == SIDESTEP_SAVE_COMMITTED;
 }
 
 /* Locked: the oldest; NULL: none. */
@@ -237,16 +238,16 @@ enum sidestep_status series_start_pruner(struct sidestep_series *series, struct 
     return SIDESTEP_OK;
 }
 
-void series_wake_pruner(struct sidestep_series *series, struct sidestep_save *save)
+void series_notify_pruner(struct sidestep_series *series, struct sidestep_save *save)
 {
     if (!series->has_pruner)
         return;
     save_retain(save);
     pthread_mutex_lock(&series->shared.lock);
     struct sidestep_save *before = NULL;
-    if (series->shared.awaited_count != 0 && save_queue_is_done(series->shared.awaited[0])) {
+    if (series->shared.awaited_count != 0 && save_runner_has_ended(series->shared.awaited[0])) {
         before = take_awaited(series); /* the next one serves as well */
-        series_note_outcome_locked(series, before);
+        series_record_outcome_locked(series, before);
     }
     assert(series->shared.awaited_count < ARRAY_LENGTH(series->shared.awaited));
     series->shared.awaited[series->shared.awaited_count++] = save;
@@ -270,12 +271,12 @@ void series_stop_pruner(struct sidestep_series *series)
 
 /* ---- space ---- */
 
-bool series_foresees(const struct sidestep_series *series)
+bool series_should_check_space(const struct sidestep_series *series)
 {
     return (series->flags & (SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM)) != 0;
 }
 
-void series_note_bytes(struct sidestep_series *series, uint64_t bytes)
+void series_record_bytes(struct sidestep_series *series, uint64_t bytes)
 {
     pthread_mutex_lock(&series->shared.lock);
     series->shared.newest_bytes = bytes;
@@ -299,7 +300,7 @@ static unsigned waiting(const struct sidestep_series *series)
     unsigned count = 0;
 
     for (unsigned i = 0; i < series->save_count; i++)
-        count += !save_queue_is_done(series->saves[i]);
+        count += !save_runner_has_ended(series->saves[i]);
     return count > 1 ? count - 1 : 0;
 }
 
@@ -307,11 +308,11 @@ enum sidestep_status series_check_space(struct sidestep_series *series, struct s
 {
     static const struct retention only_newest = {.wanted = true};
     struct sidestep_error why = {0};
-    char words[ROOM_WORDS] = "";
+    char words[SPACE_REPORT_BYTES] = "";
     bool has = true;
     uint64_t left = 0;
 
-    if (!series_foresees(series))
+    if (!series_should_check_space(series))
         return SIDESTEP_OK;
     pthread_mutex_lock(&series->shared.lock);
     uint64_t needed = series->shared.newest_bytes;
@@ -327,7 +328,7 @@ enum sidestep_status series_check_space(struct sidestep_series *series, struct s
     if (has)
         return SIDESTEP_OK;
     if ((series->flags & SIDESTEP_SERIES_MAKE_ROOM) == 0)
-        room_describe(series->lease.root, series->root, series->run_id, words);
+        space_describe(series->lease.root, series->root, series->run_id, words);
     return FAIL(err, SIDESTEP_ENOSPC,
                 "the newest checkpoint takes %llu bytes, and '%s' has %llu left%s%.400s%s",
                 (unsigned long long)needed, series->root, (unsigned long long)left,

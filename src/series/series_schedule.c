@@ -13,18 +13,18 @@ static bool is_busy(struct sidestep_series *series)
     enum sidestep_save_state until =
         series->engine->comm.rank == 0 ? SIDESTEP_SAVE_COMMITTED : SIDESTEP_SAVE_WRITTEN;
 
-    return series->save_count != 0 && save_state(series->saves[0]) < until;
+    return series->save_count != 0 && save_get_state(series->saves[0]) < until;
 }
 
 static enum sidestep_status agree_all(struct sidestep_series *series, uint64_t step, uint64_t now,
                                       uint32_t *due, struct sidestep_error *err)
 {
     struct comm *comm = &series->engine->comm;
-    uint64_t words[DUE_WORDS];
+    uint64_t words[SCHEDULE_WORDS];
 
-    due_tell(&series->due, step, now, *due, comm->rank == 0, is_busy(series), words);
-    TRY(comm_max_all(comm, words, DUE_WORDS, err));
-    *due = due_take(&series->due, step, now, words);
+    schedule_fill_words(&series->due, step, now, *due, comm->rank == 0, is_busy(series), words);
+    TRY(comm_reduce_max_all(comm, words, SCHEDULE_WORDS, err));
+    *due = schedule_apply_words(&series->due, step, now, words);
     return SIDESTEP_OK;
 }
 
@@ -38,7 +38,7 @@ enum sidestep_status sidestep_series_should_save(struct sidestep_series *series,
         return FAIL(err, SIDESTEP_EINVAL, "due is NULL");
     *due = 0;
     uint64_t now = clock_now(series->engine->clock);
-    if (due_ask(&series->due, step, now, series->engine->comm.size == 1, &why))
+    if (schedule_needs_agreement(&series->due, step, now, series->engine->comm.size == 1, &why))
         TRY(agree_all(series, step, now, &why, err));
     *due = why;
     return SIDESTEP_OK;
@@ -48,7 +48,7 @@ uint64_t sidestep_series_quiet_until(const struct sidestep_series *series, uint6
 {
     if (series == NULL || series->is_shut)
         return step;
-    return due_quiet_until(&series->due, step, series->engine->comm.size == 1);
+    return schedule_quiet_until(&series->due, step, series->engine->comm.size == 1);
 }
 
 void sidestep_series_request(struct sidestep_series *series, uint32_t what)
@@ -62,15 +62,15 @@ enum sidestep_status sidestep_series_status(struct sidestep_series *series,
 {
     if (series == NULL || status == NULL || status->struct_size < sizeof(size_t))
         return SIDESTEP_EINVAL;
-    const struct due *due = &series->due;
-    uint64_t interval = due_current_interval_ns(due);
+    const struct schedule *due = &series->due;
+    uint64_t interval = schedule_current_interval_ns(due);
     struct sidestep_series_status known = {
         .struct_size = status->struct_size,
         .interval_ms = interval / 1000000,
         .skipped = due->skipped,
         .agreements = due->agreements,
         .queued = series->queued,
-        .lost = due_lost(due->cost_ns, due->mtbf_ns, interval),
+        .lost = schedule_lost_fraction(due->cost_ns, due->mtbf_ns, interval),
     };
     size_t size = status->struct_size < sizeof(known) ? status->struct_size : sizeof(known);
     memcpy(status, &known, size);

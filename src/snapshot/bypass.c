@@ -65,7 +65,7 @@ static bool may_merge(void)
     return ksm.tells ? ksm.may : ksm.merged;
 }
 
-enum sidestep_status bypass_look(struct bypass *bypass, struct sidestep_error *err)
+enum sidestep_status bypass_read(struct bypass *bypass, struct sidestep_error *err)
 {
     *bypass = (struct bypass){0};
     if (fault_hit("trust.others")) /* the negative control of the tests of attacks */

@@ -47,6 +47,6 @@ struct bypass {
 };
 
 /* Look at this process, now; about 50 us.  Fails if the kernel does not say. */
-enum sidestep_status bypass_look(struct bypass *bypass, struct sidestep_error *err);
+enum sidestep_status bypass_read(struct bypass *bypass, struct sidestep_error *err);
 
 #endif

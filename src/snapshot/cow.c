@@ -21,7 +21,7 @@
 /* A thread's share of protecting: a multiple of granules. */
 #define ARM_BYTES ((uint64_t)64 << 20)
 
-void *cow_map(size_t bytes)
+void *cow_map_anonymous(size_t bytes)
 {
     void *map = fault_hit("memory") ? MAP_FAILED
                                     : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -30,7 +30,7 @@ void *cow_map(size_t bytes)
     return map != MAP_FAILED ? map : NULL;
 }
 
-size_t cow_page_multiple(size_t bytes)
+size_t cow_round_up_to_page(size_t bytes)
 {
     return round_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
 }
@@ -71,12 +71,12 @@ static enum sidestep_status open_parts(struct cow *cow, bool user_mode_only, uns
         fault_hit("cow.pagemap_open") ? -1 : open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (cow->pagemap_fd < 0)
         return FAIL_SYS(err, "open /proc/self/pagemap, to see whether memory stays protected");
-    cow->bounces = cow_map(COW_BOUNCES * COW_BOUNCE_BYTES);
+    cow->bounces = cow_map_anonymous(COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
     if (cow->bounces == NULL)
-        return FAIL_NOMEM(err, COW_BOUNCES * COW_BOUNCE_BYTES);
+        return FAIL_NOMEM(err, COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
     while (cow->handler_count < handlers) {
-        TRY(thread_start(&cow->handlers[cow->handler_count], "sidestep-fault", cow_handler_main,
-                         cow, err));
+        TRY(thread_start(&cow->handlers[cow->handler_count], "sidestep-fault",
+                         cow_fault_handler_main, cow, err));
         cow->handler_count++;
     }
     return SIDESTEP_OK;
@@ -85,7 +85,7 @@ static enum sidestep_status open_parts(struct cow *cow, bool user_mode_only, uns
 enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned handlers,
                               struct sidestep_error *err)
 {
-    struct cow *cow = cow_map(cow_page_multiple(sizeof(*cow)));
+    struct cow *cow = cow_map_anonymous(cow_round_up_to_page(sizeof(*cow)));
 
     *out = NULL;
     if (cow == NULL)
@@ -102,7 +102,7 @@ enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned ha
     return status;
 }
 
-void cow_unregister(struct cow *cow)
+void cow_unregister_ranges(struct cow *cow)
 {
     for (size_t i = 0; i < cow->plan.range_count; i++)
         (void)uffd_unregister(&cow->uffd, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
@@ -117,7 +117,7 @@ void cow_close(struct cow **out)
         return;
     *out = NULL;
     /* A forked child may still have the descriptor, so closing alone would not do. */
-    cow_unregister(cow);
+    cow_unregister_ranges(cow);
     if (cow->stop_fd >= 0 && write(cow->stop_fd, &one, sizeof(one)) == sizeof(one))
         for (unsigned i = 0; i < cow->handler_count; i++)
             pthread_join(cow->handlers[i], NULL);
@@ -130,14 +130,14 @@ void cow_close(struct cow **out)
         (void)close(cow->pagemap_fd);
     cow_plan_release(&cow->plan);
     if (cow->bounces != NULL)
-        (void)munmap(cow->bounces, COW_BOUNCES * COW_BOUNCE_BYTES);
+        (void)munmap(cow->bounces, COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
     if (cow->shared.cells != NULL)
         (void)munmap(cow->shared.cells, cow->shared.cells_room * sizeof(*cow->shared.cells));
     if (cow->shared.pieces != NULL)
         (void)munmap(cow->shared.pieces, cow->shared.pieces_room);
     pthread_cond_destroy(&cow->shared.changed);
     pthread_mutex_destroy(&cow->shared.lock);
-    (void)munmap(cow, cow_page_multiple(sizeof(*cow)));
+    (void)munmap(cow, cow_round_up_to_page(sizeof(*cow)));
 }
 
 /* ---- arming */
@@ -152,19 +152,19 @@ struct arming {
 /* Copy what nobody has copied of granule ${g}; the bytes of it. */
 static uint64_t take_now(struct cow *cow, size_t g)
 {
-    struct cow_cell *cell = &cow->shared.cells[g];
+    struct cow_granule_control *cell = &cow->shared.cells[g];
     uint64_t bytes = 0;
 
     pthread_mutex_lock(&cow->shared.lock);
-    while (cell->state == COW_TAKEN)
+    while (cell->state == COW_GRANULE_CLAIMED)
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-    if (cell->state == COW_PROTECTED)
-        bytes = cow_claim(cow, g, true);
+    if (cell->state == COW_GRANULE_PROTECTED)
+        bytes = cow_claim_granule(cow, g, true);
     pthread_mutex_unlock(&cow->shared.lock);
     if (bytes != 0)
-        cow_take(cow, g);
+        cow_copy_claimed(cow, g);
     pthread_mutex_lock(&cow->shared.lock);
-    cow->shared.no_room = cow->shared.no_room || cell->state == COW_PROTECTED;
+    cow->shared.no_room = cow->shared.no_room || cell->state == COW_GRANULE_PROTECTED;
     pthread_mutex_unlock(&cow->shared.lock);
     return bytes;
 }
@@ -215,12 +215,13 @@ static void arm_on_thread(void *context)
     for (size_t i; (i = atomic_fetch_add(&a->next_window, 1)) < a->image->window_count;)
         /* Of memory: it cannot fail. */
         if (plan->shared)
-            (void)image_put_aside(a->image, i, plan->held, plan->aside_at, a->cow->aside, NULL);
+            (void)image_copy_eager(a->image, i, plan->held, plan->aside_at, a->cow->aside, NULL);
         else
-            (void)image_stage_data(a->image, i, plan->held, places_of(a->cow->places, i), NULL);
+            (void)image_stage_tensor_data(a->image, i, plan->held,
+                                          pool_slots_get(a->cow->places, i), NULL);
 }
 
-uint64_t cow_tensor_bytes(const struct image *image)
+uint64_t cow_host_tensor_bytes(const struct image *image)
 {
     uint64_t bytes = 0;
 
@@ -230,7 +231,7 @@ uint64_t cow_tensor_bytes(const struct image *image)
 }
 
 /* What is copied aside comes first, then the windows. */
-static void share_pool(struct cow *cow, struct places *places, const struct pool *pool,
+static void share_pool(struct cow *cow, struct pool_slots *places, const struct pool *pool,
                        uint64_t largest)
 {
     uint64_t aside = round_up(cow->plan.aside_bytes, IMAGE_ALIGN);
@@ -238,18 +239,18 @@ static void share_pool(struct cow *cow, struct places *places, const struct pool
     uint64_t reserve = min_u64(round_down(left / 2, IMAGE_ALIGN), COW_RESERVE_BYTES);
 
     cow->aside = pool->bytes;
-    places_set_shared(places, pool->bytes + aside, left,
-                      max_u64(reserve, min_u64(left, 2 * largest)));
+    pool_slots_set_shared(places, pool->bytes + aside, left,
+                          max_u64(reserve, min_u64(left, 2 * largest)));
 }
 
 static void set_cells(struct cow *cow)
 {
     const struct cow_plan *plan = &cow->plan;
 
-    memset(cow->shared.pieces, COW_UNTOUCHED, plan->piece_count);
+    memset(cow->shared.pieces, COW_PIECE_PENDING, plan->piece_count);
     for (size_t g = 0; g < plan->granule_count; g++)
-        cow->shared.cells[g] = (struct cow_cell){
-            .state = COW_PROTECTED,
+        cow->shared.cells[g] = (struct cow_granule_control){
+            .state = COW_GRANULE_PROTECTED,
             .missing =
                 (uint32_t)(plan->granules[g + 1].first_piece - plan->granules[g].first_piece),
         };
@@ -265,7 +266,7 @@ static bool is_bypassed(struct cow *cow)
     struct sidestep_error why = {0};
     struct bypass now;
 
-    if (bypass_look(&now, &why) != SIDESTEP_OK) {
+    if (bypass_read(&now, &why) != SIDESTEP_OK) {
         snprintf(cow->refusal, sizeof(cow->refusal), "%.*s", (int)sizeof(cow->refusal) - 1,
                  why.message);
         return true;
@@ -282,8 +283,8 @@ static bool is_bypassed(struct cow *cow)
     return pinned || merges;
 }
 
-bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
-             const struct pool *pool, struct workers *workers)
+bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_slots *places,
+                        const struct pool *pool, struct workers *workers)
 {
     struct arming arming = {.cow = cow, .image = image};
 
@@ -295,12 +296,12 @@ bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
     if (cow->plan.shared)
         share_pool(cow, places, pool, image_largest_window(image));
     else
-        places_set_whole(places, pool->bytes);
+        pool_slots_set_dedicated(places, pool->bytes);
     set_cells(cow);
     cow->shared.failed = cow->shared.no_room = cow->shared.end_wait = false;
     cow->shared.stats = (struct cow_stats){
         .held_bytes = cow->plan.held_bytes,
-        .copied_bytes = cow_tensor_bytes(image) - cow->plan.held_bytes,
+        .copied_bytes = cow_host_tensor_bytes(image) - cow->plan.held_bytes,
     };
     pthread_mutex_unlock(&cow->shared.lock);
     workers_run(workers, arm_on_thread, &arming);
@@ -313,7 +314,7 @@ bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
                  "its memory could not be protected, nor copied into what pool_bytes allows");
     bool armed = room && !is_bypassed(cow);
     if (!armed)
-        cow_release(cow);
+        cow_end_snapshot(cow);
     return armed;
 }
 
@@ -323,12 +324,13 @@ bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
 static void stage_granule(struct cow *cow, size_t g)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    while (cow->shared.cells[g].state == COW_TAKEN)
+    while (cow->shared.cells[g].state == COW_GRANULE_CLAIMED)
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-    bool mine = cow->shared.cells[g].state == COW_PROTECTED && cow_claim(cow, g, false) != 0;
+    bool mine = cow->shared.cells[g].state == COW_GRANULE_PROTECTED &&
+                cow_claim_granule(cow, g, false) != 0;
     pthread_mutex_unlock(&cow->shared.lock);
     if (mine)
-        cow_take(cow, g);
+        cow_copy_claimed(cow, g);
 }
 
 static void stage_item(struct cow *cow, const struct image *image, size_t i, size_t k)
@@ -341,7 +343,7 @@ static void stage_item(struct cow *cow, const struct image *image, size_t i, siz
     end = min_u64(end, plan->held[k].end) + plan->places[k].address;
     if (plan->held[k].begin == plan->held[k].end || begin >= end)
         return;
-    for (size_t g = cow_plan_find(plan, begin);
+    for (size_t g = cow_plan_find_granule(plan, begin);
          g < plan->granule_count && plan->granules[g].begin < end; g++)
         stage_granule(cow, g);
 }
@@ -351,13 +353,13 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
 {
     enum sidestep_status status = SIDESTEP_OK;
 
-    uint8_t *place = places_of(cow->places, i);
+    uint8_t *place = pool_slots_get(cow->places, i);
 
     (void)fault_hit("cow.stage");
-    image_stage_frame(image, i, place);
+    image_stage_non_tensor_data(image, i, place);
     if (cow->plan.shared)
-        image_stage_aside(image, i, cow->plan.held, cow->plan.aside_at, cow->aside, place);
-    for (size_t k = image->windows[i].first_item; image_reaches(image, i, k); k++)
+        image_stage_eager(image, i, cow->plan.held, cow->plan.aside_at, cow->aside, place);
+    for (size_t k = image->windows[i].first_item; image_window_reaches_item(image, i, k); k++)
         stage_item(cow, image, i, k);
     pthread_mutex_lock(&cow->shared.lock);
     if (cow->shared.failed) {
@@ -372,14 +374,14 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
 static void forget_protected(struct cow *cow)
 {
     for (size_t g = 0; g < cow->plan.granule_count; g++)
-        if (cow->shared.cells[g].state == COW_PROTECTED) {
-            cow->shared.cells[g].state = COW_GIVEN_BACK;
+        if (cow->shared.cells[g].state == COW_GRANULE_PROTECTED) {
+            cow->shared.cells[g].state = COW_GRANULE_UNPROTECTED;
             cow->shared.left--;
-            cow_end_waiting(cow, g);
+            cow_end_granule_wait(cow, g);
         }
 }
 
-void cow_release(struct cow *cow)
+void cow_end_snapshot(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
     bool lift = cow->shared.left != 0;
@@ -390,22 +392,22 @@ void cow_release(struct cow *cow)
     }
     pthread_mutex_unlock(&cow->shared.lock);
     for (size_t i = 0; lift && i < cow->plan.range_count; i++)
-        cow_lift(cow, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
+        cow_unprotect(cow, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
 }
 
 /* ---- what others ask */
 
-const char *cow_refusal(const struct cow *cow)
+const char *cow_failure_reason(const struct cow *cow)
 {
     return cow->refusal;
 }
 
-const atomic_bool *cow_is_full(const struct cow *cow)
+const atomic_bool *cow_pool_full_flag(const struct cow *cow)
 {
     return &cow->full;
 }
 
-bool cow_await_faults(struct cow *cow, uint64_t faults)
+bool cow_wait_for_faults(struct cow *cow, uint64_t faults)
 {
     pthread_mutex_lock(&cow->shared.lock);
     while (cow->shared.stats.faults < faults && !cow->shared.end_wait && !cow->shared.failed)
@@ -415,7 +417,7 @@ bool cow_await_faults(struct cow *cow, uint64_t faults)
     return !ended;
 }
 
-void cow_end_wait(struct cow *cow)
+void cow_cancel_fault_wait(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
     cow->shared.end_wait = true;

@@ -11,17 +11,17 @@
  * in the pool (pool_slots.h), by who took the granule under the lock; the lock is not held while
  * copying.  Handlers also ask for the places that are missing.  Where there is none, the writer
  * waits, but no handler does: the granule stays protected until its window is staged in its turn,
- * or cow_poke() has handlers look again.
+ * or cow_retry_waiters() has handlers look again.
  *
  * Where nobody writes, nothing needs to be copied: a window that is all memory of one tensor may be
- * hashed, and written, where it lies (cow_take_live()).  Its pieces are done when the write has
- * ended, and not before: only then does nobody read them any more.  Who writes to them meanwhile
- * waits for that.
+ * hashed, and written, where it lies (cow_begin_zero_copy()).  Its pieces are done when the write
+ * has ended, and not before: only then does nobody read them any more.  Who writes to them
+ * meanwhile waits for that.
  *
  * Rules:
  *  1. A granule is given back only after its bytes are in the pool, or written, so what is written
- *     to storage is the state at the time of cow_arm(), whoever writes to it when; and what is
- *     hashed is what is written.
+ *     to storage is the state at the time of cow_begin_snapshot(), whoever writes to it when; and
+ * what is hashed is what is written.
  *  2. Handlers, and who holds the lock, write to nothing but their stacks, the pool and mappings
  *     of our own: any other page may be a protected one (see cow_plan.h), and they would wait for
  *     themselves.  They allocate nothing, and wait for no other lock and no storage.
@@ -35,8 +35,8 @@
  *     lets everybody go on.  The save then fails.
  *  7. What was read counts only if its pages are still protected afterwards (cow_check.c).  The
  *     kernel takes protection away without an event, but never gives it back: so a page that is
- *     protected was so since the call.  What was read before cow_arm() had protected everything
- *     counts in any case, as the caller stood still.
+ *     protected was so since the call.  What was read before cow_begin_snapshot() had protected
+ * everything counts in any case, as the caller stood still.
  *  8. What is written from where it lies is hashed once more before it is given back: a device that
  *     writes there leaves the pages as they are.
  *
@@ -122,11 +122,11 @@ void cow_close(struct cow **cow);
 enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t pool_bytes,
                                  uint64_t *held_bytes, struct sidestep_error *err);
 /* Protect it, and copy the rest into ${pool}, on the caller and ${workers}.  After that the caller
- * may modify the tensors.  ${places} are set for the save, and stay until cow_release(), as
+ * may modify the tensors.  ${places} are set for the save, and stay until cow_end_snapshot(), as
  * ${image} must.  What cannot be protected after all is copied.  False: there was no room for that,
- * or protection does not hold everybody (cow_refusal() says which); nothing is protected. */
-bool cow_arm(struct cow *cow, const struct image *image, struct places *places,
-             const struct pool *pool, struct workers *workers);
+ * or protection does not hold everybody (cow_failure_reason() says which); nothing is protected. */
+bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_slots *places,
+                        const struct pool *pool, struct workers *workers);
 /* Complete window ${i} of the image that is armed, which has a place.  Any thread, each window
  * once.  Fails if its memory is gone. */
 enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_t i,
@@ -134,40 +134,41 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
 /* Window ${i} is about to be written from where it lies, in memory of a tensor that is held; *live
  * == false: some of it was copied, and it has a place.  It must be an inner one (image.h), all of
  * it held.  Its blocks are hashed then.  Any thread, instead of cow_stage(). */
-enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t i, bool *live,
-                                   struct sidestep_error *err);
+enum sidestep_status cow_begin_zero_copy(struct cow *cow, struct image *image, size_t i, bool *live,
+                                         struct sidestep_error *err);
 /* Where it lies; NULL: it is no inner window, or not all held. */
-uint8_t *cow_live_memory(const struct cow *cow, const struct image *image, size_t i);
+uint8_t *cow_zero_copy_address(const struct cow *cow, const struct image *image, size_t i);
 /* It is written: nobody will read it there any more.  Fails if it was not protected all the time,
  * or is not what was hashed. */
-enum sidestep_status cow_end_live(struct cow *cow, struct image *image, size_t i,
-                                  struct sidestep_error *err);
+enum sidestep_status cow_end_zero_copy(struct cow *cow, struct image *image, size_t i,
+                                       struct sidestep_error *err);
 /* Places have become free: whom may they serve? */
-void cow_poke(struct cow *cow);
+void cow_retry_waiters(struct cow *cow);
 /* The calling thread begins, and ends, to do what writers may have to wait for, at a priority that
  * ${rights} allow to be raised (NULL: it is not lowered).  Handlers raise it when somebody waits;
- * cow_was_raised() tells the thread, once nobody waits any more, that it may lower itself again. */
-void cow_join(struct cow *cow, const struct priority_rights *rights);
-void cow_leave(struct cow *cow);
-bool cow_was_raised(struct cow *cow);
+ * cow_should_lower_priority() tells the thread, once nobody waits any more, that it may lower
+ * itself again. */
+void cow_attach_thread(struct cow *cow, const struct priority_rights *rights);
+void cow_detach_thread(struct cow *cow);
+bool cow_should_lower_priority(struct cow *cow);
 /* True while somebody waits for a place in the pool.  Lasts as long as ${cow}. */
-const atomic_bool *cow_is_full(const struct cow *cow);
-/* Wait until ${faults} writes of the trainer have had to wait; false: cow_end_wait() was called
- * first, in this save. */
-bool cow_await_faults(struct cow *cow, uint64_t faults);
-void cow_end_wait(struct cow *cow);
+const atomic_bool *cow_pool_full_flag(const struct cow *cow);
+/* Wait until ${faults} writes of the trainer have had to wait; false: cow_cancel_fault_wait() was
+ * called first, in this save. */
+bool cow_wait_for_faults(struct cow *cow, uint64_t faults);
+void cow_cancel_fault_wait(struct cow *cow);
 /* Lift what is still protected: nobody will stage it.  Waits for copies that are under way. */
-void cow_release(struct cow *cow);
+void cow_end_snapshot(struct cow *cow);
 
 /* Stretch ${i} of the memory that was held, by address; false: there are fewer.  While nobody
  * prepares, or arms. */
 bool cow_get_range(const struct cow *cow, size_t i, uint64_t *begin, uint64_t *end);
 /* Of all tensors in host memory. */
-uint64_t cow_tensor_bytes(const struct image *image);
+uint64_t cow_host_tensor_bytes(const struct image *image);
 void cow_get_stats(struct cow *cow, struct cow_stats *stats);
 /* Why a tensor that is large enough was copied: "" if none was.  Until the next cow_prepare(). */
-const char *cow_reason(const struct cow *cow);
-/* Why cow_arm() has returned false. */
-const char *cow_refusal(const struct cow *cow);
+const char *cow_eager_copy_reason(const struct cow *cow);
+/* Why cow_begin_snapshot() has returned false. */
+const char *cow_failure_reason(const struct cow *cow);
 
 #endif

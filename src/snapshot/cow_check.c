@@ -52,12 +52,12 @@ static uint64_t find_unprotected(const struct granule_pages *pages, const struct
     return 0;
 }
 
-void cow_distrust(struct cow *cow, const struct sidestep_error *why)
+void cow_mark_unreliable(struct cow *cow, const struct sidestep_error *why)
 {
     pthread_mutex_lock(&cow->shared.lock);
     if (!cow->shared.failed) {
         cow->shared.distrusted = true;
-        cow_fail(cow, why);
+        cow_record_failure(cow, why);
     }
     pthread_mutex_unlock(&cow->shared.lock);
 }
@@ -69,14 +69,14 @@ static void fail_unprotected(struct cow *cow, const struct cow_piece *piece, uin
 {
     struct sidestep_error why = {0};
 
-    cow_lift(cow, at, at + (uint64_t)sysconf(_SC_PAGESIZE));
+    cow_unprotect(cow, at, at + (uint64_t)sysconf(_SC_PAGESIZE));
     (void)FAIL(&why, SIDESTEP_EINVAL,
                "memory of tensor '%s' at 0x%llx lost its write protection before the save had "
                "RELEASED it, so its bytes may not be those of the call. The kernel does that where "
                "it merges pages (KSM), behind guard pages (MADV_GUARD_INSTALL), and for another "
                "user of userfaultfd. This engine's next saves copy the state",
-               cow_name(cow, piece), (unsigned long long)at);
-    cow_distrust(cow, &why);
+               cow_tensor_name(cow, piece), (unsigned long long)at);
+    cow_mark_unreliable(cow, &why);
 }
 
 /* The same for memory of which nobody knows. */
@@ -86,7 +86,7 @@ static void fail_unread(struct cow *cow, int sys_errno)
 
     (void)error_set(&why, SIDESTEP_EIO, sys_errno, HERE,
                     "read from /proc/self/pagemap whether memory is still protected");
-    cow_distrust(cow, &why);
+    cow_mark_unreliable(cow, &why);
 }
 
 void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state, size_t window)

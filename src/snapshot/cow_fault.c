@@ -17,7 +17,7 @@
  * knows. */
 #define AGAIN_MS 1
 
-uint64_t cow_now(void)
+uint64_t cow_now_ns(void)
 {
     struct timespec now;
 
@@ -25,7 +25,7 @@ uint64_t cow_now(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void cow_fail(struct cow *cow, const struct sidestep_error *why)
+void cow_record_failure(struct cow *cow, const struct sidestep_error *why)
 {
     if (!cow->shared.failed)
         cow->shared.err = *why;
@@ -33,13 +33,13 @@ void cow_fail(struct cow *cow, const struct sidestep_error *why)
     pthread_cond_broadcast(&cow->shared.changed);
 }
 
-void cow_give_up(struct cow *cow, const char *what, int sys_errno)
+void cow_disable(struct cow *cow, const char *what, int sys_errno)
 {
     struct sidestep_error why = {0};
 
     (void)error_set(&why, SIDESTEP_EIO, sys_errno, HERE,
                     "%s: write protection of memory is given up", what);
-    cow_fail(cow, &why);
+    cow_record_failure(cow, &why);
     cow->shared.planned = false;
     if (cow->shared.dead)
         return;
@@ -64,11 +64,11 @@ static void lose(struct cow *cow, uint64_t begin, uint64_t end, const char *how)
     for (size_t g = 0; g < plan->granule_count; g++) {
         const struct cow_granule *granule = &plan->granules[g];
         if (granule->begin >= end || granule->end <= begin || cow->shared.cells[g].missing == 0 ||
-            cow->shared.cells[g].state == COW_GIVEN_BACK)
+            cow->shared.cells[g].state == COW_GRANULE_UNPROTECTED)
             continue;
-        const struct cow_piece *piece = cow_piece_in(cow, g, begin, end);
+        const struct cow_piece *piece = cow_find_piece(cow, g, begin, end);
         (void)cow_fail_lost(cow, piece, max_u64(granule->begin, begin), 0, how, &why);
-        cow_fail(cow, &why);
+        cow_record_failure(cow, &why);
         return;
     }
 }
@@ -77,10 +77,10 @@ static void lose(struct cow *cow, uint64_t begin, uint64_t end, const char *how)
 static void take_event(struct cow *cow, const struct uffd_message *m)
 {
     switch (m->event) {
-    case UFFD_DROPPED:
+    case UFFD_REMOVED:
         lose(cow, m->begin, m->end, "discarded");
         break;
-    case UFFD_MOVED:
+    case UFFD_REMAPPED:
         lose(cow, m->begin, m->end, "moved");
         cow->shared.planned = false;
         (void)uffd_unregister(&cow->uffd, m->to, m->to + (m->end - m->begin));
@@ -90,7 +90,7 @@ static void take_event(struct cow *cow, const struct uffd_message *m)
         cow->shared.planned = false;
         break;
     case UFFD_FAULT:
-    case UFFD_NOTHING:
+    case UFFD_NONE:
         break;
     }
 }
@@ -116,11 +116,11 @@ static void wake_kept(struct cow *cow, struct kept_faults *kept)
 static void make_way(struct cow *cow, struct kept_faults *kept)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    struct uffd_message m = uffd_read(&cow->uffd);
+    struct uffd_message m = uffd_read_event(&cow->uffd);
     if (m.event != UFFD_FAULT)
         take_event(cow, &m);
     pthread_mutex_unlock(&cow->shared.lock);
-    if (m.event == UFFD_NOTHING)
+    if (m.event == UFFD_NONE)
         (void)sched_yield(); /* its thread is not through yet */
     if (m.event != UFFD_FAULT)
         return;
@@ -146,7 +146,7 @@ static int lift(struct cow *cow, uint64_t begin, uint64_t end)
     struct kept_faults kept = {.count = 0};
     int failed;
 
-    while ((failed = uffd_lift(&cow->uffd, begin, end)) == EAGAIN)
+    while ((failed = uffd_unprotect(&cow->uffd, begin, end)) == EAGAIN)
         make_way(cow, &kept);
     wake_kept(cow, &kept);
     return failed;
@@ -185,7 +185,7 @@ static int lift_pieces(struct cow *cow, uint64_t begin, uint64_t end)
     return is_lifted(failed) ? ENOENT : failed;
 }
 
-void cow_lift(struct cow *cow, uint64_t begin, uint64_t end)
+void cow_unprotect(struct cow *cow, uint64_t begin, uint64_t end)
 {
     int failed = lift(cow, begin, end);
 
@@ -197,25 +197,25 @@ void cow_lift(struct cow *cow, uint64_t begin, uint64_t end)
     if (failed == ENOENT)
         lose(cow, begin, end, "unmapped");
     else
-        cow_give_up(cow, "lift it", failed);
+        cow_disable(cow, "lift it", failed);
     pthread_mutex_unlock(&cow->shared.lock);
 }
 
 /* ---- who helps */
 
-void cow_join(struct cow *cow, const struct priority_rights *rights)
+void cow_attach_thread(struct cow *cow, const struct priority_rights *rights)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    assert(cow->shared.helper_count < COW_MAX_HELPERS);
-    struct cow_helper *helper = &cow->shared.helpers[cow->shared.helper_count++];
-    *helper = (struct cow_helper){.thread = priority_self(), .raised = rights == NULL};
+    assert(cow->shared.helper_count < COW_MAX_THREADS);
+    struct cow_thread *helper = &cow->shared.helpers[cow->shared.helper_count++];
+    *helper = (struct cow_thread){.thread = priority_self(), .raised = rights == NULL};
     if (rights != NULL)
         helper->rights = *rights;
     pthread_mutex_unlock(&cow->shared.lock);
 }
 
 /* Locked. */
-static struct cow_helper *find_helper(struct cow *cow)
+static struct cow_thread *find_helper(struct cow *cow)
 {
     pid_t self = priority_self();
     unsigned i = 0;
@@ -226,7 +226,7 @@ static struct cow_helper *find_helper(struct cow *cow)
     return &cow->shared.helpers[i];
 }
 
-void cow_leave(struct cow *cow)
+void cow_detach_thread(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
     *find_helper(cow) = cow->shared.helpers[cow->shared.helper_count - 1];
@@ -234,10 +234,10 @@ void cow_leave(struct cow *cow)
     pthread_mutex_unlock(&cow->shared.lock);
 }
 
-bool cow_was_raised(struct cow *cow)
+bool cow_should_lower_priority(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    struct cow_helper *helper = find_helper(cow);
+    struct cow_thread *helper = find_helper(cow);
     bool was_raised = helper->raised && cow->shared.waiting == 0;
     if (was_raised)
         helper->raised = false;
@@ -251,12 +251,12 @@ bool cow_was_raised(struct cow *cow)
  * the lock is released meanwhile. */
 static void serve_granule(struct cow *cow, size_t g)
 {
-    uint64_t bytes = cow_claim(cow, g, true);
+    uint64_t bytes = cow_claim_granule(cow, g, true);
 
     cow->shared.stats.fault_bytes += bytes;
     pthread_mutex_unlock(&cow->shared.lock);
     if (bytes != 0)
-        cow_take(cow, g);
+        cow_copy_claimed(cow, g);
     pthread_mutex_lock(&cow->shared.lock);
 }
 
@@ -264,7 +264,7 @@ static void serve_granule(struct cow *cow, size_t g)
 static void raise_helpers(struct cow *cow)
 {
     for (unsigned i = 0; i < cow->shared.helper_count; i++) {
-        struct cow_helper *helper = &cow->shared.helpers[i];
+        struct cow_thread *helper = &cow->shared.helpers[i];
         if (!helper->raised)
             priority_raise(helper->thread, &helper->rights);
         helper->raised = true;
@@ -274,32 +274,32 @@ static void raise_helpers(struct cow *cow)
 /* Locked: somebody waits to write to page ${at} of granule ${g}, which is not given back. */
 static void note_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_ns)
 {
-    struct cow_cell *cell = &cow->shared.cells[g];
+    struct cow_granule_control *cell = &cow->shared.cells[g];
 
     cow->shared.stats.faults++;
-    cow->shared.stats.faults_waited += cell->state == COW_TAKEN;
+    cow->shared.stats.faults_waited += cell->state == COW_GRANULE_CLAIMED;
     if (cell->waited_ns == 0) {
         cell->waited_ns = since_ns;
         cow->shared.waiting++;
     }
     cell->waited_at = at;
-    pthread_cond_broadcast(&cow->shared.changed); /* cow_await_faults() */
+    pthread_cond_broadcast(&cow->shared.changed); /* cow_wait_for_faults() */
 }
 
 /* A thread waits to write to page ${at} of granule ${g}; read at ${since_ns}.  False: that is
  * known, and nothing can be done about it yet. */
 static bool serve_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_ns)
 {
-    struct cow_cell *cell = &cow->shared.cells[g];
+    struct cow_granule_control *cell = &cow->shared.cells[g];
 
     pthread_mutex_lock(&cow->shared.lock);
     uint32_t state = cell->state;
     bool waited = cell->waited_ns != 0, is_new = !waited || cell->waited_at != at;
-    if (state != COW_GIVEN_BACK && is_new)
+    if (state != COW_GRANULE_UNPROTECTED && is_new)
         note_fault(cow, g, at, since_ns);
-    if (state == COW_PROTECTED) {
+    if (state == COW_GRANULE_PROTECTED) {
         serve_granule(cow, g);
-        if (cell->state == COW_PROTECTED && cell->waited_ns != 0) {
+        if (cell->state == COW_GRANULE_PROTECTED && cell->waited_ns != 0) {
             cow->shared.stats.faults_disk += is_new;
             atomic_store(&cow->full, true);
             is_new = !waited;
@@ -308,22 +308,23 @@ static bool serve_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_n
     if (cell->waited_ns != 0)
         raise_helpers(cow);
     pthread_mutex_unlock(&cow->shared.lock);
-    if (state == COW_GIVEN_BACK) /* arming came after the copy, or the fault was told late */
-        cow_lift(cow, cow->plan.granules[g].begin, cow->plan.granules[g].end);
-    return is_new || state == COW_GIVEN_BACK;
+    if (state ==
+        COW_GRANULE_UNPROTECTED) /* arming came after the copy, or the fault was told late */
+        cow_unprotect(cow, cow->plan.granules[g].begin, cow->plan.granules[g].end);
+    return is_new || state == COW_GRANULE_UNPROTECTED;
 }
 
 /* A thread waits to write at ${address}; read at ${since_ns}.  False as above. */
 static bool serve(struct cow *cow, uint64_t address, uint64_t since_ns)
 {
-    size_t g = cow_plan_find(&cow->plan, address);
+    size_t g = cow_plan_find_granule(&cow->plan, address);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = round_down(address, page);
 
     (void)fault_hit("cow.fault");
     /* Left over from a plan of before; or a stranger (see cow_plan.h). */
-    if (g != SIZE_MAX && cow_plan_touches(&cow->plan, g, at, at + page))
+    if (g != SIZE_MAX && cow_plan_has_piece_in(&cow->plan, g, at, at + page))
         return serve_fault(cow, g, at, since_ns);
-    cow_lift(cow, at, at + page);
+    cow_unprotect(cow, at, at + page);
     return true;
 }
 
@@ -331,7 +332,8 @@ static bool serve(struct cow *cow, uint64_t address, uint64_t since_ns)
 static void serve_waiting(struct cow *cow)
 {
     for (size_t g = 0; g < cow->plan.granule_count && cow->shared.waiting != 0; g++)
-        if (cow->shared.cells[g].waited_ns != 0 && cow->shared.cells[g].state == COW_PROTECTED)
+        if (cow->shared.cells[g].waited_ns != 0 &&
+            cow->shared.cells[g].state == COW_GRANULE_PROTECTED)
             serve_granule(cow, g);
 }
 
@@ -339,7 +341,7 @@ static void serve_waiting(struct cow *cow)
  */
 static bool listen_once(struct cow *cow, bool poked)
 {
-    struct uffd_message m = uffd_read(&cow->uffd);
+    struct uffd_message m = uffd_read_event(&cow->uffd);
     bool is_new = true;
 
     if (m.event != UFFD_FAULT)
@@ -347,7 +349,7 @@ static bool listen_once(struct cow *cow, bool poked)
     cow->shared.busy++;
     if (m.event == UFFD_FAULT) {
         pthread_mutex_unlock(&cow->shared.lock);
-        is_new = serve(cow, m.begin, cow_now());
+        is_new = serve(cow, m.begin, cow_now_ns());
         pthread_mutex_lock(&cow->shared.lock);
     }
     if (poked)
@@ -360,7 +362,7 @@ static bool listen_once(struct cow *cow, bool poked)
 /* A system call that writes, and is interrupted, does not wait: the kernel lets it fault again and
  * again until a handler has served it.  Whoever waits for a place is served by a poke, so a handler
  * that hears the same again has nothing to do before that. */
-void *cow_handler_main(void *argument)
+void *cow_fault_handler_main(void *argument)
 {
     struct cow *cow = argument;
     struct pollfd fds[] = {{.fd = cow->stop_fd, .events = POLLIN},

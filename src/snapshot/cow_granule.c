@@ -23,18 +23,18 @@ static void place_bytes(struct cow *cow, size_t g, const uint8_t *from, uint64_t
         const struct cow_piece *piece = &plan->pieces[i];
         uint64_t first = max_u64(begin, piece->address);
         uint64_t last = min_u64(end, piece->address + piece->bytes);
-        if (first >= last || cow->shared.pieces[i] != COW_COPYING)
+        if (first >= last || cow->shared.pieces[i] != COW_PIECE_COPYING)
             continue;
         if (piece->window != window) {
             window = piece->window;
-            place = places_of(cow->places, window) - plan->cuts[window];
+            place = pool_slots_get(cow->places, window) - plan->cuts[window];
         }
-        stream_copy(place + piece->file_offset + (first - piece->address), from + (first - begin),
-                    last - first);
+        nontemporal_copy(place + piece->file_offset + (first - piece->address),
+                         from + (first - begin), last - first);
     }
 }
 
-int cow_read(void *to, uint64_t from, size_t bytes)
+int cow_read_memory(void *to, uint64_t from, size_t bytes)
 {
     struct iovec local = {to, bytes}, remote = {(void *)(uintptr_t)from, bytes};
 
@@ -46,7 +46,8 @@ int cow_read(void *to, uint64_t from, size_t bytes)
     return (size_t)n == bytes ? 0 : EFAULT;
 }
 
-const struct cow_piece *cow_piece_in(const struct cow *cow, size_t g, uint64_t begin, uint64_t end)
+const struct cow_piece *cow_find_piece(const struct cow *cow, size_t g, uint64_t begin,
+                                       uint64_t end)
 {
     const struct cow_plan *plan = &cow->plan;
     const struct cow_piece *first = &plan->pieces[plan->granules[g].first_piece];
@@ -58,7 +59,7 @@ const struct cow_piece *cow_piece_in(const struct cow *cow, size_t g, uint64_t b
     return first;
 }
 
-const char *cow_name(const struct cow *cow, const struct cow_piece *piece)
+const char *cow_tensor_name(const struct cow *cow, const struct cow_piece *piece)
 {
     return cow->image->items[piece->item].footer.name;
 }
@@ -71,16 +72,17 @@ enum sidestep_status cow_fail_lost(const struct cow *cow, const struct cow_piece
                      "memory of tensor '%s' at 0x%llx was %s before the save had RELEASED it. Wait "
                      "for RELEASED before memory of the state is freed, resized or moved (in torch "
                      "also by share_memory_() and by put() of a queue), or save by copy",
-                     cow_name(cow, piece), (unsigned long long)address, how);
+                     cow_tensor_name(cow, piece), (unsigned long long)address, how);
 }
 
-enum sidestep_status cow_fail_read(const struct cow *cow, const struct cow_piece *piece,
-                                   uint64_t address, int sys_errno, struct sidestep_error *err)
+enum sidestep_status cow_report_unreadable(const struct cow *cow, const struct cow_piece *piece,
+                                           uint64_t address, int sys_errno,
+                                           struct sidestep_error *err)
 {
     if (sys_errno == EFAULT)
         return cow_fail_lost(cow, piece, address, sys_errno, "unmapped, or made unreadable,", err);
     return error_set(err, SIDESTEP_EIO, sys_errno, HERE, "read memory of tensor '%s' at 0x%llx",
-                     cow_name(cow, piece), (unsigned long long)address);
+                     cow_tensor_name(cow, piece), (unsigned long long)address);
 }
 
 /* What of granule ${g} is claimed lies in [*begin, *end). */
@@ -92,7 +94,7 @@ static void span_claimed(const struct cow *cow, size_t g, uint64_t *begin, uint6
     *end = plan->granules[g].begin;
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
-        if (cow->shared.pieces[i] != COW_COPYING)
+        if (cow->shared.pieces[i] != COW_PIECE_COPYING)
             continue;
         *begin = min_u64(*begin, piece->address);
         *end = max_u64(*end, piece->address + piece->bytes);
@@ -105,31 +107,31 @@ static enum sidestep_status copy_claimed(struct cow *cow, size_t g, uint8_t *bou
     uint64_t begin, end;
 
     span_claimed(cow, g, &begin, &end);
-    for (uint64_t at = begin; at < end; at += COW_COPY_BYTES) {
-        uint64_t next = min_u64(at + COW_COPY_BYTES, end);
-        int failed = cow_read(bounce, at, next - at);
+    for (uint64_t at = begin; at < end; at += COW_COPY_STEP_BYTES) {
+        uint64_t next = min_u64(at + COW_COPY_STEP_BYTES, end);
+        int failed = cow_read_memory(bounce, at, next - at);
         if (failed != 0)
-            return cow_fail_read(cow, cow_piece_in(cow, g, at, next), at, failed, err);
+            return cow_report_unreadable(cow, cow_find_piece(cow, g, at, next), at, failed, err);
         place_bytes(cow, g, bounce, at, next);
     }
     return SIDESTEP_OK;
 }
 
-unsigned cow_claim_bounce(struct cow *cow)
+unsigned cow_acquire_bounce_buffer(struct cow *cow)
 {
     unsigned bounce = 0;
 
     pthread_mutex_lock(&cow->shared.lock);
     while (cow->shared.free_bounces[bounce / 64] == 0)
         bounce += 64;
-    assert(bounce < COW_BOUNCES);
+    assert(bounce < COW_BOUNCE_BUFFERS);
     bounce += (unsigned)__builtin_ctzll(cow->shared.free_bounces[bounce / 64]);
     cow->shared.free_bounces[bounce / 64] &= ~((uint64_t)1 << bounce % 64);
     pthread_mutex_unlock(&cow->shared.lock);
     return bounce;
 }
 
-void cow_free_bounce(struct cow *cow, unsigned bounce)
+void cow_free_bounce_buffer(struct cow *cow, unsigned bounce)
 {
     cow->shared.free_bounces[bounce / 64] |= (uint64_t)1 << bounce % 64;
 }
@@ -137,15 +139,15 @@ void cow_free_bounce(struct cow *cow, unsigned bounce)
 /* Locked: somebody has waited since ${since_ns}. */
 static void account_wait(struct cow *cow, uint64_t since_ns)
 {
-    uint64_t waited = cow_now() - since_ns;
+    uint64_t waited = cow_now_ns() - since_ns;
 
     cow->shared.stats.fault_ns += waited;
     cow->shared.stats.fault_max_ns = max_u64(cow->shared.stats.fault_max_ns, waited);
 }
 
-void cow_end_waiting(struct cow *cow, size_t g)
+void cow_end_granule_wait(struct cow *cow, size_t g)
 {
-    struct cow_cell *cell = &cow->shared.cells[g];
+    struct cow_granule_control *cell = &cow->shared.cells[g];
 
     if (cell->waited_ns == 0)
         return;
@@ -155,30 +157,30 @@ void cow_end_waiting(struct cow *cow, size_t g)
         atomic_store(&cow->full, false);
 }
 
-uint64_t cow_claim(struct cow *cow, size_t g, bool open)
+uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open)
 {
     const struct cow_plan *plan = &cow->plan;
     size_t window = SIZE_MAX;
     bool has_place = false;
     uint64_t bytes = 0;
 
-    assert(cow->shared.cells[g].state == COW_PROTECTED);
+    assert(cow->shared.cells[g].state == COW_GRANULE_PROTECTED);
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
-        if (cow->shared.pieces[i] != COW_UNTOUCHED)
+        if (cow->shared.pieces[i] != COW_PIECE_PENDING)
             continue;
         if (piece->window != window) {
             window = piece->window;
-            has_place = (open ? places_take(cow->places, window, PLACES_ANY)
-                              : places_of(cow->places, window)) != NULL;
+            has_place = (open ? pool_slots_acquire(cow->places, window, POOL_SLOTS_OUT_OF_ORDER)
+                              : pool_slots_get(cow->places, window)) != NULL;
         }
         if (!has_place)
             continue;
-        cow->shared.pieces[i] = COW_COPYING;
+        cow->shared.pieces[i] = COW_PIECE_COPYING;
         bytes += piece->bytes;
     }
     if (bytes != 0)
-        cow->shared.cells[g].state = COW_TAKEN;
+        cow->shared.cells[g].state = COW_GRANULE_CLAIMED;
     return bytes;
 }
 
@@ -189,8 +191,8 @@ static bool end_copy(struct cow *cow, size_t g)
     const struct cow_plan *plan = &cow->plan;
 
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++)
-        if (cow->shared.pieces[i] == COW_COPYING) {
-            cow->shared.pieces[i] = COW_DONE;
+        if (cow->shared.pieces[i] == COW_PIECE_COPYING) {
+            cow->shared.pieces[i] = COW_PIECE_DONE;
             cow->shared.cells[g].missing--;
         }
     return cow->shared.cells[g].missing == 0;
@@ -205,10 +207,10 @@ static void copy_checked(struct cow *cow, size_t g, uint8_t *bounce)
     (void)fault_hit("cow.copied");
     if (status != SIDESTEP_OK) {
         pthread_mutex_lock(&cow->shared.lock);
-        cow_fail(cow, &why);
+        cow_record_failure(cow, &why);
         pthread_mutex_unlock(&cow->shared.lock);
     } else {
-        cow_check_pages(cow, g, COW_COPYING, SIZE_MAX);
+        cow_check_pages(cow, g, COW_PIECE_COPYING, SIZE_MAX);
     }
 }
 
@@ -221,31 +223,31 @@ static void poke(struct cow *cow)
         return;
 }
 
-void cow_give_back(struct cow *cow, size_t g)
+void cow_unprotect_granule(struct cow *cow, size_t g)
 {
     const struct cow_granule *granule = &cow->plan.granules[g];
 
     pthread_mutex_unlock(&cow->shared.lock);
-    cow_lift(cow, granule->begin, granule->end);
+    cow_unprotect(cow, granule->begin, granule->end);
     (void)fault_hit("cow.lifted");
     pthread_mutex_lock(&cow->shared.lock);
-    cow_end_waiting(cow, g);
-    cow->shared.cells[g].state = COW_GIVEN_BACK;
+    cow_end_granule_wait(cow, g);
+    cow->shared.cells[g].state = COW_GRANULE_UNPROTECTED;
     cow->shared.left--;
 }
 
-void cow_take(struct cow *cow, size_t g)
+void cow_copy_claimed(struct cow *cow, size_t g)
 {
-    struct cow_cell *cell = &cow->shared.cells[g];
-    unsigned bounce = cow_claim_bounce(cow);
+    struct cow_granule_control *cell = &cow->shared.cells[g];
+    unsigned bounce = cow_acquire_bounce_buffer(cow);
 
-    copy_checked(cow, g, cow->bounces + bounce * COW_BOUNCE_BYTES);
+    copy_checked(cow, g, cow->bounces + bounce * COW_BOUNCE_BUFFER_BYTES);
     pthread_mutex_lock(&cow->shared.lock);
-    cow_free_bounce(cow, bounce);
+    cow_free_bounce_buffer(cow, bounce);
     if (end_copy(cow, g)) {
-        cow_give_back(cow, g);
+        cow_unprotect_granule(cow, g);
     } else {
-        cell->state = COW_PROTECTED;
+        cell->state = COW_GRANULE_PROTECTED;
         if (cell->waited_ns != 0) /* since it was taken: a handler may have places for the rest */
             poke(cow);
     }
@@ -253,7 +255,7 @@ void cow_take(struct cow *cow, size_t g)
     pthread_mutex_unlock(&cow->shared.lock);
 }
 
-void cow_poke(struct cow *cow)
+void cow_retry_waiters(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
     if (cow->shared.waiting != 0)

@@ -17,25 +17,25 @@ static enum sidestep_status plan_memory(size_t count, size_t size, struct sidest
     return FAIL_NOMEM(err, count * size);
 }
 
-void cow_plan_say(struct cow_plan *plan, const char *name, const char *why)
+void cow_plan_set_reason(struct cow_plan *plan, const char *name, const char *why)
 {
     if (plan->reason[0] == '\0')
         snprintf(plan->reason, sizeof(plan->reason), "tensor '%.60s': %s", name, why);
 }
 
-void cow_plan_places(const struct image *image, struct cow_place *places)
+void cow_plan_locate_items(const struct image *image, struct cow_item_memory *places)
 {
     for (size_t i = 0; i < image->count; i++) {
         const struct image_item *item = &image->items[i];
         const struct footer_item *f = &item->footer;
-        places[i] = (struct cow_place){0};
+        places[i] = (struct cow_item_memory){0};
         if (f->is_object || item->away)
             continue;
         places[i].bytes = f->data_bytes;
         places[i].flags =
             item->entry->flags & (SIDESTEP_TENSOR_PINNED | SIDESTEP_TENSOR_CPU_WRITES);
         places[i].file_offset = f->offset + f->data_offset;
-        if (image_is_plain(image, i))
+        if (image_is_contiguous(image, i))
             places[i].address = (uint64_t)(uintptr_t)item->entry->data;
     }
 }
@@ -61,7 +61,7 @@ static int by_address(const void *a, const void *b)
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-size_t cow_plan_merge(struct cow_range *ranges, size_t count)
+size_t cow_plan_merge_ranges(struct cow_range *ranges, size_t count)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     size_t kept = 0;
@@ -112,51 +112,52 @@ static void take_private(struct planning *p, uint64_t begin, uint64_t end)
 }
 
 /* Memory that cannot be protected: is there a tensor in it? */
-static void take_other(struct planning *p, uint64_t begin, uint64_t end, enum memory_kind kind)
+static void take_other(struct planning *p, uint64_t begin, uint64_t end, enum memory_map_kind kind)
 {
     struct cow_plan *plan = p->plan;
 
     for (size_t i = 0; i < plan->item_count && plan->reason[0] == '\0'; i++) {
-        const struct cow_place *place = &plan->places[i];
+        const struct cow_item_memory *place = &plan->places[i];
         if (!place->excluded && place->bytes >= COW_MIN_RANGE_BYTES && place->address < end &&
             begin < place->address + place->bytes)
-            cow_plan_say(plan, p->image->items[i].footer.name, memory_kind_text(kind));
+            cow_plan_set_reason(plan, p->image->items[i].footer.name, memory_map_kind_text(kind));
     }
 }
 
-static void take_mapping(void *context, uint64_t begin, uint64_t end, enum memory_kind kind)
+static void take_mapping(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind)
 {
     struct planning *p = context;
     struct cow_range *last = &p->last_private;
 
-    if (kind == MEMORY_PRIVATE && last->end == begin) {
+    if (kind == MEMORY_MAP_PRIVATE && last->end == begin) {
         last->end = end;
         return;
     }
     take_private(p, last->begin, last->end);
     *last = (struct cow_range){0};
-    if (kind == MEMORY_PRIVATE)
+    if (kind == MEMORY_MAP_PRIVATE)
         *last = (struct cow_range){.begin = begin, .end = end};
     else
         take_other(p, begin, end, kind);
 }
 
-static bool is_pinned(const struct cow_place *place, pinned_ask *ask)
+static bool is_pinned(const struct cow_item_memory *place, pinned_query_function *ask)
 {
     if ((place->flags & SIDESTEP_TENSOR_CPU_WRITES) != 0 || place->bytes == 0)
         return false;
-    return (place->flags & SIDESTEP_TENSOR_PINNED) != 0 || pinned_is(ask, place->address);
+    return (place->flags & SIDESTEP_TENSOR_PINNED) != 0 ||
+           pinned_is_registered(ask, place->address);
 }
 
 /* Something is pinned for a device: this, too? */
-static bool may_be_pinned(const struct cow_plan *plan, const struct cow_place *place)
+static bool may_be_pinned(const struct cow_plan *plan, const struct cow_item_memory *place)
 {
     return plan->bypass.pinned_bytes != 0 && (place->flags & SIDESTEP_TENSOR_CPU_WRITES) == 0;
 }
 
 /* Why a tensor cannot be protected, whatever its memory is; NULL: it can. */
-static const char *why_excluded(const struct cow_plan *plan, const struct cow_place *place,
-                                pinned_ask *ask)
+static const char *why_excluded(const struct cow_plan *plan, const struct cow_item_memory *place,
+                                pinned_query_function *ask)
 {
     if (place->address == 0)
         return "it is not contiguous";
@@ -169,28 +170,29 @@ static const char *why_excluded(const struct cow_plan *plan, const struct cow_pl
 
 static void exclude(struct cow_plan *plan, const struct image *image)
 {
-    pinned_ask *ask = pinned_driver();
+    pinned_query_function *ask = pinned_find_query();
 
     plan->pinned_item = SIZE_MAX;
     for (size_t i = 0; i < image->tensor_count; i++) {
-        struct cow_place *place = &plan->places[i];
+        struct cow_item_memory *place = &plan->places[i];
         const char *why = why_excluded(plan, place, ask);
         place->excluded = why != NULL;
         if (why == NULL || place->bytes < COW_MIN_RANGE_BYTES)
             continue;
-        cow_plan_say(plan, image->items[i].footer.name, why);
+        cow_plan_set_reason(plan, image->items[i].footer.name, why);
         if (plan->pinned_item == SIZE_MAX && may_be_pinned(plan, place))
             plan->pinned_item = i;
     }
 }
 
-bool cow_plan_bears(const struct cow_plan *plan, const struct bypass *bypass)
+bool cow_plan_is_valid(const struct cow_plan *plan, const struct bypass *bypass)
 {
     return plan->bypass.merges == bypass->merges &&
            (plan->bypass.pinned_bytes != 0) == (bypass->pinned_bytes != 0);
 }
 
-void cow_plan_say_pinned(struct cow_plan *plan, const struct image *image, uint64_t pinned_bytes)
+void cow_plan_set_pinned_reason(struct cow_plan *plan, const struct image *image,
+                                uint64_t pinned_bytes)
 {
     char why[64];
 
@@ -199,11 +201,11 @@ void cow_plan_say_pinned(struct cow_plan *plan, const struct image *image, uint6
     snprintf(why, sizeof(why), "this process has %llu MiB pinned for devices",
              (unsigned long long)(round_up(pinned_bytes, 1u << 20) >> 20));
     plan->reason[0] = '\0';
-    cow_plan_say(plan, image->items[plan->pinned_item].footer.name, why);
+    cow_plan_set_reason(plan, image->items[plan->pinned_item].footer.name, why);
 }
 
-enum sidestep_status cow_plan_ranges(struct cow_plan *plan, const struct image *image,
-                                     const struct bypass *bypass, struct sidestep_error *err)
+enum sidestep_status cow_plan_build_ranges(struct cow_plan *plan, const struct image *image,
+                                           const struct bypass *bypass, struct sidestep_error *err)
 {
     OWNED struct cow_range *wanted = memory_new(image->count, sizeof(*wanted));
     struct planning p = {.plan = plan,
@@ -216,15 +218,15 @@ enum sidestep_status cow_plan_ranges(struct cow_plan *plan, const struct image *
     plan->places = arena_new(&plan->arena, image->count, sizeof(*plan->places));
     if (wanted == NULL || plan->places == NULL)
         return plan_memory(image->count, sizeof(*wanted), err);
-    cow_plan_places(image, plan->places);
+    cow_plan_locate_items(image, plan->places);
     exclude(plan, image);
     for (size_t i = 0; i < image->count; i++) {
-        const struct cow_place *place = &plan->places[i];
+        const struct cow_item_memory *place = &plan->places[i];
         if (!place->excluded && place->bytes != 0)
             wanted[p.wanted_count++] =
                 (struct cow_range){.begin = place->address, .end = place->address + place->bytes};
     }
-    p.wanted_count = cow_plan_merge(wanted, p.wanted_count);
+    p.wanted_count = cow_plan_merge_ranges(wanted, p.wanted_count);
     TRY(memory_map_read(take_mapping, &p, err));
     take_private(&p, p.last_private.begin, p.last_private.end);
     return p.no_room ? plan_memory(p.room, sizeof(*wanted), err) : SIDESTEP_OK;
@@ -272,7 +274,7 @@ static size_t find_range(const struct cow_plan *plan, uint64_t address)
     return low;
 }
 
-size_t cow_plan_find(const struct cow_plan *plan, uint64_t address)
+size_t cow_plan_find_granule(const struct cow_plan *plan, uint64_t address)
 {
     size_t i = find_range(plan, address);
 
@@ -282,7 +284,7 @@ size_t cow_plan_find(const struct cow_plan *plan, uint64_t address)
            (address / COW_GRANULE_BYTES - plan->ranges[i].begin / COW_GRANULE_BYTES);
 }
 
-bool cow_plan_touches(const struct cow_plan *plan, size_t g, uint64_t begin, uint64_t end)
+bool cow_plan_has_piece_in(const struct cow_plan *plan, size_t g, uint64_t begin, uint64_t end)
 {
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
@@ -294,7 +296,7 @@ bool cow_plan_touches(const struct cow_plan *plan, size_t g, uint64_t begin, uin
 
 static void hold_item(struct cow_plan *plan, size_t i)
 {
-    const struct cow_place *place = &plan->places[i];
+    const struct cow_item_memory *place = &plan->places[i];
     size_t r = find_range(plan, place->address);
 
     if (place->excluded || r == plan->range_count)
@@ -309,8 +311,8 @@ static void hold_item(struct cow_plan *plan, size_t i)
     end = min_u64(end, plan->ranges[r].end);
     if (begin >= end)
         return;
-    plan->held[i] =
-        (struct image_held){.begin = begin - place->address, .end = end - place->address};
+    plan->held[i] = (struct image_protected_range){.begin = begin - place->address,
+                                                   .end = end - place->address};
     plan->held_bytes += end - begin;
 }
 
@@ -332,15 +334,15 @@ static size_t find_window(const struct cow_plan *plan, uint64_t offset)
 /* Count each piece of item ${i} in next[granule]; ${put}: that is its place. */
 static void cut_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put)
 {
-    const struct cow_place *place = &plan->places[i];
-    const struct image_held *held = &plan->held[i];
+    const struct cow_item_memory *place = &plan->places[i];
+    const struct image_protected_range *held = &plan->held[i];
 
     if (held->begin == held->end)
         return;
     uint64_t at = place->address + held->begin, end = place->address + held->end;
     uint64_t to_file = place->file_offset - place->address; /* modulo 2^64 */
     size_t w = find_window(plan, at + to_file);
-    for (size_t g = cow_plan_find(plan, at); at < end;) {
+    for (size_t g = cow_plan_find_granule(plan, at); at < end;) {
         uint64_t last = min_u64(end, plan->granules[g].end);
         if (w + 1 < plan->cut_count)
             last = min_u64(last, plan->cuts[w + 1] - to_file);
@@ -366,7 +368,7 @@ static size_t count_cuts(const struct image *image)
     return count;
 }
 
-bool cow_plan_has_cuts(const struct cow_plan *plan, const struct image *image)
+bool cow_plan_matches_windows(const struct cow_plan *plan, const struct image *image)
 {
     if (plan->cut_count != count_cuts(image))
         return false;
@@ -385,8 +387,8 @@ static void lay_aside(struct cow_plan *plan)
     }
 }
 
-enum sidestep_status cow_plan_fill(struct cow_plan *plan, const struct image *image, bool shared,
-                                   struct sidestep_error *err)
+enum sidestep_status cow_plan_build_pieces(struct cow_plan *plan, const struct image *image,
+                                           bool shared, struct sidestep_error *err)
 {
     size_t total = 0;
 

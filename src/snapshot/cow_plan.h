@@ -51,7 +51,7 @@ struct cow_granule {
 };
 
 /* Where an item's data lies: what a plan was made for. */
-struct cow_place {
+struct cow_item_memory {
     uint64_t address; /* 0: the bytes do not lie there as they are written */
     uint64_t bytes;   /* 0: it is no tensor, too */
     uint64_t file_offset;
@@ -61,8 +61,8 @@ struct cow_place {
 
 struct cow_plan {
     struct arena arena;
-    struct cow_place *places; /* one per item */
-    struct image_held *held;  /* one per item */
+    struct cow_item_memory *places;     /* one per item */
+    struct image_protected_range *held; /* one per item */
     size_t item_count;
     struct cow_range *ranges; /* by address */
     size_t range_count;
@@ -82,28 +82,29 @@ struct cow_plan {
 };
 
 /* Sort stretches of memory, and make one of those whose pages touch; returns how many are left. */
-size_t cow_plan_merge(struct cow_range *ranges, size_t count);
+size_t cow_plan_merge_ranges(struct cow_range *ranges, size_t count);
 /* Where the tensors of ${image} lie, into places[image->count]. */
-void cow_plan_places(const struct image *image, struct cow_place *places);
+void cow_plan_locate_items(const struct image *image, struct cow_item_memory *places);
 /* Make a plan for ${image} from what memory there is.  ${plan} is empty. */
-enum sidestep_status cow_plan_ranges(struct cow_plan *plan, const struct image *image,
-                                     const struct bypass *bypass, struct sidestep_error *err);
+enum sidestep_status cow_plan_build_ranges(struct cow_plan *plan, const struct image *image,
+                                           const struct bypass *bypass, struct sidestep_error *err);
 /* Is that still good, now that the process is like this? */
-bool cow_plan_bears(const struct cow_plan *plan, const struct bypass *bypass);
+bool cow_plan_is_valid(const struct cow_plan *plan, const struct bypass *bypass);
 /* Items, granules and pieces of the ranges, of which the caller may have taken some away, for a
  * pool that is shared or whole. */
-enum sidestep_status cow_plan_fill(struct cow_plan *plan, const struct image *image, bool shared,
-                                   struct sidestep_error *err);
+enum sidestep_status cow_plan_build_pieces(struct cow_plan *plan, const struct image *image,
+                                           bool shared, struct sidestep_error *err);
 /* Has ${image} the windows that the plan was made for? */
-bool cow_plan_has_cuts(const struct cow_plan *plan, const struct image *image);
+bool cow_plan_matches_windows(const struct cow_plan *plan, const struct image *image);
 void cow_plan_release(struct cow_plan *plan);
 /* The granule that holds ${address}; SIZE_MAX: none. */
-size_t cow_plan_find(const struct cow_plan *plan, uint64_t address);
+size_t cow_plan_find_granule(const struct cow_plan *plan, uint64_t address);
 /* Is there a piece of granule ${g} in [begin, end)? */
-bool cow_plan_touches(const struct cow_plan *plan, size_t g, uint64_t begin, uint64_t end);
+bool cow_plan_has_piece_in(const struct cow_plan *plan, size_t g, uint64_t begin, uint64_t end);
 /* The first reason counts. */
-void cow_plan_say(struct cow_plan *plan, const char *name, const char *why);
+void cow_plan_set_reason(struct cow_plan *plan, const char *name, const char *why);
 /* Where memory may be pinned, that is the reason, with what is pinned now. */
-void cow_plan_say_pinned(struct cow_plan *plan, const struct image *image, uint64_t pinned_bytes);
+void cow_plan_set_pinned_reason(struct cow_plan *plan, const struct image *image,
+                                uint64_t pinned_bytes);
 
 #endif

@@ -44,15 +44,15 @@ static enum sidestep_status plan_fits(struct cow *cow, const struct image *image
     *fits = false;
     if (!is_planned(cow) || cow->plan.item_count != image->count ||
         cow->planned_pool_bytes != pool_bytes || (cow->plan.shared && image->away) ||
-        !cow_plan_has_cuts(&cow->plan, image) || !cow_plan_bears(&cow->plan, bypass))
+        !cow_plan_matches_windows(&cow->plan, image) || !cow_plan_is_valid(&cow->plan, bypass))
         return SIDESTEP_OK;
-    OWNED struct cow_place *places = memory_new(image->count, sizeof(*places));
+    OWNED struct cow_item_memory *places = memory_new(image->count, sizeof(*places));
     if (places == NULL)
         return FAIL_NOMEM(err, image->count * sizeof(*places));
-    cow_plan_places(image, places);
+    cow_plan_locate_items(image, places);
     *fits = true;
     for (size_t i = 0; i < image->count && *fits; i++) {
-        const struct cow_place *now = &places[i], *then = &cow->plan.places[i];
+        const struct cow_item_memory *now = &places[i], *then = &cow->plan.places[i];
         *fits = now->address == then->address && now->bytes == then->bytes &&
                 now->file_offset == then->file_offset && now->flags == then->flags;
     }
@@ -70,9 +70,9 @@ static void register_ranges(struct cow *cow, struct cow_plan *plan)
         if (failed == 0)
             plan->ranges[kept++] = *range;
         else if (plan->reason[0] == '\0')
-            cow_plan_say(plan, "",
-                         failed == EBUSY ? "its memory has another userfaultfd"
-                                         : "its memory cannot be registered");
+            cow_plan_set_reason(plan, "",
+                                failed == EBUSY ? "its memory has another userfaultfd"
+                                                : "its memory cannot be registered");
     }
     plan->range_count = kept;
 }
@@ -83,8 +83,8 @@ static enum sidestep_status make_room(void **at, size_t *room, size_t count, siz
 {
     if (count <= *room)
         return SIDESTEP_OK;
-    size_t bytes = cow_page_multiple(count * size);
-    void *map = cow_map(bytes);
+    size_t bytes = cow_round_up_to_page(count * size);
+    void *map = cow_map_anonymous(bytes);
     if (map == NULL)
         return FAIL_NOMEM(err, bytes);
     if (*at != NULL)
@@ -113,7 +113,7 @@ static enum sidestep_status make_cells(struct cow *cow, const struct cow_plan *p
 static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image *image,
                                       uint64_t pool_bytes, struct sidestep_error *err)
 {
-    TRY(cow_plan_fill(plan, image, !image->away, err));
+    TRY(cow_plan_build_pieces(plan, image, !image->away, err));
     if (image->away)
         return SIDESTEP_OK;
     uint64_t aside = round_up(plan->aside_bytes, IMAGE_ALIGN),
@@ -122,7 +122,7 @@ static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image 
     if (pool_bytes >= two && aside <= pool_bytes - two && (!whole || aside <= MAX_ASIDE_BYTES))
         return SIDESTEP_OK;
     if (whole)
-        return cow_plan_fill(plan, image, false, err);
+        return cow_plan_build_pieces(plan, image, false, err);
     return FAIL(err, SIDESTEP_ENOMEM,
                 "pool_bytes is too small: %llu MiB of the state cannot be protected",
                 (unsigned long long)(aside >> 20));
@@ -134,11 +134,11 @@ static enum sidestep_status plan_anew(struct cow *cow, const struct image *image
 {
     struct cow_plan plan = {0};
 
-    enum sidestep_status status = cow_plan_ranges(&plan, image, bypass, err);
+    enum sidestep_status status = cow_plan_build_ranges(&plan, image, bypass, err);
     if (status == SIDESTEP_OK) {
         /* From here on events of the new ranges count, so the word goes out first. */
         cow_lock_idle(cow);
-        cow_unregister(cow);
+        cow_unregister_ranges(cow);
         cow->plan.range_count = 0;
         cow->shared.planned = true;
         pthread_mutex_unlock(&cow->shared.lock);
@@ -150,7 +150,7 @@ static enum sidestep_status plan_anew(struct cow *cow, const struct image *image
         status = make_cells(cow, &plan, err);
     if (status == SIDESTEP_OK) {
         for (size_t g = 0; g < plan.granule_count; g++)
-            cow->shared.cells[g] = (struct cow_cell){0};
+            cow->shared.cells[g] = (struct cow_granule_control){0};
         cow_plan_release(&cow->plan);
         cow->plan = plan;
         cow->planned_pool_bytes = pool_bytes;
@@ -170,16 +170,16 @@ enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uin
     bool fits;
 
     TRY(check_alive(cow, err));
-    TRY(bypass_look(&bypass, err));
+    TRY(bypass_read(&bypass, err));
     TRY(plan_fits(cow, image, pool_bytes, &bypass, &fits, err));
     if (!fits)
         TRY(plan_anew(cow, image, pool_bytes, &bypass, err));
-    cow_plan_say_pinned(&cow->plan, image, bypass.pinned_bytes);
+    cow_plan_set_pinned_reason(&cow->plan, image, bypass.pinned_bytes);
     *held_bytes = cow->plan.held_bytes;
     return SIDESTEP_OK;
 }
 
-const char *cow_reason(const struct cow *cow)
+const char *cow_eager_copy_reason(const struct cow *cow)
 {
     return cow->plan.reason;
 }

@@ -11,13 +11,13 @@ struct span {
     size_t last;
 };
 
-uint8_t *cow_live_memory(const struct cow *cow, const struct image *image, size_t i)
+uint8_t *cow_zero_copy_address(const struct cow *cow, const struct image *image, size_t i)
 {
     const struct cow_plan *plan = &cow->plan;
     uint64_t begin, end;
     size_t k;
 
-    if (!image_is_inner(image, i, &k, &begin))
+    if (!image_is_tensor_only(image, i, &k, &begin))
         return NULL;
     end = begin + image->windows[i].bytes;
     if (begin < plan->held[k].begin || end > plan->held[k].end)
@@ -27,11 +27,11 @@ uint8_t *cow_live_memory(const struct cow *cow, const struct image *image, size_
 
 static struct span granules_of(const struct cow *cow, const struct image *image, size_t i)
 {
-    uint64_t address = (uint64_t)(uintptr_t)cow_live_memory(cow, image, i);
+    uint64_t address = (uint64_t)(uintptr_t)cow_zero_copy_address(cow, image, i);
 
     return (struct span){
-        .first = cow_plan_find(&cow->plan, address),
-        .last = cow_plan_find(&cow->plan, address + image->windows[i].bytes - 1),
+        .first = cow_plan_find_granule(&cow->plan, address),
+        .last = cow_plan_find_granule(&cow->plan, address + image->windows[i].bytes - 1),
     };
 }
 
@@ -54,7 +54,7 @@ static uint32_t turn_pieces(struct cow *cow, size_t g, size_t i, enum cow_piece_
 static bool any_is_taken(const struct cow *cow, struct span span)
 {
     for (size_t g = span.first; g <= span.last; g++)
-        if (cow->shared.cells[g].state == COW_TAKEN)
+        if (cow->shared.cells[g].state == COW_GRANULE_CLAIMED)
             return true;
     return false;
 }
@@ -63,12 +63,12 @@ static bool any_is_taken(const struct cow *cow, struct span span)
  * lock. */
 static bool take_pieces(struct cow *cow, struct span span, size_t i)
 {
-    while (places_of(cow->places, i) == NULL && any_is_taken(cow, span))
+    while (pool_slots_get(cow->places, i) == NULL && any_is_taken(cow, span))
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-    if (places_of(cow->places, i) != NULL)
+    if (pool_slots_get(cow->places, i) != NULL)
         return false;
     for (size_t g = span.first; g <= span.last; g++)
-        (void)turn_pieces(cow, g, i, COW_UNTOUCHED, COW_LIVE);
+        (void)turn_pieces(cow, g, i, COW_PIECE_PENDING, COW_PIECE_ZERO_COPY);
     return true;
 }
 
@@ -95,29 +95,30 @@ static enum sidestep_status hash_live(struct cow *cow, struct image *image, size
                                                        const uint8_t *bytes),
                                       uint64_t *print, struct sidestep_error *err)
 {
-    unsigned number = cow_claim_bounce(cow);
-    uint8_t *bounce = cow->bounces + number * COW_BOUNCE_BYTES;
+    unsigned number = cow_acquire_bounce_buffer(cow);
+    uint8_t *bounce = cow->bounces + number * COW_BOUNCE_BUFFER_BYTES;
     enum sidestep_status status = SIDESTEP_OK;
-    uint64_t memory = (uint64_t)(uintptr_t)cow_live_memory(cow, image, i), bytes;
+    uint64_t memory = (uint64_t)(uintptr_t)cow_zero_copy_address(cow, image, i), bytes;
 
     *print = 0;
-    for (uint64_t at = 0; status == SIDESTEP_OK && (bytes = image_inner_stretch(image, i, at)) != 0;
+    for (uint64_t at = 0;
+         status == SIDESTEP_OK && (bytes = image_tensor_part_bytes(image, i, at)) != 0;
          at += bytes) {
-        int failed = cow_read(bounce, memory + at, bytes);
+        int failed = cow_read_memory(bounce, memory + at, bytes);
         if (failed != 0)
-            status = cow_fail_read(cow, piece_of(cow, granules_of(cow, image, i).first, i),
-                                   memory + at, failed, err);
+            status = cow_report_unreadable(cow, piece_of(cow, granules_of(cow, image, i).first, i),
+                                           memory + at, failed, err);
         else
             *print = add_print(*print, hash(image, i, at, bounce));
     }
     pthread_mutex_lock(&cow->shared.lock);
-    cow_free_bounce(cow, number);
+    cow_free_bounce_buffer(cow, number);
     pthread_mutex_unlock(&cow->shared.lock);
     return status;
 }
 
-enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t i, bool *live,
-                                   struct sidestep_error *err)
+enum sidestep_status cow_begin_zero_copy(struct cow *cow, struct image *image, size_t i, bool *live,
+                                         struct sidestep_error *err)
 {
     struct span span = granules_of(cow, image, i);
     enum sidestep_status status = SIDESTEP_OK;
@@ -133,7 +134,7 @@ enum sidestep_status cow_take_live(struct cow *cow, struct image *image, size_t 
     }
     pthread_mutex_unlock(&cow->shared.lock);
     if (*live)
-        status = hash_live(cow, image, i, image_hash_inner, &image->windows[i].print, err);
+        status = hash_live(cow, image, i, image_hash_tensor_part, &image->windows[i].print, err);
     (void)fault_hit("cow.hashed");
     return status;
 }
@@ -148,9 +149,9 @@ static void check_bytes(struct cow *cow, struct image *image, size_t i,
 
     if (fault_hit("trust.bytes")) /* the negative control of the tests of attacks */
         return;
-    if (hash_live(cow, image, i, image_print_inner, &print, &why) != SIDESTEP_OK) {
+    if (hash_live(cow, image, i, image_rehash_tensor_part, &print, &why) != SIDESTEP_OK) {
         pthread_mutex_lock(&cow->shared.lock);
-        cow_fail(cow, &why);
+        cow_record_failure(cow, &why);
         pthread_mutex_unlock(&cow->shared.lock);
     } else if (print != image->windows[i].print) {
         (void)FAIL(&why, SIDESTEP_EINVAL,
@@ -158,8 +159,8 @@ static void check_bytes(struct cow *cow, struct image *image, size_t i,
                    "write-protected: a device writes to it, or a direct read (O_DIRECT) that began "
                    "before the call. Mark the tensor SIDESTEP_TENSOR_PINNED, or let such reads end "
                    "before the call. This engine's next saves copy the state",
-                   cow_name(cow, piece));
-        cow_distrust(cow, &why);
+                   cow_tensor_name(cow, piece));
+        cow_mark_unreliable(cow, &why);
     }
 }
 
@@ -167,27 +168,27 @@ static void check_bytes(struct cow *cow, struct image *image, size_t i,
 static void give_back_live(struct cow *cow, size_t i, struct span span)
 {
     for (size_t g = span.first; g <= span.last; g++) {
-        struct cow_cell *cell = &cow->shared.cells[g];
-        while (cell->state == COW_TAKEN)
+        struct cow_granule_control *cell = &cow->shared.cells[g];
+        while (cell->state == COW_GRANULE_CLAIMED)
             pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-        cell->missing -= turn_pieces(cow, g, i, COW_LIVE, COW_DONE);
-        if (cell->missing != 0 || cell->state != COW_PROTECTED)
+        cell->missing -= turn_pieces(cow, g, i, COW_PIECE_ZERO_COPY, COW_PIECE_DONE);
+        if (cell->missing != 0 || cell->state != COW_GRANULE_PROTECTED)
             continue;
-        cell->state = COW_TAKEN;
-        cow_give_back(cow, g);
+        cell->state = COW_GRANULE_CLAIMED;
+        cow_unprotect_granule(cow, g);
     }
     pthread_cond_broadcast(&cow->shared.changed);
 }
 
-enum sidestep_status cow_end_live(struct cow *cow, struct image *image, size_t i,
-                                  struct sidestep_error *err)
+enum sidestep_status cow_end_zero_copy(struct cow *cow, struct image *image, size_t i,
+                                       struct sidestep_error *err)
 {
     struct span span = granules_of(cow, image, i);
     enum sidestep_status status = SIDESTEP_OK;
 
     (void)fault_hit("cow.written");
     for (size_t g = span.first; g <= span.last; g++)
-        cow_check_pages(cow, g, COW_LIVE, i);
+        cow_check_pages(cow, g, COW_PIECE_ZERO_COPY, i);
     check_bytes(cow, image, i, piece_of(cow, span.first, i));
     pthread_mutex_lock(&cow->shared.lock);
     give_back_live(cow, i, span);

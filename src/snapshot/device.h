@@ -20,11 +20,11 @@
 #define DEVICE_MAX 64              /* ordinals, and MIG instances, that a process may use */
 #define DEVICE_MAX_PITCH INT32_MAX /* CU_DEVICE_ATTRIBUTE_MAX_PITCH of all devices so far */
 
-#define DEVICE_COPIES 128u /* at most, in one call of copy() */
+#define DEVICE_MAX_COPIES 128u /* at most, in one call of copy() */
 
 /* What an address is: the device, and the memory around it that was allocated as one.  A tensor may
  * lie in several such pieces, one behind the other, where an allocator maps memory by and by. */
-struct device_range {
+struct device_allocation {
     int32_t device;
     uint64_t begin;
     uint64_t end;
@@ -52,7 +52,7 @@ struct device_ops {
     /* Needs no context.  range->device is -1 for host memory, and for what is nobody's.  Fails
      * where the driver was not started, or has ended. */
     enum sidestep_status (*find)(struct device_driver *driver, uint64_t address,
-                                 struct device_range *range, struct sidestep_error *err);
+                                 struct device_allocation *range, struct sidestep_error *err);
     /* The context that the program has on ${device}; EUNSUPPORTED: it has none. */
     enum sidestep_status (*retain)(struct device_driver *driver, int32_t device, void **context,
                                    struct sidestep_error *err);
@@ -82,8 +82,8 @@ struct device_ops {
     /* The host waits, asleep, for what came before the event's latest record. */
     enum sidestep_status (*event_await)(struct device_driver *driver, void *event,
                                         struct sidestep_error *err);
-    /* Submit, in any order, at most DEVICE_COPIES; with pinned memory it does not wait.  Copies to
-     * one place, or from where another one goes, are never together.  *failed: the first that is
+    /* Submit, in any order, at most DEVICE_MAX_COPIES; with pinned memory it does not wait.  Copies
+     * to one place, or from where another one goes, are never together.  *failed: the first that is
      * refused; some of the others may have been submitted. */
     enum sidestep_status (*copy)(struct device_driver *driver, const struct device_copy *copies,
                                  size_t count, void *stream, size_t *failed,
@@ -112,6 +112,6 @@ struct device_cuda_report {
     char first[128];
     char problem[256]; /* why it cannot be used, or "" */
 };
-void device_cuda_look(struct device_cuda_report *report);
+void device_cuda_probe(struct device_cuda_report *report);
 
 #endif

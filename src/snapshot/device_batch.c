@@ -19,14 +19,15 @@ void device_batch_begin(struct device_batch *batch, struct devices *devices, int
 enum sidestep_status device_batch_add(struct device_batch *batch, const struct device_copy *copy,
                                       struct sidestep_error *err)
 {
-    if (batch->count == DEVICE_COPIES)
+    if (batch->count == DEVICE_MAX_COPIES)
         TRY(device_batch_submit(batch, err));
     batch->failed = batch->tag;
     if (fault_hit("device.copy"))
         return FAIL(err, SIDESTEP_EDEVICE, "a fault point");
     batch->tags[batch->count] = batch->tag;
     batch->copies[batch->count] = *copy;
-    batch->copies[batch->count].pinned = devices_reach(batch->devices, copy->host) != UINT64_MAX;
+    batch->copies[batch->count].pinned =
+        devices_max_copy_bytes(batch->devices, copy->host) != UINT64_MAX;
     batch->count++;
     return SIDESTEP_OK;
 }
@@ -63,11 +64,11 @@ static size_t count_rows(const struct device_batch *batch, size_t first, struct 
 static bool are_together(const struct device_batch *batch, const struct device_copy *rows)
 {
     struct device_driver *driver = batch->devices->driver;
-    struct device_range range;
+    struct device_allocation range;
     uint64_t host_bytes = (rows->rows - 1) * rows->host_pitch + rows->bytes;
     uint64_t device_bytes = (rows->rows - 1) * rows->device_pitch + rows->bytes;
 
-    return host_bytes <= devices_reach(batch->devices, rows->host) &&
+    return host_bytes <= devices_max_copy_bytes(batch->devices, rows->host) &&
            driver->ops->find(driver, rows->address, &range, NULL) == SIDESTEP_OK &&
            range.device == batch->device && range.end - rows->address >= device_bytes;
 }

@@ -19,9 +19,9 @@ struct device_batch {
     size_t tag;    /* what is added from now on belongs to, for the caller: ... */
     size_t failed; /* ... that of the copy that was refused */
     size_t count;
-    struct device_copy copies[DEVICE_COPIES];
-    size_t tags[DEVICE_COPIES];
-    struct device_copy joined[DEVICE_COPIES]; /* the same as rows */
+    struct device_copy copies[DEVICE_MAX_COPIES];
+    size_t tags[DEVICE_MAX_COPIES];
+    struct device_copy joined[DEVICE_MAX_COPIES]; /* the same as rows */
 };
 
 /* By our stream to or from ${device}. */

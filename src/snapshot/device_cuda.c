@@ -42,7 +42,7 @@ void *const device_default_stream = (void *)1; /* NOLINT(performance-no-int-to-p
 
 /* ---- errors */
 
-enum sidestep_status device_cuda_fail(const struct cuda_calls *calls, cu_result result,
+enum sidestep_status device_cuda_fail(const struct cuda_functions *calls, cu_result result,
                                       const char *call, const char *where,
                                       struct sidestep_error *err)
 {
@@ -64,9 +64,9 @@ enum sidestep_status device_cuda_fail(const struct cuda_calls *calls, cu_result 
 /* ---- memory */
 
 static enum sidestep_status cuda_find(struct device_driver *driver, uint64_t address,
-                                      struct device_range *range, struct sidestep_error *err)
+                                      struct device_allocation *range, struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
     int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                         CU_POINTER_ATTRIBUTE_RANGE_SIZE,     CU_POINTER_ATTRIBUTE_MAPPED};
@@ -76,7 +76,7 @@ static enum sidestep_status cuda_find(struct device_driver *driver, uint64_t add
     size_t bytes = 0;
     void *data[] = {&type, &managed, &device, &begin, &bytes, &mapped};
 
-    *range = (struct device_range){.device = -1};
+    *range = (struct device_allocation){.device = -1};
     /* Plain memory is no error, and has zeroes. */
     cu_result result = cuda->calls.pointer_get(ARRAY_LENGTH(attributes), attributes, data, address);
     if (result == CUDA_ERROR_INVALID_VALUE)
@@ -91,16 +91,16 @@ static enum sidestep_status cuda_find(struct device_driver *driver, uint64_t add
         return SIDESTEP_OK;
     if ((mapped & 0xff) == 0) /* addresses that are reserved, with no memory behind them */
         return SIDESTEP_OK;
-    *range = (struct device_range){.device = device >= 0 ? device : 0,
-                                   .begin = bytes != 0 ? begin : address,
-                                   .end = bytes != 0 ? begin + bytes : UINT64_MAX};
+    *range = (struct device_allocation){.device = device >= 0 ? device : 0,
+                                        .begin = bytes != 0 ? begin : address,
+                                        .end = bytes != 0 ? begin + bytes : UINT64_MAX};
     return SIDESTEP_OK;
 }
 
 static enum sidestep_status cuda_pin(struct device_driver *driver, void *memory, uint64_t bytes,
                                      struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
 
     CUDA_TRY(cuda, "cuMemHostRegister", host_register, memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
     return SIDESTEP_OK;
@@ -108,7 +108,7 @@ static enum sidestep_status cuda_pin(struct device_driver *driver, void *memory,
 
 static void cuda_unpin(struct device_driver *driver, void *memory)
 {
-    (void)cuda_of(driver)->calls.host_unregister(memory);
+    (void)cuda_from_driver(driver)->calls.host_unregister(memory);
 }
 
 /* ---- contexts */
@@ -116,7 +116,7 @@ static void cuda_unpin(struct device_driver *driver, void *memory)
 static enum sidestep_status cuda_retain(struct device_driver *driver, int32_t device,
                                         void **context, struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
     unsigned flags = 0;
     int active = 0;
 
@@ -132,7 +132,7 @@ static enum sidestep_status cuda_retain(struct device_driver *driver, int32_t de
 
 static void cuda_release(struct device_driver *driver, int32_t device)
 {
-    (void)cuda_of(driver)->calls.primary_release(device);
+    (void)cuda_from_driver(driver)->calls.primary_release(device);
 }
 
 /* A thread that is relaxed may allocate and ask while another captures a graph: else our call would
@@ -140,7 +140,7 @@ static void cuda_release(struct device_driver *driver, int32_t device)
 static enum sidestep_status cuda_enter(struct device_driver *driver, void *context, int *before,
                                        struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
     CUDA_TRY(cuda, "cuCtxPushCurrent", ctx_push, context);
@@ -156,7 +156,7 @@ static enum sidestep_status cuda_enter(struct device_driver *driver, void *conte
 
 static void cuda_leave(struct device_driver *driver, int before)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
     void *context;
 
     (void)cuda->calls.exchange_capture_mode(&before);
@@ -167,7 +167,8 @@ static int cuda_numa_node(struct device_driver *driver, int32_t device)
 {
     char id[32] = "", path[96], text[16] = "";
 
-    if (cuda_of(driver)->calls.device_get_pci_bus_id(id, sizeof(id), device) != CUDA_SUCCESS)
+    if (cuda_from_driver(driver)->calls.device_get_pci_bus_id(id, sizeof(id), device) !=
+        CUDA_SUCCESS)
         return -1;
     for (char *c = id; *c != '\0'; c++) /* the kernel writes it small */
         *c = *c >= 'A' && *c <= 'F' ? (char)(*c - 'A' + 'a') : *c;
@@ -183,7 +184,7 @@ static int cuda_numa_node(struct device_driver *driver, int32_t device)
 static enum sidestep_status cuda_stream_new(struct device_driver *driver, void **stream,
                                             struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
     int least = 0, greatest = 0;
 
     CUDA_TRY(cuda, "cuCtxGetStreamPriorityRange", priority_range, &least, &greatest);
@@ -194,13 +195,13 @@ static enum sidestep_status cuda_stream_new(struct device_driver *driver, void *
 
 static void cuda_stream_free(struct device_driver *driver, void *stream)
 {
-    (void)cuda_of(driver)->calls.stream_destroy(stream);
+    (void)cuda_from_driver(driver)->calls.stream_destroy(stream);
 }
 
 static enum sidestep_status cuda_stream_wait(struct device_driver *driver, void *stream,
                                              void *event, struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
 
     CUDA_TRY(cuda, "cuStreamWaitEvent", stream_wait_event, stream, event, 0);
     return SIDESTEP_OK;
@@ -209,7 +210,7 @@ static enum sidestep_status cuda_stream_wait(struct device_driver *driver, void 
 static enum sidestep_status cuda_stream_is_capturing(struct device_driver *driver, void *stream,
                                                      bool *capturing, struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
     cu_result result = cuda->calls.stream_is_capturing(stream, &status);
 
@@ -224,7 +225,7 @@ static enum sidestep_status cuda_stream_is_capturing(struct device_driver *drive
 static enum sidestep_status cuda_stream_settle(struct device_driver *driver, void *stream,
                                                struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
 
     CUDA_TRY(cuda, "cuStreamSynchronize", stream_synchronize, stream);
     return SIDESTEP_OK;
@@ -233,7 +234,7 @@ static enum sidestep_status cuda_stream_settle(struct device_driver *driver, voi
 static enum sidestep_status cuda_event_new(struct device_driver *driver, void **event,
                                            struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
 
     CUDA_TRY(cuda, "cuEventCreate", event_create, event,
              CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
@@ -242,13 +243,13 @@ static enum sidestep_status cuda_event_new(struct device_driver *driver, void **
 
 static void cuda_event_free(struct device_driver *driver, void *event)
 {
-    (void)cuda_of(driver)->calls.event_destroy(event);
+    (void)cuda_from_driver(driver)->calls.event_destroy(event);
 }
 
 static enum sidestep_status cuda_event_record(struct device_driver *driver, void *event,
                                               void *stream, struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
 
     CUDA_TRY(cuda, "cuEventRecord", event_record, event, stream);
     return SIDESTEP_OK;
@@ -257,7 +258,7 @@ static enum sidestep_status cuda_event_record(struct device_driver *driver, void
 static enum sidestep_status cuda_event_await(struct device_driver *driver, void *event,
                                              struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
 
     CUDA_TRY(cuda, "cuEventSynchronize", event_synchronize, event);
     return SIDESTEP_OK;
@@ -302,7 +303,7 @@ static void *find_symbol(void *library, const char *name)
 }
 
 /* The name of the first that is not there; NULL: all are. */
-static const char *find_calls(void *library, struct cuda_calls *calls)
+static const char *find_calls(void *library, struct cuda_functions *calls)
 {
     void *symbol;
 
@@ -311,14 +312,14 @@ static const char *find_calls(void *library, struct cuda_calls *calls)
     if (symbol == NULL)                                                                            \
         return #name;                                                                              \
     memcpy(&calls->call, &symbol, sizeof(calls->call));
-    CUDA_CALLS(CUDA_FIND)
+    CUDA_FUNCTIONS(CUDA_FIND)
 #undef CUDA_FIND
     return NULL;
 }
 
 static void cuda_close(struct device_driver *driver)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
 
     (void)dlclose(cuda->library); /* the program still has it */
     free(cuda);
@@ -348,7 +349,7 @@ static const struct device_ops cuda_ops = {
 };
 
 /* May this library be used?  Finds its functions. */
-static enum sidestep_status check_library(void *library, struct cuda_calls *calls,
+static enum sidestep_status check_library(void *library, struct cuda_functions *calls,
                                           struct sidestep_error *err)
 {
     int version = 0;
@@ -396,9 +397,9 @@ enum sidestep_status device_cuda_open(struct device_driver **driver, struct side
 
 /* ---- for doctor */
 
-void device_cuda_look(struct device_cuda_report *report)
+void device_cuda_probe(struct device_cuda_report *report)
 {
-    struct cuda_calls calls;
+    struct cuda_functions calls;
     struct sidestep_error why = {0};
 
     *report = (struct device_cuda_report){.off = is_off()};

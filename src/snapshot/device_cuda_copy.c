@@ -85,8 +85,8 @@ static bool copy_batch(struct cuda *cuda, const struct device_copy *copies, size
     struct cuda_memcpy_attributes attributes = {
         .src_access_order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
         .flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
-    cu_device_pointer to[DEVICE_COPIES], from[DEVICE_COPIES];
-    size_t bytes[DEVICE_COPIES], n = 0, first_with = 0, failed;
+    cu_device_pointer to[DEVICE_MAX_COPIES], from[DEVICE_MAX_COPIES];
+    size_t bytes[DEVICE_MAX_COPIES], n = 0, first_with = 0, failed;
 
     for (size_t i = 0; i < count; i++) {
         cu_device_pointer host = (uintptr_t)copies[i].host;
@@ -106,10 +106,10 @@ enum sidestep_status device_cuda_copy(struct device_driver *driver,
                                       const struct device_copy *copies, size_t count, void *stream,
                                       size_t *failed, struct sidestep_error *err)
 {
-    struct cuda *cuda = cuda_of(driver);
+    struct cuda *cuda = cuda_from_driver(driver);
     size_t singles = 0;
 
-    assert(count <= DEVICE_COPIES);
+    assert(count <= DEVICE_MAX_COPIES);
     for (size_t i = 0; i < count; i++)
         singles += is_for_batch(&copies[i]);
     bool wanted =

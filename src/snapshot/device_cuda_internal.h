@@ -28,13 +28,14 @@ struct cuda_memcpy_2d;
 struct cuda_memcpy_attributes;
 
 /* cuMemcpyBatchAsync() of CUDA 12.8 */
-typedef cu_result cuda_copy_batch(cu_device_pointer *to, cu_device_pointer *from, size_t *bytes,
-                                  size_t count, struct cuda_memcpy_attributes *attributes,
-                                  size_t *first_with, size_t attribute_count, size_t *failed,
-                                  void *stream);
+typedef cu_result cuda_copy_batch_function(cu_device_pointer *to, cu_device_pointer *from,
+                                           size_t *bytes, size_t count,
+                                           struct cuda_memcpy_attributes *attributes,
+                                           size_t *first_with, size_t attribute_count,
+                                           size_t *failed, void *stream);
 
 /* X(symbol, as we call it, its parameters) */
-#define CUDA_CALLS(X)                                                                              \
+#define CUDA_FUNCTIONS(X)                                                                          \
     X(cuInit, init, (unsigned flags))                                                              \
     X(cuDriverGetVersion, driver_get_version, (int *version))                                      \
     X(cuGetErrorName, get_error_name, (cu_result error, const char **name))                        \
@@ -68,27 +69,27 @@ typedef cu_result cuda_copy_batch(cu_device_pointer *to, cu_device_pointer *from
     X(cuMemHostRegister_v2, host_register, (void *memory, size_t bytes, unsigned flags))           \
     X(cuMemHostUnregister, host_unregister, (void *memory))
 
-struct cuda_calls {
+struct cuda_functions {
 #define CUDA_MEMBER(symbol, call, parameters) cu_result(*call) parameters;
-    CUDA_CALLS(CUDA_MEMBER)
+    CUDA_FUNCTIONS(CUDA_MEMBER)
 #undef CUDA_MEMBER
 };
 
 struct cuda {
     struct device_driver driver; /* first */
     void *library;
-    struct cuda_calls calls;
-    cuda_copy_batch *copy_batch; /* or NULL */
-    atomic_bool batches_refused; /* where single copies were not */
+    struct cuda_functions calls;
+    cuda_copy_batch_function *copy_batch; /* or NULL */
+    atomic_bool batches_refused;          /* where single copies were not */
 };
 
-static inline struct cuda *cuda_of(struct device_driver *driver)
+static inline struct cuda *cuda_from_driver(struct device_driver *driver)
 {
     return (struct cuda *)(void *)driver;
 }
 
 /* "cuEventRecord: CUDA_ERROR_INVALID_HANDLE (invalid resource handle)" */
-enum sidestep_status device_cuda_fail(const struct cuda_calls *calls, cu_result result,
+enum sidestep_status device_cuda_fail(const struct cuda_functions *calls, cu_result result,
                                       const char *call, const char *where,
                                       struct sidestep_error *err);
 

@@ -21,11 +21,12 @@ static void add(struct adding *a, const struct device_copy *copy)
 static void add_stretch(struct adding *a, uint8_t *host, uint64_t address, uint64_t bytes)
 {
     while (bytes != 0) {
-        struct device_copy copy = {.host = host,
-                                   .address = address,
-                                   .bytes = min_u64(bytes, devices_reach(a->batch->devices, host)),
-                                   .rows = 1,
-                                   .to_device = a->batch->to_device};
+        struct device_copy copy = {
+            .host = host,
+            .address = address,
+            .bytes = min_u64(bytes, devices_max_copy_bytes(a->batch->devices, host)),
+            .rows = 1,
+            .to_device = a->batch->to_device};
         add(a, &copy);
         host += copy.bytes;
         address += copy.bytes;
@@ -42,7 +43,7 @@ static bool add_rows(struct adding *a, const struct box_rows *rows)
     if (rows->count == 1 || rows->at_step < bytes || rows->memory_step < bytes ||
         rows->at_step > DEVICE_MAX_PITCH || rows->memory_step > DEVICE_MAX_PITCH ||
         (rows->count - 1) * (uint64_t)rows->at_step + rows->bytes >
-            devices_reach(a->batch->devices, host))
+            devices_max_copy_bytes(a->batch->devices, host))
         return false;
     struct device_copy copy = {.host = host,
                                .address = (uint64_t)(uintptr_t)rows->memory,
@@ -67,13 +68,13 @@ static void take_rows(void *context, const struct box_rows *rows)
                     rows->bytes);
 }
 
-enum sidestep_status device_rows_add(struct device_batch *batch, const struct box *stored,
-                                     uint64_t begin, uint64_t bytes,
-                                     const struct box_memory *memory, uint8_t *host,
-                                     struct sidestep_error *err)
+enum sidestep_status device_strided_add(struct device_batch *batch, const struct box *stored,
+                                        uint64_t begin, uint64_t bytes,
+                                        const struct box_memory *memory, uint8_t *host,
+                                        struct sidestep_error *err)
 {
     struct adding a = {.batch = batch, .host = host, .err = err};
 
-    (void)box_visit(stored, begin, bytes, memory, take_rows, &a);
+    (void)box_visit_rows(stored, begin, bytes, memory, take_rows, &a);
     return a.status;
 }

@@ -11,9 +11,9 @@
 
 /* Add the copies of bytes [begin, begin + bytes) of the chunk ${stored}, of which host[0] is the
  * first, from or to ${memory} on the device of the batch. */
-enum sidestep_status device_rows_add(struct device_batch *batch, const struct box *stored,
-                                     uint64_t begin, uint64_t bytes,
-                                     const struct box_memory *memory, uint8_t *host,
-                                     struct sidestep_error *err);
+enum sidestep_status device_strided_add(struct device_batch *batch, const struct box *stored,
+                                        uint64_t begin, uint64_t bytes,
+                                        const struct box_memory *memory, uint8_t *host,
+                                        struct sidestep_error *err);
 
 #endif

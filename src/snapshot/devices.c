@@ -13,7 +13,7 @@
 #include "base/fault.h"
 #include "base/memory.h"
 
-bool devices_look(struct devices *devices)
+bool devices_detect_driver(struct devices *devices)
 {
     if (devices->driver != NULL || devices->refused.status == SIDESTEP_EUNSUPPORTED)
         return devices->driver != NULL;
@@ -58,7 +58,7 @@ void devices_close(struct devices *devices)
 {
     if (devices->driver == NULL)
         return;
-    devices_unpin(devices);
+    devices_unpin_pool(devices);
     for (int32_t i = 0; i < DEVICE_MAX; i++)
         close_device(devices, i);
     devices->driver->ops->close(devices->driver);
@@ -69,7 +69,7 @@ void devices_close(struct devices *devices)
 
 /* Is all of it there?  ${range} is the first piece. */
 static enum sidestep_status check_extent(struct devices *devices, uint64_t address, uint64_t bytes,
-                                         struct device_range range, struct sidestep_error *err)
+                                         struct device_allocation range, struct sidestep_error *err)
 {
     const struct device_ops *ops = devices->driver->ops;
     int32_t device = range.device;
@@ -123,10 +123,10 @@ static enum sidestep_status check_host(uint64_t address, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
-enum sidestep_status devices_find(struct devices *devices, uint64_t address, uint64_t bytes,
-                                  int32_t *device, struct sidestep_error *err)
+enum sidestep_status devices_locate(struct devices *devices, uint64_t address, uint64_t bytes,
+                                    int32_t *device, struct sidestep_error *err)
 {
-    struct device_range range;
+    struct device_allocation range;
 
     *device = -1;
     if (bytes == 0)
@@ -147,7 +147,7 @@ enum sidestep_status devices_find(struct devices *devices, uint64_t address, uin
     return SIDESTEP_OK;
 }
 
-int devices_node(struct devices *devices)
+int devices_numa_node(struct devices *devices)
 {
     int node = -1;
 
@@ -164,7 +164,7 @@ int devices_node(struct devices *devices)
 
 static void unpin_pieces(struct devices *devices, uint8_t *memory, uint64_t bytes)
 {
-    for (uint64_t at = 0; at < bytes; at += DEVICES_PIN_BYTES)
+    for (uint64_t at = 0; at < bytes; at += DEVICES_MAX_PIN_BYTES)
         devices->driver->ops->unpin(devices->driver, memory + at);
 }
 
@@ -189,7 +189,7 @@ static void unpin_all(struct devices *devices, uint8_t *memory, uint64_t bytes)
         devices_leave(devices, before);
 }
 
-void devices_unpin(struct devices *devices)
+void devices_unpin_pool(struct devices *devices)
 {
     if (devices->pinned == NULL)
         return;
@@ -207,7 +207,7 @@ static enum sidestep_status pin(struct devices *devices, const struct pool *pool
 
     TRY(enter_any(devices, &before, err));
     while (status == SIDESTEP_OK && done < pool->length) {
-        uint64_t piece = min_u64(DEVICES_PIN_BYTES, pool->length - done);
+        uint64_t piece = min_u64(DEVICES_MAX_PIN_BYTES, pool->length - done);
         status = fault_hit("device.pin")
                      ? FAIL(err, SIDESTEP_ENOMEM, "a fault point")
                      : devices->driver->ops->pin(devices->driver, pool->bytes + done, piece, err);
@@ -220,7 +220,7 @@ static enum sidestep_status pin(struct devices *devices, const struct pool *pool
     return status;
 }
 
-bool devices_pin(struct devices *devices, const struct pool *pool)
+bool devices_pin_pool(struct devices *devices, const struct pool *pool)
 {
     struct sidestep_error why = {0};
 
@@ -228,7 +228,7 @@ bool devices_pin(struct devices *devices, const struct pool *pool)
         return true;
     if (devices->unpinnable == pool->bytes && devices->unpinnable_bytes == pool->length)
         return false;
-    devices_unpin(devices);
+    devices_unpin_pool(devices);
     if (pin(devices, pool, &why) == SIDESTEP_OK) {
         devices->pinned = pool->bytes;
         devices->pinned_bytes = pool->length;
@@ -242,7 +242,7 @@ bool devices_pin(struct devices *devices, const struct pool *pool)
 
 bool devices_pin_buffer(struct devices *devices, const struct pool *buffer)
 {
-    return buffer->length <= DEVICES_PIN_BYTES && pin(devices, buffer, NULL) == SIDESTEP_OK;
+    return buffer->length <= DEVICES_MAX_PIN_BYTES && pin(devices, buffer, NULL) == SIDESTEP_OK;
 }
 
 void devices_unpin_buffer(struct devices *devices, const struct pool *buffer)
@@ -250,12 +250,12 @@ void devices_unpin_buffer(struct devices *devices, const struct pool *buffer)
     unpin_all(devices, buffer->bytes, buffer->length);
 }
 
-uint64_t devices_reach(const struct devices *devices, const uint8_t *memory)
+uint64_t devices_max_copy_bytes(const struct devices *devices, const uint8_t *memory)
 {
     if (devices->pinned == NULL || memory < devices->pinned ||
         memory >= devices->pinned + devices->pinned_bytes)
         return UINT64_MAX;
-    return DEVICES_PIN_BYTES - (uint64_t)(memory - devices->pinned) % DEVICES_PIN_BYTES;
+    return DEVICES_MAX_PIN_BYTES - (uint64_t)(memory - devices->pinned) % DEVICES_MAX_PIN_BYTES;
 }
 
 /* ---- contexts */
@@ -286,8 +286,8 @@ static enum sidestep_status settle(struct devices *devices, int32_t device, void
 
 /* Twice, since memory that a copy may still reach is given back next.  A device that is lost fails
  * both times, and copies nothing any more. */
-enum sidestep_status devices_settle(struct devices *devices, int32_t device, void *stream,
-                                    struct sidestep_error *err)
+enum sidestep_status devices_synchronize(struct devices *devices, int32_t device, void *stream,
+                                         struct sidestep_error *err)
 {
     enum sidestep_status status = settle(devices, device, stream, err);
 
@@ -321,8 +321,8 @@ enum sidestep_status devices_open(struct devices *devices, int32_t i, struct sid
     return status;
 }
 
-enum sidestep_status devices_make_events(struct devices *devices, int32_t i, size_t count,
-                                         struct sidestep_error *err)
+enum sidestep_status devices_reserve_events(struct devices *devices, int32_t i, size_t count,
+                                            struct sidestep_error *err)
 {
     struct device *device = &devices->devices[i];
 

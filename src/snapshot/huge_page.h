@@ -19,7 +19,7 @@
 
 /* ${at}: a multiple of HUGE_PAGE_BYTES, mapped for as long.  0.2 to 0.5 ms, in which the process
  * cannot map memory.  On false errno: EINVAL on Linux before 6.1. */
-static inline bool huge_page_make(uint64_t at)
+static inline bool huge_page_collapse(uint64_t at)
 {
     return !fault_hit("huge.collapse") &&
            madvise((void *)(uintptr_t)at, HUGE_PAGE_BYTES, MADV_COLLAPSE) == 0;

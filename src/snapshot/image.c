@@ -26,9 +26,9 @@ static void set_sizes(struct image_item *item)
     f->block_count = hash_block_count(f->data_bytes);
 }
 
-uint64_t image_place(const struct footer_item *f, uint64_t at)
+uint64_t image_align_offset(const struct footer_item *f, uint64_t at)
 {
-    if (f->data_bytes < IMAGE_LARGE_BYTES)
+    if (f->data_bytes < IMAGE_LARGE_ITEM_BYTES)
         return round_up(at, IMAGE_SMALL_ALIGN);
     return round_up(at + f->data_offset, IMAGE_ALIGN) - f->data_offset;
 }
@@ -46,8 +46,8 @@ static bool is_by_address(const struct image *image, size_t i)
     const struct image_item *item = &image->items[i];
     uint64_t bytes = item->footer.data_bytes;
 
-    return image->cut_at_data && bytes >= IMAGE_LARGE_BYTES && !item->kept &&
-           image_is_plain(image, i) &&
+    return image->cut_at_data && bytes >= IMAGE_LARGE_ITEM_BYTES && !item->kept &&
+           image_is_contiguous(image, i) &&
            (into_page(item) == 0 || bytes >= HASH_BLOCK_BYTES + IMAGE_ALIGN);
 }
 
@@ -106,7 +106,7 @@ static enum sidestep_status build_tensor(struct image *image, const struct state
     f->box.lengths = arena_copy(&image->arena, box->lengths, dims);
     if (f->shape == NULL || f->box.offsets == NULL || f->box.lengths == NULL)
         return image_memory(err);
-    TRY(archive_tensor_begin(f->dtype, f->ndim, f->box.lengths, &head, &item->layout, err));
+    TRY(archive_tensor_write_head(f->dtype, f->ndim, f->box.lengths, &head, &item->layout, err));
     assert(head.length == item->layout.head_bytes);
     item->head = arena_copy(&image->arena, head.bytes, head.length);
     if (item->head == NULL)
@@ -189,11 +189,11 @@ struct cutter {
     struct image *image;
     uint64_t begin;
     size_t first_item;
-    struct image_seam *opens;
+    struct image_split_block *opens;
 };
 
 /* The seam that a cut at ${end} makes in item ${i}; NULL: it does not go through a block. */
-static struct image_seam *sew(const struct cutter *c, uint64_t end, size_t i)
+static struct image_split_block *sew(const struct cutter *c, uint64_t end, size_t i)
 {
     struct image_item *item = &c->image->items[i];
     uint64_t data = item->footer.offset + item->footer.data_offset;
@@ -203,7 +203,7 @@ static struct image_seam *sew(const struct cutter *c, uint64_t end, size_t i)
         return NULL;
     uint64_t at = end - data, left = at % HASH_BLOCK_BYTES;
     uint64_t right = min_u64(HASH_BLOCK_BYTES - left, data_bytes - at);
-    struct image_seam *seam = &c->image->seams[c->image->seam_count++];
+    struct image_split_block *seam = &c->image->seams[c->image->seam_count++];
     seam->item = item;
     seam->at = at;
     seam->at_beginning = right >= IMAGE_ALIGN;
@@ -212,7 +212,8 @@ static struct image_seam *sew(const struct cutter *c, uint64_t end, size_t i)
     return seam;
 }
 
-static void cut_with(struct cutter *c, uint64_t end, size_t next_first, struct image_seam *closes)
+static void cut_with(struct cutter *c, uint64_t end, size_t next_first,
+                     struct image_split_block *closes)
 {
     assert(end % IMAGE_ALIGN == 0 && end - c->begin <= IMAGE_WINDOW_MAX_BYTES);
     c->image->windows[c->image->window_count++] = (struct image_window){.offset = c->begin,
@@ -260,7 +261,7 @@ static size_t most_windows(const struct image *image)
 
     for (size_t i = 0; i < image->count; i++) {
         bytes += image->items[i].footer.bytes + IMAGE_ALIGN;
-        large += image->items[i].footer.data_bytes >= IMAGE_LARGE_BYTES;
+        large += image->items[i].footer.data_bytes >= IMAGE_LARGE_ITEM_BYTES;
     }
     return bytes / (IMAGE_WINDOW_BYTES - IMAGE_ALIGN) + 3 + (image->cut_at_data ? 2 * large : 0);
 }
@@ -283,7 +284,7 @@ static void cut_large(struct cutter *c, const struct footer_item *f, size_t i)
 static enum sidestep_status make_seams(struct image *image, struct sidestep_error *err)
 {
     for (size_t i = 0; i < image->seam_count; i++) {
-        struct image_seam *seam = &image->seams[i];
+        struct image_split_block *seam = &image->seams[i];
         seam->lesser = arena_new(&image->objects, seam->bytes, 1);
         seam->stream = hash_stream_new();
         if (seam->lesser == NULL || seam->stream == NULL)
@@ -318,9 +319,9 @@ static enum sidestep_status place_items(struct image *image, struct sidestep_err
         }
         if (is_other_file)
             end_kept(image, at);
-        f->offset =
-            is_by_address(image, i) ? place_by_address(&image->items[i], at) : image_place(f, at);
-        if (f->data_bytes >= IMAGE_LARGE_BYTES)
+        f->offset = is_by_address(image, i) ? place_by_address(&image->items[i], at)
+                                            : image_align_offset(f, at);
+        if (f->data_bytes >= IMAGE_LARGE_ITEM_BYTES)
             cut_large(&c, f, i);
         at = f->offset + f->bytes;
     }

@@ -26,9 +26,9 @@
 #include "model/state_dict.h"
 #include "plan/save_plan.h"
 
-#define IMAGE_ALIGN ((uint64_t)4096)           /* of windows; else of large items' data, too */
-#define IMAGE_SMALL_ALIGN ((uint64_t)64)       /* of other items */
-#define IMAGE_LARGE_BYTES ((uint64_t)1 << 20)  /* from here an item is large */
+#define IMAGE_ALIGN ((uint64_t)4096)               /* of windows; else of large items' data, too */
+#define IMAGE_SMALL_ALIGN ((uint64_t)64)           /* of other items */
+#define IMAGE_LARGE_ITEM_BYTES ((uint64_t)1 << 20) /* from here an item is large */
 #define IMAGE_WINDOW_BYTES ((uint64_t)4 << 20) /* a window is cut at the first place after this */
 #define IMAGE_WINDOW_MAX_BYTES ((uint64_t)8 << 20) /* and is never larger than this */
 
@@ -54,7 +54,7 @@ struct image_item {
 
 /* Where a window ends in the midst of a block, at most a page behind its beginning or before its
  * end: the lesser part of the block is kept until the other can be hashed with it. */
-struct image_seam {
+struct image_split_block {
     struct image_item *item;
     uint64_t at;                /* in the item's data */
     bool at_beginning;          /* the lesser part comes first */
@@ -68,10 +68,10 @@ struct image_seam {
 struct image_window {
     uint64_t offset;
     uint64_t bytes;
-    size_t first_item;         /* the first that has a byte in it */
-    struct image_seam *opens;  /* at its beginning, or NULL */
-    struct image_seam *closes; /* at its end, or NULL */
-    uint64_t print;            /* of what was hashed where it lies: cow_zero_copy.c */
+    size_t first_item;                /* the first that has a byte in it */
+    struct image_split_block *opens;  /* at its beginning, or NULL */
+    struct image_split_block *closes; /* at its end, or NULL */
+    uint64_t print;                   /* of what was hashed where it lies: cow_zero_copy.c */
 };
 
 struct image {
@@ -82,7 +82,7 @@ struct image {
     size_t tensor_count; /* tensors come first */
     struct image_window *windows;
     size_t window_count;
-    struct image_seam *seams;
+    struct image_split_block *seams;
     size_t seam_count;
     uint64_t body_bytes; /* where the footer starts: a multiple of IMAGE_ALIGN */
     /* Set before image_bind(): large tensors lie, and windows are cut, so that most windows are
@@ -109,64 +109,65 @@ enum sidestep_status image_bind(struct image *image, const struct save_plan *pla
 void image_release(struct image *image);
 
 /* Of an item: bytes [begin, end) of its data, which somebody else copies. */
-struct image_held {
+struct image_protected_range {
     uint64_t begin;
     uint64_t end;
 };
 
 /* The first place from ${at} on where an item that is stored as it is lies as it should. */
-uint64_t image_place(const struct footer_item *item, uint64_t at);
+uint64_t image_align_offset(const struct footer_item *item, uint64_t at);
 
 /* Bytes [begin, end) of the data of item ${k}, which is not on a device, to ${to}. */
-enum sidestep_status image_copy_data(const struct image *image, size_t k, uint64_t begin,
-                                     uint64_t end, uint8_t *to, struct sidestep_error *err);
+enum sidestep_status image_copy_item_data(const struct image *image, size_t k, uint64_t begin,
+                                          uint64_t end, uint8_t *to, struct sidestep_error *err);
 
 /* Do the bytes of item ${i}, as the file will have them, lie in host memory just so? */
-bool image_is_plain(const struct image *image, size_t i);
+bool image_is_contiguous(const struct image *image, size_t i);
 
 /* Copy window ${i} into ${buffer} (zeroes first where tails and gaps are).  Any thread.  Fails only
  * for tensors that are read, not in memory. */
-enum sidestep_status image_stage(const struct image *image, size_t i, uint8_t *buffer,
-                                 struct sidestep_error *err);
+enum sidestep_status image_stage_window(const struct image *image, size_t i, uint8_t *buffer,
+                                        struct sidestep_error *err);
 /* The same in two steps: first the tensors' data, but for what is held (one per item) ... */
-enum sidestep_status image_stage_data(const struct image *image, size_t i,
-                                      const struct image_held *held, uint8_t *buffer,
-                                      struct sidestep_error *err);
+enum sidestep_status image_stage_tensor_data(const struct image *image, size_t i,
+                                             const struct image_protected_range *held,
+                                             uint8_t *buffer, struct sidestep_error *err);
 /* ... and all else, which needs nothing of the caller's. */
-void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer);
+void image_stage_non_tensor_data(const struct image *image, size_t i, uint8_t *buffer);
 /* The first of these steps by way of ${aside}, where what is not held of item k lies from at[k] on,
  * in one piece: into it ... */
-enum sidestep_status image_put_aside(const struct image *image, size_t i,
-                                     const struct image_held *held, const uint64_t *at,
-                                     uint8_t *aside, struct sidestep_error *err);
+enum sidestep_status image_copy_eager(const struct image *image, size_t i,
+                                      const struct image_protected_range *held, const uint64_t *at,
+                                      uint8_t *aside, struct sidestep_error *err);
 /* ... and from there, which needs nothing of the caller's either. */
-void image_stage_aside(const struct image *image, size_t i, const struct image_held *held,
-                       const uint64_t *at, const uint8_t *aside, uint8_t *buffer);
+void image_stage_eager(const struct image *image, size_t i,
+                       const struct image_protected_range *held, const uint64_t *at,
+                       const uint8_t *aside, uint8_t *buffer);
 /* The bytes of item ${k}'s data in window ${i}: *begin == *end if there are none. */
 void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
                           uint64_t *end);
 /* Bytes of the largest window. */
 uint64_t image_largest_window(const struct image *image);
 /* Has item ${k}, or a later one, bytes in window ${i}? */
-bool image_reaches(const struct image *image, size_t i, size_t k);
+bool image_window_reaches_item(const struct image *image, size_t i, size_t k);
 /* Is all of window ${i} data of one tensor: an inner window?  Of item ${*k}, from byte ${*begin} of
  * its data on.  As all that happens in the background, it does not look at ${entry}, which the
  * caller may have freed. */
-bool image_is_inner(const struct image *image, size_t i, size_t *k, uint64_t *begin);
+bool image_is_tensor_only(const struct image *image, size_t i, size_t *k, uint64_t *begin);
 /* The bytes of inner window ${i} from byte ${at} of it on that are, or may be, hashed at once: no
  * more than a block; 0: it ends there. */
-uint64_t image_inner_stretch(const struct image *image, size_t i, uint64_t at);
+uint64_t image_tensor_part_bytes(const struct image *image, size_t i, uint64_t at);
 /* Hash them; a copy is at ${bytes}.  Returns hash_block() of them. */
-uint64_t image_hash_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
+uint64_t image_hash_tensor_part(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
 /* The same number once more, for comparison. */
-uint64_t image_print_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
+uint64_t image_rehash_tensor_part(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
 /* Must the window before ${i} be hashed before it?  They are short. */
-bool image_hashes_after(const struct image *image, size_t i);
+bool image_hash_needs_previous(const struct image *image, size_t i);
 /* Hash the blocks of window ${i}.  Any thread, once per window. */
 void image_hash(struct image *image, size_t i, const uint8_t *buffer);
 /* Put the tails of the items that end in window ${i} into ${buffer}.  All windows up to ${i} have
  * been hashed.  In order of windows, one thread at a time. */
-enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer,
-                                  struct sidestep_error *err);
+enum sidestep_status image_finish_window(struct image *image, size_t i, uint8_t *buffer,
+                                         struct sidestep_error *err);
 
 #endif

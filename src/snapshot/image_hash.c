@@ -12,30 +12,31 @@ static uint64_t block_bytes(const struct footer_item *f, uint64_t block)
 }
 
 /* Of the block that goes through ${seam}, both parts are known. */
-static void join_parts(struct image_seam *seam)
+static void join_parts(struct image_split_block *seam)
 {
     struct image_item *item = seam->item;
     uint64_t block = seam->at / HASH_BLOCK_BYTES;
     uint64_t left = seam->at % HASH_BLOCK_BYTES, right = block_bytes(&item->footer, block) - left;
 
     if (!seam->at_beginning) {
-        hash_stream_add(seam->stream, seam->lesser, right);
+        hash_stream_update(seam->stream, seam->lesser, right);
         seam->crc = hash_crc32(seam->crc, seam->lesser, right);
     }
-    item->blocks[block] = hash_stream_end(seam->stream);
+    item->blocks[block] = hash_stream_finish(seam->stream);
     item->crcs[block] = seam->crc;
 }
 
 /* One part of a block is at ${bytes}: what comes first of it, or the rest.  Where the lesser part
- * comes first, it has been here before (image_hashes_after()). */
-static void take_part(struct image_seam *seam, bool first, const uint8_t *bytes, uint64_t length)
+ * comes first, it has been here before (image_hash_needs_previous()). */
+static void take_part(struct image_split_block *seam, bool first, const uint8_t *bytes,
+                      uint64_t length)
 {
     if (seam->at_beginning == first) {
         assert(length == seam->bytes);
         memcpy(seam->lesser, bytes, length);
     }
     if (first || seam->at_beginning) {
-        hash_stream_add(seam->stream, bytes, length);
+        hash_stream_update(seam->stream, bytes, length);
         seam->crc = hash_crc32(seam->crc, bytes, length);
     }
     if (atomic_fetch_add(&seam->parts, 1) == 1)
@@ -73,7 +74,7 @@ static uint64_t stretch_bytes(uint64_t at, uint64_t end)
     return min_u64(HASH_BLOCK_BYTES - at % HASH_BLOCK_BYTES, end - at);
 }
 
-uint64_t image_inner_stretch(const struct image *image, size_t i, uint64_t at)
+uint64_t image_tensor_part_bytes(const struct image *image, size_t i, uint64_t at)
 {
     uint64_t begin, end;
 
@@ -81,7 +82,7 @@ uint64_t image_inner_stretch(const struct image *image, size_t i, uint64_t at)
     return begin + at < end ? stretch_bytes(begin + at, end) : 0;
 }
 
-uint64_t image_hash_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes)
+uint64_t image_hash_tensor_part(struct image *image, size_t i, uint64_t at, const uint8_t *bytes)
 {
     const struct image_window *w = &image->windows[i];
     struct image_item *item = &image->items[w->first_item];
@@ -94,14 +95,14 @@ uint64_t image_hash_inner(struct image *image, size_t i, uint64_t at, const uint
                                                        : hash_block(bytes, length);
 }
 
-uint64_t image_print_inner(struct image *image, size_t i, uint64_t at, const uint8_t *bytes)
+uint64_t image_rehash_tensor_part(struct image *image, size_t i, uint64_t at, const uint8_t *bytes)
 {
-    return hash_block(bytes, image_inner_stretch(image, i, at));
+    return hash_block(bytes, image_tensor_part_bytes(image, i, at));
 }
 
-bool image_hashes_after(const struct image *image, size_t i)
+bool image_hash_needs_previous(const struct image *image, size_t i)
 {
-    const struct image_seam *seam = image->windows[i].opens;
+    const struct image_split_block *seam = image->windows[i].opens;
 
     return seam != NULL && seam->at_beginning;
 }
@@ -110,7 +111,7 @@ void image_hash(struct image *image, size_t i, const uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
 
-    for (size_t k = w->first_item; image_reaches(image, i, k); k++) {
+    for (size_t k = w->first_item; image_window_reaches_item(image, i, k); k++) {
         struct image_item *item = &image->items[k];
         const struct footer_item *f = &item->footer;
         const uint8_t *bytes = buffer;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* image_staging.c -- see image.h: filling and finishing windows.  The copy that the trainer waits
- * for is image_stage(); all else happens behind its back. */
+ * for is image_stage_window(); all else happens behind its back. */
 #include "snapshot/image.h"
 
 #include <assert.h>
@@ -54,7 +54,7 @@ static void zero(const struct image_window *w, uint8_t *buffer, uint64_t from, u
         memset(buffer + (first - w->offset), 0, last - first);
 }
 
-bool image_is_plain(const struct image *image, size_t i)
+bool image_is_contiguous(const struct image *image, size_t i)
 {
     const struct image_item *item = &image->items[i];
 
@@ -63,17 +63,17 @@ bool image_is_plain(const struct image *image, size_t i)
            box_is_row_major(item->entry->ndim, item->entry->box.lengths, item->entry->strides);
 }
 
-enum sidestep_status image_copy_data(const struct image *image, size_t k, uint64_t begin,
-                                     uint64_t end, uint8_t *to, struct sidestep_error *err)
+enum sidestep_status image_copy_item_data(const struct image *image, size_t k, uint64_t begin,
+                                          uint64_t end, uint8_t *to, struct sidestep_error *err)
 {
     const struct image_item *item = &image->items[k];
-    const struct state_reader *reader = item->entry->reader;
+    const struct state_source *reader = item->entry->reader;
 
     if (reader != NULL)
         return reader->read(reader->context, item->entry->reader_tensor, &item->footer.box, begin,
                             end - begin, to, err);
-    if (image_is_plain(image, k)) {
-        stream_copy(to, (const uint8_t *)item->entry->data + begin, end - begin);
+    if (image_is_contiguous(image, k)) {
+        nontemporal_copy(to, (const uint8_t *)item->entry->data + begin, end - begin);
         return SIDESTEP_OK;
     }
     struct box_memory memory = state_entry_memory(item->entry);
@@ -94,13 +94,14 @@ static enum sidestep_status stage_part(const struct image *image, size_t k, cons
         memcpy(to, item->aside + part->begin, part->end - part->begin);
         return SIDESTEP_OK;
     }
-    return item->away ? SIDESTEP_OK : image_copy_data(image, k, part->begin, part->end, to, err);
+    return item->away ? SIDESTEP_OK
+                      : image_copy_item_data(image, k, part->begin, part->end, to, err);
 }
 
 /* What of item ${k}'s data in the window is not held: before what is, and after it.  Either may be
  * empty. */
 static void unheld_parts(const struct image *image, const struct image_window *w, size_t k,
-                         const struct image_held *held, struct part parts[2])
+                         const struct image_protected_range *held, struct part parts[2])
 {
     struct part all = data_part(w, &image->items[k].footer);
 
@@ -117,9 +118,9 @@ static void unheld_parts(const struct image *image, const struct image_window *w
         parts[1].at += parts[1].begin - all.begin;
 }
 
-enum sidestep_status image_stage_data(const struct image *image, size_t i,
-                                      const struct image_held *held, uint8_t *buffer,
-                                      struct sidestep_error *err)
+enum sidestep_status image_stage_tensor_data(const struct image *image, size_t i,
+                                             const struct image_protected_range *held,
+                                             uint8_t *buffer, struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
 
@@ -135,14 +136,14 @@ enum sidestep_status image_stage_data(const struct image *image, size_t i,
 
 /* Of what is not held of an item, where byte ${byte} of its data lies: what comes before what is
  * held, and then what comes after. */
-static uint64_t place_aside(const struct image_held *held, uint64_t byte)
+static uint64_t place_aside(const struct image_protected_range *held, uint64_t byte)
 {
     return byte < held->end ? byte : byte - (held->end - held->begin);
 }
 
-enum sidestep_status image_put_aside(const struct image *image, size_t i,
-                                     const struct image_held *held, const uint64_t *at,
-                                     uint8_t *aside, struct sidestep_error *err)
+enum sidestep_status image_copy_eager(const struct image *image, size_t i,
+                                      const struct image_protected_range *held, const uint64_t *at,
+                                      uint8_t *aside, struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
 
@@ -157,8 +158,9 @@ enum sidestep_status image_put_aside(const struct image *image, size_t i,
     return SIDESTEP_OK;
 }
 
-void image_stage_aside(const struct image *image, size_t i, const struct image_held *held,
-                       const uint64_t *at, const uint8_t *aside, uint8_t *buffer)
+void image_stage_eager(const struct image *image, size_t i,
+                       const struct image_protected_range *held, const uint64_t *at,
+                       const uint8_t *aside, uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
 
@@ -173,7 +175,7 @@ void image_stage_aside(const struct image *image, size_t i, const struct image_h
     }
 }
 
-void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer)
+void image_stage_non_tensor_data(const struct image *image, size_t i, uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
     uint64_t at = w->offset; /* what lies before it is filled */
@@ -193,11 +195,11 @@ void image_stage_frame(const struct image *image, size_t i, uint8_t *buffer)
     zero(w, buffer, at, w->offset + w->bytes);
 }
 
-enum sidestep_status image_stage(const struct image *image, size_t i, uint8_t *buffer,
-                                 struct sidestep_error *err)
+enum sidestep_status image_stage_window(const struct image *image, size_t i, uint8_t *buffer,
+                                        struct sidestep_error *err)
 {
-    image_stage_frame(image, i, buffer);
-    return image_stage_data(image, i, NULL, buffer, err);
+    image_stage_non_tensor_data(image, i, buffer);
+    return image_stage_tensor_data(image, i, NULL, buffer, err);
 }
 
 void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
@@ -218,12 +220,12 @@ uint64_t image_largest_window(const struct image *image)
     return largest;
 }
 
-bool image_reaches(const struct image *image, size_t i, size_t k)
+bool image_window_reaches_item(const struct image *image, size_t i, size_t k)
 {
     return reaches(image, &image->windows[i], k);
 }
 
-bool image_is_inner(const struct image *image, size_t i, size_t *k, uint64_t *begin)
+bool image_is_tensor_only(const struct image *image, size_t i, size_t *k, uint64_t *begin)
 {
     const struct image_window *w = &image->windows[i];
     const struct footer_item *f = &image->items[w->first_item].footer;
@@ -241,7 +243,7 @@ static uint32_t join_crcs(const struct image_item *item)
 
     for (uint64_t block = 0; block < item->footer.block_count; block++) {
         uint64_t length = min_u64(HASH_BLOCK_BYTES, left);
-        crc = block == 0 ? item->crcs[0] : hash_crc32_join(crc, item->crcs[block], length);
+        crc = block == 0 ? item->crcs[0] : hash_crc32_combine(crc, item->crcs[block], length);
         left -= length;
     }
     return crc;
@@ -251,14 +253,15 @@ static uint32_t join_crcs(const struct image_item *item)
  */
 static enum sidestep_status finish_tensor(struct image_item *item, const struct image_window *w,
                                           uint8_t *buffer, struct buffer *envelope,
-                                          struct archive_tail *last, struct sidestep_error *err)
+                                          struct archive_tail_cache *last,
+                                          struct sidestep_error *err)
 {
     struct footer_item *f = &item->footer;
 
     envelope->length = 0;
     buffer_put(envelope, item->head, item->layout.head_bytes);
-    TRY(archive_tensor_end_like(last, &item->layout, join_crcs(item), item->first_bytes, envelope,
-                                err));
+    TRY(archive_tensor_write_tail_cached(last, &item->layout, join_crcs(item), item->first_bytes,
+                                         envelope, err));
     assert(envelope->length == item->layout.head_bytes + item->layout.tail_bytes);
     f->envelope_hash = hash_block(envelope->bytes, envelope->length);
     put_bytes(w, buffer, envelope->bytes + item->layout.head_bytes,
@@ -266,12 +269,12 @@ static enum sidestep_status finish_tensor(struct image_item *item, const struct 
     return SIDESTEP_OK;
 }
 
-enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer,
-                                  struct sidestep_error *err)
+enum sidestep_status image_finish_window(struct image *image, size_t i, uint8_t *buffer,
+                                         struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
     OWNED_BUFFER envelope = {0};
-    OWNED_BY(archive_tail_release) struct archive_tail last = {0};
+    OWNED_BY(archive_tail_cache_release) struct archive_tail_cache last = {0};
 
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct image_item *item = &image->items[k];
@@ -279,7 +282,7 @@ enum sidestep_status image_finish(struct image *image, size_t i, uint8_t *buffer
 
         if (f->offset + f->bytes > w->offset + w->bytes)
             break; /* it ends in a later window */
-        f->raw_hash = hash_list(item->blocks, f->block_count);
+        f->raw_hash = hash_block_list(item->blocks, f->block_count);
         if (!f->is_object)
             TRY(finish_tensor(item, w, buffer, &envelope, &last, err));
     }

@@ -16,7 +16,7 @@
 
 struct reading {
     void (*take)(struct reading *r, const char *line);
-    void (*each)(void *context, uint64_t begin, uint64_t end, enum memory_kind kind);
+    void (*each)(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind);
     void (*each_access)(void *context, uint64_t begin, uint64_t end, bool writable);
     void (*each_huge)(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes);
     void *context;
@@ -24,43 +24,43 @@ struct reading {
     uint64_t begin, end, huge_bytes; /* of the mapping whose lines are read */
 };
 
-const char *memory_kind_text(enum memory_kind kind)
+const char *memory_map_kind_text(enum memory_map_kind kind)
 {
     switch (kind) {
-    case MEMORY_PRIVATE:
+    case MEMORY_MAP_PRIVATE:
         return "its memory is private";
-    case MEMORY_READ_ONLY:
+    case MEMORY_MAP_READ_ONLY:
         return "its memory is read-only";
-    case MEMORY_SHARED:
+    case MEMORY_MAP_SHARED:
         return "its memory is shared";
-    case MEMORY_FILE:
+    case MEMORY_MAP_FILE:
         return "its memory is a file's";
-    case MEMORY_STACK:
+    case MEMORY_MAP_STACK:
         return "its memory is a stack";
     }
     return "its memory is unknown";
 }
 
 /* After "begin-end ": "rw-p offset device inode   name". */
-static enum memory_kind kind_of(const char *text, uint64_t begin, uint64_t end, uint64_t stack)
+static enum memory_map_kind kind_of(const char *text, uint64_t begin, uint64_t end, uint64_t stack)
 {
     char *next;
 
     if (strlen(text) < 5 || text[3] != 'p')
-        return MEMORY_SHARED;
+        return MEMORY_MAP_SHARED;
     if (text[0] != 'r' || text[1] != 'w')
-        return MEMORY_READ_ONLY;
+        return MEMORY_MAP_READ_ONLY;
     (void)strtoull(text + 5, &next, 16); /* offset */
     next += strspn(next, " ");
     next += strcspn(next, " ");         /* device */
     if (strtoull(next, &next, 10) != 0) /* inode */
-        return MEMORY_FILE;
+        return MEMORY_MAP_FILE;
     next += strspn(next, " ");
     if (strcmp(next, "[stack]") == 0 || (begin <= stack && stack < end))
-        return MEMORY_STACK;
+        return MEMORY_MAP_STACK;
     return *next == '\0' || strcmp(next, "[heap]") == 0 || strncmp(next, "[anon:", 6) == 0
-               ? MEMORY_PRIVATE
-               : MEMORY_FILE;
+               ? MEMORY_MAP_PRIVATE
+               : MEMORY_MAP_FILE;
 }
 
 /* "begin-end text"; the text, or NULL: it is another line, and ${begin} and ${end} stay. */
@@ -150,7 +150,7 @@ static enum sidestep_status read_lines(struct reading *r, const char *path,
 }
 
 enum sidestep_status memory_map_read(void (*each)(void *context, uint64_t begin, uint64_t end,
-                                                  enum memory_kind kind),
+                                                  enum memory_map_kind kind),
                                      void *context, struct sidestep_error *err)
 {
     struct reading r = {

@@ -13,20 +13,20 @@
 
 #include "base/error.h"
 
-enum memory_kind {
-    MEMORY_PRIVATE, /* anonymous, writable */
-    MEMORY_READ_ONLY,
-    MEMORY_SHARED,
-    MEMORY_FILE,
-    MEMORY_STACK, /* of the first thread, or of the caller */
+enum memory_map_kind {
+    MEMORY_MAP_PRIVATE, /* anonymous, writable */
+    MEMORY_MAP_READ_ONLY,
+    MEMORY_MAP_SHARED,
+    MEMORY_MAP_FILE,
+    MEMORY_MAP_STACK, /* of the first thread, or of the caller */
 };
 
 /* "it is shared", for a message; never NULL. */
-const char *memory_kind_text(enum memory_kind kind);
+const char *memory_map_kind_text(enum memory_map_kind kind);
 
 /* Call ${each} for all mappings of the process, by ascending address. */
 enum sidestep_status memory_map_read(void (*each)(void *context, uint64_t begin, uint64_t end,
-                                                  enum memory_kind kind),
+                                                  enum memory_map_kind kind),
                                      void *context, struct sidestep_error *err);
 
 /* The same, with whether it may be written. */

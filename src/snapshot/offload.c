@@ -18,7 +18,7 @@
 void offload_init(struct offload *offload, struct devices *devices)
 {
     offload->devices = devices;
-    offload->promise_ms = offload_promise_ms();
+    offload->promise_ms = offload_fence_check_ms();
     pthread_mutex_init(&offload->shared.lock, NULL);
     pthread_cond_init(&offload->shared.changed, NULL);
 }
@@ -35,7 +35,7 @@ void offload_close(struct offload *offload)
 
 static enum sidestep_status offload_memory(struct sidestep_error *err)
 {
-    return FAIL_NOMEM(err, sizeof(struct offload_lane));
+    return FAIL_NOMEM(err, sizeof(struct offload_device));
 }
 
 /* ---- what lies where */
@@ -53,7 +53,7 @@ static enum sidestep_status lane_of(struct offload *o, int32_t device, int16_t *
         return SIDESTEP_OK;
     assert(i < DEVICE_MAX);
     TRY(devices_open(o->devices, device, err));
-    o->lanes[i] = (struct offload_lane){.device = device};
+    o->lanes[i] = (struct offload_device){.device = device};
     o->lanes[i].chunks = arena_new(&o->arena, o->image->window_count, sizeof(*o->lanes[i].chunks));
     if (o->lanes[i].chunks == NULL)
         return offload_memory(err);
@@ -92,7 +92,7 @@ static enum sidestep_status look_at_item(struct offload *o, size_t k, struct sid
     if (item->footer.is_object || item->entry->reader != NULL || box_volume(&item->entry->box) == 0)
         return SIDESTEP_OK;
     state_entry_extent(item->entry, &begin, &bytes);
-    enum sidestep_status status = devices_find(o->devices, begin, bytes, &device, err);
+    enum sidestep_status status = devices_locate(o->devices, begin, bytes, &device, err);
     if (status == SIDESTEP_OK && device >= 0) {
         status = lane_of(o, device, &o->item_lanes[k], err);
         if (status == SIDESTEP_OK)
@@ -105,18 +105,18 @@ static enum sidestep_status look_at_item(struct offload *o, size_t k, struct sid
         return status;
     o->bytes += item->footer.data_bytes;
     o->lanes[o->item_lanes[k]].bytes += item->footer.data_bytes;
-    if (!offload_is_late(o, k))
+    if (!offload_is_fenced(o, k))
         return SIDESTEP_OK;
     o->late_bytes += item->footer.data_bytes;
     o->late[o->late_count++] =
-        (struct offload_late){.turn = item->entry->turn, .item = (uint32_t)k};
+        (struct offload_fenced_tensor){.turn = item->entry->turn, .item = (uint32_t)k};
     return SIDESTEP_OK;
 }
 
 /* Those of one turn as the file has them, since that is how they are written. */
 static int compare_turns(const void *left, const void *right)
 {
-    const struct offload_late *a = left, *b = right;
+    const struct offload_fenced_tensor *a = left, *b = right;
 
     if (a->turn != b->turn)
         return a->turn < b->turn ? -1 : 1;
@@ -125,7 +125,7 @@ static int compare_turns(const void *left, const void *right)
 
 /* ---- the program's streams */
 
-static struct offload_lane *find_lane(struct offload *o, int32_t device)
+static struct offload_device *find_lane(struct offload *o, int32_t device)
 {
     for (size_t i = 0; i < o->lane_count; i++)
         if (o->lanes[i].device == device)
@@ -182,13 +182,13 @@ static enum sidestep_status take_streams(struct offload *o, const struct sideste
 static enum sidestep_status make_events(struct offload *o, struct sidestep_error *err)
 {
     for (size_t i = 0; i < o->lane_count; i++) {
-        struct offload_lane *lane = &o->lanes[i];
+        struct offload_device *lane = &o->lanes[i];
         int before;
         /* All chunks, of which the last early and the last late one need not be full. */
         lane->event_count =
-            (uint32_t)max_u64(lane->bytes / OFFLOAD_CHUNK_BYTES + 3, OFFLOAD_MIN_EVENTS);
+            (uint32_t)max_u64(lane->bytes / OFFLOAD_SEGMENT_BYTES + 3, OFFLOAD_MIN_EVENTS);
         TRY(devices_enter(o->devices, lane->device, &before, err));
-        enum sidestep_status status = devices_make_events(
+        enum sidestep_status status = devices_reserve_events(
             o->devices, lane->device, lane->first_event + lane->event_count, err);
         devices_leave(o->devices, before);
         TRY(status);
@@ -196,9 +196,9 @@ static enum sidestep_status make_events(struct offload *o, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-enum sidestep_status offload_look(struct offload *o, struct image *image,
-                                  const struct sidestep_stream *streams, size_t stream_count,
-                                  struct sidestep_error *err)
+enum sidestep_status offload_prepare(struct offload *o, struct image *image,
+                                     const struct sidestep_stream *streams, size_t stream_count,
+                                     struct sidestep_error *err)
 {
     arena_release(&o->arena);
     o->image = image;
@@ -210,7 +210,7 @@ enum sidestep_status offload_look(struct offload *o, struct image *image,
     o->late = arena_new(&o->arena, image->tensor_count, sizeof(*o->late));
     if (o->item_lanes == NULL || o->lanes == NULL || o->late == NULL)
         return offload_memory(err);
-    (void)devices_look(o->devices);
+    (void)devices_detect_driver(o->devices);
     for (size_t k = 0; k < image->count; k++)
         TRY(look_at_item(o, k, err));
     if (o->bytes == 0)
@@ -224,7 +224,8 @@ enum sidestep_status offload_look(struct offload *o, struct image *image,
 /* ---- events */
 
 /* An event that was recorded again meanwhile tells of a later chunk: of the earlier one, too. */
-void *offload_event(const struct offload *o, const struct offload_lane *lane, uint32_t chunk)
+void *offload_segment_event(const struct offload *o, const struct offload_device *lane,
+                            uint32_t chunk)
 {
     const struct device *device = &o->devices->devices[lane->device];
     uint32_t i = lane->first_event + (chunk - 1) % lane->event_count;
@@ -234,7 +235,7 @@ void *offload_event(const struct offload *o, const struct offload_lane *lane, ui
 }
 
 /* Our streams begin where the program's are now. */
-enum sidestep_status offload_meet(struct offload *o, struct sidestep_error *err)
+enum sidestep_status offload_wait_for_program(struct offload *o, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
     int before;
@@ -286,25 +287,25 @@ static enum sidestep_status wait_on_stream(struct offload *o, const struct sides
 
     TRY(devices_enter(o->devices, stream->device, &before, err));
     for (size_t i = 0; i < o->lane_count && status == SIDESTEP_OK; i++) {
-        const struct offload_lane *lane = &o->lanes[i];
+        const struct offload_device *lane = &o->lanes[i];
         uint32_t chunk = turn == NULL ? lane->early_count : chunk_of_turn(o, i, *turn);
         if (chunk != 0)
-            status = driver->ops->stream_wait(driver, stream->stream, offload_event(o, lane, chunk),
-                                              err);
+            status = driver->ops->stream_wait(driver, stream->stream,
+                                              offload_segment_event(o, lane, chunk), err);
     }
     devices_leave(o->devices, before);
     return status;
 }
 
-enum sidestep_status offload_fence_early(struct offload *o, struct sidestep_error *err)
+enum sidestep_status offload_make_program_wait(struct offload *o, struct sidestep_error *err)
 {
     for (size_t i = 0; i < o->stream_count; i++)
         TRY(wait_on_stream(o, &o->streams[i], NULL, err));
     return SIDESTEP_OK;
 }
 
-enum sidestep_status offload_await_chunk(struct offload *o, struct offload_lane *lane,
-                                         uint32_t chunk, struct sidestep_error *err)
+enum sidestep_status offload_wait_segment(struct offload *o, struct offload_device *lane,
+                                          uint32_t chunk, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
     int before;
@@ -315,7 +316,7 @@ enum sidestep_status offload_await_chunk(struct offload *o, struct offload_lane 
     enum sidestep_status status =
         fault_hit("device.await")
             ? FAIL(err, SIDESTEP_EDEVICE, "a fault point")
-            : driver->ops->event_await(driver, offload_event(o, lane, chunk), err);
+            : driver->ops->event_await(driver, offload_segment_event(o, lane, chunk), err);
     devices_leave(o->devices, before);
     TRY(status);
     /* A stream does one after the other; another thread may know of a later one already. */
@@ -335,7 +336,7 @@ void offload_set_submitted(struct offload *o)
     pthread_mutex_unlock(&o->shared.lock);
 }
 
-bool offload_is_submitted(struct offload *o, unsigned ms)
+bool offload_wait_submitted(struct offload *o, unsigned ms)
 {
     struct timespec until;
 
@@ -358,7 +359,7 @@ static enum sidestep_status await_turn(struct offload *o, uint32_t turn, struct 
     for (size_t i = 0; i < o->lane_count; i++) {
         uint32_t chunk = chunk_of_turn(o, i, turn);
         if (chunk != 0)
-            TRY(offload_await_chunk(o, &o->lanes[i], chunk, err));
+            TRY(offload_wait_segment(o, &o->lanes[i], chunk, err));
     }
     return SIDESTEP_OK;
 }
@@ -382,9 +383,9 @@ enum sidestep_status offload_fence(struct offload *o, const struct sidestep_stre
     return capturing ? await_turn(o, turn, err) : wait_on_stream(o, stream, &turn, err);
 }
 
-void offload_settle(struct offload *o)
+void offload_drain(struct offload *o)
 {
     for (size_t i = 0; i < o->lane_count; i++)
-        (void)devices_settle(o->devices, o->lanes[i].device,
-                             o->devices->devices[o->lanes[i].device].out, NULL);
+        (void)devices_synchronize(o->devices, o->lanes[i].device,
+                                  o->devices->devices[o->lanes[i].device].out, NULL);
 }

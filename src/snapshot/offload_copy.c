@@ -9,7 +9,7 @@
 
 #define ASIDE_ALIGN ((uint64_t)64)
 
-static void begin_batch(struct offload *o, const struct offload_lane *lane,
+static void begin_batch(struct offload *o, const struct offload_device *lane,
                         struct device_batch *batch)
 {
     device_batch_begin(batch, o->devices, lane->device, false);
@@ -41,8 +41,8 @@ static enum sidestep_status add_part(struct offload *o, struct device_batch *bat
 
     batch->tag = k;
     return tell_tensor(
-        o, batch, device_rows_add(batch, &item->footer.box, begin, end - begin, &memory, host, err),
-        err);
+        o, batch,
+        device_strided_add(batch, &item->footer.box, begin, end - begin, &memory, host, err), err);
 }
 
 enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,
@@ -56,13 +56,13 @@ enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t b
 }
 
 /* An event behind all that was added for the lane, which is entered. */
-static enum sidestep_status end_chunk(struct offload *o, struct offload_lane *lane,
+static enum sidestep_status end_chunk(struct offload *o, struct offload_device *lane,
                                       struct device_batch *batch, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
 
     TRY(submit_batch(o, batch, err));
-    TRY(driver->ops->event_record(driver, offload_event(o, lane, lane->chunk_count + 1),
+    TRY(driver->ops->event_record(driver, offload_segment_event(o, lane, lane->chunk_count + 1),
                                   o->devices->devices[lane->device].out, err));
     lane->chunk_count++;
     lane->since = 0;
@@ -86,7 +86,8 @@ static size_t window_at(const struct image *image, uint64_t offset)
 }
 
 /* The windows with bytes [begin, end) of the file need the chunk that is being filled. */
-static void note_windows(struct offload *o, struct offload_lane *lane, uint64_t begin, uint64_t end)
+static void note_windows(struct offload *o, struct offload_device *lane, uint64_t begin,
+                         uint64_t end)
 {
     const struct image *image = o->image;
 
@@ -99,16 +100,16 @@ static enum sidestep_status submit_item(struct offload *o, size_t k, struct devi
                                         struct sidestep_error *err)
 {
     const struct footer_item *f = &o->image->items[k].footer;
-    struct offload_lane *lane = &o->lanes[o->item_lanes[k]];
+    struct offload_device *lane = &o->lanes[o->item_lanes[k]];
     uint64_t data = f->offset + f->data_offset;
 
     for (uint64_t at = 0; at < f->data_bytes;) {
-        uint64_t end = min_u64(f->data_bytes, at + OFFLOAD_CHUNK_BYTES - lane->since);
+        uint64_t end = min_u64(f->data_bytes, at + OFFLOAD_SEGMENT_BYTES - lane->since);
         TRY(add_part(o, batch, k, at, end, o->pool + data + at, err));
         note_windows(o, lane, data + at, data + end);
         lane->since += end - at;
         at = end;
-        if (lane->since == OFFLOAD_CHUNK_BYTES)
+        if (lane->since == OFFLOAD_SEGMENT_BYTES)
             TRY(end_chunk(o, lane, batch, err));
     }
     return SIDESTEP_OK;
@@ -119,7 +120,7 @@ static enum sidestep_status submit_early(struct offload *o, size_t l, struct dev
                                          struct sidestep_error *err)
 {
     for (size_t k = 0; k < o->image->tensor_count; k++)
-        if (o->item_lanes[k] == (int16_t)l && !offload_is_late(o, k))
+        if (o->item_lanes[k] == (int16_t)l && !offload_is_fenced(o, k))
             TRY(submit_item(o, k, batch, err));
     return SIDESTEP_OK;
 }
@@ -128,10 +129,10 @@ static enum sidestep_status submit_early(struct offload *o, size_t l, struct dev
 static enum sidestep_status submit_late(struct offload *o, size_t l, struct device_batch *batch,
                                         struct sidestep_error *err)
 {
-    const struct offload_lane *lane = &o->lanes[l];
+    const struct offload_device *lane = &o->lanes[l];
 
     for (size_t i = 0; i < o->late_count; i++) {
-        struct offload_late *late = &o->late[i];
+        struct offload_fenced_tensor *late = &o->late[i];
         if (o->item_lanes[late->item] != (int16_t)l)
             continue;
         TRY(submit_item(o, late->item, batch, err));
@@ -144,7 +145,7 @@ static enum sidestep_status submit_late(struct offload *o, size_t l, struct devi
 static enum sidestep_status submit_lane(struct offload *o, size_t l, bool late,
                                         struct sidestep_error *err)
 {
-    struct offload_lane *lane = &o->lanes[l];
+    struct offload_device *lane = &o->lanes[l];
     struct device_batch batch;
     int before;
 
@@ -175,10 +176,10 @@ enum sidestep_status offload_begin(struct offload *o, uint8_t *pool, struct side
 {
     reset(o);
     o->pool = pool;
-    TRY(offload_meet(o, err));
+    TRY(offload_wait_for_program(o, err));
     for (size_t l = 0; l < o->lane_count; l++)
         TRY(submit_lane(o, l, false, err));
-    TRY(offload_fence_early(o, err));
+    TRY(offload_make_program_wait(o, err));
     for (size_t l = 0; l < o->lane_count; l++)
         TRY(submit_lane(o, l, true, err));
     offload_set_submitted(o);
@@ -189,10 +190,11 @@ enum sidestep_status offload_begin(struct offload *o, uint8_t *pool, struct side
 
 static bool goes_aside(const struct offload *o, size_t k)
 {
-    return !o->image->items[k].footer.is_object && (o->item_lanes[k] < 0 || !offload_is_late(o, k));
+    return !o->image->items[k].footer.is_object &&
+           (o->item_lanes[k] < 0 || !offload_is_fenced(o, k));
 }
 
-uint64_t offload_aside_bytes(const struct offload *o)
+uint64_t offload_eager_bytes(const struct offload *o)
 {
     uint64_t bytes = 0;
 
@@ -212,7 +214,7 @@ static enum sidestep_status give_places(struct offload *o, uint8_t *aside,
             continue;
         item->aside = aside;
         if (o->item_lanes[k] < 0)
-            TRY(image_copy_data(o->image, k, 0, item->footer.data_bytes, aside, err));
+            TRY(image_copy_item_data(o->image, k, 0, item->footer.data_bytes, aside, err));
         aside += round_up(item->footer.data_bytes, ASIDE_ALIGN);
     }
     return SIDESTEP_OK;
@@ -221,7 +223,7 @@ static enum sidestep_status give_places(struct offload *o, uint8_t *aside,
 /* What goes aside of one lane, which is entered. */
 static enum sidestep_status put_aside(struct offload *o, size_t l, struct sidestep_error *err)
 {
-    struct offload_lane *lane = &o->lanes[l];
+    struct offload_device *lane = &o->lanes[l];
     struct device_batch batch;
 
     begin_batch(o, lane, &batch);
@@ -238,13 +240,13 @@ static enum sidestep_status put_aside(struct offload *o, size_t l, struct sidest
     return SIDESTEP_OK;
 }
 
-enum sidestep_status offload_begin_shared(struct offload *o, uint8_t *aside,
-                                          struct sidestep_error *err)
+enum sidestep_status offload_begin_shared_pool(struct offload *o, uint8_t *aside,
+                                               struct sidestep_error *err)
 {
     int before;
 
     reset(o);
-    TRY(offload_meet(o, err));
+    TRY(offload_wait_for_program(o, err));
     if (aside == NULL)
         return SIDESTEP_OK;
     atomic_store(&o->aside_ready, false);
@@ -255,16 +257,16 @@ enum sidestep_status offload_begin_shared(struct offload *o, uint8_t *aside,
         devices_leave(o->devices, before);
         TRY(status);
     }
-    return offload_fence_early(o, err);
+    return offload_make_program_wait(o, err);
 }
 
-enum sidestep_status offload_await_aside(struct offload *o, struct sidestep_error *err)
+enum sidestep_status offload_wait_eager(struct offload *o, struct sidestep_error *err)
 {
     if (atomic_load(&o->aside_ready))
         return SIDESTEP_OK;
     for (size_t l = 0; l < o->lane_count; l++)
         if (o->lanes[l].early_count != 0)
-            TRY(offload_await_chunk(o, &o->lanes[l], o->lanes[l].early_count, err));
+            TRY(offload_wait_segment(o, &o->lanes[l], o->lanes[l].early_count, err));
     atomic_store(&o->aside_ready, true);
     return SIDESTEP_OK;
 }
@@ -276,7 +278,7 @@ static enum sidestep_status add_window(struct offload *o, size_t l, size_t i, ui
 {
     const struct image_window *w = &o->image->windows[i];
 
-    for (size_t k = w->first_item; image_reaches(o->image, i, k); k++) {
+    for (size_t k = w->first_item; image_window_reaches_item(o->image, i, k); k++) {
         const struct image_item *item = &o->image->items[k];
         uint64_t begin, end;
         if (o->item_lanes[k] != (int16_t)l || item->aside != NULL)
@@ -296,7 +298,7 @@ static enum sidestep_status submit_window_of_lane(struct offload *o, size_t l, s
                                                   uint8_t *buffer, uint32_t *chunk,
                                                   struct sidestep_error *err)
 {
-    struct offload_lane *lane = &o->lanes[l];
+    struct offload_device *lane = &o->lanes[l];
     struct device_batch batch;
     uint64_t bytes = 0;
     int before;
@@ -328,7 +330,7 @@ static void count_submitted(struct offload *o)
 /* The tensor that a failure of window ${i} is told by: the first of that lane. */
 static const char *name_in_window(const struct offload *o, size_t l, size_t i)
 {
-    for (size_t k = o->image->windows[i].first_item; image_reaches(o->image, i, k); k++)
+    for (size_t k = o->image->windows[i].first_item; image_window_reaches_item(o->image, i, k); k++)
         if (o->item_lanes[k] == (int16_t)l)
             return o->image->items[k].footer.name;
     return "";
@@ -350,7 +352,7 @@ enum sidestep_status offload_stage(struct offload *o, size_t i, uint8_t *buffer,
     for (size_t l = 0; l < o->lane_count; l++) {
         if (chunks[l] == 0)
             continue;
-        enum sidestep_status status = offload_await_chunk(o, &o->lanes[l], chunks[l], err);
+        enum sidestep_status status = offload_wait_segment(o, &o->lanes[l], chunks[l], err);
         if (status != SIDESTEP_OK) {
             error_wrap(err, "copy tensor '%s' and others from device %d", name_in_window(o, l, i),
                        o->lanes[l].device);

@@ -21,7 +21,7 @@
 #define READ_BYTES ((uint64_t)4 << 20)
 #define NS_PER_S 1000000000u
 
-unsigned offload_promise_ms(void)
+unsigned offload_fence_check_ms(void)
 {
     const char *wanted = getenv("SIDESTEP_FENCE_DEBUG");
     unsigned long ms = wanted != NULL ? strtoul(wanted, NULL, 10) : 0;
@@ -31,7 +31,7 @@ unsigned offload_promise_ms(void)
 
 static bool is_promised(const struct offload *o, size_t k)
 {
-    return o->item_lanes[k] >= 0 && offload_is_late(o, k);
+    return o->item_lanes[k] >= 0 && offload_is_fenced(o, k);
 }
 
 /* A hash over the data of item ${k}, read by way of ${buffer}; its device is entered. */
@@ -47,9 +47,9 @@ static enum sidestep_status digest_item(struct offload *o, size_t k, uint8_t *bu
         enum sidestep_status status = offload_submit_part(o, k, at, end, buffer, err);
         /* Whatever happened: the buffer is used again, or goes away. */
         if (status == SIDESTEP_OK)
-            status = devices_settle(o->devices, device, stream, err);
+            status = devices_synchronize(o->devices, device, stream, err);
         else
-            (void)devices_settle(o->devices, device, stream, NULL);
+            (void)devices_synchronize(o->devices, device, stream, NULL);
         TRY(status);
         chain[1] = hash_block(buffer, end - at);
         chain[0] = hash_block(chain, sizeof(chain));
@@ -77,16 +77,16 @@ static enum sidestep_status digest_promised(struct offload *o, uint64_t *digests
     return status;
 }
 
-enum sidestep_status offload_note_promised(struct offload *o, struct sidestep_error *err)
+enum sidestep_status offload_fence_check_begin(struct offload *o, struct sidestep_error *err)
 {
     o->digests = arena_new(&o->arena, o->image->tensor_count, sizeof(*o->digests));
     if (o->digests == NULL)
         return FAIL_NOMEM(err, o->image->tensor_count * sizeof(*o->digests));
-    TRY(offload_meet(o, err));
+    TRY(offload_wait_for_program(o, err));
     return digest_promised(o, o->digests, err);
 }
 
-void offload_let_check(struct offload *o)
+void offload_fence_check_trigger(struct offload *o)
 {
     pthread_mutex_lock(&o->shared.lock);
     o->shared.fenced = true;
@@ -110,7 +110,7 @@ static void await_fence(struct offload *o)
     pthread_mutex_unlock(&o->shared.lock);
 }
 
-enum sidestep_status offload_check_promised(struct offload *o, struct sidestep_error *err)
+enum sidestep_status offload_fence_check_end(struct offload *o, struct sidestep_error *err)
 {
     OWNED uint64_t *digests = memory_new(o->image->tensor_count, sizeof(*digests));
 
@@ -128,8 +128,9 @@ enum sidestep_status offload_check_promised(struct offload *o, struct sidestep_e
     return SIDESTEP_OK;
 }
 
-enum sidestep_status offload_await_stream(struct offload *o, const struct sidestep_stream *stream,
-                                          struct sidestep_error *err)
+enum sidestep_status offload_synchronize_stream(struct offload *o,
+                                                const struct sidestep_stream *stream,
+                                                struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
     bool capturing = false;

@@ -8,21 +8,22 @@
 
 /* So much is submitted before the next event tells how far the device is: small enough for hashing
  * and writing to begin early, large enough for events to cost nothing. */
-#define OFFLOAD_CHUNK_BYTES ((uint64_t)32 << 20)
+#define OFFLOAD_SEGMENT_BYTES ((uint64_t)32 << 20)
 
 /* Is item ${k}, on a device, one that waits for a fence? */
-static inline bool offload_is_late(const struct offload *o, size_t k)
+static inline bool offload_is_fenced(const struct offload *o, size_t k)
 {
     return (o->image->items[k].entry->flags & SIDESTEP_TENSOR_FENCED) != 0;
 }
 
 /* The event behind chunk ${chunk}, from 1, of a lane. */
-void *offload_event(const struct offload *o, const struct offload_lane *lane, uint32_t chunk);
-enum sidestep_status offload_meet(struct offload *o, struct sidestep_error *err);
+void *offload_segment_event(const struct offload *o, const struct offload_device *lane,
+                            uint32_t chunk);
+enum sidestep_status offload_wait_for_program(struct offload *o, struct sidestep_error *err);
 /* The program's streams wait for what is early. */
-enum sidestep_status offload_fence_early(struct offload *o, struct sidestep_error *err);
-enum sidestep_status offload_await_chunk(struct offload *o, struct offload_lane *lane,
-                                         uint32_t chunk, struct sidestep_error *err);
+enum sidestep_status offload_make_program_wait(struct offload *o, struct sidestep_error *err);
+enum sidestep_status offload_wait_segment(struct offload *o, struct offload_device *lane,
+                                          uint32_t chunk, struct sidestep_error *err);
 /* Submit copies of bytes [begin, end) of the data of item ${k} to ${host}; its device is entered.
  */
 enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,

@@ -11,9 +11,9 @@
 #define CU_POINTER_ATTRIBUTE_MEMORY_TYPE 2
 #define CU_SUCCESS 0 /* only for memory that the driver knows; plain memory is an invalid value */
 
-pinned_ask *pinned_driver(void)
+pinned_query_function *pinned_find_query(void)
 {
-    pinned_ask *ask = NULL;
+    pinned_query_function *ask = NULL;
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 
     if (driver == NULL)
@@ -24,7 +24,7 @@ pinned_ask *pinned_driver(void)
     return ask;
 }
 
-bool pinned_is(pinned_ask *ask, uint64_t address)
+bool pinned_is_registered(pinned_query_function *ask, uint64_t address)
 {
     unsigned type = 0;
 

@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 /* Of CUDA: cuPointerGetAttribute(); NULL: the program has no such driver. */
-typedef int pinned_ask(void *data, int attribute, uint64_t pointer);
+typedef int pinned_query_function(void *data, int attribute, uint64_t pointer);
 
-pinned_ask *pinned_driver(void);
-bool pinned_is(pinned_ask *ask, uint64_t address);
+pinned_query_function *pinned_find_query(void);
+bool pinned_is_registered(pinned_query_function *ask, uint64_t address);
 
 #endif

@@ -50,11 +50,11 @@ static void prefer_node(void *memory, uint64_t bytes, int node)
 enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct workers *workers,
                                   struct sidestep_error *err)
 {
-    return pool_reserve_near(pool, bytes, -1, workers, err);
+    return pool_reserve_on_node(pool, bytes, -1, workers, err);
 }
 
-enum sidestep_status pool_reserve_near(struct pool *pool, uint64_t bytes, int node,
-                                       struct workers *workers, struct sidestep_error *err)
+enum sidestep_status pool_reserve_on_node(struct pool *pool, uint64_t bytes, int node,
+                                          struct workers *workers, struct sidestep_error *err)
 {
     if (bytes <= pool->length)
         return SIDESTEP_OK;

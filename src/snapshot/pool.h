@@ -19,8 +19,8 @@ struct pool {
 enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct workers *workers,
                                   struct sidestep_error *err);
 /* The same, on ${node} of the machine's memory if there is room; -1: wherever. */
-enum sidestep_status pool_reserve_near(struct pool *pool, uint64_t bytes, int node,
-                                       struct workers *workers, struct sidestep_error *err);
+enum sidestep_status pool_reserve_on_node(struct pool *pool, uint64_t bytes, int node,
+                                          struct workers *workers, struct sidestep_error *err);
 /* Give the memory behind ${begin}, which lies in the pool or at its end, back to the system, until
  * it is used again. */
 void pool_trim(const struct pool *pool, const unsigned char *begin);

@@ -26,7 +26,7 @@ struct region {
     size_t count;
 };
 
-struct places {
+struct pool_slots {
     /* Constant. */
     const struct image *image;
     size_t mapped_bytes;
@@ -40,11 +40,11 @@ struct places {
     } shared;
 };
 
-enum sidestep_status places_new(struct places **out, const struct image *image,
-                                struct sidestep_error *err)
+enum sidestep_status pool_slots_new(struct pool_slots **out, const struct image *image,
+                                    struct sidestep_error *err)
 {
     size_t count = image->window_count, extents = (count + 1) * sizeof(struct extent);
-    size_t bytes = sizeof(struct places) + count * sizeof(uint64_t) + 2 * extents;
+    size_t bytes = sizeof(struct pool_slots) + count * sizeof(uint64_t) + 2 * extents;
     void *map = fault_hit("memory") ? MAP_FAILED
                                     : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -52,7 +52,7 @@ enum sidestep_status places_new(struct places **out, const struct image *image,
     *out = NULL;
     if (map == MAP_FAILED)
         return FAIL_NOMEM(err, bytes);
-    struct places *places = map;
+    struct pool_slots *places = map;
     uint64_t *at = (void *)(places + 1);
     struct extent *free = (void *)(at + count);
     places->image = image;
@@ -65,9 +65,9 @@ enum sidestep_status places_new(struct places **out, const struct image *image,
     return SIDESTEP_OK;
 }
 
-void places_free(struct places **out)
+void pool_slots_free(struct pool_slots **out)
 {
-    struct places *places = *out;
+    struct pool_slots *places = *out;
 
     if (places == NULL)
         return;
@@ -85,7 +85,7 @@ static void region_set(struct region *region, uint64_t begin, uint64_t end)
         region->free[region->count++] = (struct extent){.begin = begin, .end = end};
 }
 
-void places_set_whole(struct places *places, uint8_t *pool)
+void pool_slots_set_dedicated(struct pool_slots *places, uint8_t *pool)
 {
     places->pool = pool;
     places->whole = true;
@@ -96,7 +96,8 @@ void places_set_whole(struct places *places, uint8_t *pool)
     places->shared.rest.high = places->image->body_bytes;
 }
 
-void places_set_shared(struct places *places, uint8_t *pool, uint64_t bytes, uint64_t reserve)
+void pool_slots_set_shared(struct pool_slots *places, uint8_t *pool, uint64_t bytes,
+                           uint64_t reserve)
 {
     assert(reserve <= bytes && bytes % IMAGE_ALIGN == 0 && reserve % IMAGE_ALIGN == 0);
     places->pool = pool;
@@ -155,14 +156,14 @@ static void region_put(struct region *region, uint64_t begin, uint64_t end)
 
 /* ---- places */
 
-static uint8_t *address(const struct places *places, size_t i)
+static uint8_t *address(const struct pool_slots *places, size_t i)
 {
     uint64_t at = places->shared.at[i];
 
     return at != NOWHERE ? places->pool + at : NULL;
 }
 
-uint8_t *places_of(struct places *places, size_t i)
+uint8_t *pool_slots_get(struct pool_slots *places, size_t i)
 {
     pthread_mutex_lock(&places->shared.lock);
     uint8_t *place = address(places, i);
@@ -171,18 +172,18 @@ uint8_t *places_of(struct places *places, size_t i)
 }
 
 /* Locked. */
-static uint64_t take(struct places *places, uint64_t bytes, enum places_who who)
+static uint64_t take(struct pool_slots *places, uint64_t bytes, enum pool_slots_order who)
 {
     uint64_t at = NOWHERE;
 
-    if (who != PLACES_ANY)
+    if (who != POOL_SLOTS_OUT_OF_ORDER)
         at = region_take(&places->shared.reserve, bytes);
-    if (at == NOWHERE && who != PLACES_IN_ORDER)
+    if (at == NOWHERE && who != POOL_SLOTS_IN_ORDER)
         at = region_take(&places->shared.rest, bytes);
     return at;
 }
 
-uint8_t *places_take(struct places *places, size_t i, enum places_who who)
+uint8_t *pool_slots_acquire(struct pool_slots *places, size_t i, enum pool_slots_order who)
 {
     pthread_mutex_lock(&places->shared.lock);
     if (places->shared.at[i] == NOWHERE)
@@ -192,7 +193,7 @@ uint8_t *places_take(struct places *places, size_t i, enum places_who who)
     return place;
 }
 
-void places_give_back(struct places *places, size_t i)
+void pool_slots_return(struct pool_slots *places, size_t i)
 {
     pthread_mutex_lock(&places->shared.lock);
     uint64_t at = places->shared.at[i];
@@ -205,7 +206,7 @@ void places_give_back(struct places *places, size_t i)
     pthread_mutex_unlock(&places->shared.lock);
 }
 
-uint64_t places_used_bytes(struct places *places)
+uint64_t pool_slots_peak_bytes(struct pool_slots *places)
 {
     pthread_mutex_lock(&places->shared.lock);
     uint64_t used = places->shared.reserve.high - places->shared.reserve.begin +
@@ -214,7 +215,7 @@ uint64_t places_used_bytes(struct places *places)
     return used;
 }
 
-uint8_t *places_unused(struct places *places)
+uint8_t *pool_slots_first_unused(struct pool_slots *places)
 {
     pthread_mutex_lock(&places->shared.lock);
     const struct region *rest = &places->shared.rest;

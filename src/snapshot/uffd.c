@@ -138,7 +138,7 @@ int uffd_protect(const struct uffd *uffd, uint64_t begin, uint64_t end)
     return write_protect(uffd, begin, end, UFFDIO_WRITEPROTECT_MODE_WP);
 }
 
-int uffd_lift(const struct uffd *uffd, uint64_t begin, uint64_t end)
+int uffd_unprotect(const struct uffd *uffd, uint64_t begin, uint64_t end)
 {
     if (fault_hit("uffd.lift"))
         return errno;
@@ -152,28 +152,28 @@ void uffd_wake(const struct uffd *uffd, uint64_t begin, uint64_t end)
     (void)ioctl(uffd->fd, UFFDIO_WAKE, &range);
 }
 
-struct uffd_message uffd_read(const struct uffd *uffd)
+struct uffd_message uffd_read_event(const struct uffd *uffd)
 {
     struct uffd_msg raw;
     ssize_t n = TEMP_FAILURE_RETRY(read(uffd->fd, &raw, sizeof(raw)));
 
     if (n != sizeof(raw))
-        return (struct uffd_message){.event = UFFD_NOTHING};
+        return (struct uffd_message){.event = UFFD_NONE};
     switch (raw.event) {
     case UFFD_EVENT_PAGEFAULT:
         return (struct uffd_message){.event = UFFD_FAULT, .begin = raw.arg.pagefault.address};
     case UFFD_EVENT_REMAP:
-        return (struct uffd_message){.event = UFFD_MOVED,
+        return (struct uffd_message){.event = UFFD_REMAPPED,
                                      .begin = raw.arg.remap.from,
                                      .end = raw.arg.remap.from + raw.arg.remap.len,
                                      .to = raw.arg.remap.to};
     case UFFD_EVENT_REMOVE:
     case UFFD_EVENT_UNMAP:
-        return (struct uffd_message){.event = raw.event == UFFD_EVENT_REMOVE ? UFFD_DROPPED
+        return (struct uffd_message){.event = raw.event == UFFD_EVENT_REMOVE ? UFFD_REMOVED
                                                                              : UFFD_UNMAPPED,
                                      .begin = raw.arg.remove.start,
                                      .end = raw.arg.remove.end};
     default:
-        return (struct uffd_message){.event = UFFD_NOTHING};
+        return (struct uffd_message){.event = UFFD_NONE};
     }
 }

@@ -21,11 +21,11 @@ struct uffd {
 };
 
 enum uffd_event {
-    UFFD_NOTHING, /* nobody has anything to say */
+    UFFD_NONE,    /* nobody has anything to say */
     UFFD_FAULT,   /* a thread waits to write at ${begin} */
-    UFFD_DROPPED, /* the contents of [begin, end) are being thrown away */
+    UFFD_REMOVED, /* the contents of [begin, end) are being thrown away */
     UFFD_UNMAPPED,
-    UFFD_MOVED, /* [begin, end) is at ${to} now, protection and all */
+    UFFD_REMAPPED, /* [begin, end) is at ${to} now, protection and all */
 };
 
 struct uffd_message {
@@ -51,10 +51,10 @@ int uffd_unregister(const struct uffd *uffd, uint64_t begin, uint64_t end);
  * kernel wants that (before Linux 6.4). */
 int uffd_protect(const struct uffd *uffd, uint64_t begin, uint64_t end);
 /* Let everybody write, and wake who waits. */
-int uffd_lift(const struct uffd *uffd, uint64_t begin, uint64_t end);
+int uffd_unprotect(const struct uffd *uffd, uint64_t begin, uint64_t end);
 /* Wake who waits, without letting them write: they will say so again. */
 void uffd_wake(const struct uffd *uffd, uint64_t begin, uint64_t end);
 /* What happened next; never blocks.  Reading an event lets its thread go on. */
-struct uffd_message uffd_read(const struct uffd *uffd);
+struct uffd_message uffd_read_event(const struct uffd *uffd);
 
 #endif

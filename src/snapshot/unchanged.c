@@ -11,7 +11,7 @@
 /* Others that do not change, before they are worth writing the kept ones anew with them: a part. */
 #define LATE_PART 4u
 
-enum sidestep_status known_prepare(struct image *image, struct sidestep_error *err)
+enum sidestep_status unchanged_prepare(struct image *image, struct sidestep_error *err)
 {
     for (size_t k = 0; k < image->tensor_count; k++) {
         struct image_item *item = &image->items[k];
@@ -58,7 +58,7 @@ static void sort_items(struct image *image, bool keeps)
         qsort(image->items, image->tensor_count, sizeof(*image->items), compare_items);
 }
 
-void known_choose(struct image *image, uint64_t worth)
+void unchanged_choose(struct image *image, uint64_t worth)
 {
     uint64_t bytes = 0;
 
@@ -67,7 +67,7 @@ void known_choose(struct image *image, uint64_t worth)
     sort_items(image, bytes >= worth);
 }
 
-bool known_is_good(const struct image *image, uint64_t worth)
+bool unchanged_is_current(const struct image *image, uint64_t worth)
 {
     uint64_t kept = 0, late = 0;
 
@@ -99,9 +99,9 @@ static struct blocks blocks_in(const struct image *image, size_t i, size_t k)
     return (struct blocks){begin / HASH_BLOCK_BYTES, hash_block_count(end)};
 }
 
-bool known_is_same(const struct image *image, size_t i)
+bool unchanged_matches_previous(const struct image *image, size_t i)
 {
-    for (size_t k = image->windows[i].first_item; image_reaches(image, i, k); k++) {
+    for (size_t k = image->windows[i].first_item; image_window_reaches_item(image, i, k); k++) {
         const struct image_item *item = &image->items[k];
         struct blocks b = blocks_in(image, i, k);
         size_t count = b.last - b.first;
@@ -115,9 +115,9 @@ bool known_is_same(const struct image *image, size_t i)
     return true;
 }
 
-bool known_is_hashed(const struct image *image, size_t i, const uint8_t *buffer)
+bool unchanged_matches_hashes(const struct image *image, size_t i, const uint8_t *buffer)
 {
-    for (size_t k = image->windows[i].first_item; image_reaches(image, i, k); k++) {
+    for (size_t k = image->windows[i].first_item; image_window_reaches_item(image, i, k); k++) {
         const struct image_item *item = &image->items[k];
         const struct footer_item *f = &item->footer;
         uint64_t begin, end;
@@ -135,7 +135,7 @@ bool known_is_hashed(const struct image *image, size_t i, const uint8_t *buffer)
     return true;
 }
 
-void known_take(struct image *image)
+void unchanged_record(struct image *image)
 {
     for (size_t k = 0; k < image->tensor_count; k++) {
         struct image_item *item = &image->items[k];

@@ -10,18 +10,18 @@
 #include "snapshot/image.h"
 
 /* Room for the hashes of all tensors of ${image}, once per layout; nothing is known yet. */
-enum sidestep_status known_prepare(struct image *image, struct sidestep_error *err);
+enum sidestep_status unchanged_prepare(struct image *image, struct sidestep_error *err);
 /* Before image_bind(): the kept file is to have the tensors that the last two saves found equal,
  * if they are ${worth} bytes.  They come first in ${image} from now on. */
-void known_choose(struct image *image, uint64_t worth);
-/* Is the choice as good as one that known_choose() would make now?  Not if a kept tensor has
+void unchanged_choose(struct image *image, uint64_t worth);
+/* Is the choice as good as one that unchanged_choose() would make now?  Not if a kept tensor has
  * changed, nor if many others have not. */
-bool known_is_good(const struct image *image, uint64_t worth);
+bool unchanged_is_current(const struct image *image, uint64_t worth);
 /* Is all data in kept window ${i}, which is hashed, what it was in the last save? */
-bool known_is_same(const struct image *image, size_t i);
+bool unchanged_matches_previous(const struct image *image, size_t i);
 /* Is what ${buffer} holds as window ${i}, which is hashed, what was hashed then? */
-bool known_is_hashed(const struct image *image, size_t i, const uint8_t *buffer);
+bool unchanged_matches_hashes(const struct image *image, size_t i, const uint8_t *buffer);
 /* After a save that has hashed all: its hashes are known. */
-void known_take(struct image *image);
+void unchanged_record(struct image *image);
 
 #endif

@@ -56,9 +56,9 @@ enum store_rename_mode {
 };
 
 /* flags of file_open() and file_create() */
-#define STORE_WRITE 1u    /* file_open(): for locking and deleting marks, not for data */
-#define STORE_DIRECT 2u   /* with O_DIRECT if allowed; see file_alignment() */
-#define STORE_UNCACHED 4u /* file_open(): drop the file's clean pages from the cache first */
+#define STORE_WRITE 1u      /* file_open(): for locking and deleting marks, not for data */
+#define STORE_DIRECT 2u     /* with O_DIRECT if allowed; see file_alignment() */
+#define STORE_DROP_CACHE 4u /* file_open(): drop the file's clean pages from the cache first */
 
 struct store_traits {
     bool is_volatile;   /* tmpfs, ramfs: forgets at power loss whatever is synced */

@@ -55,7 +55,7 @@ static void *file_of(struct store_file *file)
         const struct sidestep_store *theirs_ = of(store);                                          \
         struct sidestep_error why_ = {.rank = -1};                                                 \
         enum sidestep_status status_ = theirs_->function(theirs_->context, __VA_ARGS__, &why_);    \
-        error_theirs("the store", theirs_->name, #function, status_, &why_, err);                  \
+        error_from_callback("the store", theirs_->name, #function, status_, &why_, err);           \
     })
 
 /* The same of a file, which is named. */

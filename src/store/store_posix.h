@@ -24,7 +24,7 @@ void store_posix_fill_stat(const struct stat *from, struct store_stat *to);
 
 /* store_posix_beneath.c: open(2) with ${flags} of a relative path that leaves ${dir_fd} neither by
  * ".." nor by a symbolic link.  The descriptor, or -1 with errno (ELOOP: a symbolic link). */
-int store_posix_beneath_open(int dir_fd, const char *path, int flags);
+int store_posix_open_beneath(int dir_fd, const char *path, int flags);
 
 /* store_posix_file.c: the file operations of struct store_ops. */
 enum sidestep_status store_posix_file_create(struct store_dir *at, const char *name, uint32_t flags,
@@ -54,11 +54,11 @@ enum sidestep_status store_posix_file_lock(struct store_file *file, bool exclusi
 /* Lock ${fd}, which a child made by fork() will close; and, before it is closed, forget it. */
 enum sidestep_status store_posix_file_is_locked(struct store_file *file, bool *is_locked,
                                                 struct sidestep_error *err);
-enum sidestep_status store_posix_lock_ask(int fd, const char *name, bool *is_locked,
-                                          struct sidestep_error *err);
-enum sidestep_status store_posix_lock_take(int fd, const char *name, bool exclusive,
-                                           struct sidestep_error *err);
-void store_posix_lock_forget(int fd);
+enum sidestep_status store_posix_lock_is_held(int fd, const char *name, bool *is_locked,
+                                              struct sidestep_error *err);
+enum sidestep_status store_posix_lock_acquire(int fd, const char *name, bool exclusive,
+                                              struct sidestep_error *err);
+void store_posix_lock_untrack(int fd);
 enum sidestep_status store_posix_file_close(struct store_file *file, struct sidestep_error *err);
 void store_posix_file_discard(struct store_file *file);
 

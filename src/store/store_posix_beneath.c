@@ -78,7 +78,7 @@ static int open_at2(int dir_fd, const char *path, int flags)
     return (int)TEMP_FAILURE_RETRY(syscall(SYS_openat2, dir_fd, path, &how, sizeof(how)));
 }
 
-int store_posix_beneath_open(int dir_fd, const char *path, int flags)
+int store_posix_open_beneath(int dir_fd, const char *path, int flags)
 {
     if (!is_plain_path(path)) {
         errno = EXDEV;

@@ -147,7 +147,7 @@ static void open_direct(struct posix_file *file, int at_fd, int access)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", file->fd);
     int fd = open(path, access | O_DIRECT | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) /* no /proc here */
-        fd = store_posix_beneath_open(at_fd, file->name, access | O_DIRECT | O_NONBLOCK);
+        fd = store_posix_open_beneath(at_fd, file->name, access | O_DIRECT | O_NONBLOCK);
     if (fd < 0)
         return;
     file->alignment = direct_alignment(fd, &file->memory_alignment);
@@ -201,14 +201,14 @@ enum sidestep_status store_posix_file_open(struct store_dir *at, const char *nam
     if (file == NULL)
         return SIDESTEP_ENOMEM;
     OWNED_FD fd =
-        store_posix_beneath_open(store_posix_fd(at), name, access | O_NONBLOCK | O_NOCTTY);
+        store_posix_open_beneath(store_posix_fd(at), name, access | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 && (errno == ENXIO || errno == ENODEV || errno == EISDIR)) /* socket, device */
         return error_set(err, SIDESTEP_EUNSAFE, errno, HERE, "open '%s': not a regular file", name);
     if (fd < 0)
         return FAIL_SYS(err, "open '%s'", name);
     TRY(check_opened(fd, access, name, err));
     file->fd = fd;
-    if (flags & STORE_UNCACHED)
+    if (flags & STORE_DROP_CACHE)
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     if (flags & STORE_DIRECT)
         open_direct(file, store_posix_fd(at), access);
@@ -491,7 +491,7 @@ enum sidestep_status store_posix_file_lock(struct store_file *base, bool exclusi
 {
     struct posix_file *file = file_of(base);
 
-    TRY(store_posix_lock_take(file->fd, file->name, exclusive, err));
+    TRY(store_posix_lock_acquire(file->fd, file->name, exclusive, err));
     file->locked = true;
     return SIDESTEP_OK;
 }
@@ -501,7 +501,7 @@ enum sidestep_status store_posix_file_is_locked(struct store_file *base, bool *i
 {
     const struct posix_file *file = file_of(base);
 
-    return store_posix_lock_ask(file->fd, file->name, is_locked, err);
+    return store_posix_lock_is_held(file->fd, file->name, is_locked, err);
 }
 
 /* ---- closing */
@@ -512,7 +512,7 @@ enum sidestep_status store_posix_file_close(struct store_file *base, struct side
     int sys_errno = fault_hit("posix.close") ? errno : 0;
 
     if (file->locked)
-        store_posix_lock_forget(file->fd);
+        store_posix_lock_untrack(file->fd);
     if (file->direct_fd >= 0 && close(file->direct_fd) != 0)
         sys_errno = errno;
     if (close(file->fd) != 0)
@@ -529,7 +529,7 @@ void store_posix_file_discard(struct store_file *base)
     struct posix_file *file = file_of(base);
 
     if (file->locked)
-        store_posix_lock_forget(file->fd);
+        store_posix_lock_untrack(file->fd);
     if (file->direct_fd >= 0)
         (void)close(file->direct_fd);
     (void)close(file->fd);

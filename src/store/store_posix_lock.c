@@ -73,7 +73,7 @@ static enum sidestep_status remember(int fd, struct sidestep_error *err)
     return status;
 }
 
-void store_posix_lock_forget(int fd)
+void store_posix_lock_untrack(int fd)
 {
     pthread_mutex_lock(&held.lock);
     for (size_t i = 0; i < held.count; i++)
@@ -106,8 +106,8 @@ static enum sidestep_status fail_lock(const char *name, struct sidestep_error *e
     }
 }
 
-enum sidestep_status store_posix_lock_take(int fd, const char *name, bool exclusive,
-                                           struct sidestep_error *err)
+enum sidestep_status store_posix_lock_acquire(int fd, const char *name, bool exclusive,
+                                              struct sidestep_error *err)
 {
     struct flock lock = {.l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
 
@@ -115,14 +115,14 @@ enum sidestep_status store_posix_lock_take(int fd, const char *name, bool exclus
     if (TEMP_FAILURE_RETRY(fault_hit("posix.lock") ? -1 : fcntl(fd, F_OFD_SETLK, &lock)) == 0)
         return SIDESTEP_OK;
     int sys_errno = errno;
-    store_posix_lock_forget(fd);
+    store_posix_lock_untrack(fd);
     errno = sys_errno;
     return fail_lock(name, err);
 }
 
 /* Unlike taking an exclusive lock, asking for one needs no descriptor for writing. */
-enum sidestep_status store_posix_lock_ask(int fd, const char *name, bool *is_locked,
-                                          struct sidestep_error *err)
+enum sidestep_status store_posix_lock_is_held(int fd, const char *name, bool *is_locked,
+                                              struct sidestep_error *err)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 

@@ -6,11 +6,11 @@
 
 #include "store/store_ring.h"
 
-void store_queue_open(struct store_queue *queue, const struct store_queue_kind *kind,
+void store_queue_open(struct store_queue *queue, const struct store_queue_config *kind,
                       unsigned threads)
 {
     assert(kind->depth >= 1 && kind->depth <= STORE_QUEUE_MAX_DEPTH && threads >= 1);
-    *queue = (struct store_queue){.depth = store_queue_depth(kind, threads)};
+    *queue = (struct store_queue){.depth = store_queue_depth_per_thread(kind, threads)};
     queue->done_end = &queue->done;
     if (kind->ring)
         queue->ring = store_ring_new(queue->depth);
@@ -61,13 +61,13 @@ static int ring_fd(struct store_queue *queue, const struct store_request *r)
     return ops->file_async_fd(r->file, r->memory, r->bytes, r->offset, r->is_write);
 }
 
-void store_queue_start(struct store_queue *queue, struct store_request *request)
+void store_queue_submit(struct store_queue *queue, struct store_request *request)
 {
     assert(store_queue_has_room(queue));
     request->err = (struct sidestep_error){0};
     queue->in_flight++;
     int fd = ring_fd(queue, request);
-    if (fd >= 0 && store_ring_start(queue->ring, fd, request)) {
+    if (fd >= 0 && store_ring_submit(queue->ring, fd, request)) {
         queue->ring_count++;
         return;
     }
@@ -81,7 +81,7 @@ static void collect(struct store_queue *queue, bool wait)
     struct store_request *r;
     int result;
 
-    while (queue->ring != NULL && store_ring_take(queue->ring, wait, &r, &result)) {
+    while (queue->ring != NULL && store_ring_reap(queue->ring, wait, &r, &result)) {
         r->status = r->file->store->ops->file_async_end(r->file, r->memory, r->bytes, r->offset,
                                                         r->is_write, result, &r->err);
         put_done(queue, r);

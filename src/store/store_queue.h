@@ -4,7 +4,7 @@
  *
  * A queue belongs to one thread.  With a ring (io_uring), requests that go past the page cache are
  * in flight while the thread does something else; all others, and all where there is no ring, are
- * done before store_queue_start() returns: there, threads are what makes many of them.  Whoever
+ * done before store_queue_submit() returns: there, threads are what makes many of them.  Whoever
  * uses a queue need not know which it is.
  *
  * A request that the ring refuses, or does only in part, is finished by the file's own calls: they
@@ -18,7 +18,7 @@
 #define STORE_QUEUE_MAX_DEPTH 64u
 
 /* How the threads of a gang read and write. */
-struct store_queue_kind {
+struct store_queue_config {
     bool ring;
     unsigned depth; /* requests in flight, all threads together; at least 1 */
 };
@@ -47,12 +47,13 @@ struct store_queue {
 };
 
 /* How many requests one of ${threads} threads has in flight, at most. */
-static inline unsigned store_queue_depth(const struct store_queue_kind *kind, unsigned threads)
+static inline unsigned store_queue_depth_per_thread(const struct store_queue_config *kind,
+                                                    unsigned threads)
 {
     return kind->ring && kind->depth > threads ? kind->depth / threads : 1;
 }
 /* For one of ${threads} threads.  Never fails: without a ring it works, too. */
-void store_queue_open(struct store_queue *queue, const struct store_queue_kind *kind,
+void store_queue_open(struct store_queue *queue, const struct store_queue_config *kind,
                       unsigned threads);
 /* Waits for what is in flight, and forgets how it went. */
 void store_queue_close(struct store_queue *queue);
@@ -61,7 +62,7 @@ static inline bool store_queue_has_room(const struct store_queue *queue)
     return queue->in_flight < queue->depth;
 }
 /* Needs room.  ${request} is the queue's until it comes back. */
-void store_queue_start(struct store_queue *queue, struct store_request *request);
+void store_queue_submit(struct store_queue *queue, struct store_request *request);
 /* One that is done; NULL: none is. */
 struct store_request *store_queue_poll(struct store_queue *queue);
 /* Waits for one; NULL: none is in flight. */

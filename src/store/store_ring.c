@@ -27,7 +27,7 @@ static int init(struct io_uring *ring, unsigned depth)
     return failed == -EINVAL ? io_uring_queue_init(depth, ring, 0) : failed;
 }
 
-int store_ring_check(void)
+int store_ring_probe(void)
 {
     struct io_uring ring;
     int failed = init(&ring, 1);
@@ -72,7 +72,7 @@ void store_ring_free(struct store_ring **out)
     free(ring);
 }
 
-bool store_ring_start(struct store_ring *ring, int fd, struct store_request *request)
+bool store_ring_submit(struct store_ring *ring, int fd, struct store_request *request)
 {
     struct io_uring_sqe *sqe = fault_hit("ring.start") ? NULL : io_uring_get_sqe(&ring->ring);
 
@@ -101,7 +101,7 @@ static int injected(int result)
     return fault_hit("ring.short") && result > 0 ? result / 2 : result;
 }
 
-bool store_ring_take(struct store_ring *ring, bool wait, struct store_request **request,
+bool store_ring_reap(struct store_ring *ring, bool wait, struct store_request **request,
                      int *result)
 {
     struct io_uring_cqe *cqe = NULL;

@@ -39,7 +39,7 @@ struct verify {
     struct reader *reader;
     const struct verify_options *options;
     struct verify_findings *findings;
-    struct verify_pointer *pointers; /* to items without hashes of ours */
+    struct verify_reference *pointers; /* to items without hashes of ours */
     size_t pointer_count;
     bool *refused; /* per file: it was said that it may not be read */
     struct stretch *stretches;
@@ -63,7 +63,7 @@ static const char *shorten(const char *message, const char *file, const char *na
     if (name == NULL || file == NULL)
         return message;
     int length =
-        snprintf(prefix, sizeof(prefix), "'%s' in file '%s': ", shown_name(name).text, file);
+        snprintf(prefix, sizeof(prefix), "'%s' in file '%s': ", display_name(name).text, file);
     return length > 0 && strncmp(message, prefix, (size_t)length) == 0 ? message + length : message;
 }
 
@@ -76,7 +76,7 @@ static bool names_unread(const struct verify *v)
 static bool was_said(struct verify *v, const char *file, enum sidestep_status status)
 {
     bool once = status == SIDESTEP_EPERM && file != NULL && !names_unread(v);
-    size_t i = once ? table_find(&v->reader->file_names, file) : SIZE_MAX;
+    size_t i = once ? hash_table_find(&v->reader->file_names, file) : SIZE_MAX;
 
     if (i == SIZE_MAX)
         return false;
@@ -139,7 +139,7 @@ static enum sidestep_status cut_out(struct verify *v, struct stretch *s, uint64_
 static enum sidestep_status cut_file(struct verify *v, size_t file, struct sidestep_error *err)
 {
     const struct reader_file *f = &v->reader->files[file];
-    const uint64_t want = VERIFY_READ_BYTES - 2 * HASH_BLOCK_BYTES;
+    const uint64_t want = VERIFY_MAX_READ_BYTES - 2 * HASH_BLOCK_BYTES;
     struct stretch s = {.file = file};
     uint64_t at = 0;
 
@@ -182,10 +182,11 @@ static enum sidestep_status add_pointers(struct verify *v, struct sidestep_error
     const char *file = "";
     uint64_t end = 0;
 
-    verify_pointers_sort(v->pointers, v->pointer_count);
+    verify_references_sort(v->pointers, v->pointer_count);
     for (size_t i = 0, next; i < v->pointer_count; i = next) {
-        const struct verify_pointer *p = &v->pointers[i];
-        for (next = i + 1; next < v->pointer_count && verify_pointers_same(p, &v->pointers[next]);)
+        const struct verify_reference *p = &v->pointers[i];
+        for (next = i + 1;
+             next < v->pointer_count && verify_references_same_item(p, &v->pointers[next]);)
             next++;
         if (strcmp(p->storage->file, file) != 0)
             end = 0;
@@ -213,19 +214,20 @@ static bool is_within(const struct reader_file *file, const struct metadata_stor
 
 /* What the metadata points at in ${file}: to be checked by hashes of ours, or without, or lost. */
 static enum sidestep_status add_pointer(struct verify *v, const struct reader_file *file,
-                                        const struct verify_pointer *pointer,
+                                        const struct verify_reference *pointer,
                                         struct sidestep_error *err)
 {
     if (file->problem == NULL && file->ours)
         return SIDESTEP_OK;
-    if (file->problem == NULL || (reader_file_is_cut(file) && is_within(file, pointer->storage))) {
+    if (file->problem == NULL ||
+        (reader_file_has_wrong_size(file) && is_within(file, pointer->storage))) {
         v->pointers[v->pointer_count++] = *pointer;
         return SIDESTEP_OK;
     }
-    if (!verify_is_damage(file->status) && !names_unread(v))
+    if (!reader_status_is_damage(file->status) && !names_unread(v))
         return SIDESTEP_OK; /* nothing is known to be lost */
     return verify_findings_add(v->findings, file->name, pointer->entry->name, file->problem,
-                               reader_file_is_cut(file)
+                               reader_file_has_wrong_size(file)
                                    ? "it ends behind the end of its file"
                                    : "it is, wholly or in part, in a file that is lost",
                                err);
@@ -245,10 +247,12 @@ static enum sidestep_status make_pointers(struct verify *v, struct sidestep_erro
         const struct metadata_entry *entry = &r->metadata.entries[e];
         for (size_t c = 0; c < (entry->is_object ? 1 : entry->chunk_count); c++) {
             const struct metadata_chunk *chunk = entry->is_object ? NULL : &entry->chunks[c];
-            struct verify_pointer p = {.entry = entry,
-                                       .storage = chunk != NULL ? &chunk->storage : &entry->storage,
-                                       .box = chunk != NULL ? &chunk->box : NULL};
-            TRY(add_pointer(v, &r->files[table_find(&r->file_names, p.storage->file)], &p, err));
+            struct verify_reference p = {.entry = entry,
+                                         .storage =
+                                             chunk != NULL ? &chunk->storage : &entry->storage,
+                                         .box = chunk != NULL ? &chunk->box : NULL};
+            TRY(add_pointer(v, &r->files[hash_table_find(&r->file_names, p.storage->file)], &p,
+                            err));
         }
     }
     return SIDESTEP_OK;
@@ -311,8 +315,8 @@ static enum sidestep_status check_item(struct reader_file *file, const struct fo
                                 bytes + (first - s->begin), last - first, err));
     if (item->offset + item->bytes > s->end)
         return SIDESTEP_OK; /* it ends in a later stretch */
-    if (hash_list(item->blocks, item->block_count).low != item->raw_hash.low ||
-        hash_list(item->blocks, item->block_count).high != item->raw_hash.high)
+    if (hash_block_list(item->blocks, item->block_count).low != item->raw_hash.low ||
+        hash_block_list(item->blocks, item->block_count).high != item->raw_hash.high)
         return FAIL(err, SIDESTEP_ECORRUPT, "its block hashes do not match its hash");
     return check_envelope(file, item, s, bytes, err);
 }
@@ -356,16 +360,16 @@ static void check_stretch(struct verify *v, const struct stretch *s, const uint8
         check_gap(v, file, s, bytes, at, s->end);
 }
 
-static void report_stock(void *context, const struct verify_pointer *pointer,
+static void report_stock(void *context, const struct verify_reference *pointer,
                          enum sidestep_status status, const struct sidestep_error *why)
 {
     struct verify *v = context;
     const struct reader_file *file =
-        &v->reader->files[table_find(&v->reader->file_names, pointer->storage->file)];
+        &v->reader->files[hash_table_find(&v->reader->file_names, pointer->storage->file)];
     struct sidestep_error other;
 
     /* Objects of ours may be any bytes, which only the footer could tell from damaged ones. */
-    if (reader_file_is_cut(file) && v->reader->has_manifest && pointer->box == NULL) {
+    if (reader_file_has_wrong_size(file) && v->reader->has_manifest && pointer->box == NULL) {
         (void)FAIL(&other, status, "it cannot be checked without the end of its file (%.600s)",
                    why->message);
         why = &other;
@@ -388,7 +392,7 @@ static void check_by_decoding(struct verify *v, const struct stretch *s)
 {
     struct reader_file *file = &v->reader->files[s->file];
     const struct footer_item *footer = &file->footer.items[s->item];
-    struct reader_item item = reader_item_of(file, footer);
+    struct reader_item item = reader_item_from_footer(file, footer);
     struct sidestep_error why = {0};
     enum sidestep_status status = reader_item_decode(&item, NULL, &why);
 
@@ -398,14 +402,14 @@ static void check_by_decoding(struct verify *v, const struct stretch *s)
 
 /* ---- what parallel_read.h asks for */
 
-static struct read_stretch describe_stretch(void *context, size_t i)
+static struct parallel_read_range describe_stretch(void *context, size_t i)
 {
     const struct verify *v = context;
     const struct stretch *s = &v->stretches[i];
 
     if (s->pointer_count != 0 || s->decoded)
-        return (struct read_stretch){0};
-    return (struct read_stretch){
+        return (struct parallel_read_range){0};
+    return (struct parallel_read_range){
         .file = &v->reader->files[s->file], .begin = s->begin, .end = s->end};
 }
 
@@ -489,14 +493,14 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
     TRY(report_files(v->reader, v->findings, err));
     TRY(check_coverage(v->reader, v->findings, err));
     TRY(make_stretches(v, err));
-    const struct read_many many = {.kind = &v->reader->queue,
-                                   .direct = true,
-                                   .count = v->count,
-                                   .context = v,
-                                   .describe = describe_stretch,
-                                   .use = use_stretch,
-                                   .stopped = has_stopped};
-    TRY(read_many_run(&many, workers, err));
+    const struct parallel_read many = {.kind = &v->reader->queue,
+                                       .direct = true,
+                                       .count = v->count,
+                                       .context = v,
+                                       .describe = describe_stretch,
+                                       .use = use_stretch,
+                                       .stopped = has_stopped};
+    TRY(parallel_read_run(&many, workers, err));
     v->findings->checked_bytes += v->shared.done_bytes + opened_bytes(v->reader);
     if (atomic_load(&v->stop))
         return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
@@ -535,7 +539,7 @@ enum sidestep_status verify_path(struct store *store, const char *path,
     struct verify_findings findings = {0};
     struct reader *reader = NULL;
 
-    TRY(reader_open(store, path, flags | READER_PARSED, &reader, err));
+    TRY(reader_open(store, path, flags | READER_PARSE_METADATA, &reader, err));
     enum sidestep_status status = SIDESTEP_OK;
     if (mode != SIDESTEP_VERIFY_STRUCTURE)
         status = verify_reader(reader, workers, options, &findings, err);

@@ -8,7 +8,7 @@
 #include "checkpoint/reader.h"
 #include "verify/verify_findings.h"
 
-#define VERIFY_READ_BYTES                                                                          \
+#define VERIFY_MAX_READ_BYTES                                                                      \
     ((uint64_t)6 << 20) /* at most, of one request; two blocks less, often                         \
                          */
 /* For compressed items, which must be decoded whole: of all threads together.  A larger one is

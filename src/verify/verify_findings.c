@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verify_findings.c -- see verify_findings.h. */
 #include "verify/verify_findings.h"
+#include "checkpoint/reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,25 +78,11 @@ enum sidestep_status verify_findings_note(struct verify_findings *findings, cons
     return SIDESTEP_OK;
 }
 
-bool verify_is_damage(enum sidestep_status status)
-{
-    switch (status) {
-    case SIDESTEP_ECORRUPT:
-    case SIDESTEP_EUNSAFE:
-    case SIDESTEP_EUNCOMMITTED:
-    case SIDESTEP_ENOTFOUND:
-    case SIDESTEP_EUNSUPPORTED:
-        return true;
-    default:
-        return false;
-    }
-}
-
 const char *verify_kind(enum sidestep_status status)
 {
     if (status == SIDESTEP_EPERM)
         return "permission";
-    if (!verify_is_damage(status))
+    if (!reader_status_is_damage(status))
         return "io";
     return status == SIDESTEP_ECORRUPT ? "hash" : "format";
 }

@@ -43,9 +43,4 @@ const struct sidestep_problem *verify_findings_worst(const struct verify_finding
 /* The kind of problem that a failed read or check is. */
 const char *verify_kind(enum sidestep_status status);
 
-/* Does a failure to open or read a checkpoint speak of the checkpoint: it is not whole, or not to
- * be understood?  Else it could not be read now (permission, storage, descriptors, memory), which
- * says nothing of what is there. */
-bool verify_is_damage(enum sidestep_status status);
-
 #endif

@@ -35,7 +35,7 @@ struct part {
 };
 
 struct checking {
-    const struct verify_other *other;
+    const struct verify_foreign *other;
     struct arena arena;
     struct part *parts;
     size_t count, room;
@@ -107,7 +107,7 @@ static bool has_name(const struct name_list *names, const char *name)
 static bool has_shards(const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
-        if (names_parse(names->names[i]).kind == NAMES_SHARD)
+        if (file_name_parse(names->names[i]).kind == FILE_NAME_SHARD)
             return true;
     return false;
 }
@@ -151,17 +151,17 @@ static enum sidestep_status check_weights(struct checking *c, struct store_dir *
                                           const struct name_list *names, const char *folder,
                                           struct sidestep_error *err)
 {
-    struct layouts_look look = {.root = dir,
-                                .name = "",
-                                .path = path_of(c, folder),
-                                .dir = dir,
-                                .names = names,
-                                .step = -1,
-                                .arena = &c->arena};
+    struct foreign_layouts_probe look = {.root = dir,
+                                         .name = "",
+                                         .path = path_of(c, folder),
+                                         .dir = dir,
+                                         .names = names,
+                                         .step = -1,
+                                         .arena = &c->arena};
 
     if (look.path == NULL)
         return FAIL_NOMEM(err, strlen(folder));
-    TRY(layouts_check_weights(&look, err));
+    TRY(foreign_layouts_check_weights(&look, err));
     return look.reason != NULL ? verify_findings_add(c->other->findings, folder[0] ? folder : NULL,
                                                      NULL, "missing", look.reason, err)
                                : SIDESTEP_OK;
@@ -172,7 +172,7 @@ static enum sidestep_status add_without_metadata(struct checking *c, const char 
                                                  struct sidestep_error *err)
 {
     const char *why = "it is missing: the save did not finish, or the file was lost";
-    const char *file = join(c, folder, NAMES_METADATA);
+    const char *file = join(c, folder, FILE_NAME_METADATA);
 
     if (file == NULL)
         return FAIL_NOMEM(err, strlen(folder));
@@ -195,7 +195,7 @@ static enum sidestep_status collect(struct checking *c, const char *folder, unsi
         status = name_list_read(dir, &names, &why);
     if (status != SIDESTEP_OK)
         return add_unopened(c, folder, &why, err);
-    if (has_name(&names, NAMES_METADATA) || has_name(&names, "__0.metadata"))
+    if (has_name(&names, FILE_NAME_METADATA) || has_name(&names, "__0.metadata"))
         return add_part(c, folder, true, count_bytes(dir, &names), err);
     if (has_shards(&names))
         TRY(add_without_metadata(c, folder, err));
@@ -276,7 +276,7 @@ static enum sidestep_status check_safetensors(const struct source *source, const
 {
     OWNED_ARENA arena = {0};
     struct safetensors header;
-    enum sidestep_status status = safetensors_read(source, &arena, &header, err);
+    enum sidestep_status status = safetensors_read_header(source, &arena, &header, err);
 
     *what =
         status == SIDESTEP_EUNSUPPORTED ? "safetensors of a dtype that torch lacks" : "safetensors";
@@ -292,7 +292,7 @@ static enum sidestep_status check_zip(const struct source *source, const char *n
 {
     enum sidestep_status status = SIDESTEP_EUNSUPPORTED;
 
-    if (whole_file_may_hold_tensors(name))
+    if (file_probe_may_hold_tensors(name))
         status = archive_check_file(source, err);
     if (status != SIDESTEP_EUNSUPPORTED)
         return status;
@@ -308,37 +308,37 @@ static enum sidestep_status check_unknown(const struct source *source, const cha
     size_t length = (size_t)min_u64(source->length, sizeof(begin));
 
     *what = "of an unknown form";
-    if (names_end_with(name, ".safetensors"))
+    if (file_name_has_suffix(name, ".safetensors"))
         return FAIL(err, SIDESTEP_ECORRUPT, "it does not begin as safetensors do");
     TRY(source_read(source, begin, length, 0, err));
-    if (whole_file_may_hold_tensors(name) && memcmp(begin, zeros, length) == 0)
+    if (file_probe_may_hold_tensors(name) && memcmp(begin, zeros, length) == 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "it begins with zeros, as what was never written");
     return read_all(source, err);
 }
 
 /* ${*what}: it was read, and has no checksums; NULL: it has. */
 static enum sidestep_status check_source(const struct source *source, const char *name,
-                                         enum whole_file_form form, const char **what,
+                                         enum file_probe_format form, const char **what,
                                          struct sidestep_error *err)
 {
     *what = NULL;
     switch (form) {
-    case WHOLE_FILE_EMPTY:
+    case FILE_PROBE_EMPTY:
         *what = "empty";
-        return whole_file_may_hold_tensors(name) ? FAIL(err, SIDESTEP_ECORRUPT, "it is empty")
+        return file_probe_may_hold_tensors(name) ? FAIL(err, SIDESTEP_ECORRUPT, "it is empty")
                                                  : SIDESTEP_OK;
-    case WHOLE_FILE_SAFETENSORS:
+    case FILE_PROBE_SAFETENSORS:
         return check_safetensors(source, what, err);
-    case WHOLE_FILE_ZIP:
+    case FILE_PROBE_ZIP:
         return check_zip(source, name, what, err);
-    case WHOLE_FILE_PICKLE:
+    case FILE_PROBE_PICKLE:
         *what = "a pickle";
         return read_all(source, err);
-    case WHOLE_FILE_OTHER:
+    case FILE_PROBE_OTHER:
         break;
     }
-    return names_end_with(name, ".json") ? check_json(source, what, err)
-                                         : check_unknown(source, name, what, err);
+    return file_name_has_suffix(name, ".json") ? check_json(source, what, err)
+                                               : check_unknown(source, name, what, err);
 }
 
 /* Links in a user's own directory are followed to files: caches of models are made of them. */
@@ -356,7 +356,7 @@ static enum sidestep_status open_file(struct checking *c, const char *name,
     char *slash = strrchr(real, '/');
     *slash = '\0';
     TRY(store_dir_open(c->other->store, NULL, slash != real ? real : "/", &dir, err));
-    return store_file_open(dir, slash + 1, c->other->flags & STORE_UNCACHED, file, err);
+    return store_file_open(dir, slash + 1, c->other->flags & STORE_DROP_CACHE, file, err);
 }
 
 static enum sidestep_status check_open(struct checking *c, const char *name,
@@ -364,11 +364,11 @@ static enum sidestep_status check_open(struct checking *c, const char *name,
                                        struct sidestep_error *err)
 {
     struct watched watched = {.checking = c, .file = file};
-    enum whole_file_form form;
+    enum file_probe_format form;
     struct store_stat stat;
 
     TRY(store_file_stat(file, &stat, err));
-    TRY(whole_file_form(file, stat.size, &form, err));
+    TRY(file_probe_format(file, stat.size, &form, err));
     struct source source = {.length = stat.size, .read_at = read_watched, .context = &watched};
     TRY(check_source(&source, name, form, what, err));
     c->other->findings->checked_bytes += stat.size;
@@ -449,7 +449,7 @@ static enum sidestep_status check_parts(struct checking *c, struct sidestep_erro
 /* ---- what it is ---- */
 
 /* Does something lie in it that a listing calls a checkpoint, so that it is a root of such? */
-static enum sidestep_status has_checkpoints(const struct verify_other *other, bool *has,
+static enum sidestep_status has_checkpoints(const struct verify_foreign *other, bool *has,
                                             struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
@@ -470,16 +470,16 @@ static enum sidestep_status look_at_layout(struct checking *c, struct store_dir 
 
     if (real == NULL)
         return FAIL_SYS(err, "'%s'", c->other->path);
-    struct layouts_look look = {
+    struct foreign_layouts_probe look = {
         .path = c->other->path, .dir = dir, .names = names, .arena = &c->arena};
     look.name = strrchr(real, '/') + 1;
-    look.step = list_step_of(look.name);
+    look.step = step_name_parse(look.name);
     const char *above = arena_printf(&c->arena, "%.*s", (int)(look.name - real), real);
     if (above == NULL)
         return FAIL_NOMEM(err, strlen(real));
     TRY(store_dir_open(c->other->store, NULL, above, &parent, err));
     look.root = parent;
-    enum sidestep_status status = layouts_look(&look, err);
+    enum sidestep_status status = foreign_layouts_probe(&look, err);
     *is_one = look.layout != NULL;
     if (status != SIDESTEP_OK || look.reason == NULL)
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK; /* each file says what is wrong */
@@ -496,7 +496,7 @@ static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir,
 
     TRY(name_list_read(dir, &names, err));
     TRY(look_at_layout(c, dir, &names, is_one, err));
-    if (*is_one || (!has_shards(&names) && layouts_tensors_in(&names) == NULL))
+    if (*is_one || (!has_shards(&names) && foreign_layouts_find_tensors(&names) == NULL))
         return SIDESTEP_OK;
     TRY(has_checkpoints(c->other, &is_root, err));
     *is_one = !is_root;
@@ -505,22 +505,22 @@ static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir,
 
 static enum sidestep_status add_itself(struct checking *c, bool *is_one, struct sidestep_error *err)
 {
-    enum whole_file_form form;
+    enum file_probe_format form;
     OWNED_FILE *file = NULL;
     struct store_stat stat;
 
     TRY(open_file(c, "", &file, err));
     TRY(store_file_stat(file, &stat, err));
-    TRY(whole_file_form(file, stat.size, &form, err));
-    *is_one = form == WHOLE_FILE_SAFETENSORS || whole_file_may_hold_tensors(c->other->path);
+    TRY(file_probe_format(file, stat.size, &form, err));
+    *is_one = form == FILE_PROBE_SAFETENSORS || file_probe_may_hold_tensors(c->other->path);
     if (!*is_one)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "'%s' is neither a checkpoint nor a file of tensors", c->other->path);
     return add_part(c, "", false, stat.size, err);
 }
 
-enum sidestep_status verify_other_check(const struct verify_other *other, bool *is_one,
-                                        struct sidestep_error *err)
+enum sidestep_status verify_foreign_check(const struct verify_foreign *other, bool *is_one,
+                                          struct sidestep_error *err)
 {
     OWNED_BY(checking_release) struct checking c = {.other = other};
     OWNED_DIR *dir = NULL;
@@ -538,7 +538,7 @@ enum sidestep_status verify_other_check(const struct verify_other *other, bool *
 }
 
 /* The names in the directory of a checkpoint that its files lie at, or in: "a/b" lies in "a". */
-static enum sidestep_status add_own_names(struct table *own, struct arena *arena,
+static enum sidestep_status add_own_names(struct hash_table *own, struct arena *arena,
                                           const struct reader *reader, struct sidestep_error *err)
 {
     for (size_t i = 0; i < reader->file_count; i++) {
@@ -548,24 +548,25 @@ static enum sidestep_status add_own_names(struct table *own, struct arena *arena
 
         if (name == NULL)
             return FAIL_NOMEM(err, strlen(file));
-        TRY(table_insert(own, name, i, &existing, err));
+        TRY(hash_table_insert(own, name, i, &existing, err));
     }
     return SIDESTEP_OK;
 }
 
-enum sidestep_status verify_other_beside(const struct verify_other *other,
-                                         const struct reader *reader, struct sidestep_error *err)
+enum sidestep_status verify_foreign_beside(const struct verify_foreign *other,
+                                           const struct reader *reader, struct sidestep_error *err)
 {
     OWNED_BY(checking_release) struct checking c = {.other = other};
     OWNED_NAMES struct name_list names = {0};
-    OWNED_TABLE own = {0};
+    OWNED_HASH_TABLE own = {0};
 
     TRY(add_own_names(&own, &c.arena, reader, err));
     TRY(name_list_read(reader->dir, &names, err));
     for (size_t i = 0; i < names.count; i++) {
         const char *name = names.names[i];
-        bool is_own = table_find(&own, name) != SIZE_MAX || names_end_with(name, NAMES_METADATA) ||
-                      names_parse(name).kind != NAMES_NONE;
+        bool is_own = hash_table_find(&own, name) != SIZE_MAX ||
+                      file_name_has_suffix(name, FILE_NAME_METADATA) ||
+                      file_name_parse(name).kind != FILE_NAME_NONE;
         if (!is_own)
             TRY(collect_name(&c, reader->dir, "", name, MAX_DEPTH, err));
     }

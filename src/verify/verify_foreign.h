@@ -9,7 +9,7 @@
 
 #include "verify/verify.h"
 
-struct verify_other {
+struct verify_foreign {
     struct store *store;
     const char *path;
     uint32_t flags;          /* of reader_open(), for DCPs in it */
@@ -20,10 +20,10 @@ struct verify_other {
 
 /* ${*is_one}: ${path} is a file with tensors, or a directory of another program's that is no DCP,
  * and was checked; see the findings.  Else nothing was. */
-enum sidestep_status verify_other_check(const struct verify_other *other, bool *is_one,
-                                        struct sidestep_error *err);
+enum sidestep_status verify_foreign_check(const struct verify_foreign *other, bool *is_one,
+                                          struct sidestep_error *err);
 /* Beside the shards of a DCP that another program wrote: the rest of its directory. */
-enum sidestep_status verify_other_beside(const struct verify_other *other,
-                                         const struct reader *reader, struct sidestep_error *err);
+enum sidestep_status verify_foreign_beside(const struct verify_foreign *other,
+                                           const struct reader *reader, struct sidestep_error *err);
 
 #endif

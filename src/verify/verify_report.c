@@ -25,11 +25,11 @@ void sidestep_verify_report_release(struct sidestep_verify_report *report)
     *report = (struct sidestep_verify_report){0};
 }
 
-static enum sidestep_status verify_dcp(struct reader *reader, const struct verify_other *rest,
+static enum sidestep_status verify_dcp(struct reader *reader, const struct verify_foreign *rest,
                                        struct sidestep_error *err)
 {
     TRY(verify_reader(reader, rest->workers, rest->options, rest->findings, err));
-    return reader->has_manifest ? SIDESTEP_OK : verify_other_beside(rest, reader, err);
+    return reader->has_manifest ? SIDESTEP_OK : verify_foreign_beside(rest, reader, err);
 }
 
 static enum sidestep_status verify_at(const char *path, struct workers *workers,
@@ -38,14 +38,14 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
     struct sidestep_error why = {0};
-    uint32_t ring = store_ring_check() == 0 ? READER_RING : 0;
-    const struct verify_other other = {.store = store_posix(),
-                                       .path = path,
-                                       .flags = READER_TOLERANT | READER_SALVAGE | READER_LEASE |
-                                                STORE_DIRECT | ring,
-                                       .workers = workers,
-                                       .options = options,
-                                       .findings = findings};
+    uint32_t ring = store_ring_probe() == 0 ? READER_IO_URING : 0;
+    const struct verify_foreign other = {.store = store_posix(),
+                                         .path = path,
+                                         .flags = READER_TOLERANT | READER_SALVAGE |
+                                                  READER_SHARED_LOCK | STORE_DIRECT | ring,
+                                         .workers = workers,
+                                         .options = options,
+                                         .findings = findings};
     enum sidestep_status status = reader_open(other.store, path, other.flags, &reader, &why);
     bool is_one = false;
 
@@ -57,10 +57,10 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
                                    status == SIDESTEP_EUNSAFE ? "unsafe" : "format", why.message,
                                    err);
     if (status == SIDESTEP_EUNCOMMITTED && absent_is_lost(other.store, path))
-        return verify_findings_add(findings, NAMES_METADATA, NULL, "missing",
+        return verify_findings_add(findings, FILE_NAME_METADATA, NULL, "missing",
                                    "it is missing ('sidestep rebuild' makes a lost one anew)", err);
     if (status == SIDESTEP_EUNCOMMITTED || why.sys_errno == ENOTDIR)
-        TRY(verify_other_check(&other, &is_one, err));
+        TRY(verify_foreign_check(&other, &is_one, err));
     if (!is_one)
         error_copy(err, &why);
     return is_one ? SIDESTEP_OK : status;

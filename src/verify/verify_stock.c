@@ -13,7 +13,7 @@ static int compare_numbers(uint64_t a, uint64_t b)
     return a < b ? -1 : a > b;
 }
 
-static int compare_items(const struct verify_pointer *a, const struct verify_pointer *b)
+static int compare_items(const struct verify_reference *a, const struct verify_reference *b)
 {
     const struct metadata_storage *x = a->storage, *y = b->storage;
     int order = strcmp(x->file, y->file);
@@ -30,19 +30,19 @@ static int compare_items(const struct verify_pointer *a, const struct verify_poi
 
 static int compare_pointers(const void *a, const void *b)
 {
-    const struct verify_pointer *x = a, *y = b;
+    const struct verify_reference *x = a, *y = b;
     int order = compare_items(x, y);
 
     return order != 0 ? order : strcmp(x->entry->name, y->entry->name);
 }
 
-void verify_pointers_sort(struct verify_pointer *pointers, size_t count)
+void verify_references_sort(struct verify_reference *pointers, size_t count)
 {
     if (count != 0)
         qsort(pointers, count, sizeof(*pointers), compare_pointers);
 }
 
-bool verify_pointers_same(const struct verify_pointer *a, const struct verify_pointer *b)
+bool verify_references_same_item(const struct verify_reference *a, const struct verify_reference *b)
 {
     return compare_items(a, b) == 0;
 }
@@ -65,7 +65,7 @@ static enum sidestep_status read_watched(const struct source *source, void *to, 
 
 /* Does ${pointer} agree with the decoded item? */
 static enum sidestep_status check_agreement(const struct source *decoded,
-                                            const struct verify_pointer *pointer,
+                                            const struct verify_reference *pointer,
                                             struct sidestep_error *err)
 {
     struct archive_tensor tensor;
@@ -76,21 +76,21 @@ static enum sidestep_status check_agreement(const struct source *decoded,
     return reader_check_tensor(&tensor, pointer->entry, pointer->box, err);
 }
 
-static void report_all(const struct verify_stock *v, const struct verify_pointer *pointers,
+static void report_all(const struct verify_stock *v, const struct verify_reference *pointers,
                        size_t count, enum sidestep_status status, const struct sidestep_error *why)
 {
     for (size_t i = 0; i < count; i++)
         v->report(v->context, &pointers[i], status, why);
 }
 
-static void check_transformed(const struct verify_stock *v, const struct verify_pointer *pointers,
+static void check_transformed(const struct verify_stock *v, const struct verify_reference *pointers,
                               size_t count, const struct reader_item *item)
 {
     OWNED void *bytes = NULL;
     struct sidestep_error why = {0};
     size_t length = 0;
-    enum sidestep_status status = reader_item_bytes(item, &bytes, &length, &why);
-    struct source source = source_over_memory(bytes, length);
+    enum sidestep_status status = reader_item_read(item, &bytes, &length, &why);
+    struct source source = source_from_memory(bytes, length);
 
     if (status == SIDESTEP_OK)
         status = archive_check(&source, 0, length, &why);
@@ -107,17 +107,17 @@ static void check_transformed(const struct verify_stock *v, const struct verify_
 
 /* Moves those that agree with what the item says of itself to the front; returns how many they are.
  * ${*item}: as the one of them sees it which expects most. */
-static size_t find_item(const struct verify_stock *v, struct verify_pointer *pointers, size_t count,
-                        struct reader_item *item)
+static size_t find_item(const struct verify_stock *v, struct verify_reference *pointers,
+                        size_t count, struct reader_item *item)
 {
     size_t good = 0;
 
     for (size_t i = 0; i < count; i++) {
-        struct verify_pointer p = pointers[i];
+        struct verify_reference p = pointers[i];
         struct sidestep_error why = {0};
         struct reader_item found;
         enum sidestep_status status =
-            reader_item(v->reader, p.entry, p.storage, p.box, NULL, &found, &why);
+            reader_locate_item(v->reader, p.entry, p.storage, p.box, NULL, &found, &why);
         if (status != SIDESTEP_OK) {
             v->report(v->context, &p, status, &why);
             continue;
@@ -129,7 +129,8 @@ static size_t find_item(const struct verify_stock *v, struct verify_pointer *poi
     return good;
 }
 
-void verify_stock_item(const struct verify_stock *v, struct verify_pointer *pointers, size_t count)
+void verify_stock_item(const struct verify_stock *v, struct verify_reference *pointers,
+                       size_t count)
 {
     struct reader_item item;
     struct sidestep_error why = {0};
@@ -138,10 +139,10 @@ void verify_stock_item(const struct verify_stock *v, struct verify_pointer *poin
     if (count == 0)
         return;
     if (item.transform != NULL) {
-        uint64_t memory = reader_item_memory(&item);
-        budget_take(v->memory, memory);
+        uint64_t memory = reader_item_max_memory(&item);
+        budget_acquire(v->memory, memory);
         check_transformed(v, pointers, count, &item);
-        budget_give(v->memory, memory);
+        budget_return(v->memory, memory);
         return;
     }
     struct watched watched = {.file = &item.file->source, .cancel = v->cancel};

@@ -129,7 +129,7 @@ void sample_init(struct sample *sample)
         item->raw_bytes = item->data_bytes;
         item->block_count = hash_block_count(item->data_bytes);
         item->blocks = hashes;
-        item->raw_hash = hash_list(hashes, (size_t)item->block_count);
+        item->raw_hash = hash_block_list(hashes, (size_t)item->block_count);
         offset += (item->bytes + 63) / 64 * 64;
     }
 }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/owned.h"
+#include "format/file_name.h"
 #include "commit/name_list.h"
 
 static struct store_dir *open_dir(struct history *h, const struct told *of)
@@ -86,7 +87,7 @@ static void damage_at(struct history *h, const struct told *to, struct store_fil
 /* The end of a file, which for a shard says what is in it; or the data of a tensor. */
 void history_damage(struct history *h)
 {
-    static const char *const names[] = {NAMES_METADATA, "__0_0.distcp", "__0_1.distcp"};
+    static const char *const names[] = {FILE_NAME_METADATA, "__0_0.distcp", "__0_1.distcp"};
     struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
     uint64_t which = prng_below(&h->prng, ARRAY_LENGTH(names));
     bool is_data = which != 0 && prng_below(&h->prng, 2) == 0;

@@ -41,9 +41,9 @@ static inline void metadata_show_entry(struct buffer *out, const struct metadata
         metadata_show_storage(out, &entry->storage);
     } else {
         buffer_printf(out, "%s%s %s:", entry->dtype_name, entry->requires_grad ? " grad" : "",
-                      shown_shape(entry->ndim, entry->shape).text);
+                      display_shape(entry->ndim, entry->shape).text);
         for (size_t i = 0; i < entry->chunk_count; i++) {
-            buffer_printf(out, "%s %s", i != 0 ? ";" : "", shown_box(&entry->chunks[i].box).text);
+            buffer_printf(out, "%s %s", i != 0 ? ";" : "", display_box(&entry->chunks[i].box).text);
             metadata_show_storage(out, &entry->chunks[i].storage);
         }
     }

@@ -76,14 +76,14 @@ static enum sidestep_status run_tensor(char **args, struct sidestep_error *err)
 
     TRY(parse_shape(args[0], args[1], &shape, err));
     TRY(read_stdin(&data, err));
-    TRY(archive_tensor_begin(shape.dtype, shape.ndim, shape.lengths, &out, &layout, err));
+    TRY(archive_tensor_write_head(shape.dtype, shape.ndim, shape.lengths, &out, &layout, err));
     if (data.length != layout.data_bytes)
         return FAIL(err, SIDESTEP_EINVAL, "%zu bytes of data, the shape wants %llu", data.length,
                     (unsigned long long)layout.data_bytes);
     buffer_put(&out, data.bytes, data.length);
     memcpy(first_bytes, data.bytes, data.length < 8 ? data.length : 8);
     uint32_t crc = hash_crc32(0, data.bytes, data.length);
-    TRY(archive_tensor_end(&layout, crc, first_bytes, &out, err));
+    TRY(archive_tensor_write_tail(&layout, crc, first_bytes, &out, err));
     return write_stdout(&out, err);
 }
 
@@ -95,8 +95,8 @@ static uint32_t zero_crc(uint64_t length)
 
     for (uint64_t power = 1; power <= length; power *= 2) {
         if (length & power)
-            crc = hash_crc32_join(crc, power_crc, power);
-        power_crc = hash_crc32_join(power_crc, power_crc, power);
+            crc = hash_crc32_combine(crc, power_crc, power);
+        power_crc = hash_crc32_combine(power_crc, power_crc, power);
     }
     return crc;
 }
@@ -110,8 +110,8 @@ static enum sidestep_status run_sparse(char **args, struct sidestep_error *err)
     struct archive_tensor_layout layout;
 
     TRY(parse_shape(args[0], args[1], &shape, err));
-    TRY(archive_tensor_begin(shape.dtype, shape.ndim, shape.lengths, &head, &layout, err));
-    TRY(archive_tensor_end(&layout, zero_crc(layout.data_bytes), zeroes, &tail, err));
+    TRY(archive_tensor_write_head(shape.dtype, shape.ndim, shape.lengths, &head, &layout, err));
+    TRY(archive_tensor_write_tail(&layout, zero_crc(layout.data_bytes), zeroes, &tail, err));
     OWNED_FD fd = open(args[2], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     off_t tail_at = (off_t)(layout.head_bytes + layout.data_bytes);
     if (fd < 0 || pwrite(fd, head.bytes, head.length, 0) != (ssize_t)head.length ||
@@ -141,7 +141,7 @@ static enum sidestep_status run_check(char **args, struct sidestep_error *err)
 
     (void)args;
     TRY(read_stdin(&in, err));
-    struct source source = source_over_memory(in.bytes, in.length);
+    struct source source = source_from_memory(in.bytes, in.length);
     return archive_check(&source, 0, in.length, err);
 }
 
@@ -172,7 +172,7 @@ static enum sidestep_status run_read(char **args, struct sidestep_error *err)
 
     (void)args;
     TRY(read_stdin(&in, err));
-    struct source source = source_over_memory(in.bytes, in.length);
+    struct source source = source_from_memory(in.bytes, in.length);
     TRY(archive_tensor_read(&source, 0, in.length, &tensor, err));
     print_tensor(&tensor);
 
@@ -183,7 +183,7 @@ static enum sidestep_status run_read(char **args, struct sidestep_error *err)
     if (plain == NULL)
         return FAIL_NOMEM(err, elements * item);
     int64_t strides[SIDESTEP_MAX_NDIM];
-    box_row_major(tensor.ndim, tensor.shape, strides);
+    box_row_major_strides(tensor.ndim, tensor.shape, strides);
     struct box_memory from = {.box = box,
                               .strides = tensor.strides,
                               .data = in.bytes + tensor.data_offset + tensor.storage_offset * item,

@@ -165,11 +165,11 @@ struct mutant {
     const char *name;
     enum mutant_kind kind;
     enum phase phase;
-    unsigned nth;          /* from 1; 0: all */
-    enum names_kind names; /* MUTANT_FILE_SYNC: of what */
-    int rank;              /* -1: all */
-    const char *workload;  /* in which it must be noticed */
-    const char *spare;     /* why it need not be: defence in depth; NULL: it must */
+    unsigned nth;              /* from 1; 0: all */
+    enum file_name_kind names; /* MUTANT_FILE_SYNC: of what */
+    int rank;                  /* -1: all */
+    const char *workload;      /* in which it must be noticed */
+    const char *spare;         /* why it need not be: defence in depth; NULL: it must */
 };
 extern const struct mutant model_mutants[];
 extern const size_t model_mutant_count;

@@ -232,8 +232,8 @@ static bool has_foreign_file(const struct sim *sim, uint32_t dir)
 {
     for (size_t i = 0; i < sim->now.count; i++) {
         const struct sim_entry *entry = &sim->now.all[i];
-        if (entry->key.dir == dir && names_parse(entry->key.name).kind == NAMES_NONE &&
-            strcmp(entry->key.name, NAMES_METADATA) != 0)
+        if (entry->key.dir == dir && file_name_parse(entry->key.name).kind == FILE_NAME_NONE &&
+            strcmp(entry->key.name, FILE_NAME_METADATA) != 0)
             return true;
     }
     return false;
@@ -256,7 +256,7 @@ static bool is_below(const struct sim *sim, const struct sim_entry *entry, uint3
 /* The .metadata of the same directory names the save of this file, or is not there: then it might
  * be rebuilt. */
 static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entry,
-                             const struct names_parsed *parsed)
+                             const struct file_name *parsed)
 {
     OWNED_DIR *dir = NULL;
     char path[64];
@@ -267,9 +267,9 @@ static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entr
             snprintf(path, sizeof(path), MODEL_PARENT "/%.32s", sim->now.all[i].key.name);
             struct store *store = sim_store((struct sim *)(uintptr_t)sim, MODEL_SETUP);
             return store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
-                   commit_identify(dir, &identity, NULL) == SIDESTEP_OK &&
+                   commit_read_identity(dir, &identity, NULL) == SIDESTEP_OK &&
                    (identity == 0 ||
-                    (parsed->kind != NAMES_META_TMP &&
+                    (parsed->kind != FILE_NAME_METADATA_TMP &&
                      (parsed->save_id[0] == '\0' || identity == commit_identity(parsed->save_id))));
         }
     return false;
@@ -283,11 +283,11 @@ bool ledger_judge_leftovers(struct sim *sim, struct problem *problem)
         return true; /* nobody can tell whose they are: they are reported, and stay */
     for (size_t i = 0; i < sim->now.count; i++) {
         const struct sim_entry *entry = &sim->now.all[i];
-        struct names_parsed parsed = names_parse(entry->key.name);
-        bool stays = parsed.kind == NAMES_NONE || !is_below(sim, entry, parent) ||
+        struct file_name parsed = file_name_parse(entry->key.name);
+        bool stays = parsed.kind == FILE_NAME_NONE || !is_below(sim, entry, parent) ||
                      has_foreign_file(sim, entry->inode);
-        if (parsed.kind == NAMES_SHARD || parsed.kind == NAMES_MANIFEST ||
-            parsed.kind == NAMES_META_TMP)
+        if (parsed.kind == FILE_NAME_SHARD || parsed.kind == FILE_NAME_MANIFEST ||
+            parsed.kind == FILE_NAME_METADATA_TMP)
             stays |= is_of_checkpoint(sim, entry, &parsed);
         if (!stays)
             return broken(problem, "'%s' is left behind", entry->key.name);

@@ -12,7 +12,7 @@
 #include "catalog/lease.h"
 #include "checkpoint/reader.h"
 #include "commit/sweep.h"
-#include "catalog/list.h"
+#include "selection/choose.h"
 
 /* ---- one rank of a save */
 
@@ -98,9 +98,10 @@ static void write_decoy(struct rank *r)
     OWNED_DIR *decoys = NULL;
     OWNED_FILE *file = NULL;
     struct store *store = r->commit.store;
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    names_format(NAMES_SHARD, r->commit.in_place ? r->commit.save_id : "", r->commit.rank, 0, name);
+    file_name_format(FILE_NAME_SHARD, r->commit.in_place ? r->commit.save_id : "", r->commit.rank,
+                     0, name);
     if (store_dir_open(store, NULL, "/decoys", &decoys, NULL) == SIDESTEP_OK &&
         store_file_create(decoys, name, 0, &file, NULL) == SIDESTEP_OK)
         (void)shard_write(&r->commit, file, r->saving->save->id, 0, 1, NULL);
@@ -136,7 +137,7 @@ static enum sidestep_status write_kept(struct rank *r)
             kept_id = sharing->last->kept_id;
     }
     if (file == NULL) {
-        TRY(commit_shard_drop(commit, 1, err));
+        TRY(commit_shard_remove(commit, 1, err));
         TRY(commit_shard_create(commit, 1, 0, &file, err));
         TRY(shard_write(commit, file, save->id, 1, 2, err));
     }
@@ -182,7 +183,7 @@ static enum commit_outcome give_up(struct rank *r)
         commit_abort(&r->commit, &r->why);
     } else {
         commit_vote_no(&r->commit, &r->why);
-        commit_take_back(&r->commit);
+        commit_retract(&r->commit);
     }
     tell(r, COMMIT_ABORTED);
     return COMMIT_ABORTED;
@@ -195,16 +196,16 @@ static void forget_previous(struct commit *commit)
 
     if (model.mutant != NULL && model.mutant->kind == MUTANT_ANY_PREVIOUS &&
         store_dir_open(commit->store, NULL, commit->path, &dir, NULL) == SIDESTEP_OK)
-        (void)commit_identify(dir, &commit->previous, NULL);
+        (void)commit_read_identity(dir, &commit->previous, NULL);
 }
 
 static enum commit_outcome decide(struct rank *r)
 {
-    struct commit_count count = {0};
+    struct commit_contents count = {0};
     enum commit_outcome outcome = COMMIT_ABORTED;
 
     model_enter(PHASE_COUNT);
-    enum sidestep_status status = commit_count_votes(&r->commit, &count, &r->why);
+    enum sidestep_status status = commit_collect_votes(&r->commit, &count, &r->why);
     model_enter(PHASE_PUBLISH);
     if (!is_dead())
         r->saving->save->publishing = ++r->saving->ledger->order;
@@ -218,7 +219,7 @@ static enum commit_outcome decide(struct rank *r)
         count.shared = (struct commit_shared){0};
         sharing->last = r->saving->save;
     }
-    commit_count_release(&count);
+    commit_contents_release(&count);
     tell(r, outcome == COMMIT_COMMITTED ? outcome : COMMIT_UNKNOWN);
     return outcome == COMMIT_ABORTED ? give_up(r) : outcome;
 }
@@ -231,11 +232,11 @@ static enum commit_outcome learn(struct rank *r)
 
     model_enter(PHASE_LEARN);
     if (commit_check_aborted(&r->commit, NULL) != SIDESTEP_OK)
-        commit_take_back(&r->commit); /* it came late */
+        commit_retract(&r->commit); /* it came late */
     if (r->saving->learns_after_ms != 0)
         clock->sleep_ms(clock, r->saving->learns_after_ms);
     uint64_t since = clock_now(clock);
-    while ((outcome = commit_learn(&r->commit, &r->why)) == COMMIT_UNDECIDED && !is_dead() &&
+    while ((outcome = commit_poll_outcome(&r->commit, &r->why)) == COMMIT_UNDECIDED && !is_dead() &&
            clock_now(clock) - since <= 2 * r->commit.timeout_ns)
         backoff_sleep(&backoff, clock);
     if (outcome == COMMIT_UNKNOWN && model.mutant != NULL && model.mutant->kind == MUTANT_ANY_ID)
@@ -318,8 +319,8 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
     if (store_dir_sync(lease->root, err) != SIDESTEP_OK ||
         list_candidates(store, MODEL_PARENT, &list, err) != SIDESTEP_OK)
         return false;
-    const struct list_choice how = {.store = store, .mode = SIDESTEP_VERIFY_STRUCTURE};
-    enum sidestep_status status = list_choose(&how, &list, &at, &gone, err);
+    const struct choose_options how = {.store = store, .mode = SIDESTEP_VERIFY_STRUCTURE};
+    enum sidestep_status status = choose_newest_valid(&how, &list, &at, &gone, err);
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
         return false;
     if (status == SIDESTEP_OK && !sync_chosen(lease, store, list.entries[at].name, err))
@@ -345,7 +346,7 @@ bool program_open_series(struct lease *lease, struct store *store, struct ledger
                          int *chosen, struct sidestep_error *err)
 {
     model_enter(PHASE_LEASE);
-    if (lease_take(lease, store, MODEL_PARENT, err) != SIDESTEP_OK)
+    if (lease_acquire(lease, store, MODEL_PARENT, err) != SIDESTEP_OK)
         return false;
     struct sweep sweep = {.store = store, .parent = lease->root, .mode = SWEEP_SERIES};
     model_enter(PHASE_FENCE);
@@ -380,7 +381,7 @@ enum commit_outcome program_series_save(struct world *world, struct ledger *ledg
 bool program_series_delete(struct ledger *ledger, struct lease *lease, struct store *store,
                            struct model_save *save)
 {
-    char trash[NAMES_MAX], hex[SAVE_ID_HEX];
+    char trash[FILE_NAME_BYTES], hex[SAVE_ID_HEX];
     uint8_t id[SAVE_ID_BYTES];
 
     model_enter(PHASE_DELETE);
@@ -390,11 +391,11 @@ bool program_series_delete(struct ledger *ledger, struct lease *lease, struct st
         return false;
     save->doomed = true;
     ledger->tick++;
-    if (sweep_to_trash(lease->root, save->name, hex, NULL) != SIDESTEP_OK || is_dead())
+    if (sweep_move_to_trash(lease->root, save->name, hex, NULL) != SIDESTEP_OK || is_dead())
         return false;
     save->gone = true;
     ledger->tick++;
-    names_format(NAMES_TRASH, hex, 0, 0, trash);
+    file_name_format(FILE_NAME_TRASH, hex, 0, 0, trash);
     (void)store;
     return sweep_empty_trash(lease->root, trash, NULL, NULL) == SIDESTEP_OK;
 }
@@ -418,7 +419,7 @@ bool program_collect(struct store *store, struct sidestep_error *err)
     if (store_dir_open(store, NULL, MODEL_PARENT, &parent, err) != SIDESTEP_OK)
         return false;
     struct sweep sweep = {.store = store, .parent = parent, .mode = SWEEP_ALL};
-    return sweep_parent(&sweep, err) == SIDESTEP_OK && sweep_children(&sweep, err) == SIDESTEP_OK;
+    return sweep_parent(&sweep, err) == SIDESTEP_OK && sweep_child_dirs(&sweep, err) == SIDESTEP_OK;
 }
 
 /* ---- a user, who has a directory, and maybe a file in it */

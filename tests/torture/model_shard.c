@@ -45,11 +45,12 @@ static enum sidestep_status put_item(struct layout *l, const struct commit *comm
     };
     memcpy(first_bytes, &l->data, sizeof(first_bytes));
     l->block = hash_block(&l->data, DATA_BYTES);
-    TRY(archive_tensor_begin(SIDESTEP_UINT8, 1, l->lengths, out, &archive, err));
+    TRY(archive_tensor_write_head(SIDESTEP_UINT8, 1, l->lengths, out, &archive, err));
     buffer_put(&envelope, out->bytes, out->length);
     buffer_put(out, &l->data, DATA_BYTES);
     size_t tail = out->length;
-    TRY(archive_tensor_end(&archive, hash_crc32(0, &l->data, DATA_BYTES), first_bytes, out, err));
+    TRY(archive_tensor_write_tail(&archive, hash_crc32(0, &l->data, DATA_BYTES), first_bytes, out,
+                                  err));
     buffer_put(&envelope, out->bytes + tail, out->length - tail);
     l->item = (struct footer_item){
         .name = tensor,
@@ -64,7 +65,7 @@ static enum sidestep_status put_item(struct layout *l, const struct commit *comm
         .data_bytes = DATA_BYTES,
         .raw_bytes = DATA_BYTES,
         .envelope_hash = hash_block(envelope.bytes, envelope.length),
-        .raw_hash = hash_list(&l->block, 1),
+        .raw_hash = hash_block_list(&l->block, 1),
         .block_count = 1,
         .blocks = &l->block,
     };
@@ -118,7 +119,8 @@ static bool check_chunk(struct reader *reader, const struct metadata_entry *entr
     uint64_t data = 0;
     uint64_t wanted = expected_data(id, (uint32_t)((uint64_t)chunk->box.offsets[0] / DATA_BYTES));
 
-    if (reader_item(reader, entry, &chunk->storage, &chunk->box, NULL, &item, err) != SIDESTEP_OK)
+    if (reader_locate_item(reader, entry, &chunk->storage, &chunk->box, NULL, &item, err) !=
+        SIDESTEP_OK)
         return false;
     if (!item.ranged || item.data_bytes != DATA_BYTES) {
         (void)FAIL(err, SIDESTEP_ECORRUPT, "an item has another form than it was written in");

@@ -55,8 +55,8 @@ static enum sidestep_status dir_make(struct store_dir *at, const char *name,
 /* Is ${name} in ${at} what must go first of a trash? */
 static bool stays_to_the_last(struct store_dir *at, const char *name)
 {
-    return strcmp(name, NAMES_METADATA) == 0 && is_mutant(MUTANT_METADATA_LAST) &&
-           names_parse(sim_handle_of(at)->name).kind == NAMES_TRASH;
+    return strcmp(name, FILE_NAME_METADATA) == 0 && is_mutant(MUTANT_METADATA_LAST) &&
+           file_name_parse(sim_handle_of(at)->name).kind == FILE_NAME_TRASH;
 }
 
 static enum sidestep_status dir_remove(struct store_dir *at, const char *name,
@@ -64,9 +64,9 @@ static enum sidestep_status dir_remove(struct store_dir *at, const char *name,
 {
     OWNED_DIR *dir = NULL;
 
-    if (is_mutant(MUTANT_METADATA_LAST) && names_parse(name).kind == NAMES_TRASH &&
+    if (is_mutant(MUTANT_METADATA_LAST) && file_name_parse(name).kind == FILE_NAME_TRASH &&
         sim_ops.dir_open(at->store, at, name, &dir, NULL) == SIDESTEP_OK)
-        (void)sim_ops.unlink(dir, NAMES_METADATA, NULL);
+        (void)sim_ops.unlink(dir, FILE_NAME_METADATA, NULL);
     WITH_FAULT(at->store, "dir_remove", sim_ops.dir_remove(at, name, err));
 }
 
@@ -117,9 +117,9 @@ static enum sidestep_status name_stat(struct store_dir *at, const char *name,
         *out = (struct store_stat){.kind = STORE_FILE, .device = 1, .inode = locked_inode};
         return SIDESTEP_OK;
     }
-    if (is_mutant(MUTANT_HIDE_MARK) && names_parse(name).kind == NAMES_PENDING)
+    if (is_mutant(MUTANT_HIDE_MARK) && file_name_parse(name).kind == FILE_NAME_PENDING)
         return sim_fail(err, ENOENT, "stat", name);
-    if (is_mutant(MUTANT_HIDE_OLD) && names_parse(name).kind == NAMES_META_TMP)
+    if (is_mutant(MUTANT_HIDE_OLD) && file_name_parse(name).kind == FILE_NAME_METADATA_TMP)
         return sim_fail(err, ENOENT, "stat", name);
     if (world_take_fault(sim_of(at->store), "stat") != FAULT_NONE)
         return failed(err, "stat");
@@ -155,7 +155,7 @@ static enum sidestep_status file_create(struct store_dir *at, const char *name, 
 {
     enum fault_kind fault = world_take_fault(sim_of(at->store), "file_create");
 
-    if (names_parse(name).kind == NAMES_PENDING)
+    if (file_name_parse(name).kind == FILE_NAME_PENDING)
         model.actor->made_mark = true;
     if (fault == FAULT_BEFORE || fault == FAULT_LOST)
         return failed(err, "file_create");
@@ -171,12 +171,12 @@ static enum sidestep_status file_open(struct store_dir *at, const char *name, ui
 {
     OWNED_DIR *decoys = NULL;
 
-    if (names_parse(name).kind == NAMES_PENDING)
+    if (file_name_parse(name).kind == FILE_NAME_PENDING)
         model.actor->made_mark = false;
     if (world_take_fault(sim_of(at->store), "file_open") != FAULT_NONE)
         return failed(err, "file_open");
     /* C does not read what is there, but what should be. */
-    if (is_mutant(MUTANT_BLIND_COUNT) && names_parse(name).kind == NAMES_SHARD &&
+    if (is_mutant(MUTANT_BLIND_COUNT) && file_name_parse(name).kind == FILE_NAME_SHARD &&
         sim_ops.dir_open(at->store, NULL, "/decoys", &decoys, NULL) == SIDESTEP_OK &&
         sim_ops.file_open(decoys, name, flags, out, NULL) == SIDESTEP_OK)
         return SIDESTEP_OK;
@@ -199,7 +199,7 @@ static enum sidestep_status file_read_at(struct store_file *file, void *to, size
 
 static enum sidestep_status file_sync(struct store_file *file, struct sidestep_error *err)
 {
-    enum names_kind kind = names_parse(sim_handle_of(file)->name).kind;
+    enum file_name_kind kind = file_name_parse(sim_handle_of(file)->name).kind;
 
     if (is_mutant(MUTANT_FILE_SYNC) && kind == model.mutant->names)
         return SIDESTEP_OK;
@@ -216,7 +216,7 @@ static enum sidestep_status file_lock(struct store_file *file, bool exclusive,
     if (is_mutant(MUTANT_NO_LOCK))
         return SIDESTEP_OK;
     TRY(sim_ops.file_lock(file, exclusive, err));
-    if (names_parse(sim_handle_of(file)->name).kind == NAMES_PENDING)
+    if (file_name_parse(sim_handle_of(file)->name).kind == FILE_NAME_PENDING)
         model.actor->locked_inode = sim_handle_of(file)->inode + 1;
     return SIDESTEP_OK;
 }

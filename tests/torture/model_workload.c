@@ -331,9 +331,9 @@ static void delete_main(struct task *task)
 {
     struct ledger *ledger = &task->world->ledger;
     OWNED_DIR *root = NULL;
-    char trash[NAMES_MAX];
+    char trash[FILE_NAME_BYTES];
 
-    names_format(NAMES_TRASH, "dddddddddddddddddddddddddddddddd", 0, 0, trash);
+    file_name_format(FILE_NAME_TRASH, "dddddddddddddddddddddddddddddddd", 0, 0, trash);
     ledger->saves[0].doomed = true;
     if (store_dir_open(world_store(task), NULL, MODEL_PARENT, &root, NULL) == SIDESTEP_OK)
         (void)store_rename(root, ledger->saves[0].name, root, trash, STORE_NOREPLACE, NULL);

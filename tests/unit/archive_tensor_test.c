@@ -248,7 +248,7 @@ static enum sidestep_status read_zip(const struct zip_build *zip, struct archive
                                      struct sidestep_error *err)
 {
     uint8_t *copy = guard_copy(zip->bytes.bytes, zip->bytes.length);
-    struct source source = source_over_memory(copy, zip->bytes.length);
+    struct source source = source_from_memory(copy, zip->bytes.length);
     enum sidestep_status status = archive_tensor_read(&source, 0, zip->bytes.length, tensor, err);
 
     guard_free(copy);
@@ -369,7 +369,7 @@ static void test_missing_members(void **unused)
     expect("tensor", read_zip(&zip, &tensor, &err), &err, CORRUPT, "it has no data.pkl");
     expect("object", archive_object_read(zip.bytes.bytes, zip.bytes.length, &value, &err), &err,
            CORRUPT, "it has no data.pkl");
-    struct source source = source_over_memory(zip.bytes.bytes, zip.bytes.length);
+    struct source source = source_from_memory(zip.bytes.bytes, zip.bytes.length);
     expect("check", archive_check(&source, 0, zip.bytes.length, &err), &err, CORRUPT,
            "it has no data.pkl");
 }

@@ -58,15 +58,15 @@ static void write_tensor(const struct archive_tensor *tensor, const uint8_t *dat
     uint8_t first_bytes[8] = {0};
 
     assert_int_equal(
-        archive_tensor_begin(tensor->dtype, tensor->ndim, tensor->shape, out, &layout, &err),
+        archive_tensor_write_head(tensor->dtype, tensor->ndim, tensor->shape, out, &layout, &err),
         SIDESTEP_OK);
     assert_int_equal(out->length, layout.head_bytes);
     assert_int_equal(tensor->data_bytes, layout.data_bytes);
     buffer_put(out, data, layout.data_bytes);
     memcpy(first_bytes, data, layout.data_bytes < 8 ? layout.data_bytes : 8);
-    assert_int_equal(
-        archive_tensor_end(&layout, hash_crc32(0, data, layout.data_bytes), first_bytes, out, &err),
-        SIDESTEP_OK);
+    assert_int_equal(archive_tensor_write_tail(&layout, hash_crc32(0, data, layout.data_bytes),
+                                               first_bytes, out, &err),
+                     SIDESTEP_OK);
     assert_int_equal(out->length, layout.head_bytes + layout.data_bytes + layout.tail_bytes);
 }
 
@@ -78,7 +78,7 @@ struct seen {
 
 static void golden_item(const struct file *file, size_t at, size_t length, struct seen *seen)
 {
-    struct source source = source_over_memory(file->bytes, file->length);
+    struct source source = source_from_memory(file->bytes, file->length);
     struct archive_tensor tensor;
     struct sidestep_value *value = NULL;
     struct sidestep_error err = {0};
@@ -151,7 +151,7 @@ static void test_what_a_tensor_says(void **unused)
         float data[6];
 
         read_file(paths[i], &file);
-        struct source source = source_over_memory(file.bytes, file.length);
+        struct source source = source_from_memory(file.bytes, file.length);
         assert_int_equal(archive_tensor_read(&source, 0, file.length, &tensor, NULL), SIDESTEP_OK);
         assert_int_equal(tensor.dtype, SIDESTEP_FLOAT32);
         assert_int_equal(tensor.ndim, 2);
@@ -184,7 +184,7 @@ static enum sidestep_status read_copy(const struct file *file, size_t length,
                                       struct archive_tensor *tensor, struct sidestep_error *err)
 {
     uint8_t *copy = guard_copy(file->bytes, length);
-    struct source source = source_over_memory(copy, length);
+    struct source source = source_from_memory(copy, length);
     enum sidestep_status status = archive_tensor_read(&source, 0, length, tensor, err);
 
     guard_free(copy);
@@ -220,7 +220,7 @@ static void test_each_bit(void **unused)
 
         file.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
         uint8_t *copy = guard_copy(file.bytes, file.length);
-        struct source source = source_over_memory(copy, file.length);
+        struct source source = source_from_memory(copy, file.length);
         enum sidestep_status read = archive_tensor_read(&source, 0, file.length, &tensor, NULL);
         enum sidestep_status check = archive_check(&source, 0, file.length, NULL);
         guard_free(copy);
@@ -333,7 +333,7 @@ static void fail_each_allocation(enum sidestep_status (*step)(void *context), vo
 static enum sidestep_status step_tensor_read(void *context)
 {
     const struct file *file = context;
-    struct source source = source_over_memory(file->bytes, file->length);
+    struct source source = source_from_memory(file->bytes, file->length);
     struct archive_tensor tensor;
 
     return archive_tensor_read(&source, 0, file->length, &tensor, NULL);
@@ -342,7 +342,7 @@ static enum sidestep_status step_tensor_read(void *context)
 static enum sidestep_status step_check(void *context)
 {
     const struct file *file = context;
-    struct source source = source_over_memory(file->bytes, file->length);
+    struct source source = source_from_memory(file->bytes, file->length);
 
     return archive_check(&source, 0, file->length, NULL);
 }
@@ -368,8 +368,8 @@ static enum sidestep_status step_tensor_write(void *context)
     OWNED_BUFFER tail = {0};
 
     (void)context;
-    TRY(archive_tensor_begin(SIDESTEP_INT8, 1, lengths, &out, &layout, NULL));
-    return archive_tensor_end(&layout, 0, data, &tail, NULL);
+    TRY(archive_tensor_write_head(SIDESTEP_INT8, 1, lengths, &out, &layout, NULL));
+    return archive_tensor_write_tail(&layout, 0, data, &tail, NULL);
 }
 
 static void test_memory(void **unused)

@@ -81,10 +81,11 @@ static void test_zip64(void **unused)
         struct hole hole = {.data_bytes = cases[i].bytes};
         uint32_t crc = cases[i].bytes != 0 ? 0x12345678 : 0;
 
-        expect("begin", archive_tensor_begin(SIDESTEP_BITS8, 1, lengths, &hole.head, &layout, &err),
+        expect("begin",
+               archive_tensor_write_head(SIDESTEP_BITS8, 1, lengths, &hole.head, &layout, &err),
                &err, SIDESTEP_OK, "");
-        expect("end", archive_tensor_end(&layout, crc, zeroes, &hole.tail, &err), &err, SIDESTEP_OK,
-               "");
+        expect("end", archive_tensor_write_tail(&layout, crc, zeroes, &hole.tail, &err), &err,
+               SIDESTEP_OK, "");
         assert_true(layout.head_bytes == hole.head.length && layout.head_bytes % 64 == 0);
         assert_int_equal(layout.head_bytes, cases[i].head);
         assert_int_equal(layout.tail_bytes, cases[i].tail);
@@ -115,10 +116,12 @@ static void test_layout_without_head(void **unused)
         for (uint32_t d = 0; d < ndim; d++)
             lengths[d] = d == 0 ? INT64_C(1) << 58 : 1;
         buffer_put_text(&head, "what was there");
-        assert_int_equal(archive_tensor_begin(SIDESTEP_INT64, ndim, lengths, &head, &with, NULL),
-                         SIDESTEP_OK);
-        assert_int_equal(archive_tensor_begin(SIDESTEP_INT64, ndim, lengths, NULL, &without, NULL),
-                         SIDESTEP_OK);
+        assert_int_equal(
+            archive_tensor_write_head(SIDESTEP_INT64, ndim, lengths, &head, &with, NULL),
+            SIDESTEP_OK);
+        assert_int_equal(
+            archive_tensor_write_head(SIDESTEP_INT64, ndim, lengths, NULL, &without, NULL),
+            SIDESTEP_OK);
         assert_int_equal(with.head_bytes, without.head_bytes);
         assert_int_equal(with.data_bytes, without.data_bytes);
         assert_int_equal(with.tail_bytes, without.tail_bytes);
@@ -155,8 +158,8 @@ static void test_what_cannot_be_written(void **unused)
         struct sidestep_error err = {0};
 
         expect(cases[i].words,
-               archive_tensor_begin((enum sidestep_dtype)cases[i].dtype, cases[i].ndim,
-                                    cases[i].lengths, &head, &layout, &err),
+               archive_tensor_write_head((enum sidestep_dtype)cases[i].dtype, cases[i].ndim,
+                                         cases[i].lengths, &head, &layout, &err),
                &err, SIDESTEP_EINVAL, cases[i].words);
         assert_int_equal(head.length, 0);
     }
@@ -182,12 +185,12 @@ static void test_descriptor_quirk(void **unused)
         struct archive_tensor_layout layout;
 
         assert_int_equal(
-            archive_tensor_begin(SIDESTEP_UINT8, 1, &cases[i].length, NULL, &layout, NULL),
+            archive_tensor_write_head(SIDESTEP_UINT8, 1, &cases[i].length, NULL, &layout, NULL),
             SIDESTEP_OK);
-        assert_int_equal(
-            archive_tensor_end(&layout, 1, (const uint8_t *)cases[i].first_bytes, &tail, NULL),
-            SIDESTEP_OK);
-        assert_int_equal(archive_tensor_end(&layout, 1, zeroes, &usual, NULL), SIDESTEP_OK);
+        assert_int_equal(archive_tensor_write_tail(
+                             &layout, 1, (const uint8_t *)cases[i].first_bytes, &tail, NULL),
+                         SIDESTEP_OK);
+        assert_int_equal(archive_tensor_write_tail(&layout, 1, zeroes, &usual, NULL), SIDESTEP_OK);
         assert_int_equal(tail.length, usual.length);
         assert_int_equal(memcmp(tail.bytes, usual.bytes, tail.length) != 0, cases[i].changes);
     }
@@ -200,7 +203,7 @@ static void test_tails_like_the_last(void **unused)
     static const int64_t lengths[] = {
         1, 1, 1, 0, 0, 12, 12, 4096, 1, (int64_t)5 << 30, (int64_t)5 << 30, 1};
     static const uint8_t firsts[][8] = {"abcdefgh", "PK\7\bwxyz", "\0\0\0\0\0\0\0"};
-    OWNED_BY(archive_tail_release) struct archive_tail last = {0};
+    OWNED_BY(archive_tail_cache_release) struct archive_tail_cache last = {0};
     uint32_t crc = 1;
 
     (void)unused;
@@ -213,12 +216,13 @@ static void test_tails_like_the_last(void **unused)
             crc = crc * 2654435761u + 1;
             uint32_t of_data = lengths[i] != 0 ? crc : 0;
             assert_int_equal(
-                archive_tensor_begin(SIDESTEP_FLOAT64, 1, &lengths[i], NULL, &layout, NULL),
+                archive_tensor_write_head(SIDESTEP_FLOAT64, 1, &lengths[i], NULL, &layout, NULL),
                 SIDESTEP_OK);
-            assert_int_equal(archive_tensor_end(&layout, of_data, firsts[f], &expected, NULL),
-                             SIDESTEP_OK);
             assert_int_equal(
-                archive_tensor_end_like(&last, &layout, of_data, firsts[f], &tail, NULL),
+                archive_tensor_write_tail(&layout, of_data, firsts[f], &expected, NULL),
+                SIDESTEP_OK);
+            assert_int_equal(
+                archive_tensor_write_tail_cached(&last, &layout, of_data, firsts[f], &tail, NULL),
                 SIDESTEP_OK);
             assert_int_equal(tail.length, expected.length);
             assert_memory_equal(tail.bytes, expected.bytes, tail.length);
@@ -234,15 +238,15 @@ static void test_tails_without_memory(void **unused)
     (void)unused;
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(
-            archive_tensor_begin(SIDESTEP_INT8, 1, &lengths[i], NULL, &layouts[i], NULL),
+            archive_tensor_write_head(SIDESTEP_INT8, 1, &lengths[i], NULL, &layouts[i], NULL),
             SIDESTEP_OK);
     for (unsigned long n = 1; n <= 2; n++) {
-        OWNED_BY(archive_tail_release) struct archive_tail last = {0};
+        OWNED_BY(archive_tail_cache_release) struct archive_tail_cache last = {0};
         OWNED_BUFFER tail = {0};
 
         fault_arm("memory", n, true, ENOMEM);
-        assert_int_equal(archive_tensor_end_like(&last, &layouts[0], 1, (const uint8_t *)"12345678",
-                                                 &tail, NULL),
+        assert_int_equal(archive_tensor_write_tail_cached(&last, &layouts[0], 1,
+                                                          (const uint8_t *)"12345678", &tail, NULL),
                          SIDESTEP_ENOMEM);
         assert_non_null(fault_fired());
         fault_arm("", 0, false, 0);

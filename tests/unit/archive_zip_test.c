@@ -27,7 +27,7 @@
 static enum sidestep_status check(const uint8_t *bytes, size_t length, struct sidestep_error *err)
 {
     uint8_t *copy = guard_copy(bytes, length);
-    struct source source = source_over_memory(copy, length);
+    struct source source = source_from_memory(copy, length);
     enum sidestep_status status = archive_check(&source, 0, length, err);
 
     guard_free(copy);
@@ -534,7 +534,7 @@ static void test_slice_of_a_file(void **unused)
 
     (void)unused;
     memcpy(file + 10, golden, golden_bytes);
-    struct source source = source_over_memory(file, golden_bytes + 20);
+    struct source source = source_from_memory(file, golden_bytes + 20);
     assert_int_equal(archive_check(&source, 10, golden_bytes, &err), SIDESTEP_OK);
     assert_int_equal(archive_check(&source, 21, golden_bytes, &err), SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "outside the file's"));
@@ -545,7 +545,7 @@ static void test_slice_of_a_file(void **unused)
 static void test_load(void **unused)
 {
     OWNED_ARCHIVE_ZIP zip = {0};
-    struct source source = source_over_memory(golden, golden_bytes);
+    struct source source = source_from_memory(golden, golden_bytes);
     struct sidestep_error err = {0};
     const uint8_t *bytes = NULL;
 

@@ -134,7 +134,7 @@ static void files_that_are_moved_are_not_said_to_be_there(void **state)
         }
         ASSERT_OK(export_begin(&e, sim_store(sim, 0), clock_system(), PARENT "/f", is_file != 0,
                                false, is_known, &err));
-        ASSERT_OK(export_create(&e, "f", 0, &file, &err));
+        ASSERT_OK(export_create_file(&e, "f", 0, &file, &err));
         atomic_store(&armed, &before_the_rename[is_file]);
         assert_int_equal(export_publish(&e, &err), SIDESTEP_EUNKNOWN);
         assert_null(atomic_load(&armed));
@@ -149,20 +149,20 @@ static void files_that_are_moved_are_not_said_to_be_there(void **state)
  * Where a rename is two changes to a directory (a file system without a journal), a power loss can
  * leave both names.  ${name} is the other one of the newest checkpoint.
  */
-static void resume_where_a_rename_was_torn(enum names_kind kind)
+static void resume_where_a_rename_was_torn(enum file_name_kind kind)
 {
     static const char id[] = "00112233445566778899aabbccddeeff";
     struct sidestep_series *series = NULL;
     struct sim_entry other = {0};
     uint32_t parent;
     uint64_t step = 0;
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
     ASSERT_OK(sidestep_series_open(engine, PARENT, NULL, &series, &err));
     save_step(series, OLD);
     save_step(series, NEW);
     ASSERT_OK(sidestep_series_close(&series, &err));
-    names_format(kind, id, 0, 0, name);
+    file_name_format(kind, id, 0, 0, name);
     assert_int_equal(sim_walk(sim, SIM_ROOT, PARENT, true, &parent), 0);
     assert_int_equal(sim_walk(sim, SIM_ROOT, PARENT "/step-2", true, &other.inode), 0);
     other.key = sim_key_of(parent, name, strlen(name));
@@ -183,13 +183,13 @@ static void resume_where_a_rename_was_torn(enum names_kind kind)
 static void a_torn_commit_is_not_emptied_as_garbage(void **state)
 {
     (void)state;
-    resume_where_a_rename_was_torn(NAMES_SAVING);
+    resume_where_a_rename_was_torn(FILE_NAME_SAVING);
 }
 
 static void a_torn_deletion_is_not_ended_under_a_name(void **state)
 {
     (void)state;
-    resume_where_a_rename_was_torn(NAMES_TRASH);
+    resume_where_a_rename_was_torn(FILE_NAME_TRASH);
 }
 
 /* ---- a checkpoint copied over another */

@@ -166,11 +166,11 @@ static void shapes_and_strides(void **test)
         assert_int_equal(box_is_row_major(box.ndim, box.lengths, cases[i].strides),
                          cases[i].row_major);
         assert_int_equal(box_volume(&box), cases[i].volume);
-        box_row_major(box.ndim, box.lengths, strides);
+        box_row_major_strides(box.ndim, box.lengths, strides);
         assert_true(box_is_row_major(box.ndim, box.lengths, strides));
     }
     int64_t huge[] = {0, INT64_MAX, INT64_MAX}, strides[3];
-    box_row_major(3, huge, strides); /* wraps, for nobody: must not trap */
+    box_row_major_strides(3, huge, strides); /* wraps, for nobody: must not trap */
     assert_int_equal(box_volume(&(struct box){3, huge, huge}), 0);
 }
 
@@ -324,7 +324,7 @@ static uint64_t reference_transfer(const struct box *stored, uint64_t begin, uin
     return moved;
 }
 
-/* What box_visit() found, moved by a simple loop. */
+/* What box_visit_rows() found, moved by a simple loop. */
 struct by_rows {
     unsigned char *buffer;
     enum box_direction direction;
@@ -383,7 +383,7 @@ static void transfer_case(struct prng *p, uint32_t ndim, int64_t most)
     memcpy(layout.block, before, layout.block_bytes);
     guarded = guard_copy(buffer, bytes);
     struct by_rows by = {guarded, direction};
-    moved = box_visit(&stored.box, begin, bytes, &layout.memory, move_rows, &by);
+    moved = box_visit_rows(&stored.box, begin, bytes, &layout.memory, move_rows, &by);
     PRNG_ASSERT(p, moved == wanted);
     PRNG_ASSERT(p, bytes == 0 || memcmp(guarded, wanted_buffer, bytes) == 0);
     PRNG_ASSERT(p, memcmp(layout.block, wanted_block, layout.block_bytes) == 0);
@@ -507,25 +507,25 @@ static void texts_fit_and_are_harmless(void **test)
     assert_string_equal(shown_time(1767323045).text, "2026-01-02T03:04:05Z");
     assert_string_equal(shown_time(INT64_MIN).text, "1970-01-01T00:00:00Z");
     assert_string_equal(shown_time(INT64_MAX).text, "9999-12-31T23:59:59Z");
-    assert_string_equal(shown_shape(0, NULL).text, "[]");
-    assert_string_equal(shown_shape(2, (int64_t[]){2, 3}).text, "[2,3]");
-    assert_string_equal(shown_box(&(struct box){2, (int64_t[]){1, 0}, (int64_t[]){2, 0}}).text,
+    assert_string_equal(display_shape(0, NULL).text, "[]");
+    assert_string_equal(display_shape(2, (int64_t[]){2, 3}).text, "[2,3]");
+    assert_string_equal(display_box(&(struct box){2, (int64_t[]){1, 0}, (int64_t[]){2, 0}}).text,
                         "[1:3,0:0]");
-    assert_string_equal(shown_box(&(struct box){0, NULL, NULL}).text, "[]");
+    assert_string_equal(display_box(&(struct box){0, NULL, NULL}).text, "[]");
     for (size_t i = 0; i < SIDESTEP_MAX_NDIM; i++)
         many[i] = INT64_MAX;
-    struct shown shown = shown_box(&(struct box){SIDESTEP_MAX_NDIM, zeros, many});
+    struct display_text shown = display_box(&(struct box){SIDESTEP_MAX_NDIM, zeros, many});
     assert_string_equal(shown.text + strlen(shown.text) - 5, ",...]");
-    shown = shown_shape(SIDESTEP_MAX_NDIM, many);
+    shown = display_shape(SIDESTEP_MAX_NDIM, many);
     assert_string_equal(shown.text + strlen(shown.text) - 5, ",...]");
 
-    assert_string_equal(shown_name("a\x1b[2J\n\x7f.w\xc3\xa9").text,
+    assert_string_equal(display_name("a\x1b[2J\n\x7f.w\xc3\xa9").text,
                         "a\\x1b[2J\\x0a\\x7f.w\xc3\xa9");
     for (size_t length = 0; length < 400; length++) {
         for (size_t i = 0; i < length; i++) /* two-byte characters and control characters */
             name[i] = i % 5 == 4 ? '\n' : i % 5 % 2 == 0 ? '\xc3' : '\xa9';
         name[length] = '\0';
-        shown = shown_name(name);
+        shown = display_name(name);
         size_t shown_length = strnlen(shown.text, sizeof(shown.text));
         assert_true(shown_length < sizeof(shown.text));
         assert_null(strchr(shown.text, '\n'));

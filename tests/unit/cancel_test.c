@@ -27,7 +27,7 @@
 static int teardown(void **state)
 {
     (void)state;
-    fault_slow("", 0);
+    fault_delay("", 0);
     return one_rank_end();
 }
 
@@ -235,16 +235,16 @@ static void one_rank_is_enough(void **state)
 struct late_store {
     struct store base;
     struct store_ops ops;
-    enum names_kind late;
+    enum file_name_kind late;
     atomic_int *has_come; /* up to there; rank 0 gives up then */
 };
 
 static bool has_mark(struct store_dir *dir, const char *save_id)
 {
-    char mark[NAMES_MAX];
+    char mark[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    names_format(NAMES_PENDING, save_id, 0, 0, mark);
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, mark);
     return store_stat(dir, mark, &stat, NULL) == SIDESTEP_OK;
 }
 
@@ -257,7 +257,7 @@ static enum sidestep_status create_late(struct store_dir *at, const char *name, 
                                         struct store_file **out, struct sidestep_error *why)
 {
     struct late_store *late = (struct late_store *)(void *)at->store;
-    struct names_parsed parsed = names_parse(name);
+    struct file_name parsed = file_name_parse(name);
 
     if (parsed.kind == late->late) {
         atomic_store(late->has_come, 1);
@@ -268,7 +268,7 @@ static enum sidestep_status create_late(struct store_dir *at, const char *name, 
 }
 
 struct lateness {
-    enum names_kind kind;
+    enum file_name_kind kind;
     atomic_int has_come;
 };
 
@@ -295,7 +295,7 @@ static int hears_of_it_late(struct sidestep_comm *comm, void *context)
     world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
     world_fill(&part, 1);
     bad |= sidestep_save_async(own, path, part.state, NULL, &save, &why) != SIDESTEP_OK;
-    if (comm->rank == 1 && lateness->kind == NAMES_FAILED)
+    if (comm->rank == 1 && lateness->kind == FILE_NAME_FAILED)
         sidestep_save_cancel(save);
     while (comm->rank == 0 && atomic_load(&lateness->has_come) == 0)
         nap();
@@ -312,7 +312,7 @@ static int hears_of_it_late(struct sidestep_comm *comm, void *context)
 /* In place, where the directory stays: also what comes after rank 0 has swept it goes. */
 static void what_comes_late_does_not_stay(void **state)
 {
-    static const enum names_kind kinds[] = {NAMES_PART, NAMES_YES, NAMES_FAILED};
+    static const enum file_name_kind kinds[] = {FILE_NAME_PART, FILE_NAME_VOTE, FILE_NAME_FAILED};
     char names[512];
 
     (void)state;

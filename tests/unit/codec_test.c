@@ -23,8 +23,8 @@ static const struct codec *codecs[CODECS];
 static int find_codecs(void **state)
 {
     (void)state;
-    const struct codec *all[CODECS] = {&codec_zstd, &codec_planes, codec_zstd_at(1),
-                                       codec_zstd_at(3), codec_zstd_at(14)};
+    const struct codec *all[CODECS] = {&codec_zstd, &codec_planes, codec_zstd_level(1),
+                                       codec_zstd_level(3), codec_zstd_level(14)};
     memcpy(codecs, all, sizeof(all));
     return 0;
 }
@@ -215,7 +215,7 @@ static void levels_find_what_repeats(void **state)
         OWNED uint8_t *whole = malloc(bound);
         for (uint64_t at = 0; at < item.bytes; at += CODEC_CHUNK_BYTES)
             alone += ZSTD_compress(whole, bound, bytes + at, CODEC_CHUNK_BYTES, (int)levels[i]);
-        assert_int_equal(encode(codec_zstd_at(levels[i]), &item, bytes, 1, &stored, &err),
+        assert_int_equal(encode(codec_zstd_level(levels[i]), &item, bytes, 1, &stored, &err),
                          SIDESTEP_OK);
         size_t most = alone + alone / (levels[i] < 3 ? 2 : 50);
         if (stored.length > most)
@@ -249,7 +249,7 @@ static void parts_do_not_reach_back(void **state)
             else if (k < 8)
                 bytes[CODEC_CHUNK_BYTES + i] = bytes[CODEC_CHUNK_BYTES - 64 + i];
         }
-        assert_int_equal(encode(codec_zstd_at(1 + 6 * (k % 3)), &item, bytes, 1, &stored, &err),
+        assert_int_equal(encode(codec_zstd_level(1 + 6 * (k % 3)), &item, bytes, 1, &stored, &err),
                          SIDESTEP_OK);
         assert_int_equal(ZSTD_decompress(decoded, item.bytes, stored.bytes, stored.length),
                          item.bytes);
@@ -409,7 +409,7 @@ struct chunked {
 
 static enum sidestep_status locate(struct chunked *chunked, size_t stored_bytes)
 {
-    struct source source = source_over_memory(chunked->stored.bytes, chunked->stored.length);
+    struct source source = source_from_memory(chunked->stored.bytes, chunked->stored.length);
     struct sidestep_error err = {0};
 
     return codec_planes.chunks->locate(&chunked->item, &source, IN_FRONT, stored_bytes,
@@ -420,7 +420,7 @@ static enum sidestep_status locate(struct chunked *chunked, size_t stored_bytes)
 static void check_chunks(const struct chunked *chunked, struct codec_decoder *decoder)
 {
     static uint8_t decoded[CODEC_CHUNK_BYTES];
-    const struct codec_chunks *chunks = codec_planes.chunks;
+    const struct codec_chunk_ops *chunks = codec_planes.chunks;
     const struct codec_item *item = &chunked->item;
     struct sidestep_error err = {0};
 

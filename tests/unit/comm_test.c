@@ -102,7 +102,7 @@ static void a_single_process_needs_no_callbacks(void **state)
     (void)state;
     assert_ok(comm_init(&comm, NULL, &err));
     assert_int_equal(comm.size, 1);
-    assert_ok(comm_max_all(&comm, &value, 1, &err));
+    assert_ok(comm_reduce_max_all(&comm, &value, 1, &err));
     assert_int_equal(value, 7);
     assert_ok(comm_broadcast_all(&comm, &value, sizeof(value), 0, &err));
     assert_ok(comm_gather_all(&comm, "hello", 5, &parts, &err));
@@ -111,9 +111,9 @@ static void a_single_process_needs_no_callbacks(void **state)
     assert_ok(comm_scatter_all(&comm, &parts, &received, &bytes, &err));
     assert_int_equal(bytes, 5);
     assert_memory_equal(received, "hello", 5);
-    assert_ok(comm_vote_all(&comm, SIDESTEP_OK, &err));
+    assert_ok(comm_agree_all(&comm, SIDESTEP_OK, &err));
     (void)FAIL(&err, SIDESTEP_EIO, "disk gone");
-    assert_int_equal(comm_vote_all(&comm, SIDESTEP_EIO, &err), SIDESTEP_EIO);
+    assert_int_equal(comm_agree_all(&comm, SIDESTEP_EIO, &err), SIDESTEP_EIO);
     assert_string_equal(err.message, "disk gone");
     assert_int_equal(err.rank, -1);
 }
@@ -144,7 +144,7 @@ static int move_bytes(struct sidestep_comm *host, void *context)
     CHECK(comm_scatter_all(&comm, &parts, &received, &bytes, &err) == SIDESTEP_OK);
     CHECK(bytes == size && received != NULL && memcmp(received, mine, size) == 0);
     uint64_t values[] = {(uint64_t)comm.rank, (uint64_t)(comm.size - comm.rank), UINT64_MAX};
-    CHECK(comm_max_all(&comm, values, 3, &err) == SIDESTEP_OK);
+    CHECK(comm_reduce_max_all(&comm, values, 3, &err) == SIDESTEP_OK);
     CHECK(values[0] == (uint64_t)comm.size - 1 && values[1] == (uint64_t)comm.size);
     CHECK(values[2] == UINT64_MAX);
     for (int32_t root = 0; root < comm.size; root++) {
@@ -175,7 +175,7 @@ static int vote(struct sidestep_comm *host, void *context)
     int lowest = failing != 0 ? __builtin_ctz(failing) : -1;
     if (failing >> comm.rank & 1)
         mine = error_set(&err, SIDESTEP_ENOSPC, ENOSPC, HERE, "write on %d", comm.rank);
-    enum sidestep_status got = comm_vote_all(&comm, mine, &err);
+    enum sidestep_status got = comm_agree_all(&comm, mine, &err);
     if (failing == 0)
         CHECK(got == SIDESTEP_OK && err.status == SIDESTEP_OK);
     else if (comm.rank == lowest)
@@ -187,7 +187,7 @@ static int vote(struct sidestep_comm *host, void *context)
         CHECK(err.rank == lowest && err.sys_errno == ENOSPC && strcmp(err.message, words) == 0);
     }
     /* Errors may be left out, on the failing rank and on the others. */
-    got = comm_vote_all(&comm, mine, NULL);
+    got = comm_agree_all(&comm, mine, NULL);
     CHECK(got == (failing != 0 ? SIDESTEP_ENOSPC : SIDESTEP_OK));
     return 0;
 }
@@ -213,10 +213,10 @@ static int relay(struct sidestep_comm *host, void *context)
         mine = FAIL(&err, SIDESTEP_EPEER, "rank 1: disk gone");
         err.rank = 1;
     }
-    CHECK(comm_vote_all(&comm, mine, &err) == SIDESTEP_EPEER);
+    CHECK(comm_agree_all(&comm, mine, &err) == SIDESTEP_EPEER);
     CHECK(err.rank == 1 && strcmp(err.message, "rank 1: disk gone") == 0);
     /* Without an error of its own, a rank is quoted with the text of its status. */
-    CHECK(comm_vote_all(&comm, comm.rank == 0 ? SIDESTEP_EBUSY : SIDESTEP_OK, &err) ==
+    CHECK(comm_agree_all(&comm, comm.rank == 0 ? SIDESTEP_EBUSY : SIDESTEP_OK, &err) ==
           SIDESTEP_EBUSY);
     CHECK(comm.rank == 0 || strcmp(err.message, "rank 0: another save is in flight") == 0);
     return 0;
@@ -249,7 +249,7 @@ static int talk(struct sidestep_comm *host, void *context)
     if (status == SIDESTEP_OK)
         status = comm_scatter_all(&comm, &parts, &received, &bytes, &err);
     if (status == SIDESTEP_OK)
-        status = comm_max_all(&comm, &value, 1, &err);
+        status = comm_reduce_max_all(&comm, &value, 1, &err);
     if (status == SIDESTEP_OK)
         status = comm_broadcast_all(&comm, &value, sizeof(value), 0, &err);
     CHECK(status == SIDESTEP_OK || err.message[0] != '\0');
@@ -308,7 +308,7 @@ static int disagree(struct sidestep_comm *host, void *context)
     CHECK(comm_init(&comm, host, &err) == SIDESTEP_OK);
     enum sidestep_status status = comm.rank == 1
                                       ? comm_broadcast_all(&comm, &value, sizeof(value), 0, &err)
-                                      : comm_max_all(&comm, &value, 1, &err);
+                                      : comm_reduce_max_all(&comm, &value, 1, &err);
     CHECK(status == SIDESTEP_EPEER);
     CHECK(strcmp(err.message, comm.rank == 1 ? "collective 'broadcast' failed"
                                              : "collective 'all_reduce_max' failed") == 0);

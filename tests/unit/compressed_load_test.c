@@ -278,22 +278,24 @@ static enum sidestep_status put(void *context, uint64_t begin, const uint8_t *by
 }
 
 /* Stretch after stretch, the last one first. */
-static enum sidestep_status decode_all(struct coded_item *coded, struct coded_benches *benches,
-                                       const struct reader_place *place, struct sidestep_error *err)
+static enum sidestep_status decode_all(struct compressed_item *coded,
+                                       struct compressed_item_decoders *benches,
+                                       const struct reader_sink *place, struct sidestep_error *err)
 {
     uint64_t firsts[64], begin, end;
     size_t count = 0;
 
     for (uint64_t first = 0; first < coded->count; count++) {
         firsts[count] = first;
-        first = coded_stretch(coded, first, coded->count, &begin, &end);
+        first = compressed_item_next_range(coded, first, coded->count, &begin, &end);
     }
     assert_true(count > 1);
     while (count-- > 0) {
-        uint64_t last = coded_stretch(coded, firsts[count], coded->count, &begin, &end);
+        uint64_t last =
+            compressed_item_next_range(coded, firsts[count], coded->count, &begin, &end);
         OWNED uint8_t *bytes = malloc(end - begin);
         TRY(source_read(&coded->item->file->source, bytes, end - begin, begin, err));
-        TRY(coded_decode(coded, benches, firsts[count], last, bytes, place, err));
+        TRY(compressed_item_decode(coded, benches, firsts[count], last, bytes, place, err));
     }
     return SIDESTEP_OK;
 }
@@ -304,11 +306,11 @@ static void what_comes_out_is_compared_with_its_hash(void **state)
     (void)state;
     struct reader *reader = NULL;
     struct reader_item item;
-    struct coded_item coded;
-    struct coded_benches benches;
+    struct compressed_item coded;
+    struct compressed_item_decoders benches;
     struct sidestep_error err = {0};
     OWNED uint8_t *loaded = malloc(BYTES);
-    struct reader_place place = {.put = put, .context = loaded};
+    struct reader_sink place = {.put = put, .context = loaded};
 
     ASSERT_OK(reader_open(store_posix(), path, 0, &reader, &err), err);
     struct reader_file *file = NULL;
@@ -316,20 +318,20 @@ static void what_comes_out_is_compared_with_its_hash(void **state)
         if (strcmp(reader->files[i].name, "__0_0.distcp") == 0)
             file = &reader->files[i];
     assert_non_null(file);
-    struct footer_item footer = *reader_find_item(file, item_offset);
-    coded_benches_init(&benches);
+    struct footer_item footer = *reader_find_footer_item(file, item_offset);
+    compressed_item_decoders_init(&benches);
     for (unsigned wrong = 0; wrong < 2; wrong++) {
         footer.raw_hash.low ^= wrong;
-        item = reader_item_of(file, &footer);
-        ASSERT_OK(coded_item_open(&item, true, &coded, &err), err);
+        item = reader_item_from_footer(file, &footer);
+        ASSERT_OK(compressed_item_open(&item, true, &coded, &err), err);
         assert_non_null(coded.chunks);
         enum sidestep_status status = decode_all(&coded, &benches, &place, &err);
         assert_memory_equal(loaded, weight, BYTES);
         assert_int_equal(status, wrong ? SIDESTEP_ECORRUPT : SIDESTEP_OK);
-        coded_item_close(&coded);
+        compressed_item_close(&coded);
     }
     assert_non_null(strstr(err.message, "do not match their hash"));
-    coded_benches_release(&benches);
+    compressed_item_decoders_release(&benches);
     reader_close(&reader);
 }
 

@@ -14,42 +14,42 @@
 static void a_disk_is_known_after_a_plain_save(void **state)
 {
     (void)state;
-    struct pace pace = {0};
+    struct compression_policy pace = {0};
     double ns = 0;
 
-    assert_false(pace_allows(&pace, 2, &ns));
-    pace_learn(&pace, 1000, SECOND, false, 0); /* too small to tell */
-    assert_false(pace_allows(&pace, 2, &ns));
-    pace_learn(&pace, GIB, 2 * SECOND, false, 0);
-    assert_true(pace_allows(&pace, 2, &ns));
+    assert_false(compression_policy_should_compress(&pace, 2, &ns));
+    compression_policy_record_save(&pace, 1000, SECOND, false, 0); /* too small to tell */
+    assert_false(compression_policy_should_compress(&pace, 2, &ns));
+    compression_policy_record_save(&pace, GIB, 2 * SECOND, false, 0);
+    assert_true(compression_policy_should_compress(&pace, 2, &ns));
     assert_true(ns > 3.7 && ns < 3.8); /* two threads, half a GiB per second */
 }
 
 static void a_fast_disk_wants_no_compression(void **state)
 {
     (void)state;
-    struct pace pace = {0};
+    struct compression_policy pace = {0};
     double ns = 0;
 
-    pace_learn(&pace, 20 * GIB, SECOND, false, 0);
-    assert_false(pace_allows(&pace, 2, &ns));
-    assert_true(pace_allows(&pace, 16, &ns));
-    pace_learn(&pace, 20 * GIB, SECOND, false, GIB); /* but a limit is one */
-    assert_true(pace_allows(&pace, 2, &ns));
+    compression_policy_record_save(&pace, 20 * GIB, SECOND, false, 0);
+    assert_false(compression_policy_should_compress(&pace, 2, &ns));
+    assert_true(compression_policy_should_compress(&pace, 16, &ns));
+    compression_policy_record_save(&pace, 20 * GIB, SECOND, false, GIB); /* but a limit is one */
+    assert_true(compression_policy_should_compress(&pace, 2, &ns));
 }
 
 static void what_was_slower_is_not_done_for_a_while(void **state)
 {
     (void)state;
-    struct pace pace = {0};
+    struct compression_policy pace = {0};
     double ns = 0;
     unsigned plain = 0;
 
-    pace_learn(&pace, GIB, SECOND, false, 0);
-    pace_learn(&pace, GIB, SECOND / 2, true, 0); /* faster: well done */
-    assert_true(pace_allows(&pace, 2, &ns));
-    pace_learn(&pace, GIB, 2 * SECOND, true, 0);
-    while (!pace_allows(&pace, 2, &ns) && plain < 100)
+    compression_policy_record_save(&pace, GIB, SECOND, false, 0);
+    compression_policy_record_save(&pace, GIB, SECOND / 2, true, 0); /* faster: well done */
+    assert_true(compression_policy_should_compress(&pace, 2, &ns));
+    compression_policy_record_save(&pace, GIB, 2 * SECOND, true, 0);
+    while (!compression_policy_should_compress(&pace, 2, &ns) && plain < 100)
         plain++;
     assert_in_range(plain, 4, 16);
 }

@@ -58,10 +58,10 @@ static void memory_that_goes_away_fails_the_save_only(void **state)
         add(memory, 8 * MIB, 1, 0);
         fill(1);
         fault_arm("none", 1, false, 0);
-        fault_slow("cow.stage", 900000);
+        fault_delay("cow.stage", 900000);
         expect_ok(start());
         acts[i].act(memory);
-        fault_slow("", 0);
+        fault_delay("", 0);
         enum sidestep_status status = finish();
         assert_int_equal(status, SIDESTEP_EINVAL);
         assert_non_null(strstr(job.err.message, "memory of tensor 't0'"));
@@ -106,7 +106,7 @@ static void a_fork_during_a_save_changes_nothing(void **state)
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 16 * MIB, 1, 0);
     fill(1);
-    fault_slow("cow.stage", 5000);
+    fault_delay("cow.stage", 5000);
     expect_ok(start());
     pid_t child = fork();
     if (child == 0) {
@@ -115,7 +115,7 @@ static void a_fork_during_a_save_changes_nothing(void **state)
     }
     fill(2);
     expect_ok(finish());
-    fault_slow("", 0);
+    fault_delay("", 0);
     int status = 1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
@@ -146,11 +146,11 @@ static void writes_of_the_kernel_are_held(void **state)
     fill(2);
     assert_true(fd >= 0 && write(fd, memory, 8 * MIB) == (ssize_t)(8 * MIB));
     fill(1);
-    fault_slow("cow.stage", 5000);
+    fault_delay("cow.stage", 5000);
     expect_ok(start());
     assert_int_equal(pread(fd, memory, 8 * MIB, 0), 8 * MIB);
     expect_ok(finish());
-    fault_slow("", 0);
+    fault_delay("", 0);
     expect_epoch(1);
     assert_int_equal(job.tensors[0].words[WORDS(8 * MIB) - 1] & 0xfffff, 2);
     close(fd);
@@ -166,13 +166,13 @@ static void a_failed_write_gives_all_back(void **state)
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 32 * MIB, 1, 0);
     fill(1);
-    fault_slow("cow.stage", 5000);
+    fault_delay("cow.stage", 5000);
     fault_arm("posix.pwrite", 2, true, ENOSPC);
     expect_ok(start());
     fill(2);
     assert_int_equal(finish(), SIDESTEP_ENOSPC);
     fault_arm("", 0, false, 0);
-    fault_slow("", 0);
+    fault_delay("", 0);
     fill(3);
     save_and_overwrite();
     expect_cow(32 * MIB, "");
@@ -192,13 +192,13 @@ static void a_failed_write_leaves_nobody_waiting(void **state)
     add(memory + 64, 30 * MIB, 1, 0); /* windows end in the middle of granules */
     for (unsigned round = 0; round < rounds; round++) {
         fill(1);
-        fault_slow("", 4000); /* places run out before the write fails */
+        fault_delay("", 4000); /* places run out before the write fails */
         fault_arm("posix.pwrite", 3 + round % 5, true, ENOSPC);
         expect_ok(start());
         fill(2);
         failed += finish() == SIDESTEP_ENOSPC;
         fault_arm("", 0, false, 0);
-        fault_slow("", 0);
+        fault_delay("", 0);
     }
     assert_true(failed != 0);
     save_and_overwrite();
@@ -235,11 +235,11 @@ static void auto_turns_to_copy_where_cow_gains_nothing(void **state)
     unsigned char *memory = map(32 * MIB);
     begin(SIDESTEP_SNAPSHOT_AUTO);
     add(memory, 32 * MIB, 1, 0);
-    fault_slow("cow.stage", 300000); /* the trainer is faster than the copier */
+    fault_delay("cow.stage", 300000); /* the trainer is faster than the copier */
     save_and_overwrite();
     expect_cow(32 * MIB, "");
     assert_true(job.info.fault_bytes > 16 * MIB);
-    fault_slow("", 0);
+    fault_delay("", 0);
     for (int i = 0; i < 2; i++) {
         save_and_overwrite();
         expect_cow(0, "by cow the program lost");
@@ -266,9 +266,9 @@ static void slow_handlers_are_waited_for(void **state)
     unsigned char *memory = map(8 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 8 * MIB, 1, 0);
-    fault_slow("cow.", 50000);
+    fault_delay("cow.", 50000);
     save_and_overwrite();
-    fault_slow("", 0);
+    fault_delay("", 0);
     assert_true(job.info.faults != 0 && job.info.fault_max_ns != 0);
     assert_true(job.info.fault_ns >= job.info.fault_max_ns);
     end();

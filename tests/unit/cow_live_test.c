@@ -103,14 +103,14 @@ static void failed_writes_give_all_back(void **state)
                 end();
                 continue;
             }
-            fault_slow("cow.live", 3000);
+            fault_delay("cow.live", 3000);
             expect_ok(start());
             fault_arm(failures[i].point, nth, true, failures[i].sys_errno);
             fill(2); /* nobody hangs */
             assert_int_equal(finish(), failures[i].status);
             assert_non_null(fault_fired());
             fault_arm("", 0, false, 0);
-            fault_slow("", 0);
+            fault_delay("", 0);
             save_and_overwrite();
             expect_cow(48 * MIB, "");
             end();
@@ -148,7 +148,7 @@ static void memory_may_go_when_it_is_written(void **state)
         job.count = 0;
         add(map(24 * MIB), 24 * MIB, 1, 0);
         fill(1);
-        fault_slow("posix.pwrite", 20000);
+        fault_delay("posix.pwrite", 20000);
         expect_ok(start());
         if (i % 2 == 0) {
             expect_ok(sidestep_save_wait(job.save, SIDESTEP_SAVE_RELEASED, -1, &job.err));
@@ -161,7 +161,7 @@ static void memory_may_go_when_it_is_written(void **state)
             enum sidestep_status status = finish();
             assert_true(status == SIDESTEP_EINVAL || status == SIDESTEP_EIO);
         }
-        fault_slow("", 0);
+        fault_delay("", 0);
     }
     end();
     held_io = SIDESTEP_IO_AUTO;
@@ -184,9 +184,9 @@ static void trainers_are_learnt_from(void **state)
         calm_save();
         assert_true(job.info.ahead_bytes == 0 && job.info.live_bytes == 64 * MIB);
     }
-    fault_slow("posix.pwrite", 100000);
+    fault_delay("posix.pwrite", 100000);
     save_and_overwrite(); /* seen in the middle of it */
-    fault_slow("", 0);
+    fault_delay("", 0);
     assert_true(job.info.faults >= 4);
     for (int i = 0; i < 8; i++) {
         calm_save();

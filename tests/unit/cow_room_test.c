@@ -24,12 +24,12 @@ static struct image_window windows[64];
 static struct image image = {.windows = windows, .window_count = 64};
 static uint8_t pool[1]; /* only addresses are compared */
 
-static struct places *new_places(uint64_t bytes, uint64_t reserve)
+static struct pool_slots *new_places(uint64_t bytes, uint64_t reserve)
 {
-    struct places *places = NULL;
+    struct pool_slots *places = NULL;
 
-    assert_int_equal(places_new(&places, &image, NULL), SIDESTEP_OK);
-    places_set_shared(places, pool, bytes * IMAGE_ALIGN, reserve * IMAGE_ALIGN);
+    assert_int_equal(pool_slots_new(&places, &image, NULL), SIDESTEP_OK);
+    pool_slots_set_shared(places, pool, bytes * IMAGE_ALIGN, reserve * IMAGE_ALIGN);
     return places;
 }
 
@@ -46,11 +46,11 @@ static void size_windows(const unsigned *sizes, size_t count)
 }
 
 /* In pages; -1: nowhere. */
-static long take(struct places *places, size_t i, enum places_who who)
+static long take(struct pool_slots *places, size_t i, enum pool_slots_order who)
 {
-    uint8_t *place = places_take(places, i, who);
+    uint8_t *place = pool_slots_acquire(places, i, who);
 
-    assert_ptr_equal(place, places_of(places, i));
+    assert_ptr_equal(place, pool_slots_get(places, i));
     return place != NULL ? (long)((place - pool) / (long)IMAGE_ALIGN) : -1;
 }
 
@@ -58,45 +58,45 @@ static void the_reserve_is_kept(void **state)
 {
     (void)state;
     size_windows((const unsigned[]){2}, 1);
-    struct places *places = new_places(10, 4);
-    assert_int_equal(take(places, 40, PLACES_ANY), 4);
-    assert_int_equal(take(places, 41, PLACES_ANY), 6);
-    assert_int_equal(take(places, 42, PLACES_ANY), 8);
-    assert_int_equal(take(places, 43, PLACES_ANY), -1);
-    assert_int_equal(take(places, 40, PLACES_ANY), 4); /* it has one */
-    assert_int_equal(take(places, 0, PLACES_IN_ORDER), 0);
-    assert_int_equal(take(places, 1, PLACES_IN_ORDER), 2);
-    assert_int_equal(take(places, 2, PLACES_IN_ORDER), -1);
-    places_give_back(places, 41);
-    assert_int_equal(take(places, 2, PLACES_IN_ORDER), -1); /* no more than needed */
-    assert_int_equal(take(places, 2, PLACES_AHEAD), 6);
-    places_give_back(places, 0);
-    assert_int_equal(take(places, 43, PLACES_ANY), -1);
-    assert_int_equal(take(places, 3, PLACES_AHEAD), 0);
-    assert_int_equal(places_used_bytes(places), 10 * IMAGE_ALIGN);
-    places_free(&places);
+    struct pool_slots *places = new_places(10, 4);
+    assert_int_equal(take(places, 40, POOL_SLOTS_OUT_OF_ORDER), 4);
+    assert_int_equal(take(places, 41, POOL_SLOTS_OUT_OF_ORDER), 6);
+    assert_int_equal(take(places, 42, POOL_SLOTS_OUT_OF_ORDER), 8);
+    assert_int_equal(take(places, 43, POOL_SLOTS_OUT_OF_ORDER), -1);
+    assert_int_equal(take(places, 40, POOL_SLOTS_OUT_OF_ORDER), 4); /* it has one */
+    assert_int_equal(take(places, 0, POOL_SLOTS_IN_ORDER), 0);
+    assert_int_equal(take(places, 1, POOL_SLOTS_IN_ORDER), 2);
+    assert_int_equal(take(places, 2, POOL_SLOTS_IN_ORDER), -1);
+    pool_slots_return(places, 41);
+    assert_int_equal(take(places, 2, POOL_SLOTS_IN_ORDER), -1); /* no more than needed */
+    assert_int_equal(take(places, 2, POOL_SLOTS_AHEAD), 6);
+    pool_slots_return(places, 0);
+    assert_int_equal(take(places, 43, POOL_SLOTS_OUT_OF_ORDER), -1);
+    assert_int_equal(take(places, 3, POOL_SLOTS_AHEAD), 0);
+    assert_int_equal(pool_slots_peak_bytes(places), 10 * IMAGE_ALIGN);
+    pool_slots_free(&places);
 }
 
 static void the_lowest_places_are_used(void **state)
 {
     (void)state;
     size_windows((const unsigned[]){3, 1, 2, 4}, 4);
-    struct places *places = new_places(40, 0);
+    struct pool_slots *places = new_places(40, 0);
     for (size_t i = 0; i < 8; i++)
-        assert_int_not_equal(take(places, i, PLACES_ANY), -1);
-    assert_int_equal(places_used_bytes(places), 20 * IMAGE_ALIGN);
-    places_give_back(places, 1); /* 1 page at 3 */
-    places_give_back(places, 3); /* 4 at 6, and those of */
-    places_give_back(places, 2); /* 2 at 4: one stretch now */
-    places_give_back(places, 2); /* has none: nothing */
-    assert_int_equal(take(places, 11, PLACES_ANY), 3);
-    assert_int_equal(take(places, 8, PLACES_ANY), 7);
-    assert_int_equal(take(places, 9, PLACES_ANY), 20);
+        assert_int_not_equal(take(places, i, POOL_SLOTS_OUT_OF_ORDER), -1);
+    assert_int_equal(pool_slots_peak_bytes(places), 20 * IMAGE_ALIGN);
+    pool_slots_return(places, 1); /* 1 page at 3 */
+    pool_slots_return(places, 3); /* 4 at 6, and those of */
+    pool_slots_return(places, 2); /* 2 at 4: one stretch now */
+    pool_slots_return(places, 2); /* has none: nothing */
+    assert_int_equal(take(places, 11, POOL_SLOTS_OUT_OF_ORDER), 3);
+    assert_int_equal(take(places, 8, POOL_SLOTS_OUT_OF_ORDER), 7);
+    assert_int_equal(take(places, 9, POOL_SLOTS_OUT_OF_ORDER), 20);
     for (size_t i = 0; i < 64; i++)
-        places_give_back(places, i);
-    assert_int_equal(take(places, 0, PLACES_ANY), 0);
-    assert_int_equal(places_used_bytes(places), 21 * IMAGE_ALIGN);
-    places_free(&places);
+        pool_slots_return(places, i);
+    assert_int_equal(take(places, 0, POOL_SLOTS_OUT_OF_ORDER), 0);
+    assert_int_equal(pool_slots_peak_bytes(places), 21 * IMAGE_ALIGN);
+    pool_slots_free(&places);
 }
 
 /* Whatever order windows are opened in, the one whose turn it is gets a place in the end. */
@@ -107,33 +107,33 @@ static void nobody_starves(void **state)
     (void)state;
     size_windows((const unsigned[]){3, 1, 5, 2, 4}, 5);
     for (unsigned round = 0; round < 200; round++) {
-        struct places *places = new_places(24, 10);
+        struct pool_slots *places = new_places(24, 10);
         for (size_t next = 0, done = 0; done < 64;) {
             seed = seed * 1103515245u + 12345u;
             if (next < 64)
-                (void)take(places, next + (seed >> 8) % (64 - next), PLACES_ANY);
-            if (next < 64 && take(places, next, PLACES_IN_ORDER) >= 0) {
+                (void)take(places, next + (seed >> 8) % (64 - next), POOL_SLOTS_OUT_OF_ORDER);
+            if (next < 64 && take(places, next, POOL_SLOTS_IN_ORDER) >= 0) {
                 next++;
             } else {
                 assert_true(done < next); /* somebody before it has a place, and will be written */
-                places_give_back(places, done++);
+                pool_slots_return(places, done++);
             }
         }
-        places_free(&places);
+        pool_slots_free(&places);
     }
 }
 
 static void no_memory_for_places(void **state)
 {
-    struct places *places = NULL;
+    struct pool_slots *places = NULL;
     struct sidestep_error err = {0};
 
     (void)state;
     fault_arm("memory", 1, false, ENOMEM);
-    assert_int_equal(places_new(&places, &image, &err), SIDESTEP_ENOMEM);
+    assert_int_equal(pool_slots_new(&places, &image, &err), SIDESTEP_ENOMEM);
     fault_arm("", 0, false, 0);
     assert_null(places);
-    places_free(&places);
+    pool_slots_free(&places);
 }
 
 /* ---- saves */
@@ -148,9 +148,9 @@ static void saves_need_no_more_than_the_cap(void **state)
     add(memory + 64, 60 * MIB, 1, 0);
     add(memory + 60 * MIB + 128, 30 * MIB, 1, 0);
     for (int i = 0; i < 3; i++) {
-        fault_slow(i == 1 ? "posix.pwrite" : "", i == 1 ? 4000 : 0);
+        fault_delay(i == 1 ? "posix.pwrite" : "", i == 1 ? 4000 : 0);
         save_and_overwrite();
-        fault_slow("", 0);
+        fault_delay("", 0);
         expect_cow(90 * MIB - 5 * 4096, "");
         assert_int_equal(job.info.cow_bytes + job.info.copy_bytes, 90 * MIB);
         assert_int_equal(job.info.flags & SIDESTEP_SAVE_STREAMED, 0);
@@ -221,11 +221,11 @@ static void a_pause_does_not_hold_who_waits_for_room(void **state)
     expect_ok(start());
     if (rights.raise)
         await_threads("sidestep-save", true, 1);
-    fault_slow("posix.pwrite", 400000); /* so that somebody waits long enough to be seen */
+    fault_delay("posix.pwrite", 400000); /* so that somebody waits long enough to be seen */
     assert_int_equal(pthread_create(&trainer, NULL, overwrite, NULL), 0);
     if (rights.raise)
         await_threads("sidestep-save", false, 1);
-    fault_slow("", 0);
+    fault_delay("", 0);
     (void)alarm(60);
     pthread_join(trainer, NULL);
     (void)alarm(0);
@@ -253,8 +253,8 @@ static void strangers_do_not_wait(void **state)
         add(memory + i * (20 * MIB + 4096) + 64, 20 * MIB, 1, 0);
     fill(1);
     expect_ok(start());
-    expect_ok(finish());                /* planned, allocated */
-    fault_slow("posix.pwrite", 900000); /* the disk nearly stands still */
+    expect_ok(finish());                 /* planned, allocated */
+    fault_delay("posix.pwrite", 900000); /* the disk nearly stands still */
     fill(1);
     expect_ok(start());
     overwritten = false;
@@ -267,7 +267,7 @@ static void strangers_do_not_wait(void **state)
         assert_int_equal(gap[-1], 3);
     }
     print_message("# the trainer %s\n", overwritten ? "was done" : "waited for room meanwhile");
-    fault_slow("", 0);
+    fault_delay("", 0);
     expect_ok(finish());
     pthread_join(trainer, NULL);
     (void)alarm(0);
@@ -319,7 +319,7 @@ static void an_interrupted_read_is_one_fault_at_a_time(void **state)
     begin(SIDESTEP_SNAPSHOT_COW);
     add(reading.memory, 64 * MIB, 1, 0);
     fill(1);
-    fault_slow("posix.pwrite", 100000);
+    fault_delay("posix.pwrite", 100000);
     expect_ok(start());
     assert_int_equal(pthread_create(&reader, NULL, read_file, &reading), 0);
     while (!atomic_load(&reading.done)) { /* one is always pending */
@@ -327,7 +327,7 @@ static void an_interrupted_read_is_one_fault_at_a_time(void **state)
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     pthread_join(reader, &all);
-    fault_slow("", 0);
+    fault_delay("", 0);
     assert_non_null(all);
     expect_ok(finish());
     expect_epoch(1);

@@ -182,11 +182,11 @@ static void expect_untouched_pages_to_be_held(bool huge)
         assert_int_equal(madvise(memory, 8 * MIB, MADV_DONTNEED), 0);
         for (size_t n = 0; n < WORDS(2 * MIB); n += 512)
             zero[0] |= memory[n]; /* now the zero page is there */
-        fault_slow("cow.stage", 3000);
+        fault_delay("cow.stage", 3000);
         expect_ok(start());
         fill(2);
         expect_ok(finish());
-        fault_slow("", 0);
+        fault_delay("", 0);
         expect_cow(8 * MIB, "");
         uint64_t *loaded = malloc(8 * MIB);
         struct sidestep_state_dict *target = new_state(&loaded);
@@ -280,13 +280,13 @@ static void a_program_goes_on_when_protection_cannot_be_lifted(void **state)
     add(memory, 8 * MIB, 1, 0);
     fill(1);
     fault_arm("uffd.lift", 2, true, ENOMEM);
-    fault_slow("cow.stage", 2000);
+    fault_delay("cow.stage", 2000);
     expect_ok(start());
     fill(2); /* nobody hangs */
     assert_int_equal(finish(), SIDESTEP_EIO);
     assert_non_null(strstr(job.err.message, "write protection of memory is given up"));
     fault_arm("", 0, false, 0);
-    fault_slow("", 0);
+    fault_delay("", 0);
     save_and_overwrite(); /* by copy */
     expect_cow(0, "failed in an earlier save");
     end();

@@ -300,9 +300,9 @@ static unsigned saves_of(unsigned few)
 static uint64_t every_word_is_of_its_epoch(bool huge, const char *slow_points, unsigned waves)
 {
     need_cow();
-    fault_slow(slow_points, slow_points != NULL ? 2000 : 0);
+    fault_delay(slow_points, slow_points != NULL ? 2000 : 0);
     struct outcome outcome = torture(huge, saves_of(4), waves);
-    fault_slow("", 0);
+    fault_delay("", 0);
     assert_int_equal(outcome.wrong, 0);
     assert_true(outcome.held != 0);
     assert_true(outcome.faults != 0);
@@ -408,13 +408,13 @@ static void given_back_early_it_is_seen(void **state)
     t.ahead = SIDESTEP_COPY_AHEAD_NEVER;
     t.io = SIDESTEP_IO_BUFFERED;
     fault_arm("pipeline.early|trust.", 1, true, 0);
-    fault_slow("posix.pwrite", 20000);
+    fault_delay("posix.pwrite", 20000);
     struct outcome outcome = torture(true, 2, 1);
     /* Where the machine is busy, those who write may come too late to be seen: once is enough. */
     for (unsigned i = 0; i < 20 && outcome.wrong == 0; i++)
         outcome = torture(true, 2, 1);
     fault_arm("", 0, false, 0);
-    fault_slow("", 0);
+    fault_delay("", 0);
     t.ahead = SIDESTEP_COPY_AHEAD_AUTO;
     t.io = SIDESTEP_IO_AUTO;
     assert_true(outcome.live != 0);
@@ -427,10 +427,10 @@ static void without_protection_it_is_seen(void **state)
     (void)state;
     need_cow();
     fault_arm("uffd.unprotected|trust.", 1, true, 0);
-    fault_slow("cow.stage", 2000);
+    fault_delay("cow.stage", 2000);
     struct outcome outcome = torture(true, 2, 1);
     fault_arm("", 0, false, 0);
-    fault_slow("", 0);
+    fault_delay("", 0);
     assert_true(outcome.wrong != 0);
     assert_int_equal(outcome.faults, 0);
 }

@@ -5,7 +5,7 @@
 
 #define COUNT 1000u
 #define MOST_WORDS 3072
-#define BATCH 128u /* copies in one call, see DEVICE_COPIES */
+#define BATCH 128u /* copies in one call, see DEVICE_MAX_COPIES */
 #define OLD 12040  /* a driver that knows no batches */
 
 /* Tensors of ${words[i]} words, at ${addresses[i]}. */

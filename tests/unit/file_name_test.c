@@ -18,38 +18,38 @@
 #define LETTERS "deadbeefdeadbeefdeadbeefdeadbeef"
 
 static const struct {
-    enum names_kind kind;
+    enum file_name_kind kind;
     const char *save_id;
     uint32_t rank, shard;
     const char *name;
 } forms[] = {
-    {NAMES_SAVING, ID, 0, 0, ".sidestep." ID ".saving"},
-    {NAMES_TRASH, ID, 0, 0, ".sidestep." ID ".trash"},
-    {NAMES_BAD, ID, 0, 0, ".sidestep." ID ".bad"},
-    {NAMES_OUTCOME, ID, 0, 0, ".sidestep." ID ".outcome"},
-    {NAMES_PENDING, ID, 0, 0, ".sidestep." ID ".pending"},
-    {NAMES_MANIFEST, ID, 0, 0, ".sidestep.manifest." ID},
-    {NAMES_YES, ID, 0, 0, "__0." ID ".yes"},
-    {NAMES_YES, ID, 1023, 0, "__1023." ID ".yes"},
-    {NAMES_FAILED, ID, 7, 0, "__7." ID ".failed"},
-    {NAMES_FAILED, NINES, UINT32_MAX, 0, "__4294967295." NINES ".failed"},
-    {NAMES_SHARD, "", 0, 0, "__0_0.distcp"},
-    {NAMES_SHARD, "", 10, 20, "__10_20.distcp"},
-    {NAMES_SHARD, ID, 10, 20, "__10_20." ID ".distcp"},
-    {NAMES_SHARD, ZEROES, UINT32_MAX, UINT32_MAX, "__4294967295_4294967295." ZEROES ".distcp"},
-    {NAMES_PART, "", 3, 1, "__3_1.distcp.part"},
-    {NAMES_PART, LETTERS, 3, 1, "__3_1." LETTERS ".distcp.part"},
-    {NAMES_META_TMP, ID, 0, 0, ".metadata." ID},
+    {FILE_NAME_SAVING, ID, 0, 0, ".sidestep." ID ".saving"},
+    {FILE_NAME_TRASH, ID, 0, 0, ".sidestep." ID ".trash"},
+    {FILE_NAME_BAD, ID, 0, 0, ".sidestep." ID ".bad"},
+    {FILE_NAME_OUTCOME, ID, 0, 0, ".sidestep." ID ".outcome"},
+    {FILE_NAME_PENDING, ID, 0, 0, ".sidestep." ID ".pending"},
+    {FILE_NAME_MANIFEST, ID, 0, 0, ".sidestep.manifest." ID},
+    {FILE_NAME_VOTE, ID, 0, 0, "__0." ID ".yes"},
+    {FILE_NAME_VOTE, ID, 1023, 0, "__1023." ID ".yes"},
+    {FILE_NAME_FAILED, ID, 7, 0, "__7." ID ".failed"},
+    {FILE_NAME_FAILED, NINES, UINT32_MAX, 0, "__4294967295." NINES ".failed"},
+    {FILE_NAME_SHARD, "", 0, 0, "__0_0.distcp"},
+    {FILE_NAME_SHARD, "", 10, 20, "__10_20.distcp"},
+    {FILE_NAME_SHARD, ID, 10, 20, "__10_20." ID ".distcp"},
+    {FILE_NAME_SHARD, ZEROES, UINT32_MAX, UINT32_MAX, "__4294967295_4294967295." ZEROES ".distcp"},
+    {FILE_NAME_PART, "", 3, 1, "__3_1.distcp.part"},
+    {FILE_NAME_PART, LETTERS, 3, 1, "__3_1." LETTERS ".distcp.part"},
+    {FILE_NAME_METADATA_TMP, ID, 0, 0, ".metadata." ID},
 };
 
 static void every_form_is_made_and_recognised(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(forms); i++) {
-        char name[NAMES_MAX];
-        names_format(forms[i].kind, forms[i].save_id, forms[i].rank, forms[i].shard, name);
+        char name[FILE_NAME_BYTES];
+        file_name_format(forms[i].kind, forms[i].save_id, forms[i].rank, forms[i].shard, name);
         assert_string_equal(name, forms[i].name);
-        struct names_parsed parsed = names_parse(name);
+        struct file_name parsed = file_name_parse(name);
         assert_int_equal(parsed.kind, forms[i].kind);
         assert_string_equal(parsed.save_id, forms[i].save_id);
         assert_int_equal(parsed.rank, forms[i].rank);
@@ -59,21 +59,21 @@ static void every_form_is_made_and_recognised(void **state)
 
 static void the_lock_has_a_name_without_an_id(void **state)
 {
-    struct names_parsed parsed = names_parse(NAMES_COMMIT_LOCK);
+    struct file_name parsed = file_name_parse(NAMES_COMMIT_LOCK);
 
     (void)state;
-    assert_int_equal(parsed.kind, NAMES_LOCK);
+    assert_int_equal(parsed.kind, FILE_NAME_LOCK);
     assert_string_equal(parsed.save_id, "");
 }
 
 static void is_none_of_ours(const char *name)
 {
     char *copy = guard_copy(name, strlen(name) + 1);
-    struct names_parsed parsed = names_parse(copy);
+    struct file_name parsed = file_name_parse(copy);
 
-    if (parsed.kind != NAMES_NONE)
+    if (parsed.kind != FILE_NAME_NONE)
         print_error("'%s' was taken for kind %d\n", name, (int)parsed.kind);
-    assert_int_equal(parsed.kind, NAMES_NONE);
+    assert_int_equal(parsed.kind, FILE_NAME_NONE);
     assert_string_equal(parsed.save_id, "");
     assert_int_equal(parsed.rank, 0);
     assert_int_equal(parsed.shard, 0);
@@ -169,14 +169,14 @@ static void no_name_has_two_spellings(void **state)
         size_t length = strlen(forms[i].name);
         for (size_t at = 0; at <= length; at++)
             for (int byte = 0; byte < 256; byte++) {
-                char text[NAMES_MAX + 1], again[NAMES_MAX];
+                char text[FILE_NAME_BYTES + 1], again[FILE_NAME_BYTES];
                 memcpy(text, forms[i].name, length + 1);
                 text[length + 1] = '\0';
                 text[at] = (char)byte;
-                struct names_parsed parsed = names_parse(text);
-                if (parsed.kind == NAMES_NONE)
+                struct file_name parsed = file_name_parse(text);
+                if (parsed.kind == FILE_NAME_NONE)
                     continue;
-                names_format(parsed.kind, parsed.save_id, parsed.rank, parsed.shard, again);
+                file_name_format(parsed.kind, parsed.save_id, parsed.rank, parsed.shard, again);
                 assert_string_equal(again, text);
             }
     }
@@ -196,15 +196,15 @@ static void other_tools_do_not_see_us(void **state)
     for (size_t f = 0; f < ARRAY_LENGTH(finders); f++) {
         regex_t finder;
         assert_int_equal(regcomp(&finder, finders[f], REG_EXTENDED | REG_NOSUB), 0);
-        assert_int_not_equal(regexec(&finder, NAMES_SERIES_DIR, 0, NULL, 0), 0);
-        assert_int_not_equal(regexec(&finder, NAMES_METADATA, 0, NULL, 0), 0);
-        for (unsigned kind = NAMES_SAVING; kind <= NAMES_EXPORT; kind++)
+        assert_int_not_equal(regexec(&finder, FILE_NAME_SERIES_DIR, 0, NULL, 0), 0);
+        assert_int_not_equal(regexec(&finder, FILE_NAME_METADATA, 0, NULL, 0), 0);
+        for (unsigned kind = FILE_NAME_SAVING; kind <= FILE_NAME_EXPORT; kind++)
             for (size_t i = 0; i < ARRAY_LENGTH(ids) + 1; i++) {
-                char name[NAMES_MAX];
+                char name[FILE_NAME_BYTES];
                 bool no_id = i == ARRAY_LENGTH(ids);
-                if (no_id && kind != NAMES_SHARD && kind != NAMES_PART)
+                if (no_id && kind != FILE_NAME_SHARD && kind != FILE_NAME_PART)
                     continue;
-                names_format((enum names_kind)kind, no_id ? "" : ids[i], 12, 345, name);
+                file_name_format((enum file_name_kind)kind, no_id ? "" : ids[i], 12, 345, name);
                 assert_int_not_equal(regexec(&finder, name, 0, NULL, 0), 0);
             }
         regfree(&finder);
@@ -423,7 +423,7 @@ static void paths_stay_beneath(void **state)
     assert_true(ARRAY_LENGTH(paths) >= 150);
     for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
         char *copy = guard_copy(paths[i].path, paths[i].length);
-        if (names_is_beneath(copy, paths[i].length) != paths[i].beneath)
+        if (file_name_is_beneath(copy, paths[i].length) != paths[i].beneath)
             fail_msg("path %zu: '%s'", i, paths[i].path);
         guard_free(copy);
     }
@@ -435,14 +435,14 @@ static void paths_have_a_longest_length(void **state)
 
     (void)state;
     memset(path, 'a', sizeof(path));
-    assert_true(names_is_beneath(path, 4095));
-    assert_false(names_is_beneath(path, 4096));
-    assert_false(names_is_beneath(path, 4097));
+    assert_true(file_name_is_beneath(path, 4095));
+    assert_false(file_name_is_beneath(path, 4096));
+    assert_false(file_name_is_beneath(path, 4097));
     for (size_t i = 1; i < 4095; i += 2)
         path[i] = '/';
-    assert_true(names_is_beneath(path, 4095));
+    assert_true(file_name_is_beneath(path, 4095));
     path[4094] = '.';
-    assert_false(names_is_beneath(path, 4095));
+    assert_false(file_name_is_beneath(path, 4095));
 }
 
 /* All paths of up to six bytes from the alphabet that matters, against a second opinion. */
@@ -464,7 +464,7 @@ static void short_paths_agree_with_a_simple_rule(void **state)
             snprintf(padded, sizeof(padded), "/%.*s/", (int)length, path);
             bool beneath = clean && strstr(padded, "//") == NULL && strstr(padded, "/./") == NULL &&
                            strstr(padded, "/../") == NULL;
-            assert_int_equal(names_is_beneath(path, length), beneath);
+            assert_int_equal(file_name_is_beneath(path, length), beneath);
         }
     }
 }

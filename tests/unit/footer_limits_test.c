@@ -156,7 +156,7 @@ static void limit_of_bytes(void **state)
     item.bytes = item.data_bytes = item.raw_bytes = blocks * HASH_BLOCK_BYTES;
     item.block_count = blocks;
     item.blocks = zero_hashes;
-    item.raw_hash = hash_list(zero_hashes, blocks);
+    item.raw_hash = hash_block_list(zero_hashes, blocks);
     assert_int_equal(footer_encode(&footer, item.bytes, &bytes, &err), SIDESTEP_EINVAL);
     assert_non_null(strstr(err.message, "(at most 1073741824): use more shards"));
     munmap((void *)(uintptr_t)zero_hashes, 8 * blocks);

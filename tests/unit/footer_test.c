@@ -167,7 +167,7 @@ static void every_truncation_is_refused(void **state)
         assert_non_null(strstr(err.message, "does not end with a trailer of sidestep"));
 
         /* The same without what stands before: a file that is too short. */
-        struct source tail = source_over_memory(bytes.bytes + bytes.length - length, length);
+        struct source tail = source_from_memory(bytes.bytes + bytes.length - length, length);
         assert_int_equal(footer_read(&tail, &arena, &footer, NULL, &err),
                          length < FOOTER_TRAILER_BYTES ? SIDESTEP_ENOTFOUND : SIDESTEP_ECORRUPT);
     }

@@ -50,15 +50,15 @@ static void test_list(void **unused)
     uint64_t blocks[2] = {1, 2};
 
     (void)unused;
-    struct hash128 none = hash_list(blocks, 0);
+    struct hash128 none = hash_block_list(blocks, 0);
     assert_true(none.high == 0x99aa06d3014798d8ull && none.low == 0x6001c324468d497full);
-    struct hash128 two = hash_list(blocks, 2);
+    struct hash128 two = hash_block_list(blocks, 2);
     blocks[1] = 3;
-    struct hash128 other = hash_list(blocks, 2);
+    struct hash128 other = hash_block_list(blocks, 2);
     assert_true(two.low != other.low && two.high != other.high);
     blocks[1] = 1;
     blocks[0] = 2;
-    struct hash128 reversed = hash_list(blocks, 2);
+    struct hash128 reversed = hash_block_list(blocks, 2);
     assert_true(two.low != reversed.low && two.high != reversed.high);
 }
 
@@ -110,7 +110,7 @@ static void test_crc32_continues_and_joins(void **unused)
         uint32_t b = hash_crc32(0, bytes + cut, sizeof(bytes) - cut);
 
         assert_int_equal(hash_crc32(a, bytes + cut, sizeof(bytes) - cut), whole);
-        assert_int_equal(hash_crc32_join(a, b, sizeof(bytes) - cut), whole);
+        assert_int_equal(hash_crc32_combine(a, b, sizeof(bytes) - cut), whole);
     }
 }
 
@@ -122,11 +122,11 @@ static void test_crc32_joins_long(void **unused)
 
     (void)unused;
     for (unsigned i = 0; i < 33; i++) {
-        stepwise = hash_crc32_join(stepwise, zeroes, 1ull << i);
-        zeroes = hash_crc32_join(zeroes, zeroes, 1ull << i);
+        stepwise = hash_crc32_combine(stepwise, zeroes, 1ull << i);
+        zeroes = hash_crc32_combine(zeroes, zeroes, 1ull << i);
     }
-    uint32_t once = hash_crc32_join(hash_crc32(0, "x", 1), zeroes, 1ull << 33);
-    uint32_t again = hash_crc32_join(stepwise, hash_crc32(0, "", 1), 1);
+    uint32_t once = hash_crc32_combine(hash_crc32(0, "x", 1), zeroes, 1ull << 33);
+    uint32_t again = hash_crc32_combine(stepwise, hash_crc32(0, "", 1), 1);
     assert_int_equal(again, once);
 }
 
@@ -183,7 +183,7 @@ static void test_sha256_source(void **state)
     assert_non_null(bytes);
     fill(bytes, (1 << 20) + 1);
     for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
-        struct source source = source_over_memory(bytes, lengths[i]);
+        struct source source = source_from_memory(bytes, lengths[i]);
         uint8_t digest[HASH_SHA256_BYTES], expected[HASH_SHA256_BYTES];
 
         hash_sha256(bytes, lengths[i], expected);

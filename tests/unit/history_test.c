@@ -61,8 +61,8 @@ static void open_engine(struct history *h)
 
     h->engine = engine;
     if (engine != NULL && !h->knows_files) {
-        keep_forget(&engine->keep);
-        commit_shared_release(&engine->keep.shared);
+        incremental_reset(&engine->saver->incremental);
+        commit_shared_release(&engine->saver->incremental.shared);
     }
     if (engine != NULL) {
         engine->store = sim_store(h->sim, 0);
@@ -75,7 +75,7 @@ static void open_engine(struct history *h)
     options.flags = SIDESTEP_ENGINE_KEEP_PRIORITY;
     CHECK(sidestep_engine_open(&h->engine, &options, &err) == SIDESTEP_OK);
     h->engine->store = sim_store(h->sim, 0);
-    h->engine->keep.worth = 1; /* tensors are small */
+    h->engine->saver->incremental.worth = 1; /* tensors are small */
     engine = h->engine;
 }
 
@@ -265,10 +265,11 @@ static void pin(struct history *h)
         return;
     CHECK(entry != NULL && entry->save_id != NULL);
     snprintf(name, sizeof(name), "step-%llu", (unsigned long long)to->step);
-    if (to->is_pinned && marks_unset(h->series->lease.dir, MARKS_PIN, NULL, name, NULL) == 0)
+    if (to->is_pinned &&
+        annotations_remove(h->series->lease.dir, ANNOTATION_PIN, NULL, name, NULL) == 0)
         to->is_pinned = false;
-    else if (!to->is_pinned && marks_set(h->series->lease.dir, MARKS_PIN, NULL, name,
-                                         entry->save_id, NULL, NULL) == 0)
+    else if (!to->is_pinned && annotations_set(h->series->lease.dir, ANNOTATION_PIN, NULL, name,
+                                               entry->save_id, NULL, NULL) == 0)
         to->is_pinned = true;
     to->is_open |= is_dead(h); /* it is, or not */
     history_let_go(h);         /* the thread looks again when the series is closed */

@@ -99,12 +99,12 @@ static void hash_window(struct filled *f, size_t i, bool in_place)
     uint64_t begin, at = 0, length;
     size_t k;
 
-    if (!in_place || !image_is_inner(&f->image, i, &k, &begin)) {
+    if (!in_place || !image_is_tensor_only(&f->image, i, &k, &begin)) {
         image_hash(&f->image, i, bytes);
         return;
     }
-    for (; (length = image_inner_stretch(&f->image, i, at)) != 0; at += length)
-        image_hash_inner(&f->image, i, at, bytes + at);
+    for (; (length = image_tensor_part_bytes(&f->image, i, at)) != 0; at += length)
+        image_hash_tensor_part(&f->image, i, at, bytes + at);
     assert_int_equal(at, f->image.windows[i].bytes);
 }
 
@@ -116,7 +116,7 @@ static void hash_all(struct filled *f, struct prng *prng)
 
     while (left != 0) {
         size_t i = (size_t)prng_below(prng, f->image.window_count);
-        if (done[i] || (image_hashes_after(&f->image, i) && !done[i - 1]))
+        if (done[i] || (image_hash_needs_previous(&f->image, i) && !done[i - 1]))
             continue;
         hash_window(f, i, prng_below(prng, 2) != 0);
         done[i] = true;
@@ -143,7 +143,7 @@ static void expect_item(const struct filled *f, size_t i, uint64_t shift)
     const struct image_item *item = &f->image.items[i];
     const struct footer_item *footer = &item->footer;
     const uint8_t *data = memory + tensors[i].at + shift;
-    struct source file = source_over_memory(f->file, f->image.body_bytes);
+    struct source file = source_from_memory(f->file, f->image.body_bytes);
     struct archive_tensor tensor;
 
     assert_int_equal(archive_tensor_read(&file, footer->offset, footer->bytes, &tensor, NULL),
@@ -167,7 +167,7 @@ static uint64_t inner_bytes(const struct filled *f, size_t k, uint64_t shift)
     size_t item;
 
     for (size_t i = 0; i < f->image.window_count; i++)
-        if (image_is_inner(&f->image, i, &item, &begin) && item == k) {
+        if (image_is_tensor_only(&f->image, i, &item, &begin) && item == k) {
             assert_int_equal(
                 (uint64_t)(uintptr_t)(memory + tensors[k].at + shift + begin) % IMAGE_ALIGN, 0);
             bytes += f->image.windows[i].bytes;
@@ -182,11 +182,11 @@ static void fill_and_check(uint64_t shift, bool cut_at_data, struct prng *prng)
     open_image(&f, shift, cut_at_data);
     expect_windows(&f.image);
     for (size_t i = 0; i < f.image.window_count; i++)
-        assert_int_equal(image_stage(&f.image, i, f.file + f.image.windows[i].offset, NULL),
+        assert_int_equal(image_stage_window(&f.image, i, f.file + f.image.windows[i].offset, NULL),
                          SIDESTEP_OK);
     hash_all(&f, prng);
     for (size_t i = 0; i < f.image.window_count; i++)
-        assert_int_equal(image_finish(&f.image, i, f.file + f.image.windows[i].offset, NULL),
+        assert_int_equal(image_finish_window(&f.image, i, f.file + f.image.windows[i].offset, NULL),
                          SIDESTEP_OK);
     for (size_t i = 0; i < COUNT; i++)
         expect_item(&f, i, shift);

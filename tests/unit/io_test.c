@@ -125,7 +125,7 @@ static void each_way_saves_and_loads(void **state)
     SKIP_IF_WAYS_ARE_TOLD();
     scale = 4;
     for (size_t way = 0; way < 4; way++) {
-        if (ways[way].io == SIDESTEP_IO_URING && store_ring_check() != 0)
+        if (ways[way].io == SIDESTEP_IO_URING && store_ring_probe() != 0)
             continue;
         for (size_t t = 0; t < 2; t++)
             for (size_t d = 0; d < 3; d++) {
@@ -134,7 +134,7 @@ static void each_way_saves_and_loads(void **state)
                 save_and_load(engine, seed++, &info);
                 close_engine(&engine);
                 bool direct = (info.flags & SIDESTEP_SAVE_DIRECT_IO) != 0;
-                if (store_ring_check() != 0 || (!direct && ways[way].flags != 0))
+                if (store_ring_probe() != 0 || (!direct && ways[way].flags != 0))
                     continue; /* not this machine, or not this disk */
                 assert_int_equal(info.flags & IO_FLAGS, ways[way].flags);
                 assert_string_equal(last_io, ways[way].event);
@@ -495,7 +495,7 @@ static void saves_beside_readers_end(void **state)
         struct world world;
         struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
             .flags = cases[c].keep ? SIDESTEP_ENGINE_KEEP_PACE : 0});
-        struct disk_readers *readers = &engine->neighbour.shared.readers;
+        struct disk_activity *readers = &engine->throttle.shared.readers;
         readers->device = st.st_dev;
         snprintf(readers->path, sizeof(readers->path), "%s/stat", scratch.path); /* is not there */
         atomic_store(&readers->until_ns, UINT64_MAX);

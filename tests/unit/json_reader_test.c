@@ -113,9 +113,9 @@ static void texts_are_skipped_or_refused(void **state)
     for (size_t i = 0; i < ARRAY_LENGTH(texts); i++) {
         size_t length = strlen(texts[i].text);
         char *copy = guard_copy(texts[i].text, length + 1);
-        struct jsontext j = jsontext_over(copy);
-        jsontext_skip(&j);
-        jsontext_end(&j);
+        struct json_reader j = json_reader_init(copy);
+        json_reader_skip(&j);
+        json_reader_end(&j);
         const char *got = j.problem != NULL ? j.problem : "nothing";
         if (strcmp(got, texts[i].problem != NULL ? texts[i].problem : "nothing") != 0)
             fail_msg("'%s': %s", texts[i].text, got);
@@ -145,9 +145,9 @@ static void strings_are_decoded_in_place(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(strings); i++) {
         char *copy = guard_copy(strings[i].text, strlen(strings[i].text) + 1);
-        struct jsontext j = jsontext_over(copy);
-        assert_string_equal(jsontext_string(&j), strings[i].value);
-        jsontext_end(&j);
+        struct json_reader j = json_reader_init(copy);
+        assert_string_equal(json_reader_string(&j), strings[i].value);
+        json_reader_end(&j);
         assert_null(j.problem);
         guard_free(copy);
     }
@@ -180,9 +180,9 @@ static void integers_are_exact(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(integers); i++) {
         char *copy = guard_copy(integers[i].text, strlen(integers[i].text) + 1);
-        struct jsontext j = jsontext_over(copy);
-        assert_int_equal(jsontext_integer(&j), integers[i].value);
-        jsontext_end(&j);
+        struct json_reader j = json_reader_init(copy);
+        assert_int_equal(json_reader_integer(&j), integers[i].value);
+        json_reader_end(&j);
         if (integers[i].problem == NULL)
             assert_null(j.problem);
         else
@@ -194,26 +194,26 @@ static void integers_are_exact(void **state)
 static void a_failure_sticks(void **state)
 {
     char text[] = "{\"a\":x,\"b\":\"c\"}";
-    struct jsontext j = jsontext_over(text);
+    struct json_reader j = json_reader_init(text);
     bool first = true;
 
     (void)state;
-    jsontext_enter(&j, '{');
-    assert_true(jsontext_more(&j, '}', &first));
-    assert_string_equal(jsontext_key(&j), "a");
-    assert_false(jsontext_null(&j));
+    json_reader_enter(&j, '{');
+    assert_true(json_reader_next(&j, '}', &first));
+    assert_string_equal(json_reader_key(&j), "a");
+    assert_false(json_reader_null(&j));
     assert_null(j.problem); /* a question is no failure */
-    assert_int_equal(jsontext_integer(&j), 0);
+    assert_int_equal(json_reader_integer(&j), 0);
     assert_string_equal(j.problem, "an integer belongs here");
     assert_int_equal(j.position, 5);
-    assert_false(jsontext_more(&j, '}', &first));
-    assert_string_equal(jsontext_key(&j), "");
-    assert_string_equal(jsontext_string(&j), "");
-    assert_int_equal(jsontext_integer(&j), 0);
-    assert_false(jsontext_null(&j));
-    jsontext_enter(&j, '[');
-    jsontext_skip(&j);
-    jsontext_end(&j);
+    assert_false(json_reader_next(&j, '}', &first));
+    assert_string_equal(json_reader_key(&j), "");
+    assert_string_equal(json_reader_string(&j), "");
+    assert_int_equal(json_reader_integer(&j), 0);
+    assert_false(json_reader_null(&j));
+    json_reader_enter(&j, '[');
+    json_reader_skip(&j);
+    json_reader_end(&j);
     assert_string_equal(j.problem, "an integer belongs here");
     assert_int_equal(j.position, 5);
 }

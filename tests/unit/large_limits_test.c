@@ -194,7 +194,7 @@ static enum sidestep_status read_dict(uint32_t count, size_t *entries, struct si
     zip_build_text(&zip, "a/byteorder", "little");
     zip_build_put(&zip, "a/data.pkl", pickle.bytes, pickle.length);
     zip_build_end(&zip);
-    struct source source = source_over_memory(zip.bytes.bytes, zip.bytes.length);
+    struct source source = source_from_memory(zip.bytes.bytes, zip.bytes.length);
     enum sidestep_status status = torch_file_read(&source, &arena, &file, why);
     *entries = file.count;
     return status;
@@ -342,16 +342,16 @@ static void an_index_of_safetensors(void **state)
 /* A tag has as many bytes as may be, and not one more. */
 static void words_of_a_tag(void **state)
 {
-    char path[400], tag[MARKS_MAX_WORD + 2];
+    char path[400], tag[ANNOTATIONS_MAX_WORD + 2];
 
     (void)state;
     snprintf(path, sizeof(path), "%s/step-1", scratch.path);
     ASSERT_OK(sidestep_save(engine, path, world.state, NULL, NULL, &err));
     memset(tag, 't', sizeof(tag));
-    tag[MARKS_MAX_WORD + 1] = '\0';
+    tag[ANNOTATIONS_MAX_WORD + 1] = '\0';
     assert_int_equal(sidestep_tag(path, tag, true, &err), SIDESTEP_EINVAL);
     assert_non_null(strstr(err.message, "64"));
-    tag[MARKS_MAX_WORD] = '\0';
+    tag[ANNOTATIONS_MAX_WORD] = '\0';
     ASSERT_OK(sidestep_tag(path, tag, true, &err));
 }
 

@@ -48,7 +48,7 @@ static bool look_with(struct store *store, const char *point, unsigned long nth,
     struct sidestep_list list = {0};
 
     fault_arm(point, nth, false, error);
-    enum sidestep_status status = list_checked(store, scratch.path, &list, &err);
+    enum sidestep_status status = list_root_checked(store, scratch.path, &list, &err);
     bool fired = fault_fired() != NULL;
     fault_arm("", 0, false, 0);
     assert_true(fired || status == SIDESTEP_OK);

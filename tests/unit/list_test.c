@@ -63,11 +63,11 @@ static void steps_in_names(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (list_step_of(names[i].name) != names[i].step ||
-            list_number_of(names[i].name) != names[i].number)
+        if (step_name_parse(names[i].name) != names[i].step ||
+            step_name_trailing_number(names[i].name) != names[i].number)
             print_message("# '%s'\n", names[i].name);
-        assert_int_equal(list_step_of(names[i].name), names[i].step);
-        assert_int_equal(list_number_of(names[i].name), names[i].number);
+        assert_int_equal(step_name_parse(names[i].name), names[i].step);
+        assert_int_equal(step_name_trailing_number(names[i].name), names[i].number);
     }
 }
 

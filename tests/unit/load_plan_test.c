@@ -71,7 +71,7 @@ static void names_are_sorted_out(void **test)
     save_rows(&m, "was tensor", 2, 3, 2);
     save_rows(&m, "z unexpected", 2, 3, 2);
     save_object(&m, "a unexpected");
-    assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
+    assert_int_equal(metadata_index_names(&m, NULL), SIDESTEP_OK);
 
     want_rows(state, "w", 0, 1, 2, 3);
     want_rows(state, "z missing", 0, 1, 2, 3);
@@ -122,7 +122,7 @@ static void chunks_come_in_file_order(void **test)
     m.entries[0].chunks[2].storage = (struct metadata_storage){.file = "a", .offset = 99};
     struct metadata_entry *object = save_object(&m, "step");
     object->storage = (struct metadata_storage){.file = "b", .offset = 5};
-    assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
+    assert_int_equal(metadata_index_names(&m, NULL), SIDESTEP_OK);
     want_rows(state, "w", 0, 3, 6, 2);
     want_rows(state, "w", 3, 6, 6, 2);
     want_rows(state, "w", 6, 6, 6, 2); /* nothing of it */
@@ -161,7 +161,7 @@ static void check_damage(const struct box *boxes, size_t count, int64_t begin, i
     struct load_plan plan = {0};
 
     save_tensor(&m, "w", SIDESTEP_FLOAT32, 2, DIMS(4, 2), boxes, count);
-    assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
+    assert_int_equal(metadata_index_names(&m, NULL), SIDESTEP_OK);
     want_rows(state, "w", begin, end, 4, 2);
     enum sidestep_status status = load_plan_build(&m, state, true, &plan, &err);
     assert_int_equal(status, words != NULL ? SIDESTEP_ECORRUPT : SIDESTEP_OK);
@@ -213,7 +213,7 @@ static void chunks_without_storage_are_refused_if_needed(void **test)
     save_rows(&m, "w", 4, 2, 2);
     save_object(&m, "step")->storage.file = NULL;
     m.entries[0].chunks[1].storage.file = NULL;
-    assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
+    assert_int_equal(metadata_index_names(&m, NULL), SIDESTEP_OK);
     want_rows(state, "w", 0, 2, 4, 2);
     assert_int_equal(load_plan_build(&m, state, true, &plan, &err), SIDESTEP_OK);
     load_plan_release(&plan);
@@ -251,7 +251,7 @@ static void expanded_shards_are_refused(void **test)
         struct load_plan plan = {0};
 
         save_rows(&m, "w", 2, 2, 2);
-        assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
+        assert_int_equal(metadata_index_names(&m, NULL), SIDESTEP_OK);
         want(state, "w", SIDESTEP_FLOAT32, DIMS(2, 2),
              &(struct box){2, DIMS(0, 0), cases[i].lengths}, cases[i].strides, data + 8);
         enum sidestep_status status = load_plan_build(&m, state, true, &plan, &err);
@@ -285,7 +285,7 @@ static void large_grids_meet_where_they_should(void **test)
         boxes[i] = (struct box){2, offsets + 2 * i, cell};
     }
     save_tensor(&m, "w", SIDESTEP_FLOAT32, 2, shape, boxes, SIDE * SIDE);
-    assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
+    assert_int_equal(metadata_index_names(&m, NULL), SIDESTEP_OK);
     for (int64_t i = 0; i < (SIDE - 1) * (SIDE - 1); i++) {
         struct box box = {2, DIMS(i / (SIDE - 1) * CELL + 1, i % (SIDE - 1) * CELL + 1), cell};
 
@@ -312,7 +312,7 @@ static void every_allocation_may_fail(void **test)
     save_rows(&m, "v", 4, 2, 2);
     save_rows(&m, "other", 4, 2, 2);
     save_object(&m, "step");
-    assert_int_equal(metadata_index(&m, NULL), SIDESTEP_OK);
+    assert_int_equal(metadata_index_names(&m, NULL), SIDESTEP_OK);
     for (int64_t row = 0; row < 15; row++)
         want_rows(state, "w", row, row + 1, 16, 2);
     want_rows(state, "v", 0, 4, 4, 2);

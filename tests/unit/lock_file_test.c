@@ -114,7 +114,7 @@ static void sweep_all_as(int client)
     struct sweep sweep = {.store = parent->store, .parent = parent, .mode = SWEEP_ALL};
 
     assert_int_equal(sweep_parent(&sweep, NULL), SIDESTEP_OK);
-    assert_int_equal(sweep_children(&sweep, NULL), SIDESTEP_OK);
+    assert_int_equal(sweep_child_dirs(&sweep, NULL), SIDESTEP_OK);
 }
 
 static void sweep_all(void)
@@ -152,7 +152,7 @@ static void move_to_trash(void)
 {
     OWNED_DIR *parent = open_as(1, PARENT);
 
-    assert_int_equal(sweep_to_trash(parent, SAVING, ID, NULL), SIDESTEP_OK);
+    assert_int_equal(sweep_move_to_trash(parent, SAVING, ID, NULL), SIDESTEP_OK);
 }
 
 static void a_swept_directory_is_made_again(void **state)
@@ -181,7 +181,7 @@ static void put_mark(void)
 {
     saver.dir = open_as(0, PARENT "/" SAVING);
     commit_set_save_id(&saver, id);
-    assert_int_equal(commit_mark_make(&saver, NULL), SIDESTEP_OK);
+    assert_int_equal(commit_marker_create(&saver, NULL), SIDESTEP_OK);
 }
 
 static void a_directory_that_gets_its_mark_stays(void **state)
@@ -295,8 +295,8 @@ static void a_series_is_locked_under_its_name(void **state)
 
     (void)state;
     atomic_store(&armed, &before_the_lock);
-    assert_int_equal(lease_take(&first, sim_store(sim, 0), PARENT, NULL), SIDESTEP_OK);
-    assert_int_equal(lease_take_to_delete(&second, sim_store(sim, 2), PARENT, NULL),
+    assert_int_equal(lease_acquire(&first, sim_store(sim, 0), PARENT, NULL), SIDESTEP_OK);
+    assert_int_equal(lease_acquire_to_delete(&second, sim_store(sim, 2), PARENT, NULL),
                      SIDESTEP_ELOCKED);
     lease_release(&first);
 }

@@ -43,18 +43,18 @@ static void names_are_made_and_read_back(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(made); i++) {
-        char name[NAMES_MAX], again[NAMING_MAX_TEMPLATE + 1];
-        struct naming naming;
+        char name[FILE_NAME_BYTES], again[NAME_TEMPLATE_MAX_BYTES + 1];
+        struct name_template naming;
         uint64_t step = 1;
-        assert_int_equal(naming_of_template(made[i].template, &naming, NULL), SIDESTEP_OK);
-        naming_format(&naming, made[i].step, name);
+        assert_int_equal(name_template_from_text(made[i].template, &naming, NULL), SIDESTEP_OK);
+        name_template_format_name(&naming, made[i].step, name);
         assert_string_equal(name, made[i].name);
-        assert_true(naming_read(&naming, name, &step));
+        assert_true(name_template_parse_name(&naming, name, &step));
         assert_int_equal(step, made[i].step);
-        assert_int_equal(names_parse(name).kind, NAMES_NONE);
-        naming_template(&naming, again);
+        assert_int_equal(file_name_parse(name).kind, FILE_NAME_NONE);
+        name_template_to_text(&naming, again);
         assert_string_equal(again, made[i].spelled != NULL ? made[i].spelled : made[i].template);
-        assert_true(naming_is_plain(&naming) ==
+        assert_true(name_template_is_prefix_only(&naming) ==
                     (naming.suffix[0] == '\0' && strchr(again, ':') == NULL));
     }
 }
@@ -90,25 +90,25 @@ static void other_names_are_no_members(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(others); i++) {
-        struct naming naming;
+        struct name_template naming;
         uint64_t step;
-        assert_int_equal(naming_of_template(others[i].template, &naming, NULL), SIDESTEP_OK);
-        if (naming_read(&naming, others[i].name, &step))
+        assert_int_equal(name_template_from_text(others[i].template, &naming, NULL), SIDESTEP_OK);
+        if (name_template_parse_name(&naming, others[i].name, &step))
             fail_msg("'%s' is '%s'", others[i].name, others[i].template);
     }
 }
 
 static void a_prefix_is_the_plain_template(void **state)
 {
-    char template[NAMING_MAX_TEMPLATE + 1], name[NAMES_MAX];
-    struct naming naming;
+    char template[NAME_TEMPLATE_MAX_BYTES + 1], name[FILE_NAME_BYTES];
+    struct name_template naming;
 
     (void)state;
-    assert_int_equal(naming_of_prefix("run7_iter_", &naming, NULL), SIDESTEP_OK);
-    assert_true(naming_is_plain(&naming));
-    naming_template(&naming, template);
+    assert_int_equal(name_template_from_prefix("run7_iter_", &naming, NULL), SIDESTEP_OK);
+    assert_true(name_template_is_prefix_only(&naming));
+    name_template_to_text(&naming, template);
     assert_string_equal(template, "run7_iter_{step}");
-    naming_format(&naming, UINT64_MAX, name);
+    name_template_format_name(&naming, UINT64_MAX, name);
     assert_string_equal(name, "run7_iter_18446744073709551615");
 }
 
@@ -176,9 +176,9 @@ static void what_could_not_be_read_back_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
         struct sidestep_error err = {0};
-        struct naming naming;
+        struct name_template naming;
         const char *word = strcmp(refused[i].word, "quote") == 0 ? "'\"'" : refused[i].word;
-        if (naming_of_template(refused[i].template, &naming, &err) != SIDESTEP_EINVAL ||
+        if (name_template_from_text(refused[i].template, &naming, &err) != SIDESTEP_EINVAL ||
             strstr(err.message, word) == NULL || strncmp(err.message, "series name '", 13) != 0)
             fail_msg("'%s': status %d, '%s'", refused[i].template, err.status, err.message);
     }
@@ -186,9 +186,9 @@ static void what_could_not_be_read_back_is_refused(void **state)
 
 static void limits_hold_one_past(void **state)
 {
-    char template[2 * NAMES_MAX], name[NAMES_MAX];
+    char template[2 * FILE_NAME_BYTES], name[FILE_NAME_BYTES];
     const unsigned limit = 63;
-    struct naming naming;
+    struct name_template naming;
     uint64_t step;
 
     (void)state;
@@ -201,20 +201,20 @@ static void limits_hold_one_past(void **state)
                              digits, (int)suffix,
                              "ssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss");
                 bool fits = prefix == limit && suffix == limit && digits == 20;
-                assert_int_equal(naming_of_template(template, &naming, NULL),
+                assert_int_equal(name_template_from_text(template, &naming, NULL),
                                  fits ? SIDESTEP_OK : SIDESTEP_EINVAL);
                 if (fits)
-                    assert_int_equal(length, NAMING_MAX_TEMPLATE);
+                    assert_int_equal(length, NAME_TEMPLATE_MAX_BYTES);
             }
     memset(template, 'p', limit);
     snprintf(template + limit, sizeof(template) - limit, "{step:020}%s",
              "sssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss");
-    assert_int_equal(naming_of_template(template, &naming, NULL), SIDESTEP_OK);
-    naming_format(&naming, 5, name);
-    assert_int_equal(strlen(name), NAMING_MAX_NAME);
-    assert_true(naming_read(&naming, name, &step));
+    assert_int_equal(name_template_from_text(template, &naming, NULL), SIDESTEP_OK);
+    name_template_format_name(&naming, 5, name);
+    assert_int_equal(strlen(name), NAME_TEMPLATE_MAX_NAME);
+    assert_true(name_template_parse_name(&naming, name, &step));
     assert_int_equal(step, 5);
-    naming_template(&naming, name);
+    name_template_to_text(&naming, name);
     assert_string_equal(name, template);
 }
 

@@ -162,7 +162,7 @@ static void a_value_is_written_as_python_does(void **state)
 
 static void what_cannot_be_written(void **state)
 {
-    OWNED_VALUE opaque = value_text(SIDESTEP_VALUE_OPAQUE, "x.y", 3);
+    OWNED_VALUE opaque = value_new_text(SIDESTEP_VALUE_OPAQUE, "x.y", 3);
     OWNED void *bytes = NULL;
     size_t length;
     struct sidestep_error err = {0};

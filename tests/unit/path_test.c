@@ -56,7 +56,7 @@ static void names_are_spelled(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
-        assert_int_equal(path_spells(cases[i].name, cases[i].path, cases[i].length),
+        assert_int_equal(path_matches_name(cases[i].name, cases[i].path, cases[i].length),
                          cases[i].spells);
 }
 
@@ -89,15 +89,15 @@ static void integer_keys_are_texts_and_back(void **state)
         {"0x1", false, 0},
         {"--1", false, 0},
     };
-    char decimal[PATH_DECIMAL_BYTES];
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct sidestep_path_item item = KEY(cases[i].text);
 
-        assert_int_equal(path_set_integers(&item, 1, 1), cases[i].is_integer);
-        assert_int_equal(path_integers(&item, 1), cases[i].is_integer);
-        assert_string_equal(path_text(&item, decimal), cases[i].text);
+        assert_int_equal(path_set_int_keys(&item, 1, 1), cases[i].is_integer);
+        assert_int_equal(path_int_keys(&item, 1), cases[i].is_integer);
+        assert_string_equal(path_item_text(&item, decimal), cases[i].text);
         if (!cases[i].is_integer)
             continue;
         assert_null(item.key);
@@ -111,19 +111,19 @@ static void only_keys_become_integers(void **state)
     struct sidestep_path_item longest[64];
 
     (void)state;
-    assert_true(path_set_integers(path, 4, 0));
-    assert_false(path_set_integers(path, 4, 1 << 4)); /* no such item */
-    assert_false(path_set_integers(path, 4, UINT64_C(1) << 63));
-    assert_false(path_set_integers(path, 4, 1 << 1)); /* an index */
-    assert_false(path_set_integers(path, 4, 1 << 0 | 1 << 3));
+    assert_true(path_set_int_keys(path, 4, 0));
+    assert_false(path_set_int_keys(path, 4, 1 << 4)); /* no such item */
+    assert_false(path_set_int_keys(path, 4, UINT64_C(1) << 63));
+    assert_false(path_set_int_keys(path, 4, 1 << 1)); /* an index */
+    assert_false(path_set_int_keys(path, 4, 1 << 0 | 1 << 3));
     assert_string_equal(path[0].key, "1"); /* nothing was changed */
-    assert_true(path_set_integers(path, 4, 1 << 0 | 1 << 2));
-    assert_int_equal(path_integers(path, 4), 1 << 0 | 1 << 2);
-    assert_false(path_set_integers(path, 4, 1 << 0)); /* it is one already */
+    assert_true(path_set_int_keys(path, 4, 1 << 0 | 1 << 2));
+    assert_int_equal(path_int_keys(path, 4), 1 << 0 | 1 << 2);
+    assert_false(path_set_int_keys(path, 4, 1 << 0)); /* it is one already */
     for (size_t i = 0; i < ARRAY_LENGTH(longest); i++)
         longest[i] = (struct sidestep_path_item)KEY("5");
-    assert_true(path_set_integers(longest, 64, UINT64_MAX));
-    assert_int_equal(path_integers(longest, 64), UINT64_MAX);
+    assert_true(path_set_int_keys(longest, 64, UINT64_MAX));
+    assert_int_equal(path_int_keys(longest, 64), UINT64_MAX);
 }
 
 /* ---------------------------------------------------------------- footers */

@@ -476,10 +476,10 @@ static void looking_up_keys(void **state)
                                     "aK\x03K\x01Nu."),
                                   NULL, &root, &err),
                      SIDESTEP_OK);
-    assert_int_equal(pickle_get(root, "a")->as.integer, 3);
-    assert_int_equal(pickle_get(root, "ab")->as.integer, 2);
-    assert_null(pickle_get(root, "b"));
-    assert_null(pickle_get(pickle_get(root, "a"), "a"));
+    assert_int_equal(pickle_dict_get(root, "a")->as.integer, 3);
+    assert_int_equal(pickle_dict_get(root, "ab")->as.integer, 2);
+    assert_null(pickle_dict_get(root, "b"));
+    assert_null(pickle_dict_get(pickle_dict_get(root, "a"), "a"));
     assert_false(pickle_is_global(root, "a b"));
 }
 

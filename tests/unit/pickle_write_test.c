@@ -120,7 +120,7 @@ static void what_cannot_be_written(void **state)
         assert_non_null(strstr(err.message, "a str is not UTF-8 at byte "));
         assert_int_equal(out.length, 6);
     }
-    OWNED_VALUE opaque = value_text(SIDESTEP_VALUE_OPAQUE, "x.y", 3);
+    OWNED_VALUE opaque = value_new_text(SIDESTEP_VALUE_OPAQUE, "x.y", 3);
     assert_int_equal(pickle_write_value(&out, opaque, &err), SIDESTEP_EUNSUPPORTED);
     assert_string_equal(err.message, "an opaque object (x.y) cannot be written");
     assert_int_equal(out.length, 6);

@@ -51,11 +51,11 @@ static void it_lies_near_a_device(void **state)
     unsigned long nodes = 0;
 
     for (int node = -1; node <= 2048; node += 2049) { /* none, and one that cannot be */
-        assert_int_equal(pool_reserve_near(&pool, 1 << 20, node, NULL, NULL), SIDESTEP_OK);
+        assert_int_equal(pool_reserve_on_node(&pool, 1 << 20, node, NULL, NULL), SIDESTEP_OK);
         assert_true(policy_of(&pool, &nodes) <= 0);
         pool_release(&pool);
     }
-    assert_int_equal(pool_reserve_near(&pool, 1 << 20, 0, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(pool_reserve_on_node(&pool, 1 << 20, 0, NULL, NULL), SIDESTEP_OK);
     pool.bytes[0] = 1;
     int policy = policy_of(&pool, &nodes);
     pool_release(&pool);

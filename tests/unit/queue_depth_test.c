@@ -21,18 +21,18 @@
  * that much slower. */
 static unsigned settle(const double rates[3], double noise)
 {
-    struct depth depth = {0};
+    struct queue_depth depth = {0};
 
     for (unsigned n = 0; n < 6; n++) {
-        unsigned now = depth_next(&depth);
+        unsigned now = queue_depth_choose(&depth);
         double rate = rates[now == 4 ? 0 : now == 8 ? 1 : 2] * (n < 3 ? 1 : noise);
         assert_true(now == 4 || now == 8 || now == 16);
         assert_int_equal(depth.fixed, 0);
-        depth_learn(&depth, GIB, (uint64_t)(1e9 / rate));
+        queue_depth_record_save(&depth, GIB, (uint64_t)(1e9 / rate));
     }
-    assert_int_equal(depth_next(&depth), depth.fixed);
-    depth_learn(&depth, GIB, 1); /* once is enough */
-    assert_int_equal(depth_next(&depth), depth.fixed);
+    assert_int_equal(queue_depth_choose(&depth), depth.fixed);
+    queue_depth_record_save(&depth, GIB, 1); /* once is enough */
+    assert_int_equal(queue_depth_choose(&depth), depth.fixed);
     return depth.fixed;
 }
 
@@ -48,13 +48,13 @@ static void the_smallest_that_is_as_fast_as_any_stays(void **state)
 
 static void small_saves_teach_nothing(void **state)
 {
-    struct depth depth = {0};
+    struct queue_depth depth = {0};
 
     (void)state;
     for (unsigned n = 0; n < 20; n++)
-        depth_learn(&depth, 1000, 1);
+        queue_depth_record_save(&depth, 1000, 1);
     assert_int_equal(depth.saves, 0);
-    assert_int_equal(depth_next(&depth), 8); /* what is used without knowing better */
+    assert_int_equal(queue_depth_choose(&depth), 8); /* what is used without knowing better */
 }
 
 /* What the user says is used, and told; so is what is used without a word. */
@@ -75,7 +75,7 @@ static void what_was_told_is_used(void **state)
         for (unsigned n = 0; n < 2; n++) {
             ASSERT_OK(sidestep_save(engine, path, world.state, NULL, &info, &err));
             assert_int_equal(info.io_depth, told[i] != 0              ? told[i]
-                                            : store_ring_check() == 0 ? 8
+                                            : store_ring_probe() == 0 ? 8
                                                                       : 4);
         }
         assert_int_equal(one_rank_end(), 0);

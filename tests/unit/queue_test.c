@@ -20,7 +20,7 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
-#include "engine/engine.h"
+#include "save/save.h"
 #include "support/one_rank.h"
 
 #define SCALE 16
@@ -324,7 +324,7 @@ static uint64_t pool_bytes(void)
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < SAVE_QUEUE_MAX; i++)
-        bytes += engine->queue.slots[i].pool.length;
+        bytes += engine->saver->queue.slots[i].pool.length;
     return bytes;
 }
 

@@ -87,8 +87,8 @@ static pid_t start_saver(const char *path, unsigned saver, unsigned round)
 
     assert_int_not_equal(child, -1);
     if (child == 0) {
-        fault_slow(round % 2 == 0 ? "posix." : "posix.lock",
-                   1 + (LONGEST_US / SAVERS * saver + round * 97) % LONGEST_US);
+        fault_delay(round % 2 == 0 ? "posix." : "posix.lock",
+                    1 + (LONGEST_US / SAVERS * saver + round * 97) % LONGEST_US);
         save_all(path, saver);
     }
     return child;

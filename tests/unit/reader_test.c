@@ -80,7 +80,7 @@ static void footers_say_what_the_metadata_says(void **state)
 
     (void)state;
     ASSERT_OK(reader_open(store_posix(), checkpoint, 0, &listed, &err));
-    ASSERT_OK(reader_open(store_posix(), checkpoint, READER_PARSED, &parsed, &err));
+    ASSERT_OK(reader_open(store_posix(), checkpoint, READER_PARSE_METADATA, &parsed, &err));
     assert_true(listed->is_listed && !parsed->is_listed);
     assert_true(listed->metadata.count != 0);
     assert_int_equal(listed->metadata.count, parsed->metadata.count);
@@ -112,18 +112,18 @@ static void any_other_metadata_is_refused(void **state)
 
     (void)state;
     ASSERT_OK(store_dir_open(store_posix(), NULL, checkpoint, &dir, &err));
-    ASSERT_OK(commit_read_file(dir, NAMES_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &err));
+    ASSERT_OK(small_file_read(dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &err));
     for (size_t step = 0; step < 8; step++) {
         OWNED_READER *reader = NULL;
         size_t at = step * (bytes.length - 1) / 7;
         bytes.bytes[at] ^= 1;
-        ASSERT_OK(store_unlink(dir, NAMES_METADATA, &err));
-        ASSERT_OK(commit_write_file(dir, NAMES_METADATA, bytes.bytes, bytes.length, &err));
+        ASSERT_OK(store_unlink(dir, FILE_NAME_METADATA, &err));
+        ASSERT_OK(small_file_write(dir, FILE_NAME_METADATA, bytes.bytes, bytes.length, &err));
         bytes.bytes[at] ^= 1;
         assert_int_not_equal(reader_open(store_posix(), checkpoint, 0, &reader, &err), SIDESTEP_OK);
     }
-    ASSERT_OK(store_unlink(dir, NAMES_METADATA, &err));
-    ASSERT_OK(commit_write_file(dir, NAMES_METADATA, bytes.bytes, bytes.length, &err));
+    ASSERT_OK(store_unlink(dir, FILE_NAME_METADATA, &err));
+    ASSERT_OK(small_file_write(dir, FILE_NAME_METADATA, bytes.bytes, bytes.length, &err));
 }
 
 /* Whatever allocation fails: it is opened all the same, or that is what is said. */

@@ -14,6 +14,7 @@
 #include "commit/name_list.h"
 #include "commit/sweep.h"
 #include "engine/engine.h"
+#include "format/file_name.h"
 #include "support/one_rank.h"
 #include "support/store_sim_disk.h"
 #include "support/trap.h"
@@ -106,7 +107,7 @@ static struct store_dir *open_path(const char *path)
     return dir;
 }
 
-static size_t count_in(const char *path, enum names_kind kind, char name[NAMES_MAX])
+static size_t count_in(const char *path, enum file_name_kind kind, char name[FILE_NAME_BYTES])
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *dir = open_path(path);
@@ -114,9 +115,9 @@ static size_t count_in(const char *path, enum names_kind kind, char name[NAMES_M
 
     assert_int_equal(name_list_read(dir, &names, NULL), SIDESTEP_OK);
     for (size_t i = 0; i < names.count; i++) {
-        if (names_parse(names.names[i]).kind != kind)
+        if (file_name_parse(names.names[i]).kind != kind)
             continue;
-        snprintf(name, NAMES_MAX, "%s", names.names[i]);
+        snprintf(name, FILE_NAME_BYTES, "%s", names.names[i]);
         count++;
     }
     return count;
@@ -125,15 +126,15 @@ static size_t count_in(const char *path, enum names_kind kind, char name[NAMES_M
 /* Nothing of a save that was refused stays, and the lock is gone. */
 static void expect_no_leftovers(void)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
 
-    assert_int_equal(count_in(TARGET, NAMES_SHARD, name), 1);
-    assert_int_equal(count_in(TARGET, NAMES_MANIFEST, name), 1);
-    assert_int_equal(count_in(TARGET, NAMES_META_TMP, name), 0);
-    assert_int_equal(count_in(TARGET, NAMES_PENDING, name), 0);
-    assert_int_equal(count_in(TARGET, NAMES_LOCK, name), 0);
-    assert_int_equal(count_in(PARENT, NAMES_SAVING, name), 0);
-    assert_int_equal(count_in(PARENT, NAMES_TRASH, name), 0);
+    assert_int_equal(count_in(TARGET, FILE_NAME_SHARD, name), 1);
+    assert_int_equal(count_in(TARGET, FILE_NAME_MANIFEST, name), 1);
+    assert_int_equal(count_in(TARGET, FILE_NAME_METADATA_TMP, name), 0);
+    assert_int_equal(count_in(TARGET, FILE_NAME_PENDING, name), 0);
+    assert_int_equal(count_in(TARGET, FILE_NAME_LOCK, name), 0);
+    assert_int_equal(count_in(PARENT, FILE_NAME_SAVING, name), 0);
+    assert_int_equal(count_in(PARENT, FILE_NAME_TRASH, name), 0);
 }
 
 /* ---- another save commits before this one does */
@@ -144,7 +145,7 @@ static const struct trap before_the_rename = {"rename", ".sidestep.", other_save
 
 static void expect_refused(enum sidestep_status status)
 {
-    char manifest[NAMES_MAX];
+    char manifest[FILE_NAME_BYTES];
 
     assert_int_equal(other_status, SIDESTEP_OK);
     assert_int_equal(status, SIDESTEP_EEXISTS);
@@ -152,7 +153,7 @@ static void expect_refused(enum sidestep_status status)
     /* The sentence names both. */
     assert_non_null(strstr(err.message, "(step 103, saved 20"));
     assert_non_null(strstr(err.message, "(step 102, begun 20"));
-    assert_int_equal(count_in(TARGET, NAMES_MANIFEST, manifest), 1);
+    assert_int_equal(count_in(TARGET, FILE_NAME_MANIFEST, manifest), 1);
     assert_non_null(strstr(err.message, manifest + strlen(".sidestep.manifest.")));
     expect(THEIRS);
     expect_no_leftovers();
@@ -216,7 +217,7 @@ static void no_other_save_comes_between(void **state)
 /* Without locks it does, and nobody is told that all went well. */
 static void what_came_between_is_kept(void **state)
 {
-    char tmp[NAMES_MAX], name[NAMES_MAX];
+    char tmp[FILE_NAME_BYTES], name[FILE_NAME_BYTES];
 
     (void)state;
     sim_set_flags(sim, SIM_NO_LOCKS);
@@ -225,13 +226,14 @@ static void what_came_between_is_kept(void **state)
     assert_int_equal(try_save(OURS), SIDESTEP_EUNKNOWN);
     assert_int_equal(other_status, SIDESTEP_OK);
     expect(OURS);
-    assert_int_equal(count_in(TARGET, NAMES_META_TMP, tmp), 1);
+    assert_int_equal(count_in(TARGET, FILE_NAME_METADATA_TMP, tmp), 1);
     assert_non_null(strstr(err.message, tmp));
     assert_non_null(strstr(err.message, "(step 103, saved 20"));
-    assert_int_equal(count_in(TARGET, NAMES_SHARD, name), 2);
+    assert_int_equal(count_in(TARGET, FILE_NAME_SHARD, name), 2);
     /* As the sentence says. */
     OWNED_DIR *dir = open_path(TARGET);
-    assert_int_equal(store_rename(dir, tmp, dir, NAMES_METADATA, STORE_REPLACE, NULL), SIDESTEP_OK);
+    assert_int_equal(store_rename(dir, tmp, dir, FILE_NAME_METADATA, STORE_REPLACE, NULL),
+                     SIDESTEP_OK);
     expect(THEIRS);
 }
 
@@ -285,7 +287,7 @@ static void a_lock_of_the_dead_is_swept(void **state)
     leave_lock();
     OWNED_DIR *parent = open_path(PARENT);
     struct sweep sweep = {.store = parent->store, .parent = parent, .mode = SWEEP_ALL};
-    assert_int_equal(sweep_children(&sweep, NULL), SIDESTEP_OK);
+    assert_int_equal(sweep_child_dirs(&sweep, NULL), SIDESTEP_OK);
     expect_no_leftovers();
 }
 

@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "base/owned.h"
-#include "series/retention.h"
+#include "selection/retention.h"
 #include "support/prng.h"
 
 /* One letter each, oldest first, of steps 10, 20, 30 ...: 'o' ours, 'p' pinned, 'a' abandoned, 'P'
@@ -176,18 +176,18 @@ static void policies_are_checked(void **state)
     struct retention retention;
 
     (void)state;
-    assert_int_equal(retention_take(&retention, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(retention_copy(&retention, NULL, NULL), SIDESTEP_OK);
     assert_false(retention.wanted);
-    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_OK);
+    assert_int_equal(retention_copy(&retention, &theirs, NULL), SIDESTEP_OK);
     assert_true(retention.wanted);
     theirs.keep_best = 1;
-    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(retention_copy(&retention, &theirs, NULL), SIDESTEP_EINVAL);
     theirs.metric = "../loss";
-    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_EINVAL);
+    assert_int_equal(retention_copy(&retention, &theirs, NULL), SIDESTEP_EINVAL);
     theirs.metric = "eval-loss_2";
-    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_OK);
+    assert_int_equal(retention_copy(&retention, &theirs, NULL), SIDESTEP_OK);
     theirs.flags = 2;
-    assert_int_equal(retention_take(&retention, &theirs, NULL), SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(retention_copy(&retention, &theirs, NULL), SIDESTEP_EUNSUPPORTED);
 }
 
 int main(void)

@@ -25,9 +25,9 @@ static void make_file(struct buffer *file, const char *header, size_t data_bytes
 static enum sidestep_status read_file(const struct buffer *file, struct arena *arena,
                                       struct safetensors *out, struct sidestep_error *err)
 {
-    struct source source = source_over_memory(file->bytes, file->length);
+    struct source source = source_from_memory(file->bytes, file->length);
 
-    return safetensors_read(&source, arena, out, err);
+    return safetensors_read_header(&source, arena, out, err);
 }
 
 static void what_is_written_is_read(void **test)
@@ -47,7 +47,7 @@ static void what_is_written_is_read(void **test)
     uint64_t at;
 
     (void)test;
-    assert_int_equal(safetensors_write(tensors, 5, &file, NULL), SIDESTEP_OK);
+    assert_int_equal(safetensors_write_header(tensors, 5, &file, NULL), SIDESTEP_OK);
     assert_int_equal(file.length % 8, 0);
     at = file.length;
     for (int i = 0; i < 34; i++)
@@ -73,8 +73,8 @@ static void what_it_lacks_is_not_written(void **test)
     const struct safetensors_tensor named = {.name = "__metadata__", .dtype = SIDESTEP_BOOL};
 
     (void)test;
-    assert_int_equal(safetensors_write(&strange, 1, &file, NULL), SIDESTEP_EUNSUPPORTED);
-    assert_int_equal(safetensors_write(&named, 1, &file, NULL), SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(safetensors_write_header(&strange, 1, &file, NULL), SIDESTEP_EUNSUPPORTED);
+    assert_int_equal(safetensors_write_header(&named, 1, &file, NULL), SIDESTEP_EUNSUPPORTED);
 }
 
 #define PLACES(text) "\"__metadata__\":{\"DCP_SHARDING_INFO\":\"" text "\"}"
@@ -167,10 +167,10 @@ static void lengths_of_headers_are_checked(void **test)
 
 static void an_index_is_read_and_written(void **test)
 {
-    const struct safetensors_place places[] = {{"a", "x.safetensors"}, {"b.\"c\"", "y"}};
+    const struct safetensors_index_entry places[] = {{"a", "x.safetensors"}, {"b.\"c\"", "y"}};
     OWNED_BUFFER text = {0};
     OWNED_ARENA arena = {0};
-    struct safetensors_place *found = NULL;
+    struct safetensors_index_entry *found = NULL;
     size_t count = 0;
 
     (void)test;
@@ -209,7 +209,7 @@ static void hostile_indexes_are_refused(void **test)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[128];
         OWNED_ARENA arena = {0};
-        struct safetensors_place *found;
+        struct safetensors_index_entry *found;
         size_t count;
 
         snprintf(text, sizeof(text), "%s", cases[i].text);

@@ -19,14 +19,14 @@ enum { RANKS = 3 };
 
 /* Ranks that train in step, each with a clock of its own. */
 struct job {
-    struct due dues[RANKS];
+    struct schedule dues[RANKS];
     uint64_t skew_ns[RANKS];
     uint64_t now_ns;
     size_t talked;
     bool busy;
 };
 
-static void job_make(struct job *job, struct due due)
+static void job_make(struct job *job, struct schedule due)
 {
     *job = (struct job){.now_ns = 1000 * SECOND};
     for (uint64_t r = 0; r < RANKS; r++) {
@@ -38,26 +38,28 @@ static void job_make(struct job *job, struct due due)
 /* One question of all ranks; they must talk all or none, and answer alike. */
 static uint32_t ask(struct job *job, uint64_t step)
 {
-    uint64_t words[DUE_WORDS] = {0}, mine[DUE_WORDS];
+    uint64_t words[SCHEDULE_WORDS] = {0}, mine[SCHEDULE_WORDS];
     uint32_t why[RANKS];
     bool talks[RANKS];
 
-    uint64_t quiet = due_quiet_until(&job->dues[0], step, false);
+    uint64_t quiet = schedule_quiet_until(&job->dues[0], step, false);
 
     for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(due_quiet_until(&job->dues[r], step, false), quiet);
-        talks[r] = due_ask(&job->dues[r], step, job->now_ns + job->skew_ns[r], false, &why[r]);
+        assert_int_equal(schedule_quiet_until(&job->dues[r], step, false), quiet);
+        talks[r] = schedule_needs_agreement(&job->dues[r], step, job->now_ns + job->skew_ns[r],
+                                            false, &why[r]);
         assert_int_equal(talks[r], talks[0]);
     }
     for (int r = 0; r < RANKS && talks[0]; r++) {
-        due_tell(&job->dues[r], step, job->now_ns + job->skew_ns[r], why[r], r == 0, job->busy,
-                 mine);
-        for (int w = 0; w < DUE_WORDS; w++)
+        schedule_fill_words(&job->dues[r], step, job->now_ns + job->skew_ns[r], why[r], r == 0,
+                            job->busy, mine);
+        for (int w = 0; w < SCHEDULE_WORDS; w++)
             words[w] = mine[w] > words[w] ? mine[w] : words[w];
     }
     for (int r = 0; r < RANKS; r++) {
         if (talks[0])
-            why[r] = due_take(&job->dues[r], step, job->now_ns + job->skew_ns[r], words);
+            why[r] =
+                schedule_apply_words(&job->dues[r], step, job->now_ns + job->skew_ns[r], words);
         assert_int_equal(why[r], why[0]);
     }
     assert_true(quiet >= step && (quiet == step || (!talks[0] && why[0] == 0)));
@@ -68,7 +70,7 @@ static uint32_t ask(struct job *job, uint64_t step)
 static void save(struct job *job, uint64_t cost_ns)
 {
     for (int r = 0; r < RANKS; r++)
-        due_note_saved(&job->dues[r], job->now_ns + job->skew_ns[r], cost_ns, 0);
+        schedule_record_save(&job->dues[r], job->now_ns + job->skew_ns[r], cost_ns, 0);
 }
 
 static void by_steps_alone_nobody_talks(void **state)
@@ -77,7 +79,7 @@ static void by_steps_alone_nobody_talks(void **state)
     size_t due = 0;
 
     (void)state;
-    job_make(&job, (struct due){.interval_steps = 7, .check_ns = 5 * SECOND});
+    job_make(&job, (struct schedule){.interval_steps = 7, .check_ns = 5 * SECOND});
     for (uint64_t step = 0; step <= 100; step++)
         if (ask(&job, step) != 0) {
             assert_int_equal(step % 7, 0);
@@ -97,7 +99,7 @@ static void by_time_all_ranks_save_together(void **state)
     uint64_t last;
 
     (void)state;
-    job_make(&job, (struct due){.interval_ns = 60 * SECOND, .check_ns = 5 * SECOND});
+    job_make(&job, (struct schedule){.interval_ns = 60 * SECOND, .check_ns = 5 * SECOND});
     last = job.now_ns;
     for (uint64_t step = 1; step <= 10000; step++) {
         if (ask(&job, step) != 0) {
@@ -119,7 +121,7 @@ static void a_request_of_any_rank_reaches_all(void **state)
     uint64_t asked_at = 0, saved_after = 0;
 
     (void)state;
-    job_make(&job, (struct due){.listens = true, .check_ns = 5 * SECOND});
+    job_make(&job, (struct schedule){.listens = true, .check_ns = 5 * SECOND});
     for (uint64_t step = 1; step <= 3000; step++, job.now_ns += SECOND / 10) {
         if (step == 1000 || step == 2000) {
             atomic_fetch_or(&job.dues[step == 1000 ? 2 : 0].requested,
@@ -149,7 +151,7 @@ static void a_save_that_is_due_while_another_is_under_way_is_left_out(void **sta
     struct job job;
 
     (void)state;
-    job_make(&job, (struct due){.interval_steps = 5, .skips_busy = true, .check_ns = SECOND});
+    job_make(&job, (struct schedule){.interval_steps = 5, .skips_busy = true, .check_ns = SECOND});
     assert_int_equal(ask(&job, 4), 0);
     assert_int_equal(ask(&job, 5), SIDESTEP_DUE_INTERVAL);
     job.busy = true;
@@ -162,7 +164,7 @@ static void a_save_that_is_due_while_another_is_under_way_is_left_out(void **sta
 /* Who asks only when there may be something to say hears the same, at the same steps. */
 static void quiet_steps_need_not_be_asked(void **state)
 {
-    static const struct due kinds[] = {
+    static const struct schedule kinds[] = {
         {.interval_steps = 7, .check_ns = SECOND},
         {.interval_ns = 9 * SECOND, .check_ns = SECOND},
         {.interval_ns = 9 * SECOND, .interval_steps = 50, .check_ns = SECOND, .listens = true},
@@ -184,7 +186,7 @@ static void quiet_steps_need_not_be_asked(void **state)
                 atomic_fetch_or(&all.dues[rank].requested, SIDESTEP_DUE_SAVE);
                 atomic_fetch_or(&few.dues[rank].requested, SIDESTEP_DUE_SAVE);
             }
-            bool is_quiet = due_quiet_until(&few.dues[0], step, false) > step;
+            bool is_quiet = schedule_quiet_until(&few.dues[0], step, false) > step;
             asked += !is_quiet;
             uint32_t want = ask(&all, step), got = is_quiet ? 0 : ask(&few, step);
             PRNG_ASSERT(&prng, want == got);
@@ -197,12 +199,14 @@ static void quiet_steps_need_not_be_asked(void **state)
         }
         PRNG_ASSERT(&prng, asked < steps / 2);
     }
-    struct due alone = {.listens = true};
-    assert_int_equal(due_quiet_until(&alone, 5, true), 5);
-    assert_int_equal(due_quiet_until(&(struct due){.has_begun = true}, 5, true), UINT64_MAX);
-    assert_int_equal(due_quiet_until(&(struct due){.has_begun = true, .interval_steps = 4},
-                                     UINT64_MAX - 1, true),
+    struct schedule alone = {.listens = true};
+    assert_int_equal(schedule_quiet_until(&alone, 5, true), 5);
+    assert_int_equal(schedule_quiet_until(&(struct schedule){.has_begun = true}, 5, true),
                      UINT64_MAX);
+    assert_int_equal(
+        schedule_quiet_until(&(struct schedule){.has_begun = true, .interval_steps = 4},
+                             UINT64_MAX - 1, true),
+        UINT64_MAX);
 }
 
 /* A run that goes back counts its steps anew. */
@@ -212,7 +216,7 @@ static void going_back_starts_over(void **state)
     uint64_t step = 1000;
 
     (void)state;
-    job_make(&job, (struct due){.interval_ns = 10 * SECOND, .check_ns = SECOND});
+    job_make(&job, (struct schedule){.interval_ns = 10 * SECOND, .check_ns = SECOND});
     for (; step < 1050; step++, job.now_ns += SECOND)
         (void)ask(&job, step);
     size_t due = 0;
@@ -227,23 +231,23 @@ static void going_back_starts_over(void **state)
 static void the_interval_follows_from_cost_and_failures(void **state)
 {
     uint64_t hour = 3600 * SECOND, day = 24 * hour;
-    uint64_t young = due_interval_ns(10 * SECOND, day, 0);
+    uint64_t young = schedule_optimal_interval_ns(10 * SECOND, day, 0);
 
     (void)state;
     assert_true(fabs((double)young / SECOND - sqrt(2.0 * 10 * 86400)) < 1);
     /* The least that can be lost, and less than a tenth more or less of the interval around it. */
-    double least = due_lost(10 * SECOND, day, young);
-    assert_true(due_lost(10 * SECOND, day, young + young / 3) > least);
-    assert_true(due_lost(10 * SECOND, day, young - young / 3) > least);
+    double least = schedule_lost_fraction(10 * SECOND, day, young);
+    assert_true(schedule_lost_fraction(10 * SECOND, day, young + young / 3) > least);
+    assert_true(schedule_lost_fraction(10 * SECOND, day, young - young / 3) > least);
     /* A promise that can be kept: the longest interval that does. */
-    uint64_t longest = due_interval_ns(10 * SECOND, day, 0.03);
+    uint64_t longest = schedule_optimal_interval_ns(10 * SECOND, day, 0.03);
     assert_true(longest > young);
-    assert_true(fabs(due_lost(10 * SECOND, day, longest) - 0.03) < 1e-6);
+    assert_true(fabs(schedule_lost_fraction(10 * SECOND, day, longest) - 0.03) < 1e-6);
     /* One that cannot: the best there is. */
-    assert_int_equal(due_interval_ns(10 * SECOND, day, least / 2), young);
-    assert_int_equal(due_interval_ns(0, day, 0.1), 0);
-    assert_int_equal(due_interval_ns(SECOND, 0, 0.1), 0);
-    assert_true(due_interval_ns(UINT64_MAX, UINT64_MAX, 0.999) > 0);
+    assert_int_equal(schedule_optimal_interval_ns(10 * SECOND, day, least / 2), young);
+    assert_int_equal(schedule_optimal_interval_ns(0, day, 0.1), 0);
+    assert_int_equal(schedule_optimal_interval_ns(SECOND, 0, 0.1), 0);
+    assert_true(schedule_optimal_interval_ns(UINT64_MAX, UINT64_MAX, 0.999) > 0);
 }
 
 static void the_measured_cost_moves_the_interval(void **state)
@@ -251,14 +255,15 @@ static void the_measured_cost_moves_the_interval(void **state)
     struct job job;
 
     (void)state;
-    job_make(&job, (struct due){.interval_ns = 60 * SECOND,
-                                .mtbf_ns = 10000 * SECOND,
-                                .check_ns = 5 * SECOND});
-    assert_int_equal(due_current_interval_ns(&job.dues[0]), 60 * SECOND); /* nothing measured yet */
+    job_make(&job, (struct schedule){.interval_ns = 60 * SECOND,
+                                     .mtbf_ns = 10000 * SECOND,
+                                     .check_ns = 5 * SECOND});
+    assert_int_equal(schedule_current_interval_ns(&job.dues[0]),
+                     60 * SECOND); /* nothing measured yet */
     save(&job, 2 * SECOND);
-    assert_int_equal(due_current_interval_ns(&job.dues[0]) / SECOND, 200);
+    assert_int_equal(schedule_current_interval_ns(&job.dues[0]) / SECOND, 200);
     job.dues[0].busy_ns = 500 * SECOND; /* no faster than a save takes */
-    assert_int_equal(due_current_interval_ns(&job.dues[0]) / SECOND, 500);
+    assert_int_equal(schedule_current_interval_ns(&job.dues[0]) / SECOND, 500);
 }
 
 int main(void)

@@ -111,8 +111,9 @@ static void pin_the_first(const char *op, const char *name)
     if (strcmp(op, "rename") != 0 || strcmp(name, "step-1") != 0 ||
         !atomic_compare_exchange_strong(&armed, &once, 0))
         return;
-    assert_int_equal(marks_set(series->lease.dir, MARKS_PIN, NULL, "step-1", NULL, NULL, NULL),
-                     SIDESTEP_OK);
+    assert_int_equal(
+        annotations_set(series->lease.dir, ANNOTATION_PIN, NULL, "step-1", NULL, NULL, NULL),
+        SIDESTEP_OK);
     assert_int_equal(store_stat(series->lease.root, "step-1", &stat, NULL), SIDESTEP_OK);
 }
 
@@ -155,7 +156,7 @@ static void sweep_then(const char *op, const char *name)
     struct sweep sweep = {.store = sim_store(sim, 1), .mode = SWEEP_ALL, .kept = sweep_kept};
 
     pin_the_first(op, name);
-    if (strcmp(op, "rename") != 0 || names_parse(name).kind != NAMES_TRASH)
+    if (strcmp(op, "rename") != 0 || file_name_parse(name).kind != FILE_NAME_TRASH)
         return;
     ASSERT_OK(store_dir_open(sweep.store, NULL, RUN, &root, &err));
     sweep.parent = root;
@@ -220,7 +221,7 @@ static void what_is_gone_is_no_place_to_go_on_from(void **state)
     open_run(0);
     save(2);
     save(3);
-    assert_int_equal(series_go_on_from(series, 1, &err), SIDESTEP_ENOTFOUND);
+    assert_int_equal(series_record_resume(series, 1, &err), SIDESTEP_ENOTFOUND);
     assert_string_equal(there(), "2 3");
 }
 
@@ -259,7 +260,7 @@ static void hold(const char *who)
     open_run(0);
     save(1);
     ASSERT_OK(sidestep_series_close(&series, &err));
-    ASSERT_OK(store_dir_open(sim_store(sim, 1), NULL, RUN "/" NAMES_SERIES_DIR, &dir, &err));
+    ASSERT_OK(store_dir_open(sim_store(sim, 1), NULL, RUN "/" FILE_NAME_SERIES_DIR, &dir, &err));
     ASSERT_OK(store_file_open(dir, "lock", STORE_WRITE, &held, &err));
     ASSERT_OK(store_file_lock(held, true, &err));
     ASSERT_OK(store_file_truncate(held, 0, &err));

@@ -29,7 +29,7 @@ static int teardown(void **state)
 {
     (void)state;
     fault_arm("", 0, false, 0);
-    fault_slow("", 0);
+    fault_delay("", 0);
     return one_rank_end();
 }
 
@@ -301,12 +301,12 @@ static void what_goes_during_a_load_is_not_mixed(void **state)
         save_step(series, first);
         save_step(series, first + 1);
         world_fill(&world, 999);
-        fault_slow("posix", 300);
+        fault_delay("posix", 300);
         snprintf(command, sizeof(command), "sleep 0.%03u; rm -rf %s", i * 3, step_path(first + 1));
         FILE *remover = popen(command, "r");
         assert_non_null(remover);
         ASSERT_OK(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err));
-        fault_slow("", 0);
+        fault_delay("", 0);
         assert_true(step == first || step == first + 1);
         assert_int_equal(world_check(&world, step), 0);
         older += step == first;

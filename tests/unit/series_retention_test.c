@@ -16,7 +16,7 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
-#include "series/prune.h"
+#include "selection/prune.h"
 #include "support/comm_threads.h"
 #include "support/flip.h"
 #include "support/one_series.h"
@@ -240,7 +240,7 @@ static void what_replaced_the_doomed_stays(void **state)
     struct retention keep;
 
     (void)state;
-    ASSERT_OK(retention_take(&keep, &keep_one, &err));
+    ASSERT_OK(retention_copy(&keep, &keep_one, &err));
     for (int i = 0; i < 2; i++) {
         OWNED_DIR *root = NULL;
         struct prune prune = {.store = store_posix(), .path = scratch.path, .retention = &keep};
@@ -464,7 +464,7 @@ static void who_looks_beside_a_run_finds_one(void **state)
     save_step(series, 2);
     close_series(&series);
     move_step(2, false);
-    fault_slow("posix.pread", 300);
+    fault_delay("posix.pread", 300);
     assert_int_equal(pthread_create(&looker, NULL, keep_looking, &stop), 0);
     for (unsigned i = 0; i < 500; i++) {
         uint64_t from = 1 + i % 2;
@@ -474,7 +474,7 @@ static void who_looks_beside_a_run_finds_one(void **state)
     }
     __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
     assert_int_equal(pthread_join(looker, &missed), 0);
-    fault_slow("", 0);
+    fault_delay("", 0);
     assert_null(missed);
 }
 

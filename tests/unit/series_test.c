@@ -262,7 +262,7 @@ static void who_is_taken_over_is_told(void **state)
     sidestep_engine_pause(engine);
     world_fill(&world, 2);
     ASSERT_OK(sidestep_series_save_async(series, 2, world.state, NULL, &save, &err));
-    snprintf(path, sizeof(path), "%s/" NAMES_SERIES_DIR "/lock", scratch.path);
+    snprintf(path, sizeof(path), "%s/" FILE_NAME_SERIES_DIR "/lock", scratch.path);
     assert_int_equal(unlink(path), 0); /* the lock is that of another file now */
     ASSERT_OK(sidestep_engine_open(&others, NULL, &err));
     ASSERT_OK(sidestep_series_open(others, scratch.path, NULL, &other, &err));
@@ -403,16 +403,16 @@ static void a_prefix_has_its_length(void **state)
 {
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = NULL;
-    char prefix[NAMING_MAX_PREFIX + 2];
+    char prefix[NAME_TEMPLATE_MAX_PREFIX + 2];
 
     (void)state;
     memset(prefix, 'p', sizeof(prefix));
-    prefix[NAMING_MAX_PREFIX + 1] = '\0';
+    prefix[NAME_TEMPLATE_MAX_PREFIX + 1] = '\0';
     options.prefix = prefix;
     assert_int_equal(sidestep_series_open(engine, scratch.path, &options, &series, &err),
                      SIDESTEP_EINVAL);
     assert_non_null(strstr(err.message, "1 to 63 bytes"));
-    prefix[NAMING_MAX_PREFIX] = '\0';
+    prefix[NAME_TEMPLATE_MAX_PREFIX] = '\0';
     series = open_with(&options);
     save_step(series, 1);
     ASSERT_OK(sidestep_series_close(&series, &err));

@@ -14,7 +14,7 @@
 
 #include "base/owned.h"
 #include "catalog/list.h"
-#include "series/prune.h"
+#include "selection/prune.h"
 #include "support/sim_series.h"
 
 static atomic_int armed;    /* 1: at the rename of a save; 2: at the sync after it */
@@ -161,7 +161,7 @@ static void prune_by_hand(void)
     OWNED_DIR *marks = NULL;
 
     ASSERT_OK(store_dir_open(store, NULL, RUN, &root, &err));
-    ASSERT_OK(store_dir_open(store, root, NAMES_SERIES_DIR, &marks, &err));
+    ASSERT_OK(store_dir_open(store, root, FILE_NAME_SERIES_DIR, &marks, &err));
     struct prune by_hand = {
         .store = store, .path = RUN, .root = root, .marks = marks, .retention = &one};
     ASSERT_OK(prune_run(&by_hand, &err));

@@ -73,7 +73,8 @@ static struct store_file *create_direct(struct bench *b)
 /* The same by every way of reading. */
 static void assert_file_is(struct bench *b, const unsigned char *expected, size_t bytes)
 {
-    static const uint32_t ways[] = {0, STORE_UNCACHED, STORE_DIRECT, STORE_DIRECT | STORE_UNCACHED};
+    static const uint32_t ways[] = {0, STORE_DROP_CACHE, STORE_DIRECT,
+                                    STORE_DIRECT | STORE_DROP_CACHE};
     OWNED unsigned char *seen = aligned_alloc(1 << 16, FILE_BYTES + (1 << 16));
 
     for (size_t i = 0; i < ARRAY_LENGTH(ways); i++) {

@@ -121,7 +121,7 @@ static void count(struct moved *m, const struct store_request *request, bool *ba
  * polled for.  ${skew}: bytes by which memory or file are off, so that no request is aligned. */
 static struct moved move(struct rig *r, bool is_write, unsigned depth, bool ring, size_t skew)
 {
-    const struct store_queue_kind kind = {.ring = ring, .depth = depth};
+    const struct store_queue_config kind = {.ring = ring, .depth = depth};
     struct store_request requests[PIECES];
     bool back[PIECES] = {false};
     unsigned order[PIECES];
@@ -142,7 +142,7 @@ static struct moved move(struct rig *r, bool is_write, unsigned depth, bool ring
             .offset = at + skew,
             .is_write = is_write,
             .tag = order[i]};
-        store_queue_start(&queue, &requests[i]);
+        store_queue_submit(&queue, &requests[i]);
         struct store_request *done = i % 3 == 0 ? store_queue_poll(&queue) : NULL;
         if (done != NULL)
             count(&m, done, back);
@@ -159,7 +159,7 @@ static struct moved move(struct rig *r, bool is_write, unsigned depth, bool ring
 
 static bool has_ring(void)
 {
-    return store_ring_check() == 0;
+    return store_ring_probe() == 0;
 }
 
 static void expect_equal(struct rig *r, size_t skew)
@@ -261,7 +261,7 @@ static void rings_may_be_refused(void **state)
 /* Given up with requests in flight: the memory is free when it returns. */
 static void closing_waits(void **state)
 {
-    const struct store_queue_kind kind = {.ring = true, .depth = 8};
+    const struct store_queue_config kind = {.ring = true, .depth = 8};
     struct store_request requests[8];
     struct store_queue queue;
     struct rig *r = *state;
@@ -275,7 +275,7 @@ static void closing_waits(void **state)
                                                  .bytes = PIECE,
                                                  .offset = i * PIECE,
                                                  .is_write = true};
-            store_queue_start(&queue, &requests[i]);
+            store_queue_submit(&queue, &requests[i]);
         }
         store_queue_close(&queue);
         assert_int_equal(queue.in_flight, 0);

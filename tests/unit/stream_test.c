@@ -26,7 +26,7 @@ static void check_copy(size_t to_shift, size_t from_shift, size_t bytes)
     memset(to, CANARY, room);
     for (size_t i = 0; i < room; i++)
         from[i] = (unsigned char)(i * 2654435761u >> 7);
-    stream_copy(to + MARGIN_BYTES + to_shift, from + from_shift, bytes);
+    nontemporal_copy(to + MARGIN_BYTES + to_shift, from + from_shift, bytes);
     assert_memory_equal(to + MARGIN_BYTES + to_shift, from + from_shift, bytes);
     for (size_t i = 0; i < MARGIN_BYTES + to_shift; i++)
         assert_int_equal(to[i], CANARY);

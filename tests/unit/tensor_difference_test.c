@@ -17,7 +17,7 @@ static double read_bits(enum sidestep_dtype dtype, uint64_t bits)
 {
     double real = -7, imaginary = -7;
 
-    number_read(dtype, &bits, 1, &real, &imaginary);
+    dtype_read_numbers(dtype, &bits, 1, &real, &imaginary);
     return real;
 }
 
@@ -89,19 +89,19 @@ static void halves_are_as_the_compiler_has_them(void **state)
 #endif
 }
 
-static struct difference compare(enum sidestep_dtype dtype, const void *a, const void *b,
-                                 uint64_t count)
+static struct tensor_difference compare(enum sidestep_dtype dtype, const void *a, const void *b,
+                                        uint64_t count)
 {
-    struct difference sum = DIFFERENCE_NONE;
+    struct tensor_difference sum = TENSOR_DIFFERENCE_INIT;
 
-    difference_add(&sum, dtype, a, b, 0, count);
+    tensor_difference_add(&sum, dtype, a, b, 0, count);
     return sum;
 }
 
 static void distances_are_right(void **state)
 {
     static float a[1000], b[1000];
-    struct difference sum;
+    struct tensor_difference sum;
 
     (void)state;
     sum = compare(SIDESTEP_FLOAT32, a, b, 1000);
@@ -128,7 +128,7 @@ static void wide_integers_are_exact(void **state)
     int64_t a[] = {INT64_MAX, 5}, b[] = {INT64_MAX - 1, 5};
     int64_t low[] = {INT64_MIN}, high[] = {INT64_MAX};
     uint64_t c[] = {UINT64_MAX}, d[] = {UINT64_MAX - 3};
-    struct difference sum = compare(SIDESTEP_INT64, a, b, 2);
+    struct tensor_difference sum = compare(SIDESTEP_INT64, a, b, 2);
 
     (void)state;
     assert_true(sum.count == 1 && sum.max_abs == 1 && sum.max_rel < 1e-18);
@@ -141,7 +141,7 @@ static void wide_integers_are_exact(void **state)
 static void complex_numbers_are_apart_by_their_distance(void **state)
 {
     float a[] = {0, 0, 3, 4}, b[] = {0, 0, 0, 0};
-    struct difference sum = compare(SIDESTEP_COMPLEX64, a, b, 2);
+    struct tensor_difference sum = compare(SIDESTEP_COMPLEX64, a, b, 2);
 
     (void)state;
     assert_true(sum.count == 1 && sum.first == 1 && sum.max_abs == 5 && sum.max_rel == 1);
@@ -153,7 +153,7 @@ static void complex_numbers_are_apart_by_their_distance(void **state)
 static void bits_are_no_numbers(void **state)
 {
     uint8_t a[] = {1, 2, 3}, b[] = {1, 2, 4};
-    struct difference sum = compare(SIDESTEP_BITS8, a, b, 3);
+    struct tensor_difference sum = compare(SIDESTEP_BITS8, a, b, 3);
 
     (void)state;
     assert_true(sum.count == 1 && sum.first == 2 && isnan(sum.max_abs) && isnan(sum.max_rel));
@@ -173,7 +173,7 @@ static void every_dtype_is_compared(void **state)
             a[i] = b[i] = (uint8_t)prng_below(&prng, 256);
         size_t at = (size_t)prng_below(&prng, count);
         b[at * bytes + bytes - 1] ^= 0x40;
-        struct difference sum = compare((enum sidestep_dtype)dtype, a, b, count);
+        struct tensor_difference sum = compare((enum sidestep_dtype)dtype, a, b, count);
         if (sum.count != 1 || sum.first != at)
             fail_msg("%s: %llu differ, the first at %llu, not %zu", sidestep_dtype_name(dtype),
                      (unsigned long long)sum.count, (unsigned long long)sum.first, at);

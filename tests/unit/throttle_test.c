@@ -18,14 +18,14 @@ static void lists_of_processors(void **state)
     static const char *const bad[] = {"",   "x",   "-1",  "0-",   "1-0", "0,",
                                       ",0", "0 1", "0-x", "1024", "0x1", "0-99999999999999999999"};
     struct sidestep_error err = {0};
-    struct neighbour n;
+    struct throttle n;
     cpu_set_t before, after;
     char far[32];
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        assert_int_equal(neighbour_init(&n, false, 0, bad[i], &err), SIDESTEP_EINVAL);
-        neighbour_destroy(&n);
+        assert_int_equal(throttle_init(&n, false, 0, bad[i], &err), SIDESTEP_EINVAL);
+        throttle_destroy(&n);
     }
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     int first = 0, absent = CPU_SETSIZE - 1;
@@ -33,63 +33,63 @@ static void lists_of_processors(void **state)
         first++;
     if (!CPU_ISSET(absent, &before)) {
         snprintf(far, sizeof(far), "%d", absent);
-        assert_int_equal(neighbour_init(&n, false, 0, far, &err), SIDESTEP_EINVAL);
-        neighbour_destroy(&n);
+        assert_int_equal(throttle_init(&n, false, 0, far, &err), SIDESTEP_EINVAL);
+        throttle_destroy(&n);
     }
     snprintf(far, sizeof(far), "%d,%d-%d", first, absent, absent);
-    assert_int_equal(neighbour_init(&n, false, 0, far, &err), SIDESTEP_OK);
-    neighbour_join(&n);
+    assert_int_equal(throttle_init(&n, false, 0, far, &err), SIDESTEP_OK);
+    throttle_attach_thread(&n);
     assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
     assert_true(CPU_ISSET(first, &after));
-    neighbour_leave(&n);
+    throttle_detach_thread(&n);
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
-    neighbour_destroy(&n);
+    throttle_destroy(&n);
 }
 
 /* On a thread of its own: it may not be possible to raise it again. */
 static void *work(void *argument)
 {
-    struct neighbour *n = argument;
+    struct throttle *n = argument;
     int idle = n->rights.raise ? SCHED_IDLE : SCHED_OTHER;
 
-    neighbour_join(n);
+    throttle_attach_thread(n);
     assert_int_equal(sched_getscheduler(0), idle);
-    neighbour_wait_begin(n);
+    throttle_wait_begin(n);
     assert_int_equal(sched_getscheduler(0), SCHED_OTHER);
-    neighbour_wait_begin(n);
-    neighbour_wait_end(n);
+    throttle_wait_begin(n);
+    throttle_wait_end(n);
     assert_int_equal(sched_getscheduler(0), SCHED_OTHER);
-    neighbour_wait_end(n);
+    throttle_wait_end(n);
     assert_int_equal(sched_getscheduler(0), idle);
-    neighbour_leave(n);
+    throttle_detach_thread(n);
     assert_int_equal(sched_getscheduler(0), SCHED_OTHER);
-    neighbour_wait_begin(n);
-    neighbour_join(n); /* while somebody waits */
+    throttle_wait_begin(n);
+    throttle_attach_thread(n); /* while somebody waits */
     assert_int_equal(sched_getscheduler(0), SCHED_OTHER);
-    neighbour_leave(n);
-    neighbour_wait_end(n);
+    throttle_detach_thread(n);
+    throttle_wait_end(n);
     return NULL;
 }
 
 static void priorities_follow_who_waits(void **state)
 {
-    struct neighbour n;
+    struct throttle n;
     pthread_t thread;
 
     (void)state;
     for (unsigned long denied = 0; denied <= 2; denied++) {
         fault_arm("priority.policy", denied, true, EPERM);
-        assert_int_equal(neighbour_init(&n, true, 0, NULL, NULL), SIDESTEP_OK);
+        assert_int_equal(throttle_init(&n, true, 0, NULL, NULL), SIDESTEP_OK);
         fault_arm("", 0, false, 0);
         assert_true(denied == 0 || !n.rights.raise);
         assert_int_equal(pthread_create(&thread, NULL, work, &n), 0);
         pthread_join(thread, NULL);
-        neighbour_destroy(&n);
+        throttle_destroy(&n);
     }
 }
 
 struct taking {
-    struct neighbour *n;
+    struct throttle *n;
     atomic_bool stop;
     atomic_bool begun;
     atomic_bool done;
@@ -101,7 +101,7 @@ static void *take(void *argument)
     struct taking *t = argument;
 
     atomic_store(&t->begun, true);
-    t->held_ns = neighbour_take(t->n, 1, 0, NULL, &t->stop);
+    t->held_ns = throttle_acquire(t->n, 1, 0, NULL, &t->stop);
     atomic_store(&t->done, true);
     return NULL;
 }
@@ -116,14 +116,14 @@ static void nap(void)
 static void pauses_hold_until_they_end(void **state)
 {
     enum { RESUME, WAIT, STOP, WAYS };
-    struct neighbour n;
+    struct throttle n;
     pthread_t thread;
 
     (void)state;
-    assert_int_equal(neighbour_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(throttle_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
     for (int way = 0; way < WAYS; way++) {
         struct taking t = {.n = &n};
-        neighbour_pause(&n, true);
+        throttle_set_paused(&n, true);
         assert_int_equal(pthread_create(&thread, NULL, take, &t), 0);
         do
             nap();
@@ -131,41 +131,41 @@ static void pauses_hold_until_they_end(void **state)
         nap();
         assert_false(atomic_load(&t.done));
         if (way == RESUME)
-            neighbour_pause(&n, false);
+            throttle_set_paused(&n, false);
         if (way == WAIT)
-            neighbour_wait_begin(&n);
+            throttle_wait_begin(&n);
         if (way == STOP)
             atomic_store(&t.stop, true);
         pthread_join(thread, NULL);
         assert_true(t.held_ns > 0);
         if (way == WAIT)
-            neighbour_wait_end(&n);
+            throttle_wait_end(&n);
     }
-    neighbour_destroy(&n);
+    throttle_destroy(&n);
 }
 
 /* A rate is never exceeded: the n-th piece waits for those before it.  The first goes at once. */
 static void rates_are_kept(void **state)
 {
-    struct neighbour n;
+    struct throttle n;
     atomic_bool stop = false;
     uint64_t held = 0;
 
     (void)state;
-    assert_int_equal(neighbour_init(&n, false, 1000000, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(throttle_init(&n, false, 1000000, NULL, NULL), SIDESTEP_OK);
     for (int i = 0; i < 4; i++)
-        held += neighbour_take(&n, 20000, 0, NULL, &stop); /* 20 ms each */
+        held += throttle_acquire(&n, 20000, 0, NULL, &stop); /* 20 ms each */
     assert_true(held >= 50000000u);
-    neighbour_wait_begin(&n); /* the limit of all holds for everybody */
-    assert_true(neighbour_take(&n, 20000, 0, NULL, &stop) > 0);
-    neighbour_destroy(&n);
-    assert_int_equal(neighbour_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
-    (void)neighbour_take(&n, 20000, 1000000, NULL, &stop);
-    assert_true(neighbour_take(&n, 1u << 30, 1000000, NULL, &stop) > 0);
-    neighbour_wait_begin(&n); /* else a quarter of an hour */
-    (void)neighbour_take(&n, 1, 1000000, NULL, &stop);
-    neighbour_wait_end(&n);
-    neighbour_destroy(&n);
+    throttle_wait_begin(&n); /* the limit of all holds for everybody */
+    assert_true(throttle_acquire(&n, 20000, 0, NULL, &stop) > 0);
+    throttle_destroy(&n);
+    assert_int_equal(throttle_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
+    (void)throttle_acquire(&n, 20000, 1000000, NULL, &stop);
+    assert_true(throttle_acquire(&n, 1u << 30, 1000000, NULL, &stop) > 0);
+    throttle_wait_begin(&n); /* else a quarter of an hour */
+    (void)throttle_acquire(&n, 1, 1000000, NULL, &stop);
+    throttle_wait_end(&n);
+    throttle_destroy(&n);
 }
 
 /* The third number: sectors. */
@@ -192,13 +192,13 @@ static void the_kernels_count_is_read(void **state)
     (void)state;
     assert_true(scratch_make(&scratch, NULL));
     snprintf(path, sizeof(path), "%s/stat", scratch.path);
-    assert_false(disk_readers_sample(path, &bytes));
+    assert_false(disk_activity_read_counter(path, &bytes));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         FILE *file = fopen(path, "w");
         assert_non_null(file);
         assert_true(fputs(cases[i].text, file) >= 0);
         assert_int_equal(fclose(file), 0);
-        assert_int_equal(disk_readers_sample(path, &bytes), cases[i].good);
+        assert_int_equal(disk_activity_read_counter(path, &bytes), cases[i].good);
         if (cases[i].good)
             assert_true(bytes == cases[i].bytes);
     }
@@ -227,44 +227,44 @@ static void reads_of_others_are_seen(void **state)
         {1100, 9000, true, false}, /* read between two saves */
         {10, 9100, true, true},
     };
-    struct disk_readers readers = {.path = "stat"};
+    struct disk_activity readers = {.path = "stat"};
     uint64_t now = 0;
 
     (void)state;
     for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
         now += samples[i].ms * 1000000ull;
-        bool due = disk_readers_due(&readers, now);
+        bool due = disk_activity_claim_sample(&readers, now);
         if (due)
-            disk_readers_seen(&readers, samples[i].kib << 10, now);
-        if (due != samples[i].due || disk_readers_are_there(&readers, now) != samples[i].others)
+            disk_activity_record_sample(&readers, samples[i].kib << 10, now);
+        if (due != samples[i].due || disk_activity_has_readers(&readers, now) != samples[i].others)
             fail_msg("sample %zu", i);
     }
     readers.path[0] = '\0';
-    assert_false(disk_readers_due(&readers, now + 50000000));
-    disk_readers_watch(&readers, 0); /* no disk */
+    assert_false(disk_activity_claim_sample(&readers, now + 50000000));
+    disk_activity_watch_disk(&readers, 0); /* no disk */
     assert_int_equal(readers.path[0], '\0');
-    assert_false(disk_readers_are_there(&readers, now));
+    assert_false(disk_activity_has_readers(&readers, now));
 }
 
 static void who_waits_does_not_back_off(void **state)
 {
     atomic_bool hurry = true;
-    struct neighbour n;
+    struct throttle n;
 
     (void)state;
-    assert_int_equal(neighbour_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
-    assert_false(neighbour_backs_off(&n, NULL, 5));
+    assert_int_equal(throttle_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
+    assert_false(throttle_should_back_off(&n, NULL, 5));
     atomic_store(&n.shared.readers.until_ns, 10);
-    assert_true(neighbour_backs_off(&n, NULL, 5));
-    assert_false(neighbour_backs_off(&n, NULL, 10));
-    assert_false(neighbour_backs_off(&n, &hurry, 5));
+    assert_true(throttle_should_back_off(&n, NULL, 5));
+    assert_false(throttle_should_back_off(&n, NULL, 10));
+    assert_false(throttle_should_back_off(&n, &hurry, 5));
     atomic_store(&hurry, false);
-    assert_true(neighbour_backs_off(&n, &hurry, 5));
-    neighbour_wait_begin(&n);
-    assert_false(neighbour_backs_off(&n, NULL, 5));
-    neighbour_wait_end(&n);
-    assert_true(neighbour_backs_off(&n, NULL, 5));
-    neighbour_destroy(&n);
+    assert_true(throttle_should_back_off(&n, &hurry, 5));
+    throttle_wait_begin(&n);
+    assert_false(throttle_should_back_off(&n, NULL, 5));
+    throttle_wait_end(&n);
+    assert_true(throttle_should_back_off(&n, NULL, 5));
+    throttle_destroy(&n);
 }
 
 int main(void)

@@ -81,7 +81,7 @@ static void another_kind_is_zero(void **state)
         assert_null(sidestep_value_key(values[i], 0));
     }
     assert_null(sidestep_value_str(NULL));
-    assert_null(value_text(SIDESTEP_VALUE_BYTES, "", SIZE_MAX));
+    assert_null(value_new_text(SIDESTEP_VALUE_BYTES, "", SIZE_MAX));
     sidestep_value_free(NULL);
     struct sidestep_value *nothing = NULL;
     sidestep_value_free(&nothing);
@@ -108,7 +108,7 @@ static struct sidestep_value *key_number(int i)
     case 13:
         return sidestep_value_bytes("1", 1);
     case 14:
-        return value_text(SIDESTEP_VALUE_OPAQUE, "1", 1);
+        return value_new_text(SIDESTEP_VALUE_OPAQUE, "1", 1);
     default:
         break;
     }

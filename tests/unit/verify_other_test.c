@@ -139,5 +139,5 @@ int main(void)
         cmocka_unit_test(who_gives_up_is_told_so),
     };
 
-    return cmocka_run_group_tests_name("verify_other", tests, setup, teardown);
+    return cmocka_run_group_tests_name("verify_foreign", tests, setup, teardown);
 }

@@ -92,15 +92,16 @@ static struct metadata_storage put_tensor(struct made *made, int64_t floats)
     uint64_t begin = made->file.length;
     uint8_t first[8] = {0};
 
-    assert_int_equal(archive_tensor_begin(SIDESTEP_FLOAT32, 1, &floats, &made->file, &layout, NULL),
-                     SIDESTEP_OK);
+    assert_int_equal(
+        archive_tensor_write_head(SIDESTEP_FLOAT32, 1, &floats, &made->file, &layout, NULL),
+        SIDESTEP_OK);
     uint8_t *data = buffer_extend(&made->file, layout.data_bytes);
     assert_non_null(data);
     for (uint64_t i = 0; i < layout.data_bytes; i++)
         data[i] = (uint8_t)(i * 7 >> 3);
     memcpy(first, data, sizeof(first));
-    assert_int_equal(archive_tensor_end(&layout, hash_crc32(0, data, layout.data_bytes), first,
-                                        &made->file, NULL),
+    assert_int_equal(archive_tensor_write_tail(&layout, hash_crc32(0, data, layout.data_bytes),
+                                               first, &made->file, NULL),
                      SIDESTEP_OK);
     return (struct metadata_storage){
         .file = FILE_NAME, .offset = begin, .length = made->file.length - begin};
@@ -150,7 +151,7 @@ static void write_made(struct made *made, size_t length)
     if (status != SIDESTEP_OK)
         print_message("# %s\n", err.message);
     assert_int_equal(status, SIDESTEP_OK);
-    put_file(NAMES_METADATA, metadata.bytes, metadata.length);
+    put_file(FILE_NAME_METADATA, metadata.bytes, metadata.length);
     put_file(FILE_NAME, made->file.bytes, length);
 }
 
@@ -296,9 +297,9 @@ static void a_hole_is_no_object(void **state)
     }
     assert_int_equal(reader_open(store_posix(), scratch.path, 0, &reader, &err), SIDESTEP_OK);
     const struct metadata_entry *entry = &reader->metadata.entries[0];
-    assert_int_equal(reader_item(reader, entry, &entry->storage, NULL, NULL, &item, &err),
+    assert_int_equal(reader_locate_item(reader, entry, &entry->storage, NULL, NULL, &item, &err),
                      SIDESTEP_OK);
-    assert_int_equal(reader_item_bytes(&item, &bytes, &length, &err), SIDESTEP_ECORRUPT);
+    assert_int_equal(reader_item_read(&item, &bytes, &length, &err), SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "nearly all of it are holes"));
     assert_null(bytes);
     made_free(&made);

@@ -107,14 +107,14 @@ static void give_descriptors(struct pair *p)
 /* What C finds when it counts: at once, not after its deadline. */
 static void expect_no(struct pair *p, const char *words)
 {
-    struct commit_count count = {0};
+    struct commit_contents count = {0};
     struct sidestep_error err = {0};
     uint64_t since = clock_now(p->c.clock);
 
     assert_int_equal(commit_vote_yes(&p->c, NULL), SIDESTEP_OK);
-    assert_int_equal(commit_count_votes(&p->c, &count, &err), SIDESTEP_EPEER);
+    assert_int_equal(commit_collect_votes(&p->c, &count, &err), SIDESTEP_EPEER);
     assert_true(clock_now(p->c.clock) - since < p->c.timeout_ns);
-    commit_count_release(&count);
+    commit_contents_release(&count);
     assert_non_null(strstr(err.message, "rank 1: "));
     assert_non_null(strstr(err.message, words));
     assert_int_equal(err.rank, 1);
@@ -126,7 +126,7 @@ static void expect_clean(struct pair *p, bool in_place)
     struct sidestep_error why = {.message = "given up"};
 
     commit_abort(&p->c, &why);
-    commit_forget_outcome(&p->c);
+    commit_remove_outcome(&p->c);
     if (in_place)
         assert_int_equal(rmdir(p->path), 0);
     assert_int_equal(rmdir(p->scratch.path), 0);
@@ -221,7 +221,7 @@ static void joins_without_a_descriptor(void **state)
 
 static void says_yes_without_a_descriptor(void **state)
 {
-    char name[NAMES_MAX];
+    char name[FILE_NAME_BYTES];
     struct store_stat stat;
     struct pair p;
 
@@ -231,7 +231,7 @@ static void says_yes_without_a_descriptor(void **state)
     take_descriptors(&p);
     assert_int_equal(commit_vote_yes(&p.r, NULL), SIDESTEP_OK);
     give_descriptors(&p);
-    names_format(NAMES_YES, p.r.save_id, 1, 0, name);
+    file_name_format(FILE_NAME_VOTE, p.r.save_id, 1, 0, name);
     assert_int_equal(store_stat(p.r.dir, name, &stat, NULL), SIDESTEP_OK);
     end(&p);
 }
@@ -253,7 +253,7 @@ static void tells_the_outcome_without_a_descriptor(void **state)
         take_descriptors(&p);
         commit_abort(&p.c, &why);
         give_descriptors(&p);
-        assert_int_equal(commit_learn(&p.r, &err), COMMIT_ABORTED);
+        assert_int_equal(commit_poll_outcome(&p.r, &err), COMMIT_ABORTED);
         assert_int_equal(err.status, SIDESTEP_EABORTED);
         assert_non_null(
             strstr(err.message, no_spare ? "rank 0 gave up save ab0102" : "too many open files"));
@@ -275,7 +275,7 @@ static enum sidestep_status is_fenced(void *context, const struct commit *commit
 static void a_fenced_one_does_not_wait(void **state)
 {
     static const struct commit_guard guard = {.check = is_fenced, .holds = is_fenced};
-    struct commit_count count = {0};
+    struct commit_contents count = {0};
     struct sidestep_error err = {0};
     struct pair p;
 
@@ -283,9 +283,9 @@ static void a_fenced_one_does_not_wait(void **state)
     begin(&p, false);
     p.c.guard = &guard;
     assert_int_equal(commit_vote_yes(&p.c, NULL), SIDESTEP_OK);
-    assert_int_equal(commit_count_votes(&p.c, &count, &err), SIDESTEP_EABORTED);
+    assert_int_equal(commit_collect_votes(&p.c, &count, &err), SIDESTEP_EABORTED);
     assert_non_null(strstr(err.message, "another process"));
-    commit_count_release(&count);
+    commit_contents_release(&count);
     expect_clean(&p, false);
     end(&p);
 }

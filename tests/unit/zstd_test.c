@@ -265,11 +265,11 @@ static void memory_is_known_beforehand(void **state)
         OWNED uint8_t *zeros = calloc(sizes[i] + 1, 1);
         assert_non_null(zeros);
         struct frame frame = compress(zeros, sizes[i], (struct how){0});
-        assert_true(zstd_most_memory(frame.length, UINT64_MAX) >= sizes[i]);
-        assert_int_equal(zstd_most_memory(frame.length, 1000), 2000);
+        assert_true(zstd_max_memory(frame.length, UINT64_MAX) >= sizes[i]);
+        assert_int_equal(zstd_max_memory(frame.length, 1000), 2000);
         free(frame.bytes);
     }
-    assert_true(zstd_most_memory(UINT64_MAX, UINT64_MAX) >= (uint64_t)1 << 60);
+    assert_true(zstd_max_memory(UINT64_MAX, UINT64_MAX) >= (uint64_t)1 << 60);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* retention.h -- which checkpoints of a series may go: a pure function of what is there. */
-#ifndef SERIES_RETENTION_H
-#define SERIES_RETENTION_H
+#ifndef SELECTION_RETENTION_H
+#define SELECTION_RETENTION_H
 
 #include "base/error.h"
 
@@ -37,7 +37,7 @@ struct retention_item {
 };
 
 /* Copy and check the caller's; NULL: everything stays. */
-enum sidestep_status retention_take(struct retention *retention,
+enum sidestep_status retention_copy(struct retention *retention,
                                     const struct sidestep_retention *theirs,
                                     struct sidestep_error *err);
 

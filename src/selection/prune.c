@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* prune.c -- see prune.h. */
-#include "series/prune.h"
+#include "selection/prune.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +25,13 @@ struct looking {
     struct sidestep_listed *entries;
     struct retention_item *items;
     size_t count;
-    struct marks marks;
+    struct annotations marks;
 };
 
 static void looking_release(struct looking *l)
 {
     sidestep_list_release(&l->list);
-    marks_release(&l->marks);
+    annotations_release(&l->marks);
     free(l->entries);
     free(l->items);
 }
@@ -57,11 +57,11 @@ static enum sidestep_status lock_out(struct store_dir *root, const char *name,
         return SIDESTEP_OK;
     if (is_read_only(dir))
         return FAIL(err, SIDESTEP_EPERM, "its directory may not be written to");
-    enum sidestep_status status = store_file_open(dir, NAMES_METADATA, STORE_WRITE, lock, NULL);
+    enum sidestep_status status = store_file_open(dir, FILE_NAME_METADATA, STORE_WRITE, lock, NULL);
     if (status == SIDESTEP_EPERM)
-        return FAIL(err, SIDESTEP_EPERM, "its %s may not be written to", NAMES_METADATA);
+        return FAIL(err, SIDESTEP_EPERM, "its %s may not be written to", FILE_NAME_METADATA);
     if (status == SIDESTEP_OK)
-        status = lock_file_take(dir, NAMES_METADATA, *lock, NULL);
+        status = lock_file_acquire(dir, FILE_NAME_METADATA, *lock, NULL);
     if (status == SIDESTEP_ELOCKED)
         return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
     if (status == SIDESTEP_ENOTFOUND && *lock != NULL)
@@ -75,33 +75,33 @@ static enum sidestep_status lock_out(struct store_dir *root, const char *name,
 static const char *find_late_objection(struct store_dir *root, struct store_dir *marks,
                                        const char *trash, const char *name, const char *save_id)
 {
-    if (save_id != NULL &&
-        (named_was_replaced(root, trash, save_id) || !sweep_is_all_ours(root, trash)))
+    if (save_id != NULL && (referenced_files_was_replaced(root, trash, save_id) ||
+                            !sweep_has_only_own_files(root, trash)))
         return WAS_REPLACED;
-    return marks != NULL && marks_may_have(marks, MARKS_PIN, name) ? IS_PINNED : NULL;
+    return marks != NULL && annotations_may_exist(marks, ANNOTATION_PIN, name) ? IS_PINNED : NULL;
 }
 
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
                                   const char *save_id, uint64_t *bytes, struct sidestep_error *err)
 {
-    OWNED_MARKS about = {0};
+    OWNED_ANNOTATIONS about = {0};
     uint8_t id[SAVE_ID_BYTES];
-    char hex[SAVE_ID_HEX], trash[NAMES_MAX];
+    char hex[SAVE_ID_HEX], trash[FILE_NAME_BYTES];
     OWNED_FILE *lock = NULL;
 
     TRY(lock_out(root, name, &lock, err));
     TRY(random_bytes(id, sizeof(id), err));
     hash_to_hex(id, sizeof(id), hex);
-    TRY(sweep_to_trash(root, name, hex, err));
-    names_format(NAMES_TRASH, hex, 0, 0, trash);
+    TRY(sweep_move_to_trash(root, name, hex, err));
+    file_name_format(FILE_NAME_TRASH, hex, 0, 0, trash);
     const char *objection = find_late_objection(root, marks, trash, name, save_id);
     if (objection != NULL) {
-        TRY(sweep_put_back(root, trash, name, err));
+        TRY(sweep_restore(root, trash, name, err));
         return FAIL(err, SIDESTEP_ELOCKED, "%s", objection);
     }
     enum sidestep_status status = sweep_empty_trash(root, trash, bytes, err);
-    if (marks != NULL && marks_read(marks, &about, NULL) == SIDESTEP_OK)
-        marks_forget(marks, &about, name);
+    if (marks != NULL && annotations_read(marks, &about, NULL) == SIDESTEP_OK)
+        annotations_remove_checkpoint(marks, &about, name);
     return status;
 }
 
@@ -111,19 +111,19 @@ static bool is_meant(const struct prune *p, struct sidestep_listed *entry)
     uint64_t step;
 
     if (p->naming != NULL)
-        entry->step = naming_read(p->naming, entry->name, &step) ? (int64_t)step : -1;
+        entry->step = name_template_parse_name(p->naming, entry->name, &step) ? (int64_t)step : -1;
     return entry->state == SIDESTEP_COMMITTED && entry->step >= 0 &&
            (p->is_settled == NULL || p->is_settled(p->context, entry));
 }
 
 /* Why it is nobody's here to delete, and what makes it so; NULL: it is ours. */
-static const char *find_stranger(const struct prune *p, const struct marks *marks,
+static const char *find_stranger(const struct prune *p, const struct annotations *marks,
                                  const struct sidestep_listed *entry)
 {
     if (entry->save_id == NULL)
         return "sidestep did not write it, and deletes only what it wrote ('sidestep convert "
                "--to=dcp' makes a checkpoint of sidestep's of it)";
-    if (marks_find(marks, MARKS_ADOPTED, entry->name, entry->save_id) != NULL)
+    if (annotations_find(marks, ANNOTATION_ADOPTED, entry->name, entry->save_id) != NULL)
         return NULL;
     if (entry->is_renamed)
         return "it was saved under another name, and copied or renamed (a run that resumes from it "
@@ -133,7 +133,7 @@ static const char *find_stranger(const struct prune *p, const struct marks *mark
     return NULL;
 }
 
-static struct retention_item make_item(const struct prune *p, const struct marks *marks,
+static struct retention_item make_item(const struct prune *p, const struct annotations *marks,
                                        const struct sidestep_listed *entry)
 {
     struct retention_item item = {.step = entry->step,
@@ -153,7 +153,7 @@ static struct retention_item make_item(const struct prune *p, const struct marks
 static void keep(const struct prune *p, const struct sidestep_listed *entry, const char *why)
 {
     if (p->report != NULL)
-        collecting_kept(p->report, entry->name, why);
+        gc_report_add_kept(p->report, entry->name, why);
 }
 
 /* By hand, all of a root is meant: what has no step, or is no whole checkpoint, is named, too. */
@@ -184,7 +184,7 @@ static void keep_others(const struct prune *p, const struct sidestep_listed *ent
 static enum sidestep_status look(struct prune *p, struct looking *l, struct sidestep_error *err)
 {
     TRY(list_root(p->store, p->path, &l->list, err));
-    TRY(marks_read(p->marks, &l->marks, err));
+    TRY(annotations_read(p->marks, &l->marks, err));
     l->entries = memory_new(l->list.count + 1, sizeof(*l->entries));
     l->items = memory_new(l->list.count + 1, sizeof(*l->items));
     if (l->entries == NULL || l->items == NULL)
@@ -217,14 +217,15 @@ static enum sidestep_status check_one(struct prune *p, struct looking *l, size_t
                                       struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
-    enum sidestep_status status = verify_path(
-        p->store, l->entries[i].path, SIDESTEP_VERIFY_STRUCTURE, STORE_UNCACHED, NULL, NULL, &why);
+    enum sidestep_status status =
+        verify_path(p->store, l->entries[i].path, SIDESTEP_VERIFY_STRUCTURE, STORE_DROP_CACHE, NULL,
+                    NULL, &why);
 
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, sizeof(*l));
     if (status != SIDESTEP_OK)
         l->items[i].flaw =
-            verify_is_damage(status) ? "it does not verify" : "it cannot be read now";
+            reader_status_is_damage(status) ? "it does not verify" : "it cannot be read now";
     return SIDESTEP_OK;
 }
 
@@ -275,19 +276,19 @@ static enum sidestep_status try_delete(const struct prune *p, const char *name, 
     TRY(lock_out(p->root, name, &lock, err));
     if (p->marks != NULL && is_read_only(p->marks))
         return FAIL(err, SIDESTEP_EPERM, "%s of its series may not be written to",
-                    NAMES_SERIES_DIR);
-    *bytes = sweep_count_bytes(p->root, name);
+                    FILE_NAME_SERIES_DIR);
+    *bytes = sweep_reclaimable_bytes(p->root, name);
     return SIDESTEP_OK;
 }
 
 /* Why it cannot go after all; NULL: it may, and is claimed. */
 static const char *find_objection(const struct prune *p, const struct sidestep_listed *entry)
 {
-    if (!sweep_is_all_ours(p->root, entry->name))
+    if (!sweep_has_only_own_files(p->root, entry->name))
         return "it holds files that are not ours, or a save";
-    if (named_was_replaced(p->root, entry->name, entry->save_id))
+    if (referenced_files_was_replaced(p->root, entry->name, entry->save_id))
         return WAS_REPLACED;
-    if (p->marks != NULL && marks_may_have(p->marks, MARKS_PIN, entry->name))
+    if (p->marks != NULL && annotations_may_exist(p->marks, ANNOTATION_PIN, entry->name))
         return IS_PINNED;
     if (p->claim != NULL && !p->claim(p->context, entry))
         return "a save is about to replace it";
@@ -317,7 +318,7 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
         return SIDESTEP_OK;
     }
     if (p->report != NULL)
-        collecting_removed(p->report, entry->name, bytes);
+        gc_report_add_removed(p->report, entry->name, bytes);
     if (p->deleted != NULL)
         p->deleted(p->context, entry, bytes);
     return SIDESTEP_OK;
@@ -353,7 +354,8 @@ static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
 {
     struct sidestep_error why = {.rank = -1};
     OWNED_DIR *dir = NULL;
-    enum sidestep_status status = store_dir_open(p->store, p->root, NAMES_SERIES_DIR, &dir, &why);
+    enum sidestep_status status =
+        store_dir_open(p->store, p->root, FILE_NAME_SERIES_DIR, &dir, &why);
 
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND) {
         error_copy(err, &why);
@@ -361,7 +363,7 @@ static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
     }
     p->marks = dir;
     if (dir != NULL && !p->dry_run)
-        TRY(lease_take_to_delete(lease, p->store, p->path, err));
+        TRY(lease_acquire_to_delete(lease, p->store, p->path, err));
     return prune_run(p, err);
 }
 
@@ -378,22 +380,22 @@ enum sidestep_status sidestep_prune(const char *root, const struct sidestep_rete
     *report = (struct sidestep_gc_report){0};
     if ((flags & ~SIDESTEP_GC_DRY_RUN) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "prune: unknown flags 0x%x", flags);
-    TRY(retention_take(&retention, theirs, err));
+    TRY(retention_copy(&retention, theirs, err));
     TRY(store_dir_open(store_posix(), NULL, root, &dir, err));
     struct prune prune = {.store = store_posix(),
                           .path = root,
                           .root = dir,
                           .retention = &retention,
                           .dry_run = (flags & SIDESTEP_GC_DRY_RUN) != 0,
-                          .report = collecting_new(root)};
+                          .report = gc_report_new(root)};
     if (prune.report == NULL)
         return FAIL_NOMEM(err, sizeof(*prune.report));
     enum sidestep_status status = prune_locked(&prune, &lease, err);
     lease_release(&lease);
     if (status != SIDESTEP_OK)
-        collecting_free(prune.report);
+        gc_report_free(prune.report);
     else
-        status = collecting_report(prune.report, report, err);
+        status = gc_report_finish(prune.report, report, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "prune '%s'", root);
     return status;

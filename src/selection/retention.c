@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* retention.c -- see retention.h. */
-#include "series/retention.h"
+#include "selection/retention.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 _Static_assert(sizeof(struct sidestep_retention) == 40, "a field was added: apply it below");
 
-enum sidestep_status retention_take(struct retention *retention,
+enum sidestep_status retention_copy(struct retention *retention,
                                     const struct sidestep_retention *theirs,
                                     struct sidestep_error *err)
 {
@@ -23,7 +23,7 @@ enum sidestep_status retention_take(struct retention *retention,
     TRY(options_copy(&options, sizeof(options), theirs, "retention", err));
     if ((options.flags & ~SIDESTEP_RETENTION_MAX) != 0 || options.reserved != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "retention: unknown flags");
-    if (options.keep_best != 0 && !marks_is_word(options.metric))
+    if (options.keep_best != 0 && !annotations_is_valid_word(options.metric))
         return FAIL(err, SIDESTEP_EINVAL,
                     "retention: keep_best needs the name of a metric (letters, digits, '_', '-')");
     *retention = (struct retention){.wanted = true,

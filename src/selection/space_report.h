@@ -1,29 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* space_report.h -- the message when storage is full: how much was needed, how much was free, and
  * how much space old checkpoints take. */
-#ifndef CATALOG_SPACE_REPORT_H
-#define CATALOG_SPACE_REPORT_H
+#ifndef SELECTION_SPACE_REPORT_H
+#define SELECTION_SPACE_REPORT_H
 
 #include "store/store.h"
 
-#define ROOM_WORDS 320u
+#define SPACE_REPORT_BYTES 320u
 
 /* Write to ${words} how many bytes it would free to delete all checkpoints in ${root}, the
  * directory at ${path}, but the newest, and how to do that.  "": it would free nothing, or it is
  * not known.
  * ${run_id}: count only those of this run, whose series is open; NULL or "": those of any run.
  * Deletes nothing.  Blocks while it reads the directory. */
-void room_describe(struct store_dir *root, const char *path, const char *run_id,
-                   char words[ROOM_WORDS]);
+void space_describe(struct store_dir *root, const char *path, const char *run_id,
+                    char words[SPACE_REPORT_BYTES]);
 
 /* If ${err} says that space was short, put in front of it that ${what} take ${needed} bytes, and
  * how many bytes were free in ${dir} before ${stored} of them were written.  Append ${words}. */
-void room_report(struct sidestep_error *err, struct store_dir *dir, const char *what,
-                 uint64_t needed, uint64_t stored, const char *words);
-
-struct sidestep_save;
-/* The save of this rank failed with ${why}: do the same for its shards.  Rank 0 also describes the
- * directory of the checkpoint. */
-void room_explain(struct sidestep_save *save, struct sidestep_error *why);
+void space_report(struct sidestep_error *err, struct store_dir *dir, const char *what,
+                  uint64_t needed, uint64_t stored, const char *words);
 
 #endif

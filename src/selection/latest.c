@@ -11,7 +11,7 @@
 #include "base/thread.h"
 #include "commit/referenced_files.h"
 #include "checkpoint/reader.h"
-#include "catalog/list.h"
+#include "selection/choose.h"
 
 #define THREADS 4u /* where the caller names no number */
 
@@ -70,7 +70,7 @@ static bool looks_like_one(const struct sidestep_listed *entry)
 {
     switch (entry->state) {
     case SIDESTEP_COMMITTED:
-        return list_is_left(entry);
+        return list_is_skipped(entry);
     case SIDESTEP_FOREIGN:
         return list_is_link(entry) && entry->step >= 0;
     case SIDESTEP_UNREADABLE:
@@ -129,7 +129,7 @@ static enum sidestep_status leave_out(const struct sidestep_list *list, struct s
     if (*kept == NULL)
         return FAIL_NOMEM(err, list->count * sizeof(**kept));
     for (size_t i = 0; i < list->count; i++) {
-        if (list_is_left(&list->entries[i]))
+        if (list_is_skipped(&list->entries[i]))
             *left = &list->entries[i];
         else
             (*kept)[out->count++] = list->entries[i];
@@ -147,7 +147,7 @@ static bool has_candidate(const struct sidestep_list *list)
 }
 
 /* What other programs wrote counts only where sidestep has nothing to load. */
-static enum sidestep_status choose(struct list_choice *how, const struct sidestep_list *all,
+static enum sidestep_status choose(struct choose_options *how, const struct sidestep_list *all,
                                    struct finding *f, struct sidestep_latest_report *report,
                                    bool *gone, struct sidestep_error *err)
 {
@@ -158,7 +158,7 @@ static enum sidestep_status choose(struct list_choice *how, const struct sideste
 
     TRY(leave_out(all, &list, &kept, &left, err));
     how->with_others = !has_candidate(&list) && left == NULL;
-    enum sidestep_status status = list_choose(how, &list, &chosen, gone, err);
+    enum sidestep_status status = choose_newest_valid(how, &list, &chosen, gone, err);
     if (status == SIDESTEP_ENOTFOUND && left != NULL) /* and not "nothing yet" */
         return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s' %s", left->name,
                     left->reason);
@@ -189,7 +189,7 @@ static enum sidestep_status fail_root(const char *root, enum sidestep_status sta
 }
 
 /* One look.  ${*gone}: what was found was deleted meanwhile, so look again. */
-static enum sidestep_status look(const char *root, struct list_choice *how,
+static enum sidestep_status look(const char *root, struct choose_options *how,
                                  struct sidestep_latest_report *report, bool *gone,
                                  struct sidestep_error *err)
 {
@@ -207,7 +207,7 @@ static enum sidestep_status look(const char *root, struct list_choice *how,
     status = choose(how, &list, f, report, gone, err);
     if (*gone || status == SIDESTEP_ENOMEM)
         return status;
-    if (status == SIDESTEP_ENOTFOUND && named_has_metadata(how->store, NULL, root))
+    if (status == SIDESTEP_ENOTFOUND && referenced_files_has_metadata(how->store, NULL, root))
         return FAIL(err, SIDESTEP_EINVAL,
                     "'%s' is a checkpoint itself; the latest is looked for among those in a "
                     "directory",
@@ -221,7 +221,7 @@ static enum sidestep_status look(const char *root, struct list_choice *how,
 }
 
 /* ${*report} is empty, and gets an owner. */
-static enum sidestep_status begin(struct sidestep_latest_report *report, struct list_choice *how,
+static enum sidestep_status begin(struct sidestep_latest_report *report, struct choose_options *how,
                                   struct sidestep_error *err)
 {
     struct finding *f = memory_new(1, sizeof(*f));
@@ -235,7 +235,7 @@ static enum sidestep_status begin(struct sidestep_latest_report *report, struct 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status find(const char *root, struct list_choice *how,
+static enum sidestep_status find(const char *root, struct choose_options *how,
                                  struct sidestep_latest_report *report, struct sidestep_error *err)
 {
     for (unsigned attempt = 1;; attempt++) {
@@ -244,7 +244,7 @@ static enum sidestep_status find(const char *root, struct list_choice *how,
         enum sidestep_status status = look(root, how, report, &gone, err);
         if (!gone)
             return status;
-        if (attempt == LIST_TRIES) /* and not "nothing yet" */
+        if (attempt == LIST_MAX_ATTEMPTS) /* and not "nothing yet" */
             return FAIL(err, SIDESTEP_ELOCKED,
                         "'%s': each checkpoint that was found was deleted before it could be "
                         "looked at",
@@ -280,7 +280,7 @@ enum sidestep_status sidestep_find_latest(const char *root, enum sidestep_verify
                         &workers, err));
     const struct verify_options inner = {
         .on_progress = options.on_progress, .context = options.context, .cancel = options.cancel};
-    struct list_choice how = {
+    struct choose_options how = {
         .store = store_posix(), .mode = verify, .workers = workers, .options = &inner};
     return find(root, &how, report, err);
 }

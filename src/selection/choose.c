@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* list_choose.c -- the newest of a listing that is valid, and what is said where there is none. */
+/* choose_newest_valid.c -- the newest of a listing that is valid, and what is said where there is
+ * none. */
+#include "selection/choose.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include "catalog/list.h"
 
 /* Where all were rejected for the same reason, and that is no damage: that reason. */
 static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidestep_status one)
@@ -49,7 +50,7 @@ bool list_is_candidate(const struct sidestep_listed *entry)
     return entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_DAMAGED;
 }
 
-bool list_is_left(const struct sidestep_listed *entry)
+bool list_is_skipped(const struct sidestep_listed *entry)
 {
     return entry->state == SIDESTEP_COMMITTED && entry->reason != NULL;
 }
@@ -61,7 +62,7 @@ static bool is_choice(const struct sidestep_listed *entry, bool with_others)
 }
 
 /* Twice, past the cache the second time; without checksums there is nothing to verify by. */
-static enum sidestep_status verify_entry(const struct list_choice *how,
+static enum sidestep_status verify_entry(const struct choose_options *how,
                                          const struct sidestep_listed *entry,
                                          struct sidestep_error *err)
 {
@@ -73,7 +74,7 @@ static enum sidestep_status verify_entry(const struct list_choice *how,
     enum sidestep_status status =
         verify_path(how->store, entry->path, how->mode, 0, how->workers, how->options, err);
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOMEM && status != SIDESTEP_ECANCELLED)
-        status = verify_path(how->store, entry->path, how->mode, STORE_UNCACHED, how->workers,
+        status = verify_path(how->store, entry->path, how->mode, STORE_DROP_CACHE, how->workers,
                              how->options, err);
     return status;
 }
@@ -87,8 +88,8 @@ static bool is_gone(struct store *store, const struct sidestep_listed *entry)
            store_dir_open(store, NULL, entry->path, &dir, NULL) == SIDESTEP_ENOTFOUND;
 }
 
-enum sidestep_status list_fail_unreadable(const struct sidestep_error *why,
-                                          struct sidestep_error *err)
+enum sidestep_status choose_fail_unreadable(const struct sidestep_error *why,
+                                            struct sidestep_error *err)
 {
     enum sidestep_status status = FAIL(
         err, (enum sidestep_status)why->status,
@@ -104,7 +105,7 @@ enum sidestep_status list_fail_unreadable(const struct sidestep_error *why,
 }
 
 /* What is wrong with ${entry} ends the search, or it is passed over. */
-static enum sidestep_status pass_over(const struct list_choice *how,
+static enum sidestep_status pass_over(const struct choose_options *how,
                                       const struct sidestep_listed *entry,
                                       enum sidestep_status status, const struct sidestep_error *why,
                                       struct sidestep_error *err)
@@ -113,17 +114,18 @@ static enum sidestep_status pass_over(const struct list_choice *how,
         error_copy(err, why);
         return status;
     }
-    if (!verify_is_damage(status)) {
+    if (!reader_status_is_damage(status)) {
         struct sidestep_error named = *why;
         if (strstr(named.message, entry->path) == NULL)
             error_wrap(&named, "'%s'", entry->path);
-        return list_fail_unreadable(&named, err);
+        return choose_fail_unreadable(&named, err);
     }
     return how->reject != NULL ? how->reject(how->context, entry, why, err) : SIDESTEP_OK;
 }
 
-enum sidestep_status list_choose(const struct list_choice *how, const struct sidestep_list *list,
-                                 size_t *chosen, bool *gone, struct sidestep_error *err)
+enum sidestep_status choose_newest_valid(const struct choose_options *how,
+                                         const struct sidestep_list *list, size_t *chosen,
+                                         bool *gone, struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
     char rejected[512] = "";

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* prune.h -- deleting what the retention lets go: looks, decides (retention.h), checks, deletes. */
-#ifndef SERIES_PRUNE_H
-#define SERIES_PRUNE_H
+#ifndef SELECTION_PRUNE_H
+#define SELECTION_PRUNE_H
 
 #include "catalog/gc_report.h"
-#include "series/retention.h"
+#include "selection/retention.h"
 #include "format/name_template.h"
 #include "store/store.h"
 
@@ -14,8 +14,8 @@ struct prune {
     struct store_dir *root;
     struct store_dir *marks; /* ROOT/.sidestep; NULL: there is none */
     const struct retention *retention;
-    const struct naming *naming; /* of those that are meant; NULL: all that have a step */
-    const char *run_id;          /* whose; NULL: of any run */
+    const struct name_template *naming; /* of those that are meant; NULL: all that have a step */
+    const char *run_id;                 /* whose; NULL: of any run */
     bool dry_run;
     /* Asked of what was seen, after it was: is it there for good?  Else nothing goes because of it,
      * nor does it.  NULL: all is. */
@@ -28,7 +28,7 @@ struct prune {
     /* After each; may be NULL. */
     void (*deleted)(void *context, const struct sidestep_listed *entry, uint64_t bytes);
     void *context;
-    struct collecting *report; /* may be NULL */
+    struct gc_report *report; /* may be NULL */
 };
 
 /* A checkpoint that cannot be deleted stays, and is reported.  Run again, it does the rest. */

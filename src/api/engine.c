@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* engine.c -- an engine is opened, prepared, paused and closed. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/options.h"
+#include "base/owned.h"
+#include "base/thread.h"
+#include "base/trace.h"
+#include "store/store_custom.h"
+#include "save/save.h"
+#include "series/series.h"
+#include "store/store_ring.h"
+
+#define ENGINE_DEFAULT_TIMEOUT_MS 600000u
+#define ENGINE_MAX_THREADS 64u
+/* Where the user does not say: threads that write, and requests in flight.  Of 4, 8 and 16 none was
+ * better on the disks that were measured; those of large arrays want more than one. */
+#define ENGINE_DEFAULT_WRITERS 4u
+#define ENGINE_DEFAULT_URING_WRITERS 2u /* they only hash */
+#define ENGINE_DEFAULT_URING_DEPTH 8u
+
+_Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added: apply it below");
+
+#define ENGINE_FLAGS                                                                               \
+    ((uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO | SIDESTEP_ENGINE_USER_MODE_FAULTS |                   \
+     SIDESTEP_ENGINE_KEEP_PRIORITY | SIDESTEP_ENGINE_KEEP_PACE)
+
+/* The caller's reference, and all that the engine owns. */
+static void engine_shut(struct sidestep_engine *engine)
+{
+    while (engine->series != NULL)
+        engine->series = series_shut_down(engine->series);
+    saver_finish(engine);
+    workers_free(&engine->stagers);
+    workers_free(&engine->writers);
+    saver_leave_devices(engine);
+    devices_close(&engine->devices);
+    saver_free(engine);
+    events_close(&engine->events);
+    engine_release(engine);
+}
+
+static enum sidestep_status start_threads(struct sidestep_engine *engine, uint32_t threads,
+                                          struct sidestep_error *err)
+{
+    uint32_t cpus = thread_cpu_count();
+    uint32_t stagers = threads != 0 ? threads : (uint32_t)min_u64(cpus, 16);
+    uint32_t writers = threads != 0      ? threads
+                       : engine->io.ring ? (uint32_t)min_u64(cpus, ENGINE_DEFAULT_URING_WRITERS)
+                                         : engine->io.depth;
+
+    /* The thread that waits for them works along. */
+    TRY(workers_new(stagers - 1, "sidestep-stage", &engine->stagers, err));
+    engine->write_threads = writers;
+    return workers_new((unsigned)max_u64(writers, stagers) - 1, "sidestep-write", &engine->writers,
+                       err);
+}
+
+/* What this process may use, and what it was told to. */
+static enum sidestep_status choose_io(struct sidestep_engine *engine, uint32_t io, uint32_t depth,
+                                      struct sidestep_error *err)
+{
+    bool may_ring = io == SIDESTEP_IO_AUTO || io == SIDESTEP_IO_URING;
+    int refused = may_ring ? store_ring_probe() : ENOSYS;
+
+    if (io > SIDESTEP_IO_BUFFERED)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown io %u", io);
+    if (depth > STORE_QUEUE_MAX_DEPTH)
+        return FAIL(err, SIDESTEP_EINVAL, "engine options: io_depth %u is more than %u", depth,
+                    STORE_QUEUE_MAX_DEPTH);
+    if (io == SIDESTEP_IO_URING && refused != 0)
+        return error_set(err, SIDESTEP_EUNSUPPORTED, refused, HERE,
+                         "engine options: io_uring is refused here (see 'sidestep doctor')");
+    if (io == SIDESTEP_IO_BUFFERED)
+        engine->flags |= SIDESTEP_ENGINE_NO_DIRECT_IO;
+    engine->io.ring = refused == 0;
+    engine->io.depth = depth != 0     ? depth
+                       : refused == 0 ? ENGINE_DEFAULT_URING_DEPTH
+                                      : ENGINE_DEFAULT_WRITERS;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status apply_options(struct sidestep_engine *engine,
+                                          const struct sidestep_engine_options *options,
+                                          struct sidestep_error *err)
+{
+    if ((options->flags & ~ENGINE_FLAGS) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown flags 0x%x",
+                    options->flags);
+    if (options->threads > ENGINE_MAX_THREADS)
+        return FAIL(err, SIDESTEP_EINVAL, "engine options: %u threads are more than %u",
+                    options->threads, ENGINE_MAX_THREADS);
+    engine->flags = options->flags;
+    TRY(choose_io(engine, (uint32_t)options->io, options->io_depth, err));
+    engine->timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : ENGINE_DEFAULT_TIMEOUT_MS;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status engine_open_local(struct sidestep_engine *engine,
+                                              const struct sidestep_engine_options *theirs,
+                                              struct sidestep_error *err)
+{
+    struct sidestep_engine_options options;
+
+    TRY(options_copy(&options, sizeof(options), theirs, "engine options", err));
+    TRY(apply_options(engine, &options, err));
+    if (options.store != NULL) {
+        TRY(store_custom_new(options.store, &engine->own_store, err));
+        engine->store = engine->own_store;
+    }
+    TRY(throttle_init(&engine->throttle, (options.flags & SIDESTEP_ENGINE_KEEP_PRIORITY) == 0,
+                      options.write_bytes_per_second, options.background_cpus, err));
+    engine->throttle.keeps_pace = (options.flags & SIDESTEP_ENGINE_KEEP_PACE) != 0;
+    TRY(events_open(&engine->events, &options, engine->comm.rank, err));
+    TRY(start_threads(engine, options.threads, err));
+    return saver_new(engine, &options, err);
+}
+
+enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
+                                          const struct sidestep_engine_options *options,
+                                          struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = memory_new(1, sizeof(*engine));
+    const struct sidestep_comm *host = options != NULL ? options->comm : NULL;
+
+    if (out == NULL) {
+        free(engine);
+        return FAIL(err, SIDESTEP_EINVAL, "engine is NULL");
+    }
+    *out = NULL;
+    trace_init();
+    if (engine == NULL) /* the other ranks will see the communicator fail */
+        return FAIL_NOMEM(err, sizeof(*engine));
+    *engine = (struct sidestep_engine){.references = 1,
+                                       .pid = getpid(),
+                                       .store = store_posix(),
+                                       .clock = clock_system(),
+                                       .events = {.fd = -1}};
+    enum sidestep_status status = comm_init(&engine->comm, host, err);
+    if (status == SIDESTEP_OK) {
+        status = engine_open_local(engine, options, err);
+        status = comm_agree_all(&engine->comm, status, err);
+    }
+    if (status != SIDESTEP_OK) {
+        engine_shut(engine);
+        error_wrap(err, "open engine");
+        return status;
+    }
+    *out = engine;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
+                                             const struct sidestep_state_dict *state,
+                                             struct sidestep_error *err)
+{
+    uint64_t bytes = IMAGE_WINDOW_MAX_BYTES;
+    bool pin = false;
+
+    TRY(engine_check(engine, err));
+    if (state == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "state is NULL");
+    save_queue_wait_idle(engine); /* they use pools */
+    (void)devices_detect_driver(&engine->devices);
+    for (size_t i = 0; i < state->count; i++) {
+        const struct state_entry *entry = &state->entries[i];
+        bytes += entry->is_object ? entry->length
+                                  : box_volume(&entry->box) * sidestep_dtype_size(entry->dtype);
+        bytes += 2 * IMAGE_ALIGN;
+        int32_t device = -1;
+        if (!entry->is_object && entry->reader == NULL)
+            TRY(devices_locate(&engine->devices, (uint64_t)(uintptr_t)entry->data,
+                               box_volume(&entry->box) != 0, &device, err));
+        if (device >= 0)
+            TRY(devices_open(&engine->devices, device, err));
+        pin = pin || device >= 0;
+    }
+    if (engine->saver->pool_cap != 0)
+        bytes = min_u64(bytes, engine->saver->pool_cap);
+    snapshot_policy_open(&engine->saver->snapshot_policy);
+    return save_pool_reserve(engine, &engine->saver->queue.slots[0].pool, bytes, engine->stagers,
+                             pin, err);
+}
+
+void sidestep_engine_pause(struct sidestep_engine *engine)
+{
+    if (engine_check(engine, NULL) == SIDESTEP_OK)
+        throttle_set_paused(&engine->throttle, true);
+}
+
+void sidestep_engine_resume(struct sidestep_engine *engine)
+{
+    if (engine_check(engine, NULL) == SIDESTEP_OK)
+        throttle_set_paused(&engine->throttle, false);
+}
+
+enum sidestep_status sidestep_engine_close(struct sidestep_engine **out, struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = out != NULL ? *out : NULL;
+
+    if (engine == NULL)
+        return SIDESTEP_OK;
+    *out = NULL;
+    if (engine->pid != getpid())
+        return engine_check(engine, err); /* its threads are not here: leave it alone */
+    enum sidestep_status status = save_queue_drain_all(engine, err);
+    engine_shut(engine);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_space.c -- what a save that failed for lack of space adds to its error. */
+#include <stdio.h>
+#include <string.h>
+
+#include "save/save.h"
+#include "selection/space_report.h"
+
+/* Describe the parent directory of the checkpoint. */
+static void describe(struct sidestep_save *save, char words[SPACE_REPORT_BYTES])
+{
+    const struct commit *commit = &save->commit;
+    size_t length = strlen(commit->path) - strlen(commit->name);
+    char root[COMMIT_PATH_BYTES];
+
+    memcpy(root, commit->path, length);
+    root[length > 1 ? length - 1 : length] = '\0';
+    space_describe(commit->parent, root, commit->run_id, words);
+}
+
+static uint64_t needed_by(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    uint64_t needed = save->shared.info.bytes_total;
+    pthread_mutex_unlock(&save->shared.lock);
+    return needed;
+}
+
+/* Another rank failed.  If space is short now, add what only rank 0 looks for. */
+static void explain_other(struct sidestep_save *save, struct sidestep_error *why)
+{
+    struct store_traits traits = {0};
+    char words[SPACE_REPORT_BYTES] = "";
+
+    if (store_dir_traits(save->commit.dir, &traits, NULL) != SIDESTEP_OK ||
+        !traits.has_free_bytes || traits.free_bytes >= needed_by(save))
+        return;
+    describe(save, words);
+    if (words[0] != '\0')
+        error_wrap(why, "%llu bytes are free%s", (unsigned long long)traits.free_bytes, words);
+}
+
+void save_explain_space(struct sidestep_save *save, struct sidestep_error *why)
+{
+    struct commit *commit = &save->commit;
+    char words[SPACE_REPORT_BYTES] = "", what[40];
+
+    if (commit->dir == NULL)
+        return;
+    if (commit->rank == 0 && why->status == SIDESTEP_EPEER)
+        explain_other(save, why);
+    if (why->status != SIDESTEP_ENOSPC)
+        return;
+    if (commit->rank == 0)
+        describe(save, words);
+    snprintf(what, sizeof(what), "the files of rank %u", commit->rank);
+    space_report(why, commit->dir, what, needed_by(save), commit_shards_stored(commit), words);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* saver.c -- see saver.h. */
+#include "save/save.h"
+
+#include <stdlib.h>
+
+static enum sidestep_status check_options(const struct sidestep_engine_options *options,
+                                          struct sidestep_error *err)
+{
+    if (options->pool_bytes != 0 && options->pool_bytes < PIPELINE_MIN_POOL_BYTES)
+        return FAIL(err, SIDESTEP_EINVAL, "engine options: pool_bytes must be at least %llu",
+                    (unsigned long long)PIPELINE_MIN_POOL_BYTES);
+    if (options->snapshot > SIDESTEP_SNAPSHOT_COW)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown snapshot %u",
+                    (unsigned)options->snapshot);
+    if (options->copy_ahead > SIDESTEP_COPY_AHEAD_NEVER)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown copy_ahead %u",
+                    (unsigned)options->copy_ahead);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status saver_new(struct sidestep_engine *engine,
+                               const struct sidestep_engine_options *options,
+                               struct sidestep_error *err)
+{
+    TRY(check_options(options, err));
+    struct saver *saver = memory_new(1, sizeof(*saver));
+    if (saver == NULL)
+        return FAIL_NOMEM(err, sizeof(*saver));
+    *saver = (struct saver){.pool_cap = options->pool_bytes,
+                            .incremental = {.worth = INCREMENTAL_MIN_BYTES}};
+    saver->snapshot_policy.wanted = options->snapshot;
+    saver->snapshot_policy.copy_ahead = options->copy_ahead;
+    saver->snapshot_policy.user_mode_only =
+        (options->flags & SIDESTEP_ENGINE_USER_MODE_FAULTS) != 0;
+    if (options->io_depth != 0 || !engine->io.ring)
+        saver->queue_depth.fixed = engine->io.depth;
+    offload_init(&saver->offload, &engine->devices);
+    engine->saver = saver;
+    return SIDESTEP_OK;
+}
+
+void saver_finish(struct sidestep_engine *engine)
+{
+    if (engine->saver == NULL)
+        return;
+    save_queue_release(engine);
+    snapshot_policy_close(&engine->saver->snapshot_policy);
+}
+
+void saver_leave_devices(struct sidestep_engine *engine)
+{
+    if (engine->saver != NULL)
+        offload_close(&engine->saver->offload);
+}
+
+void saver_free(struct sidestep_engine *engine)
+{
+    struct saver *saver = engine->saver;
+
+    if (saver == NULL)
+        return;
+    commit_shared_release(&saver->incremental.shared);
+    save_plan_release(&saver->plan);
+    for (size_t i = 0; i < SAVE_QUEUE_MAX; i++) {
+        image_release(&saver->queue.slots[i].image);
+        pool_release(&saver->queue.slots[i].pool);
+    }
+    compressor_buffers_release(&saver->compressor_buffers);
+    free(saver);
+    engine->saver = NULL;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* space_report.c -- see space_report.h. */
+#include "selection/space_report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/owned.h"
+#include "selection/prune.h"
+
+/* Like `sidestep prune --keep-last 1 --dry-run`. */
+static bool look(struct store_dir *root, const char *path, const char *run_id, uint64_t *bytes,
+                 size_t *count)
+{
+    static const struct retention only_newest = {.wanted = true};
+    struct gc_report *report = gc_report_new(path);
+    OWNED_DIR *marks = NULL;
+
+    if (report == NULL)
+        return false;
+    (void)store_dir_open(root->store, root, FILE_NAME_SERIES_DIR, &marks, NULL);
+    struct prune prune = {.store = root->store,
+                          .path = path,
+                          .root = root,
+                          .marks = marks,
+                          .retention = &only_newest,
+                          .run_id = run_id,
+                          .dry_run = true,
+                          .report = report};
+    bool done = prune_run(&prune, NULL) == SIDESTEP_OK && !report->failed;
+    *bytes = report->bytes;
+    *count = report->removed_count;
+    gc_report_free(report);
+    return done && *count != 0;
+}
+
+void space_describe(struct store_dir *root, const char *path, const char *run_id,
+                    char words[SPACE_REPORT_BYTES])
+{
+    bool is_series = run_id != NULL && run_id[0] != '\0';
+    uint64_t bytes = 0;
+    size_t count = 0;
+
+    words[0] = '\0';
+    if (look(root, path, is_series ? run_id : NULL, &bytes, &count))
+        snprintf(words, SPACE_REPORT_BYTES,
+                 "; deleting all checkpoints but the newest would free %llu bytes (%zu "
+                 "checkpoint%s): %s`sidestep prune --keep-last 1` does that%s",
+                 (unsigned long long)bytes, count, count != 1 ? "s" : "",
+                 is_series ? "on_full=\"make_room\" (SIDESTEP_SERIES_MAKE_ROOM) does that before "
+                             "a save, and "
+                           : "",
+                 is_series ? " when this run has ended" : "");
+}
+
+void space_report(struct sidestep_error *err, struct store_dir *dir, const char *what,
+                  uint64_t needed, uint64_t stored, const char *words)
+{
+    struct store_traits traits = {0};
+
+    if (err == NULL || err->status != SIDESTEP_ENOSPC || err->sys_errno == EFBIG)
+        return;
+    if (err->sys_errno == EDQUOT)
+        error_wrap(err, "%s take %llu bytes, more than the quota allows%s", what,
+                   (unsigned long long)needed, words);
+    else if (store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && traits.has_free_bytes)
+        error_wrap(err, "the storage is full: %s take %llu bytes, and %llu were free%s", what,
+                   (unsigned long long)needed, (unsigned long long)(traits.free_bytes + stored),
+                   words);
+}
