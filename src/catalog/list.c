@@ -202,6 +202,16 @@ enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
                 entry->reason);
 }
 
+bool list_is_candidate(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_DAMAGED;
+}
+
+bool list_is_skipped(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_COMMITTED && entry->reason != NULL;
+}
+
 bool list_is_unreadable(const struct sidestep_listed *entry)
 {
     return entry->state == SIDESTEP_COMMITTED &&

@@ -45,16 +45,6 @@ static enum sidestep_status report_none(const struct sidestep_list *list,
                 bad, name);
 }
 
-bool list_is_candidate(const struct sidestep_listed *entry)
-{
-    return entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_DAMAGED;
-}
-
-bool list_is_skipped(const struct sidestep_listed *entry)
-{
-    return entry->state == SIDESTEP_COMMITTED && entry->reason != NULL;
-}
-
 /* May it be loaded from: by us, or, ${with_others}, by the program that wrote it? */
 static bool is_choice(const struct sidestep_listed *entry, bool with_others)
 {
