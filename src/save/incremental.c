@@ -9,7 +9,7 @@
 #include "base/owned.h"
 #include "base/trace.h"
 #include "save/save.h"
-#include "save/save_shard.h"
+#include "save/save_shard_file.h"
 #include "snapshot/unchanged.h"
 
 void incremental_reset(struct incremental_state *keep)
@@ -87,7 +87,7 @@ static enum sidestep_status link_last(struct keeping *k, struct sidestep_error *
 static enum sidestep_status write_anew(struct keeping *k, struct sidestep_error *err)
 {
     TRY(commit_shard_remove(&k->save->commit, INCREMENTAL_UNCHANGED_SHARD, err));
-    return save_shard_create(k->save, k->shard, &k->file, err);
+    return save_shard_file_create(k->save, k->shard, &k->file, err);
 }
 
 static enum sidestep_status begin(struct keeping *k, struct sidestep_error *err)

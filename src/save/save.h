@@ -75,13 +75,18 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
                                    const struct sidestep_state_dict *state,
                                    struct sidestep_error *err);
 
-/* ---- save_offload.c: saves of tensors on devices ---- */
+/* ---- save_pool.c: pools of memory that devices may have pinned ---- */
 
 /* ${pool}, of at least ${bytes}, whose pages ${workers} touch, see pool_reserve(); ${pin}: tensors
  * on devices go through it. */
 enum sidestep_status save_pool_reserve(struct sidestep_engine *engine, struct pool *pool,
                                        uint64_t bytes, struct workers *workers, bool pin,
                                        struct sidestep_error *err);
+/* Give ${pool} back to the system; it is unpinned first. */
+void save_pool_release(struct sidestep_engine *engine, struct pool *pool);
+
+/* ---- save_offload.c: saves of tensors on devices ---- */
+
 /* Is any tensor of ${state} in the memory of a device? */
 bool save_has_device_tensors(struct sidestep_engine *engine,
                              const struct sidestep_state_dict *state);
@@ -117,6 +122,8 @@ bool save_state_is_final(enum sidestep_save_state state);
 void save_emit_started(struct sidestep_save *save);
 /* Let the runner go, or end at once. */
 void save_unblock_runner(struct sidestep_save *save, bool cancel);
+/* Has its runner ended?  Also true if it has none. */
+bool save_runner_has_ended(struct sidestep_save *save);
 /* Wait until the runner has ended, and join it. */
 void save_join_runner(struct sidestep_save *save);
 /* What C has told about an earlier save: settles one that is still undecided. */
@@ -126,14 +133,17 @@ enum sidestep_status save_take_unreported_error(struct sidestep_save *save,
                                                 struct sidestep_error *err);
 /* Its failure, known here or not yet, is told. */
 void save_mark_reported(struct sidestep_save *save);
-/* At the end, on all ranks: C tells what became of its last saves, and forgets outcome files. */
-enum sidestep_status save_queue_drain_all(struct sidestep_engine *engine,
-                                          struct sidestep_error *err);
 
 /* ---- save_runner.c: what happens in the background ---- */
 
 void *save_runner_main(void *save);
-/* It has ended: what it shows of how fast the disk is.  Once. */
+
+/* ---- save_feedback.c: what a save shows of how fast the disk is ---- */
+
+/* The runner calls this once all is written: it updates the choice of the queue depth.  One runner
+ * writes at a time, and no other thread reads that choice. */
+void save_record_queue_depth(struct sidestep_save *save);
+/* Once its runner has ended: update the choice whether to compress.  Later calls are no-ops. */
 void save_update_compression_policy(struct sidestep_save *save);
 
 /* save_space.c: the save of this rank failed with ${why}.  If space was short, say how much its

@@ -173,6 +173,14 @@ void save_unblock_runner(struct sidestep_save *save, bool cancel)
     pthread_mutex_unlock(&save->shared.lock);
 }
 
+bool save_runner_has_ended(struct sidestep_save *save)
+{
+    pthread_mutex_lock(&save->shared.lock);
+    bool has_ended = !save->has_runner || save->shared.ran;
+    pthread_mutex_unlock(&save->shared.lock);
+    return has_ended;
+}
+
 void save_join_runner(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
@@ -422,23 +430,4 @@ void save_mark_reported(struct sidestep_save *save)
     pthread_mutex_lock(&save->shared.lock);
     save->shared.asked = true;
     pthread_mutex_unlock(&save->shared.lock);
-}
-
-enum sidestep_status save_queue_drain_all(struct sidestep_engine *engine,
-                                          struct sidestep_error *err)
-{
-    struct save_queue *queue = &engine->saver->queue;
-    uint64_t verdicts = 0;
-
-    save_queue_wait_idle(engine);
-    if (engine->comm.rank == 0)
-        verdicts = save_queue_pack_verdicts(engine);
-    enum sidestep_status status = comm_reduce_max_all(&engine->comm, &verdicts, 1, err);
-    if (status == SIDESTEP_OK)
-        save_queue_apply_verdicts(engine, verdicts);
-    for (unsigned i = 0; engine->comm.rank == 0 && i < queue->count; i++)
-        commit_remove_outcome(&queue->saves[i]->commit);
-    enum sidestep_status sticky =
-        save_queue_take_unreported_error(engine, NULL, status == SIDESTEP_OK ? err : NULL);
-    return status != SIDESTEP_OK ? status : sticky;
 }

@@ -12,23 +12,6 @@
 /* A fence that waits for the last copy to be submitted looks so often whether there will be one. */
 #define FENCE_SLICE_MS 20u
 
-enum sidestep_status save_pool_reserve(struct sidestep_engine *engine, struct pool *pool,
-                                       uint64_t bytes, struct workers *workers, bool pin,
-                                       struct sidestep_error *err)
-{
-    int node = -1;
-
-    if (bytes > pool->length) {
-        if (engine->devices.pinned == pool->bytes)
-            devices_unpin_pool(&engine->devices);
-        node = pin ? devices_numa_node(&engine->devices) : -1;
-    }
-    TRY(pool_reserve_on_node(pool, bytes, node, workers, err));
-    if (pin)
-        (void)devices_pin_pool(&engine->devices, pool);
-    return SIDESTEP_OK;
-}
-
 bool save_has_device_tensors(struct sidestep_engine *engine,
                              const struct sidestep_state_dict *state)
 {

@@ -13,19 +13,6 @@
 _Static_assert(SAVE_QUEUE_MAX *VERDICT_BITS <= 64, "the verdicts do not fit into one word");
 _Static_assert(SIDESTEP_SAVE_UNKNOWN + 1 < 1 << VERDICT_BITS, "a verdict does not fit");
 
-static bool is_busy(struct sidestep_save *save)
-{
-    pthread_mutex_lock(&save->shared.lock);
-    bool busy = save->has_runner && !save->shared.ran;
-    pthread_mutex_unlock(&save->shared.lock);
-    return busy;
-}
-
-bool save_runner_has_ended(struct sidestep_save *save)
-{
-    return !is_busy(save);
-}
-
 bool save_queue_contains(const struct sidestep_engine *engine, const struct sidestep_save *save)
 {
     for (unsigned i = 0; i < engine->saver->queue.count; i++)
@@ -44,7 +31,8 @@ static unsigned count_busy(const struct sidestep_engine *engine)
 {
     unsigned busy = 0;
 
-    while (busy < engine->saver->queue.count && is_busy(engine->saver->queue.saves[busy]))
+    while (busy < engine->saver->queue.count &&
+           !save_runner_has_ended(engine->saver->queue.saves[busy]))
         busy++;
     return busy;
 }
@@ -75,13 +63,6 @@ static bool is_used(const struct sidestep_engine *engine, const struct save_slot
     return false;
 }
 
-static void drop_pool(struct sidestep_engine *engine, struct pool *pool)
-{
-    if (pool->bytes != NULL && engine->devices.pinned == pool->bytes)
-        devices_unpin_pool(&engine->devices);
-    pool_release(pool);
-}
-
 /* The first slot that no save uses: without a queue it is always the same one.  What was taken for
  * a slow moment that is over goes back to the system. */
 static struct save_slot *take_slot(struct sidestep_engine *engine)
@@ -96,7 +77,7 @@ static struct save_slot *take_slot(struct sidestep_engine *engine)
         if (slot == NULL)
             slot = other;
         else if (engine->saver->save_counter - other->used > SAVE_QUEUE_IDLE_SAVES)
-            drop_pool(engine, &other->pool);
+            save_pool_release(engine, &other->pool);
     }
     assert(slot != NULL); /* there are more slots than saves that may be under way */
     slot->used = engine->saver->save_counter;
@@ -115,7 +96,7 @@ enum sidestep_status save_queue_acquire_slot(struct sidestep_engine *engine,
         save_join_runner(queue->saves[busy - 1]);
     }
     for (unsigned i = queue->count; i > 0; i--)
-        if (!is_busy(queue->saves[i - 1]))
+        if (save_runner_has_ended(queue->saves[i - 1]))
             save_update_compression_policy(queue->saves[i - 1]);
     save->slot = take_slot(engine);
     return SIDESTEP_OK;
@@ -172,7 +153,7 @@ static bool take_over(struct sidestep_engine *engine, struct save_slot *slot, ui
             exchange(slot, other);
             return true;
         }
-        drop_pool(engine, &other->pool);
+        save_pool_release(engine, &other->pool);
         return true;
     }
     return false;
@@ -304,6 +285,25 @@ void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save)
     save_retain(save);
     queue->saves[0] = save;
     queue->count++;
+}
+
+enum sidestep_status save_queue_drain_all(struct sidestep_engine *engine,
+                                          struct sidestep_error *err)
+{
+    struct save_queue *queue = &engine->saver->queue;
+    uint64_t verdicts = 0;
+
+    save_queue_wait_idle(engine);
+    if (engine->comm.rank == 0)
+        verdicts = save_queue_pack_verdicts(engine);
+    enum sidestep_status status = comm_reduce_max_all(&engine->comm, &verdicts, 1, err);
+    if (status == SIDESTEP_OK)
+        save_queue_apply_verdicts(engine, verdicts);
+    for (unsigned i = 0; engine->comm.rank == 0 && i < queue->count; i++)
+        commit_remove_outcome(&queue->saves[i]->commit);
+    enum sidestep_status sticky =
+        save_queue_take_unreported_error(engine, NULL, status == SIDESTEP_OK ? err : NULL);
+    return status != SIDESTEP_OK ? status : sticky;
 }
 
 void save_queue_release(struct sidestep_engine *engine)

@@ -39,8 +39,6 @@ struct save_queue {
 struct sidestep_save *save_queue_newest(const struct sidestep_engine *engine);
 /* Is ${save} in the list? */
 bool save_queue_contains(const struct sidestep_engine *engine, const struct sidestep_save *save);
-/* Has its runner ended? */
-bool save_runner_has_ended(struct sidestep_save *save);
 /* The latest one, if it has not ended. */
 struct sidestep_save *save_queue_newest_unfinished(const struct sidestep_engine *engine);
 void save_queue_wait_idle(struct sidestep_engine *engine);
@@ -73,6 +71,9 @@ void save_queue_apply_verdicts(struct sidestep_engine *engine, uint64_t verdicts
 void save_queue_remove_ended(struct sidestep_engine *engine, uint64_t verdicts);
 /* All ranks have started ${save}.  It is written when the one before it has ended. */
 void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save);
+/* At the end, on all ranks: C tells what became of its last saves, and forgets outcome files. */
+enum sidestep_status save_queue_drain_all(struct sidestep_engine *engine,
+                                          struct sidestep_error *err);
 void save_queue_release(struct sidestep_engine *engine);
 
 #endif

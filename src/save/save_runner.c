@@ -9,7 +9,6 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "base/trace.h"
-#include "save/save.h"
 #include "save/huge_page_recovery.h"
 #include "save/save.h"
 #include "save/save_shard.h"
@@ -95,36 +94,6 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-/* By a pause, spread_ms, or others that read from the disk. */
-static bool was_held(const struct sidestep_save *save)
-{
-    return save->options.spread_ms != 0 || save->shared.info.backed_off_ns != 0 ||
-           (save->shared.info.held_ns != 0 && save->engine->throttle.bytes_per_second == 0);
-}
-
-/* One runner writes at a time, and nobody else looks at it. */
-static void learn_depth(struct sidestep_save *save)
-{
-    const struct sidestep_save_info *info = &save->shared.info;
-    struct sidestep_engine *engine = save->engine;
-
-    if (!was_held(save) && info->linked_bytes == 0 && engine->throttle.bytes_per_second == 0 &&
-        save->press == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
-        queue_depth_record_save(&engine->saver->queue_depth, info->bytes_total, info->write_ns);
-}
-
-void save_update_compression_policy(struct sidestep_save *save)
-{
-    const struct sidestep_save_info *info = &save->shared.info;
-    struct sidestep_engine *engine = save->engine;
-
-    if (!save->has_taught && info->write_ns != 0 && !was_held(save) && info->linked_bytes == 0)
-        compression_policy_record_save(&engine->saver->compression_policy, save->body_bytes,
-                                       info->write_ns, info->stored_bytes != info->raw_bytes,
-                                       engine->throttle.bytes_per_second);
-    save->has_taught = true;
-}
-
 /* Where C has given up, and taken away what this rank was about to rename, its reason is the one;
  * and where another run has taken the series over, with all that was being written. */
 static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
@@ -161,7 +130,7 @@ static void run(struct sidestep_save *save)
         return;
     }
     set_time(save, &save->shared.info.write_ns, began);
-    learn_depth(save);
+    save_record_queue_depth(save);
     save_advance(save, SIDESTEP_SAVE_WRITTEN, NULL);
     if (save->commit.rank != 0)
         return;

@@ -10,11 +10,7 @@
 #include "base/checked.h"
 #include "base/owned.h"
 #include "save/save.h"
-
-static bool is_pressed(const struct sidestep_save *save, const struct save_shard *shard)
-{
-    return save->press != NULL && shard->number != INCREMENTAL_UNCHANGED_SHARD;
-}
+#include "save/save_shard_file.h"
 
 static struct footer make_footer(const struct sidestep_save *save, const struct save_shard *shard)
 {
@@ -65,7 +61,7 @@ static enum sidestep_status write_footer(struct sidestep_save *save, const struc
                                          struct store_file *file, struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
-    bool pressed = is_pressed(save, shard);
+    bool pressed = save_shard_file_is_compressed(save, shard);
     struct footer footer = pressed ? make_pressed_footer(save, shard) : make_footer(save, shard);
     uint64_t at = pressed ? compressor_body_bytes(save->press) : shard->body_bytes;
 
@@ -131,33 +127,6 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
                          &engine->io, engine->writers, err));
     note_gains(save);
     return SIDESTEP_OK;
-}
-
-/* Room for the file.  How large it becomes when items are encoded is not known: what there is not
- * room for may not be needed. */
-static enum sidestep_status allocate(struct sidestep_save *save, const struct save_shard *shard,
-                                     struct store_file *file, struct sidestep_error *err)
-{
-    struct sidestep_error why;
-
-    if (!is_pressed(save, shard))
-        TRY(store_file_allocate(file, shard->total_bytes, err));
-    else if (store_file_allocate(file, shard->total_bytes, &why) != SIDESTEP_OK &&
-             why.status != SIDESTEP_ENOSPC) {
-        error_copy(err, &why);
-        return (enum sidestep_status)why.status;
-    }
-    /* Requests that extend a file wait for each other. */
-    return store_file_truncate(file, shard->total_bytes, err);
-}
-
-enum sidestep_status save_shard_create(struct sidestep_save *save, const struct save_shard *shard,
-                                       struct store_file **file, struct sidestep_error *err)
-{
-    uint32_t flags = (save->engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) != 0 ? 0 : STORE_DIRECT;
-
-    TRY(commit_shard_create(&save->commit, shard->number, flags, file, err));
-    return allocate(save, shard, *file, err);
 }
 
 /* The shards of this rank: the kept one has items only if the image has such a file. */
@@ -232,7 +201,7 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
     if (items == NULL)
         return FAIL_NOMEM(err, image->count * sizeof(*items));
     cut_image(save, items, &own, &kept);
-    TRY(save_shard_create(save, &own, &file, err));
+    TRY(save_shard_file_create(save, &own, &file, err));
     watch_disk(save, file);
     save->pipeline.neighbour = &save->engine->throttle;
     if (save->options.spread_ms != 0)

@@ -75,6 +75,8 @@ struct sidestep_series {
     } shared;
 };
 
+/* ---- series_state.c ---- */
+
 /* EFORKED, or EINVAL if its engine was closed. */
 enum sidestep_status series_check(const struct sidestep_series *series, struct sidestep_error *err);
 /* One to ${name} (NULL: any) that has not ended; or NULL. */
@@ -85,6 +87,10 @@ void series_record_outcome_locked(struct sidestep_series *series, struct sideste
 /* The same of all; and with the first commit of this incarnation, the marks may go that a killed
  * one left in what it had committed. */
 void series_record_outcomes(struct sidestep_series *series);
+/* Is space to be foreseen at all? */
+bool series_should_check_space(const struct sidestep_series *series);
+/* Rank 0, any thread: so much the newest one takes, and so the next one will. */
+void series_record_bytes(struct sidestep_series *series, uint64_t bytes);
 
 /* ---- series_choose.c ---- */
 
@@ -138,10 +144,6 @@ void series_stop_pruner(struct sidestep_series *series);
 /* Rank 0: may this incarnation delete anything now?  ELOCKED, and why not. */
 enum sidestep_status series_check_can_delete(struct sidestep_series *series,
                                              struct sidestep_error *err);
-/* Is space to be foreseen at all? */
-bool series_should_check_space(const struct sidestep_series *series);
-/* Rank 0, any thread: so much the newest one takes, and so the next one will. */
-void series_record_bytes(struct sidestep_series *series, uint64_t bytes);
 /* Rank 0: is there space for another one?  Makes some, if it may. */
 enum sidestep_status series_check_space(struct sidestep_series *series, struct sidestep_error *err);
 

@@ -271,18 +271,6 @@ void series_stop_pruner(struct sidestep_series *series)
 
 /* ---- space ---- */
 
-bool series_should_check_space(const struct sidestep_series *series)
-{
-    return (series->flags & (SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM)) != 0;
-}
-
-void series_record_bytes(struct sidestep_series *series, uint64_t bytes)
-{
-    pthread_mutex_lock(&series->shared.lock);
-    series->shared.newest_bytes = bytes;
-    pthread_mutex_unlock(&series->shared.lock);
-}
-
 static enum sidestep_status has_space(struct sidestep_series *series, uint64_t needed, bool *has,
                                       uint64_t *left, struct sidestep_error *err)
 {

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_feedback.c -- what a save that was written shows of how fast the disk is; the next saves
+ * choose their queue depth by it, and whether to compress. */
+#include "save/save.h"
+
+/* It was slowed down by a pause, spread_ms, or others that read from the disk. */
+static bool was_held(const struct sidestep_save *save)
+{
+    return save->options.spread_ms != 0 || save->shared.info.backed_off_ns != 0 ||
+           (save->shared.info.held_ns != 0 && save->engine->throttle.bytes_per_second == 0);
+}
+
+void save_record_queue_depth(struct sidestep_save *save)
+{
+    const struct sidestep_save_info *info = &save->shared.info;
+    struct sidestep_engine *engine = save->engine;
+
+    if (!was_held(save) && info->linked_bytes == 0 && engine->throttle.bytes_per_second == 0 &&
+        save->press == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
+        queue_depth_record_save(&engine->saver->queue_depth, info->bytes_total, info->write_ns);
+}
+
+void save_update_compression_policy(struct sidestep_save *save)
+{
+    const struct sidestep_save_info *info = &save->shared.info;
+    struct sidestep_engine *engine = save->engine;
+
+    if (!save->has_taught && info->write_ns != 0 && !was_held(save) && info->linked_bytes == 0)
+        compression_policy_record_save(&engine->saver->compression_policy, save->body_bytes,
+                                       info->write_ns, info->stored_bytes != info->raw_bytes,
+                                       engine->throttle.bytes_per_second);
+    save->has_taught = true;
+}

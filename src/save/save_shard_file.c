@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_shard_file.c -- see save_shard_file.h. */
+#include "save/save_shard_file.h"
+
+#include "save/save.h"
+
+bool save_shard_file_is_compressed(const struct sidestep_save *save, const struct save_shard *shard)
+{
+    return save->press != NULL && shard->number != INCREMENTAL_UNCHANGED_SHARD;
+}
+
+/* Room for the file.  How large it becomes when items are encoded is not known: what there is not
+ * room for may not be needed. */
+static enum sidestep_status allocate(struct sidestep_save *save, const struct save_shard *shard,
+                                     struct store_file *file, struct sidestep_error *err)
+{
+    struct sidestep_error why;
+
+    if (!save_shard_file_is_compressed(save, shard))
+        TRY(store_file_allocate(file, shard->total_bytes, err));
+    else if (store_file_allocate(file, shard->total_bytes, &why) != SIDESTEP_OK &&
+             why.status != SIDESTEP_ENOSPC) {
+        error_copy(err, &why);
+        return (enum sidestep_status)why.status;
+    }
+    /* Requests that extend a file wait for each other. */
+    return store_file_truncate(file, shard->total_bytes, err);
+}
+
+enum sidestep_status save_shard_file_create(struct sidestep_save *save,
+                                            const struct save_shard *shard,
+                                            struct store_file **file, struct sidestep_error *err)
+{
+    uint32_t flags = (save->engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) != 0 ? 0 : STORE_DIRECT;
+
+    TRY(commit_shard_create(&save->commit, shard->number, flags, file, err));
+    return allocate(save, shard, *file, err);
+}
