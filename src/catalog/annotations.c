@@ -10,8 +10,9 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "base/random.h"
-#include "commit/commit.h"
 #include "commit/name_list.h"
+#include "commit/small_file.h"
+#include "format/file_name.h"
 
 static const char *const kind_names[] = {
     [ANNOTATION_PIN] = "pin",           [ANNOTATION_TAG] = "tag",

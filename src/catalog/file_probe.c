@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/memory.h"
 #include "base/owned.h"
-#include "commit/commit.h"
+#include "commit/small_file.h"
 #include "format/file_name.h"
 #include "format/safetensors.h"
 

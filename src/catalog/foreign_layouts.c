@@ -11,11 +11,12 @@
 
 #include "base/buffer.h"
 #include "base/owned.h"
-#include "commit/commit.h"
 #include "checkpoint/reader.h"
 #include "catalog/list.h"
 #include "checkpoint/reader.h"
 #include "catalog/file_probe.h"
+#include "commit/small_file.h"
+#include "format/file_name.h"
 
 #define MAX_RECORD_BYTES ((uint64_t)64 << 20) /* of indexes and states in JSON */
 #define MAX_POINTER_BYTES 256u

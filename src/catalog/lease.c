@@ -12,6 +12,7 @@
 #include "base/owned.h"
 #include "base/random.h"
 #include "commit/lock_file.h"
+#include "commit/small_file.h"
 
 #define LEASE_LOCK "lock"
 #define LEASE_STATE "state"

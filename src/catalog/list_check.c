@@ -13,8 +13,9 @@
 
 #include "base/owned.h"
 #include "base/workers.h"
-#include "commit/commit.h"
 #include "checkpoint/reader.h"
+#include "commit/small_file.h"
+#include "format/file_name.h"
 #include "catalog/listing.h"
 #include "checkpoint/reader.h"
 

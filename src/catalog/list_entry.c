@@ -11,6 +11,7 @@
 #include "catalog/foreign_layouts.h"
 #include "catalog/listing.h"
 #include "checkpoint/reader.h"
+#include "commit/small_file.h"
 
 /* What the names in a directory tell. */
 struct contents {

@@ -10,6 +10,7 @@
 #include "commit/commit.h"
 #include "commit/name_list.h"
 #include "checkpoint/reader.h"
+#include "commit/small_file.h"
 #include "commit/sweep.h"
 #include "catalog/gc_report.h"
 #include "format/dcp_metadata.h"

@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "commit/commit.h"
 #include "commit/name_list.h"
+#include "commit/small_file.h"
+#include "format/file_name.h"
 #include "format/safetensors.h"
 #include "format/torch_file.h"
 #include "model/display.h"

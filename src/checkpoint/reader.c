@@ -14,6 +14,7 @@
 #include "checkpoint/foreign.h"
 #include "commit/name_list.h"
 #include "commit/referenced_files.h"
+#include "commit/small_file.h"
 #include "format/dcp_metadata.h"
 
 #define READER_TRIES 5u

@@ -12,6 +12,8 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "base/trace.h"
+#include "commit/commit_marker.h"
+#include "commit/small_file.h"
 #include "plan/tiling.h"
 
 /* The marks and growing files that one look at the directory shows. */

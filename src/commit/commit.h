@@ -216,22 +216,6 @@ void commit_close(struct commit *commit);
 
 /* ---- shared between the files of this folder ---- */
 
-/* What C's mark says, as text: "target NAME", "owner PID", "host NAME", "run ID", "step N" (-1: it
- * has none), one per line. */
-struct commit_marker {
-    char target[FILE_NAME_BYTES];
-    char run_id[SAVE_ID_HEX];
-    char owner[64]; /* process id */
-    char host[64];
-    int64_t step; /* -1: it has none, or the mark does not tell */
-};
-/* Make it in ${commit->dir}, and hold it locked as ${commit->mark}.  See lock_file_create(); where
- * storage has no locks, leftovers are reported instead of swept. */
-enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep_error *err);
-/* Read a mark; a damaged one gives empty fields. */
-enum sidestep_status commit_marker_read(struct store_file *file, struct commit_marker *mark,
-                                        struct sidestep_error *err);
-
 /* What the footers say together.  ${names} are the files'; they and the footers must outlive
  * ${out}.  EDISAGREE: they contradict each other. */
 enum sidestep_status commit_metadata_from_footers(const struct footer *footers,
@@ -242,25 +226,6 @@ enum sidestep_status commit_metadata_from_footers_checked(const struct footer *f
                                                           const char *const *names, size_t count,
                                                           struct metadata *out,
                                                           struct sidestep_error *err);
-/* A whole small file, into ${out}; ECORRUPT if it is longer than ${max}. */
-enum sidestep_status small_file_read(struct store_dir *dir, const char *name, uint32_t flags,
-                                     uint64_t max, struct buffer *out, struct sidestep_error *err);
-/* Its length and its SHA-256, without the memory for it. */
-enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, uint32_t flags,
-                                     uint64_t max, uint64_t *length,
-                                     uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err);
-/* Create, write, sync, close.  The name is not durable yet. */
-enum sidestep_status small_file_write(struct store_dir *dir, const char *name, const void *bytes,
-                                      size_t length, struct sidestep_error *err);
-/* The mark of C under a second name in ${dir}: says by its name alone, where a file cannot be made.
- * It takes no descriptor, inode, block or memory. */
-enum sidestep_status commit_marker_link(struct commit *commit, struct store_dir *dir,
-                                        const char *name);
-/* Does C's mark lie in ${dir}?  Also if storage does not answer. */
-bool commit_has_marker(const struct commit *commit, struct store_dir *dir);
-/* Why a rank, or C, gave up: the text of such a file; "" if it has none. */
-enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
-                                        struct sidestep_error *reason, struct sidestep_error *err);
 /* Does ${name} in the parent lead to the directory that ${commit} holds?  false also if storage
  * does not answer. */
 bool commit_owns_name(const struct commit *commit, const char *name);
@@ -283,7 +248,5 @@ enum sidestep_status commit_report_unsure(const struct commit *commit, struct si
  * EUNKNOWN: it was done, but replaced another checkpoint than the one that was looked at.  Others:
  * it may have been done (I7). */
 enum sidestep_status commit_exchange_metadata(struct commit *commit, struct sidestep_error *err);
-/* A source over an open file. */
-struct source small_file_source(struct store_file *file, uint64_t length);
 
 #endif

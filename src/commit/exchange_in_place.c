@@ -15,6 +15,7 @@
 #include "commit/commit.h"
 #include "commit/lock_file.h"
 #include "commit/referenced_files.h"
+#include "commit/small_file.h"
 #include "format/dcp_metadata.h"
 #include "model/display.h"
 

@@ -6,20 +6,12 @@
 #include "commit/commit.h"
 
 #include "base/owned.h"
+#include "commit/commit_marker.h"
 
 /* C's outcome file lies beside the saving directory, or in NAME. */
 static struct store_dir *outcome_dir(const struct commit *commit)
 {
     return commit->in_place ? commit->dir : commit->parent;
-}
-
-bool commit_has_marker(const struct commit *commit, struct store_dir *dir)
-{
-    char name[FILE_NAME_BYTES];
-    struct store_stat stat;
-
-    file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
-    return store_stat(dir, name, &stat, NULL) != SIDESTEP_ENOTFOUND;
 }
 
 enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err)

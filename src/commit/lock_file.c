@@ -3,6 +3,7 @@
 #include "commit/lock_file.h"
 
 #include "base/owned.h"
+#include "commit/commit.h"
 
 #define POLL_MAX_MS 50u
 

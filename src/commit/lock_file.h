@@ -13,7 +13,9 @@
 #ifndef COMMIT_LOCK_FILE_H
 #define COMMIT_LOCK_FILE_H
 
-#include "commit/commit.h"
+#include "store/store.h"
+
+struct commit;
 
 /* Lock ${file}, which was opened for writing as ${name} in ${dir}.  Never waits.
  * ELOCKED: somebody else holds the lock.

@@ -2,22 +2,7 @@
 /* owner.c -- see owner.h.  The answer is the one that sweep.c gives, which takes the lock. */
 #include "commit/owner.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "base/owned.h"
-
-/* On network storage, a lock of another host may not be seen here. */
-static bool is_elsewhere(struct store_dir *dir, const struct commit_marker *mark)
-{
-    char host[sizeof(mark->host)] = "";
-    struct store_traits traits;
-
-    if (store_dir_traits(dir, &traits, NULL) != SIDESTEP_OK)
-        return true;
-    (void)gethostname(host, sizeof(host) - 1);
-    return traits.is_network && strcmp(host, mark->host) != 0;
-}
 
 enum sidestep_status owner_read(struct store_dir *dir, const char *save_id, struct owner *owner,
                                 struct sidestep_error *err)
@@ -30,12 +15,12 @@ enum sidestep_status owner_read(struct store_dir *dir, const char *save_id, stru
     file_name_format(FILE_NAME_PENDING, save_id, 0, 0, name);
     enum sidestep_status status = store_file_open(dir, name, 0, &file, err);
     if (status == SIDESTEP_ENOTFOUND) {
-        owner->is_dead = !is_elsewhere(dir, &owner->mark);
+        owner->is_dead = !commit_marker_is_elsewhere(dir, &owner->mark);
         return SIDESTEP_OK;
     }
     TRY(status);
     TRY(commit_marker_read(file, &owner->mark, err));
     if (store_file_is_locked(file, &is_locked, NULL) == SIDESTEP_OK && !is_locked)
-        owner->is_dead = !is_elsewhere(dir, &owner->mark);
+        owner->is_dead = !commit_marker_is_elsewhere(dir, &owner->mark);
     return SIDESTEP_OK;
 }

@@ -7,7 +7,7 @@
 #ifndef COMMIT_OWNER_H
 #define COMMIT_OWNER_H
 
-#include "commit/commit.h"
+#include "commit/commit_marker.h"
 
 struct owner {
     struct commit_marker mark;

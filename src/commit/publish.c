@@ -9,6 +9,8 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "base/trace.h"
+#include "commit/commit_marker.h"
+#include "commit/small_file.h"
 #include "commit/sweep.h"
 #include "format/dcp_metadata.h"
 
@@ -57,14 +59,6 @@ static void take_mark_away(struct commit *commit)
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
     store_file_discard(TAKE(commit->mark));
-}
-
-enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_error *err)
-{
-    const struct commit_guard *guard = commit->guard;
-
-    TRY(commit_check_cancelled(commit, err));
-    return guard != NULL ? guard->check(guard->context, commit, err) : SIDESTEP_OK;
 }
 
 /* ---- swap form ---- */

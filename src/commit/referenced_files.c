@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "commit/commit.h"
 #include "commit/name_list.h"
+#include "commit/small_file.h"
 #include "format/dcp_metadata.h"
 
 void referenced_files_release(struct referenced_files *named)

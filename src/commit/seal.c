@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/owned.h"
+#include "commit/commit_marker.h"
 
 /* Shards of the in-place form carry the save id, so that nothing of two saves can mix. */
 static void shard_names(const struct commit *commit, uint32_t shard, char part[FILE_NAME_BYTES],
@@ -176,11 +177,4 @@ void commit_retract(struct commit *commit)
     (void)store_unlink(commit->dir, name, NULL);
     file_name_format(FILE_NAME_FAILED, commit->save_id, commit->rank, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
-}
-
-enum sidestep_status commit_check_cancelled(const struct commit *commit, struct sidestep_error *err)
-{
-    if (commit->cancelled == NULL || !atomic_load(commit->cancelled))
-        return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_EABORTED, "the program gave it up");
 }

@@ -2,12 +2,10 @@
 /* sweep.c -- see sweep.h: saving and trash directories in a parent. */
 #include "commit/sweep.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/owned.h"
-#include "commit/commit.h"
+#include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
 
@@ -155,8 +153,7 @@ uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name)
 static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const char *save_id,
                               struct commit_marker *text, struct store_file **mark)
 {
-    char name[FILE_NAME_BYTES], host[sizeof(text->host)] = "";
-    struct store_traits traits = {0};
+    char name[FILE_NAME_BYTES];
 
     *text = (struct commit_marker){0};
     file_name_format(FILE_NAME_PENDING, save_id, 0, 0, name);
@@ -167,9 +164,7 @@ static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const 
         return "its mark cannot be read";
     if (sweep->mode == SWEEP_SERIES && text->run_id[0] != '\0')
         return NULL; /* fenced by the series' lock, whatever its owner thinks */
-    (void)gethostname(host, sizeof(host) - 1);
-    if (store_dir_traits(dir, &traits, NULL) != SIDESTEP_OK ||
-        (traits.is_network && strcmp(host, text->host) != 0))
+    if (commit_marker_is_elsewhere(dir, text))
         return "its owner is on another host";
     status = lock_file_acquire(dir, name, *mark, NULL);
     if (status == SIDESTEP_EUNSUPPORTED)

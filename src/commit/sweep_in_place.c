@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/owned.h"
-#include "commit/commit.h"
+#include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
 #include "commit/referenced_files.h"
+#include "commit/small_file.h"
 #include "commit/sweep.h"
 
 /* It will never be read, however often we try. */
@@ -192,14 +192,10 @@ void sweep_save_files(struct store_dir *dir, const char *save_id)
 static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct store_file **mark)
 {
     struct commit_marker text;
-    struct store_traits traits;
-    char host[sizeof(text.host)] = "";
 
-    (void)gethostname(host, sizeof(host) - 1);
     return store_file_open(dir, mark_name, STORE_WRITE, mark, NULL) == SIDESTEP_OK &&
            commit_marker_read(*mark, &text, NULL) == SIDESTEP_OK &&
-           store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK &&
-           (!traits.is_network || strcmp(host, text.host) == 0) &&
+           !commit_marker_is_elsewhere(dir, &text) &&
            lock_file_acquire(dir, mark_name, *mark, NULL) == SIDESTEP_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "base/owned.h"
 #include "base/hash_table.h"
 #include "base/utf8.h"
+#include "commit/small_file.h"
 #include "convert/convert.h"
 #include "format/json_reader.h"
 #include "model/display.h"

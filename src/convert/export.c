@@ -8,6 +8,7 @@
 #include "base/owned.h"
 #include "base/random.h"
 #include "commit/name_list.h"
+#include "commit/small_file.h"
 #include "commit/sweep.h"
 
 static void format(const struct export *e, enum file_name_kind kind, char name[FILE_NAME_BYTES])

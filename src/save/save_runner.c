@@ -9,6 +9,8 @@
 #include "base/buffer.h"
 #include "base/owned.h"
 #include "base/trace.h"
+#include "commit/commit_marker.h"
+#include "save/save.h"
 #include "save/huge_page_recovery.h"
 #include "save/save.h"
 #include "save/save_shard.h"

@@ -52,16 +52,6 @@ static uint64_t find_unprotected(const struct granule_pages *pages, const struct
     return 0;
 }
 
-void cow_mark_unreliable(struct cow *cow, const struct sidestep_error *why)
-{
-    pthread_mutex_lock(&cow->shared.lock);
-    if (!cow->shared.failed) {
-        cow->shared.distrusted = true;
-        cow_record_failure(cow, why);
-    }
-    pthread_mutex_unlock(&cow->shared.lock);
-}
-
 /* Page ${at}, of ${piece}, is not protected.  Of memory that was unmapped or moved there is an
  * event, which comes behind that: lifting, which changes nothing here, waits for it, and then it is
  * the reason. */

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/checked.h"
@@ -44,45 +45,6 @@ int cow_read_memory(void *to, uint64_t from, size_t bytes)
     if (n < 0)
         return errno;
     return (size_t)n == bytes ? 0 : EFAULT;
-}
-
-const struct cow_piece *cow_find_piece(const struct cow *cow, size_t g, uint64_t begin,
-                                       uint64_t end)
-{
-    const struct cow_plan *plan = &cow->plan;
-    const struct cow_piece *first = &plan->pieces[plan->granules[g].first_piece];
-
-    for (const struct cow_piece *piece = first;
-         piece < &plan->pieces[plan->granules[g + 1].first_piece]; piece++)
-        if (piece->address < end && begin < piece->address + piece->bytes)
-            return piece;
-    return first;
-}
-
-const char *cow_tensor_name(const struct cow *cow, const struct cow_piece *piece)
-{
-    return cow->image->items[piece->item].footer.name;
-}
-
-enum sidestep_status cow_fail_lost(const struct cow *cow, const struct cow_piece *piece,
-                                   uint64_t address, int sys_errno, const char *how,
-                                   struct sidestep_error *err)
-{
-    return error_set(err, SIDESTEP_EINVAL, sys_errno, HERE,
-                     "memory of tensor '%s' at 0x%llx was %s before the save had RELEASED it. Wait "
-                     "for RELEASED before memory of the state is freed, resized or moved (in torch "
-                     "also by share_memory_() and by put() of a queue), or save by copy",
-                     cow_tensor_name(cow, piece), (unsigned long long)address, how);
-}
-
-enum sidestep_status cow_report_unreadable(const struct cow *cow, const struct cow_piece *piece,
-                                           uint64_t address, int sys_errno,
-                                           struct sidestep_error *err)
-{
-    if (sys_errno == EFAULT)
-        return cow_fail_lost(cow, piece, address, sys_errno, "unmapped, or made unreadable,", err);
-    return error_set(err, SIDESTEP_EIO, sys_errno, HERE, "read memory of tensor '%s' at 0x%llx",
-                     cow_tensor_name(cow, piece), (unsigned long long)address);
 }
 
 /* What of granule ${g} is claimed lies in [*begin, *end). */
@@ -134,6 +96,14 @@ unsigned cow_acquire_bounce_buffer(struct cow *cow)
 void cow_free_bounce_buffer(struct cow *cow, unsigned bounce)
 {
     cow->shared.free_bounces[bounce / 64] |= (uint64_t)1 << bounce % 64;
+}
+
+uint64_t cow_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* Locked: somebody has waited since ${since_ns}. */

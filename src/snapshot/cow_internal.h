@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_internal.h -- what cow.c (arming, staging, letting go), cow_prepare.c (planning),
- * cow_granule.c (taking a granule), cow_fault.c (handlers, events) and cow_zero_copy.c share, and
- * nobody else includes.
- */
+/* cow_internal.h -- what the files of cow.h share, and nobody else includes: cow.c (arming,
+ * staging, letting go), cow_prepare.c (planning), cow_fault.c (handlers), cow_zero_copy.c,
+ * cow_granule.c (taking a granule), cow_check.c, cow_protect.c (protecting, lifting, events),
+ * cow_failure.c. */
 #ifndef SNAPSHOT_COW_INTERNAL_H
 #define SNAPSHOT_COW_INTERNAL_H
 
@@ -131,6 +131,8 @@ void cow_mark_unreliable(struct cow *cow, const struct sidestep_error *why);
 void cow_record_failure(struct cow *cow, const struct sidestep_error *why);
 /* Locked: all protection is lifted, for good. */
 void cow_disable(struct cow *cow, const char *what, int sys_errno);
+/* Locked: an event that uffd_read_event() gave.  Not for faults. */
+void cow_take_event(struct cow *cow, const struct uffd_message *m);
 void *cow_fault_handler_main(void *cow);
 
 #endif

@@ -15,10 +15,19 @@
 /* Where windows share the pool each has a chunk: more events than threads that wait for them. */
 #define OFFLOAD_MIN_EVENTS 72u
 
+/* As the environment says. */
+static unsigned fence_check_ms(void)
+{
+    const char *wanted = getenv("SIDESTEP_FENCE_DEBUG");
+    unsigned long ms = wanted != NULL ? strtoul(wanted, NULL, 10) : 0;
+
+    return (unsigned)min_u64(ms, UINT32_MAX);
+}
+
 void offload_init(struct offload *offload, struct devices *devices)
 {
     offload->devices = devices;
-    offload->promise_ms = offload_fence_check_ms();
+    offload->promise_ms = fence_check_ms();
     pthread_mutex_init(&offload->shared.lock, NULL);
     pthread_cond_init(&offload->shared.changed, NULL);
 }
@@ -381,6 +390,26 @@ enum sidestep_status offload_fence(struct offload *o, const struct sidestep_stre
     TRY(status);
     /* A captured wait would be one for an event of another time. */
     return capturing ? await_turn(o, turn, err) : wait_on_stream(o, stream, &turn, err);
+}
+
+enum sidestep_status offload_synchronize_stream(struct offload *o,
+                                                const struct sidestep_stream *stream,
+                                                struct sidestep_error *err)
+{
+    struct device_driver *driver = o->devices->driver;
+    bool capturing = false;
+    int before;
+
+    if (stream->device < 0 || stream->device >= DEVICE_MAX ||
+        o->devices->devices[stream->device].context == NULL)
+        return SIDESTEP_OK;
+    TRY(devices_enter(o->devices, stream->device, &before, err));
+    enum sidestep_status status =
+        driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
+    if (status == SIDESTEP_OK && !capturing)
+        status = driver->ops->stream_settle(driver, stream->stream, err);
+    devices_leave(o->devices, before);
+    return status;
 }
 
 void offload_drain(struct offload *o)

@@ -123,7 +123,6 @@ void offload_fence_check_trigger(struct offload *offload);
 enum sidestep_status offload_synchronize_stream(struct offload *offload,
                                                 const struct sidestep_stream *stream,
                                                 struct sidestep_error *err);
-unsigned offload_fence_check_ms(void); /* as the environment says */
 
 /* Wait for what is in flight; errors do not matter any more. */
 void offload_drain(struct offload *offload);

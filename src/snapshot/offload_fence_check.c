@@ -8,7 +8,6 @@
  * of what was read are compared; nothing of it goes into the checkpoint.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -20,14 +19,6 @@
 
 #define READ_BYTES ((uint64_t)4 << 20)
 #define NS_PER_S 1000000000u
-
-unsigned offload_fence_check_ms(void)
-{
-    const char *wanted = getenv("SIDESTEP_FENCE_DEBUG");
-    unsigned long ms = wanted != NULL ? strtoul(wanted, NULL, 10) : 0;
-
-    return (unsigned)min_u64(ms, UINT32_MAX);
-}
 
 static bool is_promised(const struct offload *o, size_t k)
 {
@@ -126,24 +117,4 @@ enum sidestep_status offload_fence_check_end(struct offload *o, struct sidestep_
                         "SIDESTEP_FENCE_DEBUG)",
                         o->image->items[k].footer.name, o->lanes[o->item_lanes[k]].device);
     return SIDESTEP_OK;
-}
-
-enum sidestep_status offload_synchronize_stream(struct offload *o,
-                                                const struct sidestep_stream *stream,
-                                                struct sidestep_error *err)
-{
-    struct device_driver *driver = o->devices->driver;
-    bool capturing = false;
-    int before;
-
-    if (stream->device < 0 || stream->device >= DEVICE_MAX ||
-        o->devices->devices[stream->device].context == NULL)
-        return SIDESTEP_OK;
-    TRY(devices_enter(o->devices, stream->device, &before, err));
-    enum sidestep_status status =
-        driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
-    if (status == SIDESTEP_OK && !capturing)
-        status = driver->ops->stream_settle(driver, stream->stream, err);
-    devices_leave(o->devices, before);
-    return status;
 }

@@ -12,6 +12,7 @@
 
 #include "base/owned.h"
 #include "catalog/lease.h"
+#include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/sweep.h"
 #include "support/trap.h"

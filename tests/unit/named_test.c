@@ -14,6 +14,7 @@
 #include "commit/commit.h"
 #include "commit/name_list.h"
 #include "commit/referenced_files.h"
+#include "commit/small_file.h"
 #include "format/dcp_metadata.h"
 #include "store/store.h"
 #include "support/one_rank.h"

@@ -11,8 +11,9 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
-#include "commit/commit.h"
 #include "checkpoint/reader.h"
+#include "commit/small_file.h"
+#include "format/file_name.h"
 #include "format/dcp_metadata.h"
 #include "support/one_rank.h"
 
