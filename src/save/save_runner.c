@@ -10,7 +10,6 @@
 #include "base/owned.h"
 #include "base/trace.h"
 #include "commit/commit_marker.h"
-#include "save/save.h"
 #include "save/huge_page_recovery.h"
 #include "save/save.h"
 #include "save/save_shard.h"
