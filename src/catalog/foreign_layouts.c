@@ -13,7 +13,6 @@
 #include "base/owned.h"
 #include "checkpoint/reader.h"
 #include "catalog/list.h"
-#include "checkpoint/reader.h"
 #include "catalog/file_probe.h"
 #include "commit/small_file.h"
 #include "format/file_name.h"

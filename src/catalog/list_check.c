@@ -17,7 +17,6 @@
 #include "commit/small_file.h"
 #include "format/file_name.h"
 #include "catalog/listing.h"
-#include "checkpoint/reader.h"
 
 #define THREADS 4u             /* so many requests to a slow storage are under way */
 #define ALONE_MAX ((size_t)16) /* fewer checkpoints are not worth a thread */
