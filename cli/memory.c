@@ -2,11 +2,18 @@
 /* memory.c -- allocations that succeed or end the process; see memory.h for why. */
 #include "memory.h"
 
-#include "output.h"
+#include <sidestep/sidestep.h>
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+void cli_memory_exhausted(void)
+{
+    dprintf(STDERR_FILENO, "sidestep: out of memory\n");
+    _exit(sidestep_status_exit(SIDESTEP_ENOMEM));
+}
 
 void *cli_memory_alloc(size_t bytes)
 {

@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
+/** cli_memory_exhausted(): say that memory is exhausted, and end the process. */
+void cli_memory_exhausted(void) __attribute__((noreturn));
+
 /** Never NULL; to be freed with free(). */
 void *cli_memory_alloc(size_t bytes);
 void *cli_memory_resize(void *block, size_t count, size_t size);

@@ -8,6 +8,7 @@
 #include "output.h"
 
 #include "escape.h"
+#include "memory.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -69,12 +70,6 @@ bool cli_output_wants_color(const char *choice)
     if (no_color != NULL && no_color[0] != '\0')
         return false;
     return isatty(STDOUT_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
-}
-
-void cli_memory_exhausted(void)
-{
-    dprintf(STDERR_FILENO, "sidestep: out of memory\n");
-    _exit(sidestep_status_exit(SIDESTEP_ENOMEM));
 }
 
 static void __attribute__((format(printf, 3, 0)))

@@ -22,9 +22,6 @@ int cli_output_close(FILE *out, int status);
  * it, or NULL. */
 bool cli_output_wants_color(const char *choice);
 
-/** cli_memory_exhausted(): say so and end the process. */
-void cli_memory_exhausted(void) __attribute__((noreturn));
-
 /** cli_error_set(err, status, format, ...): fill ${err} as the library would; returns ${status}. */
 enum sidestep_status cli_error_set(struct sidestep_error *err, enum sidestep_status status,
                                    const char *format, ...) __attribute__((format(printf, 3, 4)));

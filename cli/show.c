@@ -14,76 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Larger objects are not decoded for one line of text. */
-#define VALUE_BYTES ((uint64_t)1 << 20)
-#define VALUE_COLUMNS 60
-
-/* An object whose bytes are not right is damage, as a missing file is. */
-static void note_value(struct cli_show *show, enum sidestep_status status)
-{
-    if (status == SIDESTEP_ECORRUPT)
-        show->is_damaged = true;
-}
-
-char *cli_show_value_text(struct cli_show *show, const struct sidestep_entry *entry)
-{
-    struct sidestep_value *value = NULL;
-    struct sidestep_error err = {0};
-    char *text;
-
-    if (entry->bytes > VALUE_BYTES)
-        return cli_escape_text("(large)");
-    if (sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, &err) !=
-        SIDESTEP_OK) {
-        note_value(show, (enum sidestep_status)err.status);
-        cli_output_note(show->cli, "%s", err.message);
-        return cli_escape_text("(unreadable)");
-    }
-    text = cli_value_text(value, VALUE_COLUMNS);
-    sidestep_value_free(&value);
-    return text;
-}
-
-char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim)
-{
-    char *text = NULL;
-    size_t length = 0;
-    FILE *stream = cli_memory_stream(&text, &length);
-
-    fputc('[', stream);
-    for (uint32_t d = 0; d < ndim; d++)
-        fprintf(stream, "%s%" PRId64, d > 0 ? ", " : "", numbers[d]);
-    fputc(']', stream);
-    cli_memory_stream_close(stream);
-    return text;
-}
-
-void cli_show_chunks(const struct cli_show *show, const struct sidestep_entry *entry, size_t indent)
-{
-    FILE *out = show->cli->out;
-
-    for (size_t i = 0; i < entry->chunk_count; i++) {
-        const struct sidestep_chunk *chunk = &entry->chunks[i];
-
-        fprintf(out, "%*s", (int)indent, "");
-        if (!entry->is_object) {
-            char *offsets = cli_show_shape_text(chunk->offsets, entry->ndim);
-            char *lengths = cli_show_shape_text(chunk->lengths, entry->ndim);
-
-            fprintf(out, "%s + %s  ", offsets, lengths);
-            free(offsets);
-            free(lengths);
-        }
-        cli_escape_write(out, chunk->file, strlen(chunk->file));
-        fprintf(out, " at %" PRIu64 ", %" PRIu64 " bytes", chunk->file_offset, chunk->file_bytes);
-        if (chunk->transform != NULL) {
-            fputs(", ", out);
-            cli_escape_write(out, chunk->transform, strlen(chunk->transform));
-        }
-        fputc('\n', out);
-    }
-}
-
 static void json_numbers(struct cli_json *json, const char *key, const int64_t *numbers,
                          uint32_t count)
 {
@@ -133,21 +63,18 @@ static void json_object(struct cli_json *json, struct cli_show *show,
     cli_json_uint(json, "bytes", entry->bytes);
     if (entry->chunk_count > 0)
         json_place(json, &entry->chunks[0]);
-    if (entry->bytes <= VALUE_BYTES &&
-        sidestep_checkpoint_read_value(show->checkpoint, entry->name, &value, &why) ==
-            SIDESTEP_OK &&
-        cli_value_is_json(value))
+    if (entry->bytes <= CLI_SHOW_MAX_VALUE_BYTES &&
+        cli_show_read_value(show, entry, &value, &why) == SIDESTEP_OK && cli_value_is_json(value))
         cli_value_json(json, "value", value);
     else
         cli_json_null(json, "value");
     if (why.status != SIDESTEP_OK)
         cli_json_text(json, "unreadable", why.message);
-    note_value(show, (enum sidestep_status)why.status);
     cli_json_close(json, '}');
     sidestep_value_free(&value);
 }
 
-void cli_show_json(struct cli_show *show)
+static void print_json(struct cli_show *show)
 {
     const struct sidestep_checkpoint_info *info = &show->info;
     struct cli_json json = {.out = show->cli->out};
@@ -276,7 +203,7 @@ static void print_objects(struct cli_show *show)
     cli_table_print(&table, show->cli->out, show->cli->color);
 }
 
-void cli_show_tables(struct cli_show *show)
+static void print_tables(struct cli_show *show)
 {
     FILE *out = show->cli->out;
 
@@ -329,12 +256,12 @@ static enum sidestep_status show_selected(struct cli_show *show, const char *glo
             return status;
     }
     if (cli_has_option(show->cli, CLI_OPTION_JSON)) {
-        cli_show_json(show);
+        print_json(show);
     } else if (cli_has_option(show->cli, CLI_OPTION_TREE)) {
         print_heading(show);
         cli_show_tree(show);
     } else {
-        cli_show_tables(show);
+        print_tables(show);
     }
     return SIDESTEP_OK;
 }

@@ -17,6 +17,13 @@ struct cli_show {
     struct sidestep_tensor_stats *stats; /* of each entry, of objects zeros; NULL: not wanted */
 };
 
+/** Larger objects are not decoded to be printed. */
+#define CLI_SHOW_MAX_VALUE_BYTES ((uint64_t)1 << 20)
+
+/** cli_show_read_value(show, entry, &value, err): read an object, to be freed with
+ * sidestep_value_free().  Corrupt bytes set ${is_damaged}, as a missing file does. */
+enum sidestep_status cli_show_read_value(struct cli_show *show, const struct sidestep_entry *entry,
+                                         struct sidestep_value **value, struct sidestep_error *err);
 /** cli_show_value_text(show, entry): an object for people, short and escaped; to be freed. */
 char *cli_show_value_text(struct cli_show *show, const struct sidestep_entry *entry);
 /** cli_show_shape_text(numbers, ndim): "[2, 3]", to be freed. */
@@ -32,9 +39,7 @@ void cli_show_stats(const struct cli_show *show);
 /** cli_show_json_stats(json, stats): the member "stats" of a tensor's object. */
 void cli_show_json_stats(struct cli_json *json, const struct sidestep_tensor_stats *stats);
 
-/** cli_show_json(show), cli_show_tables(show), cli_show_tree(show): the three ways to print. */
-void cli_show_json(struct cli_show *show);
-void cli_show_tables(struct cli_show *show);
+/** cli_show_tree(show): all entries, nested at the dots of their names. */
 void cli_show_tree(struct cli_show *show);
 
 #endif

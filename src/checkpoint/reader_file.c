@@ -110,6 +110,11 @@ static enum sidestep_status reopen(const struct reader_file *file, struct store_
     return check_same(file, &now, err);
 }
 
+bool reader_file_has_wrong_size(const struct reader_file *file)
+{
+    return file->problem != NULL && strcmp(file->problem, "size") == 0;
+}
+
 enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err)
 {
     for (size_t i = 0; i < r->file_count; i++) {

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* show_entry.c -- the parts of one entry that several outputs of `sidestep show` print. */
+#include "show.h"
+
+#include "escape.h"
+#include "memory.h"
+#include "output.h"
+#include "value.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VALUE_COLUMNS 60
+
+enum sidestep_status cli_show_read_value(struct cli_show *show, const struct sidestep_entry *entry,
+                                         struct sidestep_value **value, struct sidestep_error *err)
+{
+    enum sidestep_status status =
+        sidestep_checkpoint_read_value(show->checkpoint, entry->name, value, err);
+
+    if (status == SIDESTEP_ECORRUPT)
+        show->is_damaged = true;
+    return status;
+}
+
+char *cli_show_value_text(struct cli_show *show, const struct sidestep_entry *entry)
+{
+    struct sidestep_value *value = NULL;
+    struct sidestep_error err = {0};
+    char *text;
+
+    if (entry->bytes > CLI_SHOW_MAX_VALUE_BYTES)
+        return cli_escape_text("(large)");
+    if (cli_show_read_value(show, entry, &value, &err) != SIDESTEP_OK) {
+        cli_output_note(show->cli, "%s", err.message);
+        return cli_escape_text("(unreadable)");
+    }
+    text = cli_value_text(value, VALUE_COLUMNS);
+    sidestep_value_free(&value);
+    return text;
+}
+
+char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *stream = cli_memory_stream(&text, &length);
+
+    fputc('[', stream);
+    for (uint32_t d = 0; d < ndim; d++)
+        fprintf(stream, "%s%" PRId64, d > 0 ? ", " : "", numbers[d]);
+    fputc(']', stream);
+    cli_memory_stream_close(stream);
+    return text;
+}
+
+void cli_show_chunks(const struct cli_show *show, const struct sidestep_entry *entry, size_t indent)
+{
+    FILE *out = show->cli->out;
+
+    for (size_t i = 0; i < entry->chunk_count; i++) {
+        const struct sidestep_chunk *chunk = &entry->chunks[i];
+
+        fprintf(out, "%*s", (int)indent, "");
+        if (!entry->is_object) {
+            char *offsets = cli_show_shape_text(chunk->offsets, entry->ndim);
+            char *lengths = cli_show_shape_text(chunk->lengths, entry->ndim);
+
+            fprintf(out, "%s + %s  ", offsets, lengths);
+            free(offsets);
+            free(lengths);
+        }
+        cli_escape_write(out, chunk->file, strlen(chunk->file));
+        fprintf(out, " at %" PRIu64 ", %" PRIu64 " bytes", chunk->file_offset, chunk->file_bytes);
+        if (chunk->transform != NULL) {
+            fputs(", ", out);
+            cli_escape_write(out, chunk->transform, strlen(chunk->transform));
+        }
+        fputc('\n', out);
+    }
+}

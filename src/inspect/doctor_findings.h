@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_findings.h -- the list of findings that sidestep_doctor() reports, and how checks add to
+ * it. */
+#ifndef INSPECT_DOCTOR_FINDINGS_H
+#define INSPECT_DOCTOR_FINDINGS_H
+
+#include "base/memory.h"
+
+#define DOCTOR_MAX_FINDINGS 32u
+
+struct doctor {
+    struct arena arena;
+    struct sidestep_finding findings[DOCTOR_MAX_FINDINGS];
+    size_t count;
+    bool no_memory;
+};
+
+/* ${name} and ${fix} are constants; ${fix} may be NULL. */
+void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_allowed state,
+                        const char *fix, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The beginning of a small file of the kernel's, without the newline; "" if it cannot be read. */
+void doctor_read_line(const char *path, char *text, size_t room);
+
+#endif
