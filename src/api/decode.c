@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* decode.c -- sidestep_decode(): codecs for those who read files of checkpoints by themselves. */
-#include "base/owned.h"
+#include "base/base.h"
 #include "codec/codec.h"
 #include "sidestep/sidestep.h"
 

@@ -6,15 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/thread.h"
-#include "base/trace.h"
-#include "store/store_custom.h"
+#include "base/base.h"
+#include "store/store.h"
 #include "save/save.h"
 #include "series/series.h"
-#include "store/store_ring.h"
 
 #define ENGINE_DEFAULT_TIMEOUT_MS 600000u
 #define ENGINE_MAX_THREADS 64u

@@ -4,14 +4,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/checked.h"
-#include "base/clock.h"
-#include "base/fault.h"
-#include "base/memory.h"
-#include "base/owned.h"
-#include "model/state_dict.h"
-#include "snapshot/cow_plan.h"
-#include "snapshot/huge_page.h"
+#include "base/base.h"
+#include "model/model.h"
+#include "snapshot/snapshot.h"
 
 _Static_assert(sizeof(struct sidestep_huge_pages) == 40, "a field was added: fill it below");
 

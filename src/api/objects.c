@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "format/pickle.h"
-#include "model/display.h"
-#include "model/state_dict.h"
+#include "base/base.h"
+#include "format/format.h"
+#include "model/model.h"
 
 enum sidestep_status sidestep_value_from_pickle(const void *bytes, size_t length,
                                                 struct sidestep_value **value,

@@ -2,7 +2,7 @@
 /* annotate.c -- pins and tags by hand: of a checkpoint that is there, and still is afterwards. */
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
 #include "catalog/annotations.h"
 #include "catalog/list.h"

@@ -7,12 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
-#include "base/random.h"
-#include "commit/name_list.h"
-#include "commit/small_file.h"
-#include "format/file_name.h"
+#include "base/base.h"
+#include "commit/commit.h"
+#include "format/format.h"
 
 static const char *const kind_names[] = {
     [ANNOTATION_PIN] = "pin",           [ANNOTATION_TAG] = "tag",

@@ -17,7 +17,7 @@
 #ifndef CATALOG_ANNOTATIONS_H
 #define CATALOG_ANNOTATIONS_H
 
-#include "base/memory.h"
+#include "base/base.h"
 #include "store/store.h"
 
 enum annotation_kind {

@@ -4,12 +4,9 @@
 
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/memory.h"
-#include "base/owned.h"
-#include "commit/small_file.h"
-#include "format/file_name.h"
-#include "format/safetensors.h"
+#include "base/base.h"
+#include "commit/commit.h"
+#include "format/format.h"
 
 #define FORM_BYTES 10u    /* of the beginning, by which safetensors are known */
 #define ZIP_END_BYTES 22u /* of the record at the end; torch writes no comment behind it */

@@ -9,13 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
-#include "checkpoint/reader.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
 #include "catalog/list.h"
 #include "catalog/file_probe.h"
-#include "commit/small_file.h"
-#include "format/file_name.h"
+#include "commit/commit.h"
+#include "format/format.h"
 
 #define MAX_RECORD_BYTES ((uint64_t)64 << 20) /* of indexes and states in JSON */
 #define MAX_POINTER_BYTES 256u

@@ -7,8 +7,8 @@
 #ifndef CATALOG_FOREIGN_LAYOUTS_H
 #define CATALOG_FOREIGN_LAYOUTS_H
 
-#include "base/memory.h"
-#include "commit/name_list.h"
+#include "base/base.h"
+#include "commit/commit.h"
 #include "catalog/file_probe.h"
 #include "store/store.h"
 

@@ -3,7 +3,7 @@
 #ifndef CATALOG_GC_REPORT_H
 #define CATALOG_GC_REPORT_H
 
-#include "base/memory.h"
+#include "base/base.h"
 
 struct gc_report {
     struct arena arena;

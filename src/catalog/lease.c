@@ -7,12 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buffer.h"
-#include "base/clock.h"
-#include "base/owned.h"
-#include "base/random.h"
-#include "commit/lock_file.h"
-#include "commit/small_file.h"
+#include "base/base.h"
+#include "commit/commit.h"
 
 #define LEASE_LOCK "lock"
 #define LEASE_STATE "state"

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "commit/name_list.h"
+#include "base/base.h"
+#include "commit/commit.h"
 #include "catalog/listing.h"
-#include "format/file_name.h"
+#include "format/format.h"
 
 static const char *const presence_names[] = {
     [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",

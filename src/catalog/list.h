@@ -3,8 +3,7 @@
 #ifndef CATALOG_LIST_H
 #define CATALOG_LIST_H
 
-#include "base/memory.h"
-#include "base/workers.h"
+#include "base/base.h"
 #include "store/store.h"
 
 /* What lies under ${root}, by names and manifests.  What is committed may be damaged: this is for

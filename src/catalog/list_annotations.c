@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "catalog/lease.h"
 #include "catalog/lineage.h"
 #include "catalog/listing.h"
-#include "checkpoint/reader.h"
+#include "checkpoint/checkpoint.h"
 
 /* "<name> <bits of the value>" per line (a decimal point is the locale's): how many. */
 static uint32_t parse_metrics(struct listing *l, const char *text, struct sidestep_metric *metrics)

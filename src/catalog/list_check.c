@@ -11,11 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/workers.h"
-#include "checkpoint/reader.h"
-#include "commit/small_file.h"
-#include "format/file_name.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
+#include "commit/commit.h"
+#include "format/format.h"
 #include "catalog/listing.h"
 
 #define THREADS 4u             /* so many requests to a slow storage are under way */

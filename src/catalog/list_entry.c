@@ -3,15 +3,11 @@
  * is read. */
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
-#include "commit/name_list.h"
-#include "commit/referenced_files.h"
-#include "commit/owner.h"
+#include "base/base.h"
+#include "commit/commit.h"
 #include "catalog/foreign_layouts.h"
 #include "catalog/listing.h"
-#include "checkpoint/reader.h"
-#include "commit/small_file.h"
+#include "checkpoint/checkpoint.h"
 
 /* What the names in a directory tell. */
 struct contents {

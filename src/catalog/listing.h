@@ -5,7 +5,7 @@
 
 #include "catalog/annotations.h"
 #include "catalog/list.h"
-#include "format/footer.h"
+#include "format/format.h"
 
 /* A checkpoint with files of earlier saves. */
 struct listing_shared_files {

@@ -5,15 +5,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
-#include "commit/name_list.h"
-#include "checkpoint/reader.h"
-#include "commit/small_file.h"
-#include "commit/sweep.h"
+#include "checkpoint/checkpoint.h"
 #include "catalog/gc_report.h"
-#include "format/dcp_metadata.h"
+#include "format/format.h"
 
 /* ---- gc ---- */
 

@@ -13,9 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/owned.h"
-#include "commit/name_list.h"
-#include "commit/owner.h"
+#include "base/base.h"
+#include "commit/commit.h"
 #include "catalog/list.h"
 
 #define MAX_STRETCHES 4096u /* of data in one file, that are counted one by one */

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "catalog/list.h"
-#include "format/name_template.h"
-#include "model/display.h"
+#include "format/format.h"
+#include "model/model.h"
 
 /* The first of the digits that [name, end) ends with. */
 static const char *last_digits(const char *name, const char *end)

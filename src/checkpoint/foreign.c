@@ -6,13 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "commit/name_list.h"
-#include "commit/small_file.h"
-#include "format/file_name.h"
-#include "format/safetensors.h"
-#include "format/torch_file.h"
-#include "model/display.h"
+#include "base/base.h"
+#include "commit/commit.h"
+#include "format/format.h"
+#include "model/model.h"
 
 #define SNIFF_BYTES 264u /* of the start of a file: up to the mark of a tar */
 #define SUFFIX ".safetensors"

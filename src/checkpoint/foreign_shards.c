@@ -3,10 +3,10 @@
  * each, with a chunk for each piece, as in a checkpoint. */
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "checkpoint/foreign.h"
-#include "model/display.h"
-#include "plan/tiling.h"
+#include "model/model.h"
+#include "plan/plan.h"
 
 /* Which entries are of one tensor. */
 struct owners {

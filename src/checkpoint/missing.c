@@ -2,10 +2,9 @@
 /* missing.c -- see missing.h. */
 #include "checkpoint/missing.h"
 
-#include "commit/name_list.h"
-#include "commit/referenced_files.h"
-#include "format/file_name.h"
-#include "model/display.h"
+#include "commit/commit.h"
+#include "format/format.h"
+#include "model/model.h"
 
 #define LOOKS 1000u /* into what lies in it; what a series keeps is fewer */
 

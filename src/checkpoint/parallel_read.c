@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/checked.h"
-#include "snapshot/pool.h"
+#include "base/base.h"
+#include "snapshot/snapshot.h"
 
 /* A buffer is that much larger than the longest stretch: for the pages that stick out, whatever
  * their size. */

@@ -6,10 +6,10 @@
 #ifndef CHECKPOINT_PARALLEL_READ_H
 #define CHECKPOINT_PARALLEL_READ_H
 
-#include "base/workers.h"
+#include "base/base.h"
 #include "checkpoint/reader.h"
-#include "snapshot/devices.h"
-#include "store/store_queue.h"
+#include "snapshot/snapshot.h"
+#include "store/store.h"
 
 struct parallel_read_range {
     struct reader_file *file; /* NULL: nothing is to be read, use() does all */

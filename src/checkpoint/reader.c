@@ -6,16 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "checkpoint/missing.h"
 #include "commit/commit.h"
 #include "checkpoint/foreign.h"
-#include "commit/name_list.h"
-#include "commit/referenced_files.h"
-#include "commit/small_file.h"
-#include "format/dcp_metadata.h"
+#include "format/format.h"
 
 #define READER_TRIES 5u
 

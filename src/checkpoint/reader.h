@@ -7,12 +7,10 @@
 #ifndef CHECKPOINT_READER_H
 #define CHECKPOINT_READER_H
 
-#include "base/memory.h"
-#include "format/archive.h"
-#include "format/footer.h"
-#include "format/manifest.h"
-#include "model/metadata.h"
-#include "store/store_queue.h"
+#include "base/base.h"
+#include "format/format.h"
+#include "model/model.h"
+#include "store/store.h"
 
 /* What a compressed item may decode to: an object; a tensor's archive beyond its data. */
 #define READER_MAX_OBJECT_BYTES ((uint64_t)1 << 30)

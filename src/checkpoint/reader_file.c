@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
 #include "checkpoint/reader.h"
 

@@ -2,10 +2,10 @@
 /* reader_item.c -- see reader.h: finding and checking one stored item. */
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 #include "checkpoint/foreign.h"
 #include "checkpoint/reader.h"
-#include "model/display.h"
+#include "model/model.h"
 
 enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
                                          const struct metadata_entry *entry, const struct box *box,

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "codec/zstd.h"
+#include "base/base.h"
+#include "codec/codec.h"
 #include "checkpoint/foreign.h"
 #include "checkpoint/reader.h"
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "codec/codec_custom.h"
 
 static const struct codec *const codecs[] = {&codec_zstd, &codec_planes};

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec.h -- transforms of whole items: what goes in is the item as it would lie in the file
- * (head, data and tail of a tensor's archive; an object), what comes out is stored instead.
+ * codec.h -- transforms of whole items, and the hashes of all bytes.
+ *
+ * What goes in is the item as it would lie in the file (head, data and tail of a tensor's archive;
+ * an object); what comes out is stored instead.  The codecs: zstd, planes (bytes of floats
+ * regrouped, then zstd), and those that a program registers.
  *
  * An encoder is given an item in parts, which need not come in order, nor in one thread: a part is
- * encoded by itself, and the parts, one behind the other, are the stored item.  So large items are
- * encoded by many threads, and none of it has to wait until all of an item is there.
+ * encoded by itself, and the parts, one behind the other, are the stored item.  So many threads
+ * encode a large item, and no one waits until all of it is there.
  *
  * A decoder pulls stored bytes from a codec_input and pushes decoded ones into a codec_sink.  Its
  * input is hostile: it allocates what its limits say, never what the input says.
+ *
+ * Ownership: an encoder or decoder belongs to the caller that made it, and is used by one thread
+ * at a time.  Hashes (hash.h) have no state that threads share.
  */
 #ifndef CODEC_CODEC_H
 #define CODEC_CODEC_H
 
-#include "base/buffer.h"
-#include "base/checked.h"
-#include "base/error.h"
-#include "base/source.h"
+#include "base/base.h"
 
 /* Data are cut into parts at multiples of this only: planes are taken from as much at once. */
 #define CODEC_CHUNK_BYTES ((uint64_t)1 << 20)
@@ -113,5 +116,9 @@ const struct codec *codec_zstd_level(unsigned level);
 
 /* By the descriptor of stored items; NULL: neither one of ours nor one that was registered. */
 const struct codec *codec_find(const char *descriptor);
+
+/* The rest of what other folders use of this one. */
+#include "codec/hash.h"
+#include "codec/zstd.h"
 
 #endif

@@ -14,9 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-#include "base/options.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "sidestep/sidestep_extend.h"
 
 _Static_assert(sizeof(struct sidestep_codec) == 56, "a field was added: see to it below");

@@ -7,10 +7,7 @@
 #include <xxhash.h>
 #include <zlib.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 /* The library's variants by CPU, a third faster where it ships them.  Same hashes. */
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/source.h"
+#include "base/base.h"
 
 #define HASH_BLOCK_BYTES ((size_t)1 << 20)
 #define HASH_SHA256_BYTES 32

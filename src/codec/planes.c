@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/base.h"
 #include "codec/planes_layout.h"
 #include "codec/zstd_encode.h"
 

@@ -5,11 +5,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#include "base/checked.h"
-#include "base/cursor.h"
-#include "base/fault.h"
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "codec/planes_layout.h"
 
 #define FAIL_PLANES(err, fmt, ...)                                                                 \

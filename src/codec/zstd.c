@@ -6,11 +6,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#include "base/checked.h"
-#include "base/cursor.h"
-#include "base/fault.h"
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 #define FIRST_CAPACITY ((uint64_t)64 << 10)
 #define MIN_BLOCK_BYTES 4u

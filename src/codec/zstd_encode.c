@@ -14,8 +14,7 @@
 #include <string.h>
 #include <zstd_errors.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
+#include "base/base.h"
 #include "codec/codec.h"
 #include "codec/zstd.h"
 #include "codec/zstd_blocks.h"

@@ -11,8 +11,7 @@
 
 #include <zstd.h>
 
-#include "base/buffer.h"
-#include "base/error.h"
+#include "base/base.h"
 #include "codec/codec.h"
 
 /* Of the frames that coders make, which are taken apart: magic number, descriptor, window. */

@@ -20,10 +20,7 @@
 #include <string.h>
 #include <zstd_errors.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "codec/zstd.h"
 #include "codec/zstd_blocks.h"
 #include "codec/zstd_encode.h"

@@ -11,10 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/memory.h"
-#include "base/options.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 enum sidestep_status comm_init(struct comm *comm, const struct sidestep_comm *host,
                                struct sidestep_error *err)

@@ -1,13 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * comm.h -- ranks talking, in words.  Functions that end in _all are collective: every rank
- * calls them, unconditionally, with no early return between two of them; a local failure is
- * carried into comm_agree_all() instead, after which all ranks agree.
+ * comm.h -- ranks talking, in words of 64 bits.
+ *
+ * Functions that end in _all are collective: every rank calls them, unconditionally, with no early
+ * return between two of them; a local failure is carried into comm_agree_all() instead, after
+ * which all ranks agree.
+ *
+ * What comes in: the communicator of the program (struct sidestep_comm: barrier, broadcast,
+ * gather), or none, for one rank.
+ * What goes out: agreed statuses, the first error of any rank, sums, and tables at rank 0.
+ *
+ * Ownership: the program's communicator must live as long as the engine.
+ *
+ * Threads: one thread at a time, the one that calls collective functions.  Background threads
+ * never communicate: they speak through files (commit/).
+ *
+ * local_ranks.h runs several ranks as threads of one process, for conversions and tests.
  */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 struct comm {
     struct sidestep_comm host;
@@ -45,5 +58,8 @@ enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts
  */
 enum sidestep_status comm_agree_all(struct comm *comm, enum sidestep_status mine,
                                     struct sidestep_error *err);
+
+/* The rest of what other folders use of this one. */
+#include "comm/local_ranks.h"
 
 #endif

@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-#include "base/owned.h"
-#include "base/thread.h"
+#include "base/base.h"
 
 struct hub {
     int32_t size;

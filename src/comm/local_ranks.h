@@ -4,7 +4,7 @@
 #ifndef COMM_LOCAL_RANKS_H
 #define COMM_LOCAL_RANKS_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 /* Run ${main} on ${size} ranks, each a thread; rank 0 is the caller.  Returns the status and error
  * of the lowest rank that failed, of those that say more than that another one has; once one has

@@ -9,12 +9,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
-#include "base/trace.h"
+#include "base/base.h"
 #include "commit/commit_marker.h"
 #include "commit/small_file.h"
-#include "plan/tiling.h"
+#include "plan/plan.h"
 
 /* The marks and growing files that one look at the directory shows. */
 struct tally {

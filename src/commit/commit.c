@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit_marker.h"
 #include "commit/sweep.h"
 

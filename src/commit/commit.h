@@ -49,13 +49,9 @@
 
 #include <stdatomic.h>
 
-#include "base/clock.h"
-#include "base/error.h"
-#include "base/memory.h"
-#include "format/footer.h"
-#include "format/manifest.h"
-#include "format/file_name.h"
-#include "model/metadata.h"
+#include "base/base.h"
+#include "format/format.h"
+#include "model/model.h"
 #include "store/store.h"
 
 #define COMMIT_POLL_MAX_MS 50u
@@ -248,5 +244,14 @@ enum sidestep_status commit_report_unsure(const struct commit *commit, struct si
  * EUNKNOWN: it was done, but replaced another checkpoint than the one that was looked at.  Others:
  * it may have been done (I7). */
 enum sidestep_status commit_exchange_metadata(struct commit *commit, struct sidestep_error *err);
+
+/* The rest of what other folders use of this one. */
+#include "commit/commit_marker.h"
+#include "commit/lock_file.h"
+#include "commit/name_list.h"
+#include "commit/owner.h"
+#include "commit/referenced_files.h"
+#include "commit/small_file.h"
+#include "commit/sweep.h"
 
 #endif

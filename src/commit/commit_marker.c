@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
 #include "commit/lock_file.h"
 #include "commit/small_file.h"

@@ -6,7 +6,7 @@
 #ifndef COMMIT_COMMIT_MARKER_H
 #define COMMIT_COMMIT_MARKER_H
 
-#include "format/file_name.h"
+#include "format/format.h"
 #include "store/store.h"
 
 struct commit;

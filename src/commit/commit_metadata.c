@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "plan/tiling.h"
+#include "base/base.h"
+#include "plan/plan.h"
 
 struct gather {
     const struct footer *footers;

@@ -11,13 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
 #include "commit/lock_file.h"
 #include "commit/referenced_files.h"
 #include "commit/small_file.h"
-#include "format/dcp_metadata.h"
-#include "model/display.h"
+#include "format/format.h"
+#include "model/model.h"
 
 /* "save <id> (step 12, begun 2026-01-02T03:04:05Z)" */
 static struct display_text describe(const char *save_id, int64_t step, const char *verb,

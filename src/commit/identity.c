@@ -3,11 +3,11 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
 #include "commit/referenced_files.h"
 #include "commit/small_file.h"
-#include "format/dcp_metadata.h"
+#include "format/format.h"
 
 uint64_t commit_identity(const char *save_id)
 {

@@ -5,7 +5,7 @@
  */
 #include "commit/commit.h"
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit_marker.h"
 
 /* C's outcome file lies beside the saving directory, or in NAME. */

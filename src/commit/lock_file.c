@@ -2,7 +2,7 @@
 /* lock_file.c -- see lock_file.h. */
 #include "commit/lock_file.h"
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
 
 #define POLL_MAX_MS 50u

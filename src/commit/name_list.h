@@ -3,7 +3,7 @@
 #ifndef COMMIT_NAME_LIST_H
 #define COMMIT_NAME_LIST_H
 
-#include "base/memory.h"
+#include "base/base.h"
 #include "store/store.h"
 
 struct name_list {

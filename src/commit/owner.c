@@ -2,7 +2,7 @@
 /* owner.c -- see owner.h.  The answer is the one that sweep.c gives, which takes the lock. */
 #include "commit/owner.h"
 
-#include "base/owned.h"
+#include "base/base.h"
 
 enum sidestep_status owner_read(struct store_dir *dir, const char *save_id, struct owner *owner,
                                 struct sidestep_error *err)

@@ -6,13 +6,11 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
-#include "base/trace.h"
+#include "base/base.h"
 #include "commit/commit_marker.h"
 #include "commit/small_file.h"
 #include "commit/sweep.h"
-#include "format/dcp_metadata.h"
+#include "format/format.h"
 
 static enum sidestep_status write_manifest(struct commit *commit, struct commit_contents *count,
                                            const struct buffer *metadata,

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/name_list.h"
 #include "commit/small_file.h"
-#include "format/dcp_metadata.h"
+#include "format/format.h"
 
 void referenced_files_release(struct referenced_files *named)
 {

@@ -8,9 +8,9 @@
 #ifndef COMMIT_REFERENCED_FILES_H
 #define COMMIT_REFERENCED_FILES_H
 
-#include "base/buffer.h"
-#include "format/manifest.h"
-#include "model/metadata.h"
+#include "base/base.h"
+#include "format/format.h"
+#include "model/model.h"
 #include "store/store.h"
 
 struct referenced_files {

@@ -5,8 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit_marker.h"
 
 /* Shards of the in-place form carry the save id, so that nothing of two saves can mix. */

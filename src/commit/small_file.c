@@ -2,7 +2,7 @@
 /* small_file.c -- see small_file.h. */
 #include "commit/small_file.h"
 
-#include "base/owned.h"
+#include "base/base.h"
 
 static enum sidestep_status open_file(struct store_dir *dir, const char *name, uint32_t flags,
                                       uint64_t max, struct store_file **file, uint64_t *length,

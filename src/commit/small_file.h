@@ -3,9 +3,8 @@
 #ifndef COMMIT_SMALL_FILE_H
 #define COMMIT_SMALL_FILE_H
 
-#include "base/buffer.h"
-#include "base/source.h"
-#include "codec/hash.h"
+#include "base/base.h"
+#include "codec/codec.h"
 #include "store/store.h"
 
 /* A whole small file, into ${out}; ECORRUPT if it is longer than ${max}. */

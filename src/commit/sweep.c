@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"

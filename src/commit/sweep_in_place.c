@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"

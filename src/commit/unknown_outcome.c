@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
 
 /* Is ${path} the directory ${dir}?  Fails if that cannot be seen. */

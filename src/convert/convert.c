@@ -13,14 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/thread.h"
-#include "base/trace.h"
-#include "format/safetensors.h"
-#include "model/cast.h"
-#include "model/display.h"
+#include "base/base.h"
+#include "format/format.h"
+#include "model/model.h"
 
 #define MIN_THREADS 4u /* reads and writes in flight, also where there are fewer cores */
 #define MAX_THREADS 6u

@@ -7,8 +7,8 @@
 #include <stdatomic.h>
 
 #include "convert/export.h"
-#include "checkpoint/foreign.h"
-#include "load/tensor_reader.h"
+#include "checkpoint/checkpoint.h"
+#include "load/load.h"
 
 #define CONVERT_WINDOW_BYTES ((uint64_t)16 << 20) /* what a thread writes at once */
 #define CONVERT_SCRATCH_BYTES                                                                      \

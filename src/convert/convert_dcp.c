@@ -10,13 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "codec/codec.h"
-#include "comm/local_ranks.h"
+#include "comm/comm.h"
 #include "convert/convert.h"
 #include "save/save.h"
-#include "model/state_dict.h"
+#include "model/model.h"
 
 #define HIGH_LEVEL 10u /* of zstd: from here on it takes more memory */
 

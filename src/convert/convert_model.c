@@ -3,11 +3,9 @@
  * programs give to the parts, or not at all. */
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/hash_table.h"
+#include "base/base.h"
 #include "convert/convert.h"
-#include "model/path.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #define LISTED_TOPS 20u
 

@@ -3,12 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "convert/convert.h"
-#include "format/archive.h"
-#include "format/torch_write.h"
-#include "format/zip_writer.h"
-#include "model/display.h"
+#include "format/format.h"
+#include "model/model.h"
 
 enum sidestep_status convert_object_bytes(struct convert *c, const struct convert_object *o,
                                           void **bytes, size_t *length, struct sidestep_error *err)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "convert/convert.h"
 #include "verify/verify.h"
 

@@ -2,10 +2,9 @@
 /* convert_read.c -- the bytes of a destination's tensors: those of the source, converted. */
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "convert/convert.h"
-#include "model/cast.h"
+#include "model/model.h"
 
 struct box convert_tensor_box(const struct convert_tensor *tensor)
 {

@@ -7,13 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/hash_table.h"
-#include "base/utf8.h"
-#include "commit/small_file.h"
+#include "base/base.h"
+#include "commit/commit.h"
 #include "convert/convert.h"
-#include "format/json_reader.h"
-#include "model/display.h"
+#include "format/format.h"
+#include "model/model.h"
 
 #define MAX_EXPRESSION 4096u /* bytes */
 #define MAX_EXPRESSIONS 256u

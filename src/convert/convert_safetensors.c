@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "convert/convert.h"
-#include "format/safetensors.h"
+#include "format/format.h"
 
 #define DEFAULT_SHARD_BYTES ((uint64_t)5000000000u) /* Hugging Face's */
 

@@ -5,11 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/hash_table.h"
+#include "base/base.h"
 #include "convert/convert.h"
-#include "model/cast.h"
-#include "model/display.h"
+#include "model/model.h"
 
 struct selecting {
     struct convert *c;

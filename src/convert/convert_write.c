@@ -10,13 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
-#include "base/workers.h"
-#include "codec/hash.h"
+#include "base/base.h"
+#include "codec/codec.h"
 #include "convert/convert.h"
-#include "selection/space_report.h"
-#include "snapshot/pool.h"
+#include "selection/selection.h"
+#include "snapshot/snapshot.h"
 
 struct window {
     size_t file;

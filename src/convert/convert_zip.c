@@ -11,12 +11,10 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "convert/convert.h"
-#include "format/npy.h"
-#include "format/torch_write.h"
-#include "format/zip_writer.h"
-#include "model/display.h"
+#include "format/format.h"
+#include "model/model.h"
 
 #define ID_DIGITS 40
 #define OTHER_MEMBERS 6u /* of torch.save(), beside the storages */

@@ -5,11 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/random.h"
-#include "commit/name_list.h"
-#include "commit/small_file.h"
-#include "commit/sweep.h"
+#include "base/base.h"
+#include "commit/commit.h"
 
 static void format(const struct export *e, enum file_name_kind kind, char name[FILE_NAME_BYTES])
 {

@@ -8,7 +8,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 
 #define SECTOR_BYTES 512u /* of the kernel's counters, whatever the disk has */
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "store/store_custom.h"
+#include "store/store.h"
 
 enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err)
 {

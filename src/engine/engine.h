@@ -1,19 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine.h -- what saves, loads and series of one engine share. */
+/*
+ * engine.h -- what saves, loads and series of one engine share.
+ *
+ * An engine is the handle that a program opens once: communicator, storage, threads, throttle,
+ * devices and events.  What only saves need is behind ->saver (save/saver.h).
+ *
+ * What comes in: options, at sidestep_engine_open() (api/engine.c).
+ * What goes out: the context that every other part is given.
+ *
+ * Ownership: the program owns the handle.  Saves and series hold references, because they may be
+ * given back after the engine was closed; they then still read what is constant.
+ *
+ * Threads: members are constant after opening, or are touched only by the thread that calls
+ * collective functions, or have a lock of their own (events, throttle).
+ *
+ * events.h writes one line of JSON per step of a save.  throttle.h keeps background work out of
+ * the trainer's way: priority, bandwidth limit, pauses, and back-off while others read
+ * (disk_activity.h).
+ */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#include "base/clock.h"
-#include "base/workers.h"
+#include "base/base.h"
 #include "comm/comm.h"
 #include "engine/events.h"
 #include "engine/throttle.h"
-#include "snapshot/devices.h"
+#include "snapshot/snapshot.h"
 #include "store/store.h"
-#include "store/store_queue.h"
 
 struct saver; /* save/saver.h */
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "store/location.h"
+#include "store/store.h"
 
 enum sidestep_status events_open(struct events *events,
                                  const struct sidestep_engine_options *options, int32_t rank,

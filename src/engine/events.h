@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <pthread.h>
 
-#include "base/error.h"
+#include "base/base.h"
 
 struct events {
     int fd; /* -1: none */

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/checked.h"
-#include "base/clock.h"
+#include "base/base.h"
 
 #define NS_PER_S 1000000000u
 #define SLICE_NS (NS_PER_S / 20) /* how soon a failed save is seen */

@@ -11,8 +11,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "base/error.h"
-#include "base/priority.h"
+#include "base/base.h"
 #include "engine/disk_activity.h"
 
 #define THROTTLE_MAX_THREADS 80u

@@ -6,9 +6,8 @@
 #ifndef FORMAT_ARCHIVE_H
 #define FORMAT_ARCHIVE_H
 
-#include "base/buffer.h"
-#include "base/source.h"
-#include "model/value.h"
+#include "base/base.h"
+#include "model/model.h"
 
 #define ARCHIVE_MAX_PICKLE_BYTES ((uint64_t)64 << 20) /* data.pkl of a tensor or object */
 #define ARCHIVE_MAX_RECORDS 1024u

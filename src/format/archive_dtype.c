@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/archive.h"
 
 #define NEVER ARCHIVE_NEGATE_NEVER

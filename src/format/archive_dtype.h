@@ -4,7 +4,7 @@
 #ifndef FORMAT_ARCHIVE_DTYPE_H
 #define FORMAT_ARCHIVE_DTYPE_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 enum archive_negation {
     ARCHIVE_NEGATE_NEVER,   /* no such thing, or not for this type */

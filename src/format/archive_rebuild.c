@@ -11,11 +11,9 @@
 
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/archive_dtype.h"
-#include "model/box.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #define MAX_TENSOR_BYTES ((uint64_t)1 << 62)
 

@@ -9,9 +9,8 @@
 #include <endian.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
-#include "codec/hash.h"
+#include "base/base.h"
+#include "codec/codec.h"
 #include "format/archive_pickle.h"
 #include "format/archive_zip.h"
 #include "format/pickle.h"

@@ -5,10 +5,8 @@
 
 #include <stdlib.h>
 
-#include "base/checked.h"
-#include "base/cursor.h"
-#include "base/owned.h"
-#include "codec/hash.h"
+#include "base/base.h"
+#include "codec/codec.h"
 #include "format/archive.h"
 
 #define LOCAL_BYTES 30u

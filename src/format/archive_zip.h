@@ -12,8 +12,7 @@
 #ifndef FORMAT_ARCHIVE_ZIP_H
 #define FORMAT_ARCHIVE_ZIP_H
 
-#include "base/memory.h"
-#include "base/source.h"
+#include "base/base.h"
 #include "format/pickle.h"
 
 #define ZIP_LOCAL_SIGNATURE 0x04034b50u

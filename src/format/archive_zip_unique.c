@@ -5,8 +5,7 @@
  */
 #include <strings.h>
 
-#include "base/checked.h"
-#include "base/hash_table.h"
+#include "base/base.h"
 #include "format/archive_zip.h"
 
 static enum sidestep_status refuse(const struct archive_member *m, struct sidestep_error *err)

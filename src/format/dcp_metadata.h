@@ -4,8 +4,8 @@
 #ifndef FORMAT_DCP_METADATA_H
 #define FORMAT_DCP_METADATA_H
 
-#include "base/buffer.h"
-#include "model/metadata.h"
+#include "base/base.h"
+#include "model/model.h"
 
 #define DCP_METADATA_MAX_BYTES ((uint64_t)2 << 30)
 #define DCP_METADATA_MIN_CHUNK_BYTES 8u           /* of the file, per chunk that it lists */

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "model/display.h"
+#include "model/model.h"
 
 #define FIRST_CAPACITY 8u
 

@@ -4,10 +4,9 @@
 
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/utf8.h"
+#include "base/base.h"
 #include "format/dcp_metadata.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #define MAX_CHECKPOINT_ID 65536u
 

@@ -8,11 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/dcp_metadata_nodes.h"
 #include "format/file_name.h"
-#include "model/path.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #define CLASSES "torch.distributed.checkpoint.metadata "
 #define OLD_CLASSES "torch.distributed._shard.sharded_tensor.metadata "

@@ -10,10 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/dcp_writer.h"
-#include "model/path.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #define BATCH 1000u
 #define NOT_YET UINT32_MAX

@@ -6,9 +6,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/owned.h"
-#include "base/utf8.h"
-#include "model/display.h"
+#include "base/base.h"
+#include "model/model.h"
 
 static const struct {
     const char *module;

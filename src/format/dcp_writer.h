@@ -9,8 +9,7 @@
 #ifndef FORMAT_DCP_WRITER_H
 #define FORMAT_DCP_WRITER_H
 
-#include "base/buffer.h"
-#include "base/error.h"
+#include "base/base.h"
 
 #define DCP_MODULE "torch.distributed.checkpoint.metadata"
 #define DCP_WRITER_MAX_INT_BYTES 11u /* LONG1 of 9 bytes */

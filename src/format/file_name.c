@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 
 #define NAMES_MAX_PATH 4095u
 

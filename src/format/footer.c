@@ -7,9 +7,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 #include "format/footer_layout.h"
-#include "model/path.h"
+#include "model/model.h"
 
 static bool box_is_whole(const struct footer_item *item)
 {

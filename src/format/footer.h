@@ -11,11 +11,9 @@
 #ifndef FORMAT_FOOTER_H
 #define FORMAT_FOOTER_H
 
-#include "base/buffer.h"
-#include "base/memory.h"
-#include "base/source.h"
-#include "codec/hash.h"
-#include "model/box.h"
+#include "base/base.h"
+#include "codec/codec.h"
+#include "model/model.h"
 
 #define FOOTER_TRAILER_BYTES 64u
 #define FOOTER_MAX_BYTES ((uint64_t)1 << 30)

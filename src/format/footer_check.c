@@ -3,10 +3,9 @@
  * read it. */
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/utf8.h"
+#include "base/base.h"
 #include "format/footer_layout.h"
-#include "model/display.h"
+#include "model/model.h"
 
 /* Numbers in files are positions in SIDESTEP_DTYPE_MAP; the list may only grow at its end. */
 _Static_assert(SIDESTEP_FLOAT64 == 1 && SIDESTEP_BOOL == 12 && SIDESTEP_COMPLEX32 == 16 &&

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cursor.h"
+#include "base/base.h"
 #include "format/footer_layout.h"
-#include "model/path.h"
+#include "model/model.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "block hashes are used as they lie in the file");

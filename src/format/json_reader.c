@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/utf8.h"
+#include "base/base.h"
 
 static void set_problem(struct json_reader *j, const char *problem)
 {

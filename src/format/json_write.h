@@ -3,7 +3,7 @@
 #ifndef FORMAT_JSON_WRITE_H
 #define FORMAT_JSON_WRITE_H
 
-#include "base/buffer.h"
+#include "base/base.h"
 
 /* Append ${text} (UTF-8) in quotes, with as few escapes as JSON allows. */
 void json_write_string(struct buffer *out, const char *text);

@@ -6,11 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/hash_table.h"
+#include "base/base.h"
 #include "format/manifest_layout.h"
 #include "format/file_name.h"
-#include "model/display.h"
+#include "model/model.h"
 
 /* Room for one entry of "files" but for its name, and for all that comes before them. */
 #define FILE_TEXT_BYTES 192u

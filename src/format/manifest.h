@@ -6,9 +6,8 @@
 #ifndef FORMAT_MANIFEST_H
 #define FORMAT_MANIFEST_H
 
-#include "base/buffer.h"
-#include "base/memory.h"
-#include "codec/hash.h"
+#include "base/base.h"
+#include "codec/codec.h"
 #include "format/footer.h"
 #include "format/name_template.h"
 

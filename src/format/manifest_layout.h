@@ -5,7 +5,7 @@
 #define FORMAT_MANIFEST_LAYOUT_H
 
 #include "format/manifest.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #define MANIFEST_FORMAT "sidestep-manifest"
 #define MANIFEST_HASH_PREFIX "sha256 "

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/json_reader.h"
 #include "format/manifest_layout.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #define FAIL_FORMAT(err, ...) FAIL(err, SIDESTEP_ECORRUPT, __VA_ARGS__)
 #define FIRST_FILES 16u /* room for so many at first */

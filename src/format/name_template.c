@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/utf8.h"
-#include "model/display.h"
+#include "base/base.h"
+#include "model/model.h"
 
 #define FIELD "{step"
 

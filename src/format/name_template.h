@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/base.h"
 #include "format/file_name.h"
 
 #define NAME_TEMPLATE_MAX_PREFIX 63u /* bytes, as below */

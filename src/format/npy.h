@@ -3,7 +3,7 @@
 #ifndef FORMAT_NPY_H
 #define FORMAT_NPY_H
 
-#include "base/buffer.h"
+#include "base/base.h"
 
 /* "<f4"; NULL if NumPy has no such dtype. */
 const char *npy_descr(enum sidestep_dtype dtype);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/pickle_parser.h"
 
 #define FIRST_CAPACITY 64u

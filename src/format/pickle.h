@@ -6,10 +6,8 @@
 #ifndef FORMAT_PICKLE_H
 #define FORMAT_PICKLE_H
 
-#include "base/buffer.h"
-#include "base/error.h"
-#include "base/memory.h"
-#include "model/value.h"
+#include "base/base.h"
+#include "model/model.h"
 
 /* Limits on what a file may ask for; each has a test one past it. */
 #define PICKLE_MAX_BYTES ((size_t)2 << 30)

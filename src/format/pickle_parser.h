@@ -9,7 +9,7 @@
 #ifndef FORMAT_PICKLE_PARSER_H
 #define FORMAT_PICKLE_PARSER_H
 
-#include "base/cursor.h"
+#include "base/base.h"
 #include "format/pickle.h"
 
 struct pickle_parser {

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/pickle_parser.h"
 
 #define MAX_FLOAT_TEXT 63u /* repr() of a float has 24 characters at most */

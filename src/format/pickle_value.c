@@ -9,10 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/pickle.h"
-#include "model/display.h"
-#include "model/value_keys.h"
+#include "model/model.h"
 
 #define MAX_SHOWN_BIGINT 32u /* bytes */
 

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/pickle.h"
 
 #define BATCH 1000u

@@ -6,14 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/cursor.h"
-#include "base/owned.h"
-#include "base/hash_table.h"
+#include "base/base.h"
 #include "format/json_reader.h"
 #include "format/json_write.h"
-#include "model/box.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #define LENGTH_BYTES 8u
 #define METADATA "__metadata__"

@@ -7,9 +7,7 @@
 #ifndef FORMAT_SAFETENSORS_H
 #define FORMAT_SAFETENSORS_H
 
-#include "base/buffer.h"
-#include "base/memory.h"
-#include "base/source.h"
+#include "base/base.h"
 
 #define SAFETENSORS_MAX_HEADER_BYTES ((uint64_t)100000000) /* the reference implementation's */
 #define SAFETENSORS_INDEX_NAME "model.safetensors.index.json"

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "format/json_reader.h"
 #include "format/json_write.h"
 #include "format/file_name.h"
 #include "format/safetensors.h"
-#include "model/display.h"
+#include "model/model.h"
 
 struct places {
     struct safetensors_index_entry *items;

@@ -3,11 +3,10 @@
  * torch's HuggingFaceStorageWriter writes them with save_distributed.  Where a piece lies in its
  * tensor says a text in the header's metadata, JSON within JSON: {"w": {"saved_offsets": [2, 0]}}.
  */
-#include "base/owned.h"
-#include "base/hash_table.h"
+#include "base/base.h"
 #include "format/json_reader.h"
 #include "format/safetensors.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #include <string.h>
 

@@ -6,15 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/hash_table.h"
-#include "base/utf8.h"
+#include "base/base.h"
 #include "format/archive_dtype.h"
 #include "format/archive_rebuild.h"
 #include "format/archive_zip.h"
 #include "format/pickle.h"
-#include "model/path.h"
-#include "model/display.h"
+#include "model/model.h"
 
 struct walk {
     struct arena *arena;

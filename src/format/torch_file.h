@@ -7,7 +7,7 @@
 #ifndef FORMAT_TORCH_FILE_H
 #define FORMAT_TORCH_FILE_H
 
-#include "base/memory.h"
+#include "base/base.h"
 #include "format/archive.h"
 
 #define TORCH_FILE_MAX_ENTRIES 1000000u

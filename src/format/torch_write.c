@@ -6,12 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/hash_table.h"
+#include "base/base.h"
 #include "format/archive_dtype.h"
 #include "format/pickle.h"
-#include "model/path.h"
-#include "model/display.h"
+#include "model/model.h"
 
 #define BATCH 1000u
 #define MAX_HOLES 100000u /* None at places of lists that have no value */

@@ -6,9 +6,8 @@
 #ifndef FORMAT_TORCH_WRITE_H
 #define FORMAT_TORCH_WRITE_H
 
-#include "base/buffer.h"
-#include "base/memory.h"
-#include "model/value.h"
+#include "base/base.h"
+#include "model/model.h"
 
 /* A value, and where it belongs. */
 struct torch_write_entry {

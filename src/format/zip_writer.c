@@ -6,8 +6,8 @@
 #include <endian.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "codec/hash.h"
+#include "base/base.h"
+#include "codec/codec.h"
 #include "format/archive_zip.h"
 
 #define RECORD_BYTES 112u /* more than the longest has, the end of the archive */

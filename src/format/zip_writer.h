@@ -10,7 +10,7 @@
 #ifndef FORMAT_ZIP_WRITER_H
 #define FORMAT_ZIP_WRITER_H
 
-#include "base/buffer.h"
+#include "base/base.h"
 
 #define ZIP_WRITER_ALIGNMENT 64u
 

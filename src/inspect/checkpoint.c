@@ -6,14 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/thread.h"
-#include "checkpoint/foreign.h"
-#include "load/fetch.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
+#include "load/load.h"
 #include "verify/verify.h"
-#include "store/store_ring.h"
+#include "store/store.h"
 
 #define CHECKPOINT_THREADS 8u
 #define CHECKPOINT_MIN_THREADS 4u /* reads in flight, also where there are fewer cores */

@@ -3,8 +3,8 @@
 #ifndef INSPECT_CHECKPOINT_H
 #define INSPECT_CHECKPOINT_H
 
-#include "base/workers.h"
-#include "checkpoint/reader.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
 
 struct sidestep_checkpoint {
     struct reader *reader;

@@ -5,14 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/thread.h"
+#include "base/base.h"
 #include "inspect/checkpoint.h"
-#include "load/tensor_reader.h"
-#include "model/display.h"
-#include "model/tensor_stats.h"
+#include "load/load.h"
+#include "model/model.h"
 
 #define STRETCH_BYTES ((uint64_t)4 << 20) /* a multiple of every element's */
 #define MIN_THREADS 4u

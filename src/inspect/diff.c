@@ -8,14 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/thread.h"
-#include "format/archive.h"
-#include "model/display.h"
-#include "model/value.h"
-#include "store/store_ring.h"
+#include "base/base.h"
+#include "format/format.h"
+#include "model/model.h"
+#include "store/store.h"
 
 #define DIFF_MIN_THREADS 4u /* reads in flight, also where there are fewer cores */
 #define DIFF_MAX_THREADS 8u

@@ -4,9 +4,9 @@
 #ifndef INSPECT_DIFF_H
 #define INSPECT_DIFF_H
 
-#include "base/workers.h"
-#include "checkpoint/reader.h"
-#include "model/tensor_difference.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
+#include "model/model.h"
 
 /* Of each side, at once; more only where torch wrote a chunk that is larger: without hashes of
  * blocks it can be checked only whole. */

@@ -8,10 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "inspect/diff.h"
-#include "load/fetch.h"
+#include "load/load.h"
 
 #define PART_MAX 4096u                  /* of one batch */
 #define SLICE_BYTES ((uint64_t)1 << 20) /* compared by one thread at a time */

@@ -4,8 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/owned.h"
-#include "base/trace.h"
+#include "base/base.h"
 
 void sidestep_doctor_report_release(struct sidestep_doctor_report *report)
 {

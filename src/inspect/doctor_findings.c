@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 
 void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_allowed state,
                         const char *fix, const char *format, ...)

@@ -4,7 +4,7 @@
 #ifndef INSPECT_DOCTOR_FINDINGS_H
 #define INSPECT_DOCTOR_FINDINGS_H
 
-#include "base/memory.h"
+#include "base/base.h"
 
 #define DOCTOR_MAX_FINDINGS 32u
 

@@ -13,14 +13,9 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 
-#include "base/fault.h"
-#include "base/owned.h"
-#include "base/priority.h"
-#include "base/thread.h"
-#include "snapshot/bypass.h"
-#include "snapshot/device.h"
-#include "snapshot/uffd.h"
-#include "store/store_ring.h"
+#include "base/base.h"
+#include "snapshot/snapshot.h"
+#include "store/store.h"
 
 #define KIB_PER_GIB 1048576.0
 #define CALL_CACHESTAT 451 /* glibc does not know it yet */

@@ -12,8 +12,7 @@
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 
-#include "base/owned.h"
-#include "base/random.h"
+#include "base/base.h"
 #include "store/store.h"
 
 #define MAX_ALIGNMENT 65536u

@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "load/fetch.h"
-#include "model/display.h"
+#include "model/model.h"
 
 /* Compared at once, where blocks can be read by themselves. */
 #define PART_BYTES ((uint64_t)64 << 20)

@@ -6,9 +6,9 @@
 #ifndef LOAD_ALIASES_H
 #define LOAD_ALIASES_H
 
-#include "base/workers.h"
-#include "checkpoint/reader.h"
-#include "plan/load_plan.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
+#include "plan/plan.h"
 
 /* After ${plan} was fetched: does each tensor in host memory have what was saved of it?  Where
  * hashes do not tell, what was saved is read once more.  EMISMATCH: it does not. */

@@ -4,12 +4,11 @@
 
 #include <stdlib.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "load/fetch_item.h"
 #include "load/tensor_reader.h"
-#include "model/display.h"
-#include "plan/tiling.h"
+#include "model/model.h"
+#include "plan/plan.h"
 
 /* Of a storage, and of its views: so that those are decoded at once. */
 #define TOGETHER_BYTES (TENSOR_READER_CACHE_BYTES / 2)

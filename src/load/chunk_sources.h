@@ -6,7 +6,7 @@
 #ifndef LOAD_CHUNK_SOURCES_H
 #define LOAD_CHUNK_SOURCES_H
 
-#include "checkpoint/reader.h"
+#include "checkpoint/checkpoint.h"
 #include "load/storage_crc.h"
 
 /* Bytes without block hashes, which tensors of torch.save() may share. */

@@ -6,8 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/checked.h"
-#include "base/memory.h"
+#include "base/base.h"
 
 _Static_assert(CODEC_CHUNK_BYTES == HASH_BLOCK_BYTES, "a chunk, decoded, is a block with a hash");
 

@@ -14,7 +14,7 @@
 #include <pthread.h>
 
 #include "codec/codec.h"
-#include "checkpoint/reader.h"
+#include "checkpoint/checkpoint.h"
 
 /* Read at once.  Of two neighbours both read the block that their chunks meet in. */
 #define COMPRESSED_ITEM_READ_BYTES (4 * (uint64_t)HASH_BLOCK_BYTES)

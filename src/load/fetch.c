@@ -16,13 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
-#include "base/nontemporal_copy.h"
+#include "base/base.h"
 #include "load/compressed_item.h"
 #include "load/fetch_item.h"
 #include "load/target.h"
-#include "checkpoint/parallel_read.h"
+#include "checkpoint/checkpoint.h"
 
 /* Blocks [begin, end) (bytes) of the data of chunk ${chunk}; of compressed data, before that. */
 struct piece {

@@ -6,10 +6,10 @@
 #ifndef LOAD_FETCH_H
 #define LOAD_FETCH_H
 
-#include "base/workers.h"
-#include "checkpoint/reader.h"
-#include "plan/load_plan.h"
-#include "snapshot/devices.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
+#include "plan/plan.h"
+#include "snapshot/snapshot.h"
 
 /* One request: one hash block, so that what was read is checked while the processor has it. */
 #define FETCH_READ_BYTES ((uint64_t)HASH_BLOCK_BYTES)

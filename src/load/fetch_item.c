@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "load/target.h"
 
 #define STREAM_BYTES ((uint64_t)4 << 20)

@@ -3,9 +3,9 @@
 #ifndef LOAD_FETCH_ITEM_H
 #define LOAD_FETCH_ITEM_H
 
-#include "checkpoint/reader.h"
-#include "plan/load_plan.h"
-#include "snapshot/devices.h"
+#include "checkpoint/checkpoint.h"
+#include "plan/plan.h"
+#include "snapshot/snapshot.h"
 
 /* Read, check and place ${item} into the targets of ${chunk}, which may lie on ${devices}. */
 enum sidestep_status fetch_item(const struct reader_item *item, const struct load_plan_chunk *chunk,

@@ -5,17 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/trace.h"
-#include "checkpoint/reader.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
 #include "load/aliases.h"
 #include "load/fetch.h"
 #include "load/target.h"
 #include "load/writable_targets.h"
 #include "verify/verify.h"
-#include "plan/load_plan.h"
+#include "plan/plan.h"
 
 _Static_assert(sizeof(struct sidestep_load_options) == 40, "a field was added: apply it below");
 

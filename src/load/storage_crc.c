@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "base/memory.h"
-#include "codec/hash.h"
+#include "base/base.h"
+#include "codec/codec.h"
 
 struct storage_crc_part {
     uint64_t begin;

@@ -4,7 +4,7 @@
 #ifndef LOAD_STORAGE_CRC_H
 #define LOAD_STORAGE_CRC_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 struct storage_crc {
     struct storage_crc_part *parts;

@@ -2,9 +2,8 @@
 /* target.c -- see target.h. */
 #include "load/target.h"
 
-#include "base/memory.h"
-#include "base/owned.h"
-#include "snapshot/device_strided.h"
+#include "base/base.h"
+#include "snapshot/snapshot.h"
 
 /* ---- before */
 

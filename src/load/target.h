@@ -6,8 +6,8 @@
 #ifndef LOAD_TARGET_H
 #define LOAD_TARGET_H
 
-#include "model/state_dict.h"
-#include "snapshot/devices.h"
+#include "model/model.h"
+#include "snapshot/snapshot.h"
 
 /* Find out where the tensors of ${state} are, and let our streams begin after what was submitted to
  * ${streams} (none: the default ones).  *away: some are on devices. */

@@ -7,14 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
-#include "codec/hash.h"
+#include "base/base.h"
+#include "codec/codec.h"
 #include "load/fetch_item.h"
 #include "load/chunk_sources.h"
-#include "model/box_range.h"
-#include "model/display.h"
-#include "snapshot/pool.h"
+#include "model/model.h"
+#include "snapshot/snapshot.h"
 
 #define SLACK_BYTES ((uint64_t)1 << 20) /* pages that stick out, and what is read ahead */
 #define AHEAD_BYTES ((uint64_t)512 << 10)

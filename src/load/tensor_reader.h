@@ -11,7 +11,7 @@
 #ifndef LOAD_TENSOR_READER_H
 #define LOAD_TENSOR_READER_H
 
-#include "checkpoint/reader.h"
+#include "checkpoint/checkpoint.h"
 
 #define TENSOR_READER_REQUEST_BYTES ((uint64_t)4 << 20) /* one request */
 #define TENSOR_READER_CACHE_BYTES                                                                  \

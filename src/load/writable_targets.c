@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "base/owned.h"
-#include "snapshot/memory_map.h"
+#include "base/base.h"
+#include "snapshot/snapshot.h"
 
 struct stretch {
     uint64_t begin;

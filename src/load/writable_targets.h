@@ -4,7 +4,7 @@
 #ifndef LOAD_WRITABLE_TARGETS_H
 #define LOAD_WRITABLE_TARGETS_H
 
-#include "plan/load_plan.h"
+#include "plan/plan.h"
 
 /* EINVAL names a tensor of ${plan}, in host memory, of which a page may not be written.  Where the
  * kernel does not say, all may. */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 
 #define MAX_TENSOR_BYTES (((uint64_t)1 << 62) - 1)
 /* Units a side of the tiles in which planes are copied: a tile of 8-byte units fits into L1, and

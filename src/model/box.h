@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/base.h"
 
 /* Offsets and lengths count elements; the arrays belong to somebody else. */
 struct box {

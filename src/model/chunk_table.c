@@ -6,8 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/memory.h"
-#include "base/random.h"
+#include "base/base.h"
 #include "model/metadata.h"
 
 #define CHUNK_TABLE_MIN_CAPACITY 64u

@@ -6,7 +6,7 @@
 #ifndef MODEL_CHUNK_TABLE_H
 #define MODEL_CHUNK_TABLE_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 struct metadata;
 

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/error.h"
+#include "base/base.h"
 
 /* false: its elements stand for no number (bits, packed pairs). */
 bool dtype_is_numeric(enum sidestep_dtype dtype);

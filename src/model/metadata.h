@@ -6,9 +6,7 @@
 #ifndef MODEL_METADATA_H
 #define MODEL_METADATA_H
 
-#include "base/error.h"
-#include "base/memory.h"
-#include "base/hash_table.h"
+#include "base/base.h"
 #include "model/box.h"
 #include "model/chunk_table.h"
 

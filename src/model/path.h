@@ -4,7 +4,7 @@
 #ifndef MODEL_PATH_H
 #define MODEL_PATH_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 #define PATH_ITEM_DECIMAL_BYTES 24u /* of an int64_t in decimal, sign and NUL included */
 

@@ -10,10 +10,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/utf8.h"
+#include "base/base.h"
 #include "model/path.h"
 #include "model/display.h"
 #include "model/value.h"

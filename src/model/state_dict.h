@@ -3,9 +3,7 @@
 #ifndef MODEL_STATE_DICT_H
 #define MODEL_STATE_DICT_H
 
-#include "base/error.h"
-#include "base/memory.h"
-#include "base/hash_table.h"
+#include "base/base.h"
 #include "model/box.h"
 
 /* The flags that make up the layout. */

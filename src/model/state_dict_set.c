@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "model/display.h"
 #include "model/state_dict.h"
 #include "model/value.h"

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 #include "model/dtype_numbers.h"
 
 #define RUN_ELEMENTS 256u

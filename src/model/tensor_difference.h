@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/base.h"
 
 struct tensor_difference {
     uint64_t count; /* elements whose bits differ */

@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "model/value_keys.h"
 
 static struct sidestep_value *new_value(enum sidestep_value_kind kind)

@@ -3,7 +3,7 @@
 #ifndef MODEL_VALUE_H
 #define MODEL_VALUE_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 #define VALUE_MAX_DEPTH 128 /* containers around a leaf */
 

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/memory.h"
-#include "base/random.h"
+#include "base/base.h"
 
 #define SEARCHED_PAIRS 16u /* dicts up to here have no index */
 #define MIN_CAPACITY 64u

@@ -9,9 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
-#include "model/display.h"
+#include "base/base.h"
+#include "model/model.h"
 #include "plan/overlap.h"
 #include "plan/tiling.h"
 

@@ -6,8 +6,7 @@
 #ifndef PLAN_LOAD_PLAN_H
 #define PLAN_LOAD_PLAN_H
 
-#include "model/metadata.h"
-#include "model/state_dict.h"
+#include "model/model.h"
 
 struct load_plan_chunk {
     const struct metadata_entry *entry;

@@ -4,8 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 /* Pairs that are compared one by one sooner than sorted. */
 #define FEW_PAIRS 256u

@@ -3,7 +3,7 @@
 #ifndef PLAN_OVERLAP_H
 #define PLAN_OVERLAP_H
 
-#include "model/box.h"
+#include "model/model.h"
 
 /*
  * The boxes, sorted by where they begin in the dimension in which that differs most.  ${reach} of a

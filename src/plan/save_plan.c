@@ -12,9 +12,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "base/owned.h"
-#include "codec/hash.h"
-#include "model/display.h"
+#include "base/base.h"
+#include "codec/codec.h"
+#include "model/model.h"
 #include "plan/save_plan_encoding.h"
 #include "plan/save_plan_table.h"
 #include "plan/tiling.h"

@@ -7,8 +7,8 @@
 #ifndef PLAN_SAVE_PLAN_H
 #define PLAN_SAVE_PLAN_H
 
-#include "base/buffer.h"
-#include "model/state_dict.h"
+#include "base/base.h"
+#include "model/model.h"
 
 /* A tensor that is declared replicated by all who list it, and larger than this, is split. */
 #define PLAN_SPLIT_BYTES ((uint64_t)8 << 20)

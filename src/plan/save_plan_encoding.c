@@ -12,8 +12,7 @@
 
 #include <string.h>
 
-#include "base/cursor.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 #define PLAN_MAGIC 0x314c5053u /* "SPL1" */
 #define PLAN_MIN_ITEM_BYTES 5u

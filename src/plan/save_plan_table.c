@@ -13,9 +13,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/cursor.h"
-#include "base/owned.h"
-#include "model/display.h"
+#include "base/base.h"
+#include "model/model.h"
 
 #define TABLE_MAGIC 0x31545053u /* "SPT1" */
 #define TABLE_MIN_ENTRY_BYTES 5u

@@ -14,8 +14,7 @@
 
 #include <stdlib.h>
 
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 __extension__ typedef unsigned __int128 uint128;
 

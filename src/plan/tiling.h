@@ -3,7 +3,7 @@
 #ifndef PLAN_TILING_H
 #define PLAN_TILING_H
 
-#include "model/box.h"
+#include "model/model.h"
 
 enum tiling_result { TILING_EXACT, TILING_GAP, TILING_OVERLAP };
 

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 #include "save/compressor_internal.h"
 
 _Static_assert(SIDESTEP_DTYPE_END <= SIDESTEP_GAINS, "struct sidestep_save_info has room for all");

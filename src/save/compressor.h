@@ -16,7 +16,7 @@
 #ifndef SAVE_COMPRESSOR_H
 #define SAVE_COMPRESSOR_H
 
-#include "base/clock.h"
+#include "base/base.h"
 #include "codec/codec.h"
 #include "save/pipeline.h"
 

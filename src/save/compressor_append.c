@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 #include "save/compressor_internal.h"
 
 #define ENCODED_ALIGN IMAGE_SMALL_ALIGN

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 #include "save/compressor_internal.h"
 
 static struct codec_item codec_item_of(const struct footer_item *f)

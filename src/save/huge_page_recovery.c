@@ -4,10 +4,8 @@
 
 #include <errno.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
-#include "snapshot/huge_page.h"
-#include "snapshot/memory_map.h"
+#include "base/base.h"
+#include "snapshot/snapshot.h"
 
 /* On huge pages 1 ms per GiB at most, on pages of 4 KiB 20. */
 #define SLOW_NS ((uint64_t)1000000)

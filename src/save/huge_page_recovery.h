@@ -11,9 +11,9 @@
 #ifndef SAVE_HUGE_PAGE_RECOVERY_H
 #define SAVE_HUGE_PAGE_RECOVERY_H
 
-#include "base/clock.h"
-#include "engine/throttle.h"
-#include "snapshot/cow.h"
+#include "base/base.h"
+#include "engine/engine.h"
+#include "snapshot/snapshot.h"
 
 struct huge_page_recovery {
     uint64_t bytes;   /* put on huge pages again */

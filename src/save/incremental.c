@@ -6,11 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/trace.h"
+#include "base/base.h"
 #include "save/save.h"
 #include "save/save_shard_file.h"
-#include "snapshot/unchanged.h"
+#include "snapshot/snapshot.h"
 
 void incremental_reset(struct incremental_state *keep)
 {

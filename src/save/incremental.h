@@ -13,7 +13,7 @@
 #define SAVE_INCREMENTAL_H
 
 #include "commit/commit.h"
-#include "snapshot/image.h"
+#include "snapshot/snapshot.h"
 
 /* The kept shard's number. */
 #define INCREMENTAL_UNCHANGED_SHARD 1u

@@ -5,9 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
-#include "base/memory.h"
+#include "base/base.h"
 
 uint64_t pipeline_full_pool_bytes(const struct image *image)
 {

@@ -23,14 +23,10 @@
 
 #include <pthread.h>
 
-#include "base/workers.h"
-#include "engine/throttle.h"
-#include "snapshot/cow.h"
-#include "snapshot/image.h"
-#include "snapshot/offload.h"
-#include "snapshot/pool_slots.h"
-#include "snapshot/pool.h"
-#include "store/store_queue.h"
+#include "base/base.h"
+#include "engine/engine.h"
+#include "snapshot/snapshot.h"
+#include "store/store.h"
 
 /* The smallest cap: two windows. */
 #define PIPELINE_MIN_POOL_BYTES (2 * IMAGE_WINDOW_MAX_BYTES)

@@ -2,8 +2,7 @@
 /* pipeline_throttle.c -- how the writers of a pipeline give way to training; see throttle.h. */
 #include "save/pipeline_internal.h"
 
-#include "base/checked.h"
-#include "base/clock.h"
+#include "base/base.h"
 
 /* While somebody waits for the disk.  A disk's scheduler goes on in the order of the file, and puts
  * threads of the idle class last: it may leave one of many requests for as long as others behind it

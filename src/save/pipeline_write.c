@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "base/fault.h"
+#include "base/base.h"
 
 /* Windows that are hashed where they lie, before it is their turn to be written. */
 #define PIPELINE_LIVE_AHEAD 4u

@@ -2,7 +2,7 @@
 /* queue_depth.c -- see queue_depth.h. */
 #include "save/queue_depth.h"
 
-#include "base/checked.h"
+#include "base/base.h"
 
 #define ROUNDS 2u
 #define MIN_BYTES ((uint64_t)256 << 20)

@@ -12,14 +12,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/buffer.h"
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/random.h"
-#include "base/thread.h"
-#include "base/trace.h"
-#include "base/utf8.h"
+#include "base/base.h"
 #include "save/save.h"
 
 _Static_assert(sizeof(struct sidestep_save_options) == 80, "a field was added: apply it below");

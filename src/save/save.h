@@ -1,5 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save.h -- one save, from the call to its outcome. */
+/*
+ * save.h -- one save: from the call to a checkpoint that exists.
+ *
+ * The order: the ranks agree (save.c, save_plan_all.c); a snapshot is taken (snapshot_policy.h
+ * decides how); the call returns.  In the background, save_runner.c drives the pipeline
+ * (pipeline.h: copy, hash, compress, write), seals the shards, and commits (commit/).
+ * save_handle.c is what others see of it: states, waiting, progress.  save_queue.h orders several
+ * saves of one engine.
+ *
+ * What comes in: a path, a state dict, options.
+ * What goes out: a handle (struct sidestep_save) whose states only move forward: STARTED, STAGED,
+ * RELEASED, then COMMITTED, ABORTED or UNKNOWN.
+ *
+ * Ownership: tensors stay the caller's; their memory must stay mapped until RELEASED.  saver.h is
+ * what an engine keeps from one save to the next: pool, image, plan, and what it has learnt.  A
+ * handle has references: the caller's, the queue's, the runner's.
+ *
+ * Threads: the thread that calls (collective); one runner per save; the engine's stagers and
+ * writers. What they share lies in ->shared, under its lock.
+ */
 #ifndef SAVE_SAVE_H
 #define SAVE_SAVE_H
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* save_codec.c -- by which codec a save's items are encoded on this rank. */
-#include "base/owned.h"
-#include "base/checked.h"
-#include "base/thread.h"
+#include "base/base.h"
 #include "codec/codec.h"
 #include "save/save.h"
 

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "save/save.h"
 
 /* A rank that asks gives C, which counts its own deadline from the last progress, this much longer.

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/trace.h"
+#include "base/base.h"
 #include "save/save.h"
 
 /* A fence that waits for the last copy to be submitted looks so often whether there will be one. */

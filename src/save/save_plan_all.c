@@ -2,8 +2,7 @@
 /* save_plan_all.c -- planning together: tables to rank 0, plans back. */
 #include <stdlib.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "save/save.h"
 
 static enum sidestep_status build(struct comm *comm, const struct comm_parts *tables,

@@ -11,8 +11,7 @@
 #ifndef SAVE_SAVE_QUEUE_H
 #define SAVE_SAVE_QUEUE_H
 
-#include "snapshot/image.h"
-#include "snapshot/pool.h"
+#include "snapshot/snapshot.h"
 
 #define SAVE_QUEUE_MAX (SIDESTEP_MAX_QUEUE + 1u)
 /* After so many saves that did not need it, the memory of a place in the queue goes. */

@@ -6,14 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
-#include "base/trace.h"
-#include "commit/commit_marker.h"
+#include "base/base.h"
+#include "commit/commit.h"
 #include "save/huge_page_recovery.h"
 #include "save/save.h"
 #include "save/save_shard.h"
-#include "snapshot/unchanged.h"
+#include "snapshot/snapshot.h"
 
 /* Wait for the word of the thread that started us; false: end at once. */
 static bool wait_for_go(struct sidestep_save *save)

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "save/save.h"
 #include "save/save_shard_file.h"
 

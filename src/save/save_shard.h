@@ -6,7 +6,7 @@
 #ifndef SAVE_SAVE_SHARD_H
 #define SAVE_SAVE_SHARD_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 struct sidestep_save;
 

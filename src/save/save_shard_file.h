@@ -3,7 +3,7 @@
 #ifndef SAVE_SAVE_SHARD_FILE_H
 #define SAVE_SAVE_SHARD_FILE_H
 
-#include "base/error.h"
+#include "base/base.h"
 #include "store/store.h"
 
 struct sidestep_save;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "save/save.h"
-#include "selection/space_report.h"
+#include "selection/selection.h"
 
 /* Describe the parent directory of the checkpoint. */
 static void describe(struct sidestep_save *save, char words[SPACE_REPORT_BYTES])

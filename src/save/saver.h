@@ -5,14 +5,14 @@
 
 #include <semaphore.h>
 
-#include "plan/save_plan.h"
+#include "plan/plan.h"
 #include "save/compression_policy.h"
 #include "save/compressor.h"
 #include "save/incremental.h"
 #include "save/queue_depth.h"
 #include "save/save_queue.h"
 #include "save/snapshot_policy.h"
-#include "snapshot/offload.h"
+#include "snapshot/snapshot.h"
 
 /* Touched only by the thread that calls collective functions, and, while a save is being written,
  * read by its runner. */

@@ -4,8 +4,7 @@
 
 #include <stdio.h>
 
-#include "base/checked.h"
-#include "base/thread.h"
+#include "base/base.h"
 
 #define MAX_HANDLERS 4u
 #define GIB ((uint64_t)1 << 30)

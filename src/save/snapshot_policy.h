@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "snapshot/cow.h"
+#include "snapshot/snapshot.h"
 
 #define SNAPSHOT_POLICY_REASON_BYTES 128u /* as in struct sidestep_save_info */
 

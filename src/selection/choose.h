@@ -3,7 +3,7 @@
 #ifndef SELECTION_CHOOSE_H
 #define SELECTION_CHOOSE_H
 
-#include "catalog/list.h"
+#include "catalog/catalog.h"
 #include "verify/verify.h"
 
 /* How one is chosen from a listing. */

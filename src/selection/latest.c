@@ -6,11 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/thread.h"
-#include "commit/referenced_files.h"
-#include "checkpoint/reader.h"
+#include "base/base.h"
+#include "commit/commit.h"
+#include "checkpoint/checkpoint.h"
 #include "selection/choose.h"
 
 #define THREADS 4u /* where the caller names no number */

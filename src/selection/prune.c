@@ -5,15 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/random.h"
+#include "base/base.h"
 #include "commit/commit.h"
-#include "catalog/lease.h"
-#include "commit/lock_file.h"
-#include "catalog/annotations.h"
-#include "commit/referenced_files.h"
-#include "commit/sweep.h"
-#include "catalog/list.h"
+#include "catalog/catalog.h"
 #include "verify/verify.h"
 
 #define WAS_REPLACED "another save has replaced it meanwhile"

@@ -3,9 +3,9 @@
 #ifndef SELECTION_PRUNE_H
 #define SELECTION_PRUNE_H
 
-#include "catalog/gc_report.h"
+#include "catalog/catalog.h"
 #include "selection/retention.h"
-#include "format/name_template.h"
+#include "format/format.h"
 #include "store/store.h"
 
 struct prune {

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/options.h"
-#include "catalog/annotations.h"
+#include "base/base.h"
+#include "catalog/catalog.h"
 
 _Static_assert(sizeof(struct sidestep_retention) == 40, "a field was added: apply it below");
 

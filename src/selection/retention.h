@@ -3,7 +3,7 @@
 #ifndef SELECTION_RETENTION_H
 #define SELECTION_RETENTION_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 #define RETENTION_MAX_METRIC 64u
 

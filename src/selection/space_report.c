@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
+#include "base/base.h"
 #include "selection/prune.h"
 
 /* Like `sidestep prune --keep-last 1 --dry-run`. */

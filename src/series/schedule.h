@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-#include "base/error.h"
+#include "base/base.h"
 
 #define SCHEDULE_DEFAULT_CHECK_MS 5000u
 #define SCHEDULE_MAX_STRIDE ((uint64_t)1 << 20) /* steps between two agreements */

@@ -9,11 +9,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/utf8.h"
-#include "commit/sweep.h"
-#include "catalog/list.h"
+#include "base/base.h"
+#include "commit/commit.h"
+#include "catalog/catalog.h"
 #include "load/load.h"
 #include "series/series.h"
 #include "verify/verify.h"

@@ -1,14 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series.h -- struct sidestep_series from the inside: what series*.c share. */
+/*
+ * series.h -- the checkpoints of one run: when to save, where to resume, what to keep.
+ *
+ * A series belongs to a root.  It takes the root's lease (catalog/lease.h), so that only one run
+ * saves there; a run that was taken over cannot commit any more.  schedule.h says when a save is
+ * due. Resuming chooses the newest valid checkpoint (selection/) and loads it (load/).  After each
+ * commit, rank 0 deletes what retention lets go, on a thread of its own.
+ *
+ * What comes in: an engine, a root, a policy; then steps, metrics and tags.
+ * What goes out: saves and loads of engines, and annotations beside the checkpoints.
+ *
+ * Ownership: the program owns the handle; the engine keeps a list of those that are open and
+ * closes them with itself.
+ *
+ * Threads: collective functions run on the caller's thread.  The pruner is a thread of rank 0;
+ * what it shares lies in ->shared, under its lock.
+ */
 #ifndef SERIES_SERIES_H
 #define SERIES_SERIES_H
 
-#include "catalog/lease.h"
-#include "catalog/annotations.h"
-#include "commit/name_list.h"
+#include "catalog/catalog.h"
+#include "commit/commit.h"
 #include "series/schedule.h"
 #include "save/save.h"
-#include "selection/prune.h"
+#include "selection/selection.h"
 
 #define SERIES_REJECTED_BYTES 2048u
 

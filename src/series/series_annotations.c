@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/owned.h"
-#include "catalog/list.h"
+#include "base/base.h"
+#include "catalog/catalog.h"
 #include "series/series.h"
 
 static enum sidestep_status check_words(const struct sidestep_metric *metrics, size_t metric_count,

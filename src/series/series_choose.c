@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "commit/referenced_files.h"
-#include "commit/sweep.h"
-#include "catalog/lineage.h"
-#include "selection/choose.h"
+#include "base/base.h"
+#include "commit/commit.h"
+#include "catalog/catalog.h"
+#include "selection/selection.h"
 #include "series/series.h"
 #include "verify/verify.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "selection/choose.h"
+#include "selection/selection.h"
 #include "load/load.h"
 #include "series/series.h"
 #include "verify/verify.h"

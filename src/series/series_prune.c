@@ -9,10 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-#include "base/thread.h"
-#include "catalog/list.h"
-#include "selection/space_report.h"
+#include "base/base.h"
+#include "catalog/catalog.h"
+#include "selection/selection.h"
 #include "series/series.h"
 
 enum sidestep_status series_check_can_delete(struct sidestep_series *series,

@@ -2,7 +2,7 @@
 /* series_schedule.c -- sidestep_series_should_save(): schedule.h, the ranks and their clocks. */
 #include <string.h>
 
-#include "base/options.h"
+#include "base/base.h"
 #include "series/series.h"
 
 _Static_assert(sizeof(struct sidestep_series_status) == 48, "a field was added: fill it below");

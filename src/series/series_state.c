@@ -3,8 +3,8 @@
  * space the newest takes. */
 #include <string.h>
 
-#include "base/owned.h"
-#include "commit/sweep.h"
+#include "base/base.h"
+#include "commit/commit.h"
 #include "series/series.h"
 
 enum sidestep_status series_check(const struct sidestep_series *series, struct sidestep_error *err)

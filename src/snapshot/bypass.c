@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fault.h"
+#include "base/base.h"
 
 #define LINE_BYTES 256
 

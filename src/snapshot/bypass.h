@@ -39,7 +39,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/base.h"
 
 struct bypass {
     uint64_t pinned_bytes; /* VmPin */

@@ -12,10 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
-#include "base/owned.h"
-#include "base/thread.h"
+#include "base/base.h"
 #include "snapshot/cow_internal.h"
 
 /* A thread's share of protecting: a multiple of granules. */

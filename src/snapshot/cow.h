@@ -86,9 +86,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
-#include "base/priority.h"
-#include "base/workers.h"
+#include "base/base.h"
 #include "snapshot/image.h"
 #include "snapshot/pool_slots.h"
 #include "snapshot/pool.h"

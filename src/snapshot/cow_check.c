@@ -4,9 +4,7 @@
  * pages that are not protected any more. */
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "snapshot/cow_internal.h"
 
 /* Of /proc/self/pagemap: 8 bytes for each page. */

@@ -5,8 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
+#include "base/base.h"
 #include "snapshot/cow_internal.h"
 
 /* A handler lets others go first for so long, or until there are places, once it is told what it

@@ -7,9 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
-#include "base/nontemporal_copy.h"
+#include "base/base.h"
 #include "snapshot/cow_internal.h"
 
 /* Bytes [begin, end) of the process's memory are at ${from}: to the places of what is claimed. */

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "snapshot/pinned.h"
 
 static enum sidestep_status plan_memory(size_t count, size_t size, struct sidestep_error *err)

@@ -22,7 +22,7 @@
 #ifndef SNAPSHOT_COW_PLAN_H
 #define SNAPSHOT_COW_PLAN_H
 
-#include "base/memory.h"
+#include "base/base.h"
 #include "snapshot/bypass.h"
 #include "snapshot/image.h"
 #include "snapshot/memory_map.h"

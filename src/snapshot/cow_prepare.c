@@ -6,8 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "snapshot/cow_internal.h"
 
 /* So much is copied aside at most where the pool could be whole. */

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 #include "snapshot/cow_internal.h"
 
 #define KEPT_FAULTS 64u

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cow_zero_copy.c -- see cow.h: windows that are hashed and written where they lie, without a copy.
  */
-#include "base/checked.h"
-#include "base/fault.h"
+#include "base/base.h"
 #include "snapshot/cow_internal.h"
 
 /* Granules of an inner window: [first, last]. */

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/base.h"
 
 #define DEVICE_MAX 64              /* ordinals, and MIG instances, that a process may use */
 #define DEVICE_MAX_PITCH INT32_MAX /* CU_DEVICE_ATTRIBUTE_MAX_PITCH of all devices so far */

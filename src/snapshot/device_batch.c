@@ -2,7 +2,7 @@
 /* device_batch.c -- see device_batch.h. */
 #include "snapshot/device_batch.h"
 
-#include "base/fault.h"
+#include "base/base.h"
 
 /* So many copies are worth asking whether they lie in one allocation. */
 #define JOIN_MIN 4u

@@ -13,9 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fault.h"
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "snapshot/device_cuda_internal.h"
 
 #define MODULE "/proc/driver/nvidia/version"

@@ -2,7 +2,7 @@
 /* device_strided.c -- see device_strided.h. */
 #include "snapshot/device_strided.h"
 
-#include "base/checked.h"
+#include "base/base.h"
 
 struct adding {
     struct device_batch *batch;

@@ -6,7 +6,7 @@
 #ifndef SNAPSHOT_DEVICE_STRIDED_H
 #define SNAPSHOT_DEVICE_STRIDED_H
 
-#include "model/box.h"
+#include "model/model.h"
 #include "snapshot/device_batch.h"
 
 /* Add the copies of bytes [begin, begin + bytes) of the chunk ${stored}, of which host[0] is the

@@ -9,9 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
-#include "base/memory.h"
+#include "base/base.h"
 
 bool devices_detect_driver(struct devices *devices)
 {

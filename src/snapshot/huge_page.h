@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-#include "base/fault.h"
+#include "base/base.h"
 #include "snapshot/cow_plan.h"
 
 #ifndef MADV_COLLAPSE

@@ -19,12 +19,11 @@
 
 #include <stdatomic.h>
 
-#include "base/memory.h"
-#include "codec/hash.h"
-#include "format/archive.h"
-#include "format/footer.h"
-#include "model/state_dict.h"
-#include "plan/save_plan.h"
+#include "base/base.h"
+#include "codec/codec.h"
+#include "format/format.h"
+#include "model/model.h"
+#include "plan/plan.h"
 
 #define IMAGE_ALIGN ((uint64_t)4096)               /* of windows; else of large items' data, too */
 #define IMAGE_SMALL_ALIGN ((uint64_t)64)           /* of other items */

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 #include "snapshot/image.h"
 
 static uint64_t block_bytes(const struct footer_item *f, uint64_t block)

@@ -6,10 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/buffer.h"
-#include "base/checked.h"
-#include "base/owned.h"
-#include "base/nontemporal_copy.h"
+#include "base/base.h"
 
 /* The part of an item's data that lies in a window: [begin, end) of the data. */
 struct part {

@@ -8,9 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fault.h"
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 #define MAPS_BYTES ((size_t)64 << 10) /* longer than the longest line */
 

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/base.h"
 
 enum memory_map_kind {
     MEMORY_MAP_PRIVATE, /* anonymous, writable */

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
+#include "base/base.h"
 #include "snapshot/offload_internal.h"
 
 /* Where windows share the pool each has a chunk: more events than threads that wait for them. */

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 #include "snapshot/device_strided.h"
 #include "snapshot/offload_internal.h"
 

@@ -11,10 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/checked.h"
-#include "base/memory.h"
-#include "base/owned.h"
-#include "codec/hash.h"
+#include "base/base.h"
+#include "codec/codec.h"
 #include "snapshot/offload_internal.h"
 
 #define READ_BYTES ((uint64_t)4 << 20)

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/fault.h"
+#include "base/base.h"
 
 #define CU_POINTER_ATTRIBUTE_MEMORY_TYPE 2
 #define CU_SUCCESS 0 /* only for memory that the driver knows; plain memory is an invalid value */

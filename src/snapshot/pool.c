@@ -9,8 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
+#include "base/base.h"
 
 #define POOL_HUGE_BYTES ((uint64_t)2 << 20)
 #define POOL_SMALL_BYTES ((uint64_t)64 << 10) /* a multiple of every page size */

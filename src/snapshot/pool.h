@@ -6,8 +6,7 @@
 #ifndef SNAPSHOT_POOL_H
 #define SNAPSHOT_POOL_H
 
-#include "base/error.h"
-#include "base/workers.h"
+#include "base/base.h"
 
 struct pool {
     unsigned char *bytes; /* page-aligned */

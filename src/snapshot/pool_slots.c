@@ -7,8 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
+#include "base/base.h"
 
 #define NOWHERE UINT64_MAX
 

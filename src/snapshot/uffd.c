@@ -9,8 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/fault.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 /* Parts of the kernel's interface that are younger than some distributions' headers. */
 #ifndef USERFAULTFD_IOC_NEW

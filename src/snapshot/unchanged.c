@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/base.h"
 
 /* Others that do not change, before they are worth writing the kept ones anew with them: a part. */
 #define LATE_PART 4u

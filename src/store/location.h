@@ -10,7 +10,7 @@
 #ifndef STORE_LOCATION_H
 #define STORE_LOCATION_H
 
-#include "base/error.h"
+#include "base/base.h"
 
 /* Bytes of the scheme of ${path}, which is a URL: SCHEME://..., where SCHEME is a letter and then
  * letters, digits, '+', '-' and '.'.  0: it is a path, as "a:b", "s3:/x" and "./s3://x" are. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store.h -- storage through a vtable: directories, files, and the few operations that the
- * commit protocol is made of.  Everything above is written against these calls, so that tests
- * can fail each of them, simulate a disk that forgets, and run several ranks in one process.
+ * store.h -- storage through a vtable: directories, files, and the few operations that the commit
+ * protocol is made of.
+ *
+ * Everything above is written against these calls, so that tests can fail each of them, simulate a
+ * disk that forgets, and run several ranks in one process.
  *
  * Contract, checked by tests/unit/store_test.c against every backend:
  *  - All work goes through directory handles, which name a directory, not a path: it may be
@@ -307,5 +309,10 @@ static inline void store_file_discardp_(struct store_file **file)
 }
 #define OWNED_DIR __attribute__((cleanup(store_dir_closep_))) struct store_dir
 #define OWNED_FILE __attribute__((cleanup(store_file_discardp_))) struct store_file
+
+/* The rest of what other folders use of this one. */
+#include "store/store_custom.h"
+#include "store/store_queue.h"
+#include "store/store_ring.h"
 
 #endif

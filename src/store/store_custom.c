@@ -11,10 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/memory.h"
-#include "base/options.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "store/store_posix.h"
 
 _Static_assert(sizeof(struct sidestep_store) == 200, "a function was added: see to it below");

@@ -12,9 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/fault.h"
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 enum trait { TRAIT_LOCAL, TRAIT_VOLATILE, TRAIT_NETWORK };
 

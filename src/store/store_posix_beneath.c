@@ -12,8 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/fault.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 /* A symbolic link among the components is ELOOP, also where the kernel says ENOTDIR. */
 static int open_component(int dir_fd, const char *name, int flags)

@@ -21,10 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/fault.h"
-#include "base/memory.h"
-#include "base/owned.h"
+#include "base/base.h"
 
 /* One system call moves at most 0x7ffff000 bytes; this is aligned to every page size. */
 #define MAX_CALL_BYTES ((size_t)1 << 30)

@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/fault.h"
-#include "base/memory.h"
+#include "base/base.h"
 #include "store/store_posix.h"
 
 static struct {

@@ -7,8 +7,7 @@
 #include <liburing.h>
 #include <stdlib.h>
 
-#include "base/fault.h"
-#include "base/memory.h"
+#include "base/base.h"
 #include "store/store_queue.h"
 
 struct store_ring {

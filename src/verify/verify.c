@@ -16,13 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
-#include "checkpoint/parallel_read.h"
+#include "checkpoint/checkpoint.h"
 #include "verify/verify_stock.h"
-#include "model/display.h"
-#include "plan/tiling.h"
+#include "model/model.h"
+#include "plan/plan.h"
 
 struct stretch {
     size_t file;

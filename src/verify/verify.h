@@ -1,11 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify.h -- read everything, and check every byte against its hash. */
+/*
+ * verify.h -- read everything, and check every byte against its hash.
+ *
+ * What comes in: an opened checkpoint (checkpoint/reader.h), or a path; a mode: structure only, or
+ * all data.
+ * What goes out: findings (verify_findings.h): what is wrong, in which file, with which tensor,
+ * and of which kind: damage, incomplete, not readable now, without checksums.
+ *
+ * verify_stock.h checks items that stock torch wrote, by their CRC32.  verify_foreign.h checks
+ * what other programs wrote, as far as their formats have checksums, and says of the rest what it
+ * is.
+ *
+ * Rule: what could not be read is not damaged, and not fine either: it is said.
+ *
+ * Ownership: findings own their texts until they are released.
+ *
+ * Threads: the call blocks; helpers of ${workers} read and hash.  Memory is bounded by a budget.
+ *
+ * Nothing is written, locked or renamed.
+ */
 #ifndef VERIFY_VERIFY_H
 #define VERIFY_VERIFY_H
 
-#include "base/budget.h"
-#include "base/workers.h"
-#include "checkpoint/reader.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
 #include "verify/verify_findings.h"
 
 #define VERIFY_MAX_READ_BYTES                                                                      \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verify_findings.c -- see verify_findings.h. */
 #include "verify/verify_findings.h"
-#include "checkpoint/reader.h"
+#include "checkpoint/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,7 @@
 #ifndef VERIFY_VERIFY_FINDINGS_H
 #define VERIFY_VERIFY_FINDINGS_H
 
-#include "base/error.h"
-#include "base/memory.h"
+#include "base/base.h"
 
 #define VERIFY_MAX_PROBLEMS 1000u /* listed; the rest are counted */
 

@@ -13,14 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/owned.h"
+#include "base/base.h"
 #include "commit/commit.h"
-#include "commit/name_list.h"
-#include "catalog/foreign_layouts.h"
-#include "catalog/list.h"
-#include "format/archive.h"
-#include "format/safetensors.h"
+#include "catalog/catalog.h"
+#include "format/format.h"
 
 #define MAX_DEPTH 4u /* of directories */
 #define MAX_PARTS ((size_t)1 << 16)

@@ -3,15 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/options.h"
-#include "base/owned.h"
-#include "base/thread.h"
-#include "checkpoint/missing.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
 #include "commit/commit.h"
 #include "verify/verify.h"
 #include "verify/verify_foreign.h"
-#include "store/store_ring.h"
+#include "store/store.h"
 
 #define MAX_THREADS 8u /* where the caller names no number */
 #define MIN_THREADS 4u /* reads in flight, also where there are fewer cores */

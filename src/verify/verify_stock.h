@@ -6,8 +6,8 @@
 #ifndef VERIFY_VERIFY_STOCK_H
 #define VERIFY_VERIFY_STOCK_H
 
-#include "base/budget.h"
-#include "checkpoint/reader.h"
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
 
 /* A chunk of a tensor, or (${box} NULL) an object, and where the metadata says that it is stored.
  */
