@@ -77,7 +77,7 @@ def test_public_functions_and_classes_are_documented() -> None:
 
 
 def test_events_are_documented() -> None:
-    """Those that the engine emits are those of docs/SERIES.md."""
+    """Those that the engine emits are those of docs/SERIES-REFERENCE.md."""
     emitted: set[str] = set()
     calls = 0
     for file in sorted((ROOT / "src").glob("*/*.c")):
@@ -94,7 +94,7 @@ def test_events_are_documented() -> None:
         table = re.search(r"state_events\[\] = \{(.*?)\};", text, re.DOTALL)
         if table:
             emitted.update(re.findall(r'"(\w+)"', table.group(1)))
-    section = (ROOT / "docs" / "SERIES.md").read_text().partition("## Events\n")[2]
+    section = (ROOT / "docs" / "SERIES-REFERENCE.md").read_text().partition("## Events\n")[2]
     rows = re.findall(r"^\| (`.*?) \|", section.partition("\n## ")[0], re.MULTILINE)
     documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert calls >= 7 and {"started", "committed", "loaded", "deleted"} <= emitted
