@@ -10,6 +10,7 @@ invents for each save and sends to all ranks with their plans.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import threading
 import uuid
@@ -48,6 +49,7 @@ from ._shards import Piece, Shards, is_writable
 from ._state import StateDict
 
 PathLike = Union[str, "os.PathLike[str]"]
+logger = logging.getLogger("sidestep")
 T = TypeVar("T")
 
 POOL_BYTES = 128 << 20
@@ -285,8 +287,6 @@ def _tell_of_extras(path: str, metadata: Metadata) -> None:
     ):
         extras.append("planner_data")
     if extras:
-        from ._stock import logger
-
         logger.warning("save '%s': the planner's own %s is not stored", path, ", ".join(extras))
 
 
