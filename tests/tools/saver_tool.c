@@ -237,7 +237,9 @@ static int save_carelessly(const char *path, uint64_t seed)
     char aside[512];
     struct dirent *entry;
 
-    snprintf(aside, sizeof(aside), "%s.aside", path);
+    /* By process: a save of this library refuses to replace what another one has just put there,
+     * and this one must not be refused. */
+    snprintf(aside, sizeof(aside), "%s.aside.%ld", path, (long)getpid());
     enum sidestep_status status = save_state(aside, seed, false);
     if (status != SIDESTEP_OK)
         return report(status);
