@@ -169,7 +169,7 @@ static enum sidestep_status find_owner(struct store_dir *dir, const char *save_i
     if (status == SIDESTEP_ENOMEM)
         return status;
     if (status != SIDESTEP_OK)
-        other = (struct owner){.mark.step = -1}; /* nobody can tell, so nobody is dead */
+        other = (struct owner){.marker.step = -1}; /* nobody can tell, so nobody is dead */
     if (owner->is_dead)
         *owner = other;
     return SIDESTEP_OK;
@@ -180,7 +180,7 @@ static enum sidestep_status describe_save(struct listing *l, const struct owner 
                                           const char *target, struct sidestep_listed *entry,
                                           struct sidestep_error *err)
 {
-    const struct commit_marker *mark = &owner->mark;
+    const struct commit_marker *mark = &owner->marker;
     const char *who = mark->owner[0] != '\0'
                           ? arena_printf(&l->arena, " (process %s on %s)", mark->owner, mark->host)
                           : "";
@@ -206,13 +206,13 @@ static enum sidestep_status take_owner(struct listing *l, const char *name, stru
                                        struct sidestep_error *err)
 {
     struct file_name own = file_name_parse(name);
-    struct owner owner = {.is_dead = true, .mark.step = -1};
+    struct owner owner = {.is_dead = true, .marker.step = -1};
 
     if (entry->state != SIDESTEP_SAVING)
         return SIDESTEP_OK;
     if (own.kind == FILE_NAME_SAVING) {
         TRY(find_owner(dir, own.save_id, &owner, err));
-        return describe_save(l, &owner, owner.mark.target, entry, err);
+        return describe_save(l, &owner, owner.marker.target, entry, err);
     }
     for (size_t i = 0; i < names->count; i++) {
         struct file_name parsed = file_name_parse(names->names[i]);

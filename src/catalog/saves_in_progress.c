@@ -121,7 +121,7 @@ static enum sidestep_status take_owner(struct looking *l, const struct place *pl
 
     if (status != SIDESTEP_OK)
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
-    const struct commit_marker *mark = &owner.mark;
+    const struct commit_marker *mark = &owner.marker;
     entry->is_dead = owner.is_dead;
     TRY(take_target(l, place, in_place, mark, entry, err));
     if (mark->owner[0] != '\0' && (entry->owner = arena_printf(&l->arena, "process %s on %s",
