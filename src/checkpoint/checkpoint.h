@@ -3,16 +3,15 @@
  * checkpoint.h -- opens a checkpoint on storage and reads it.
  *
  * Four parts:
- *   - reader.h opens a DCP directory through one directory descriptor. It checks `.metadata`,
- * manifest and footers against each other before any tensor is read.
- *   - foreign.h opens files of other programs (safetensors, torch.save()) as if they were a
- * checkpoint.
- *   - parallel_read.h reads many ranges of many files in order.
- *   - missing.h explains what a directory without `.metadata` is.
+ *  - reader.h opens a DCP directory through one directory descriptor.  It checks `.metadata`,
+ *    manifest and footers against each other before any tensor is read.
+ *  - foreign.h opens files of other programs (safetensors, torch.save()) like a checkpoint.
+ *  - parallel_read.h reads many ranges of many files in order.
+ *  - missing.h explains what a directory without `.metadata` is.
  *
- * What comes in: a path, and flags that say what to tolerate. What goes out: struct reader, with
- * the metadata, and with the location, size and hashes of each file and item; then the bytes of
- * items, checked.
+ * What comes in: a path, and flags that say what to tolerate.
+ * What goes out: struct reader, with the metadata, and with the location, size and hashes of each
+ * file and item; then the bytes of items, checked.
  *
  * Ownership: the reader owns everything it returns, until reader_close().
  *

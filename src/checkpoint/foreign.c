@@ -171,9 +171,9 @@ static enum sidestep_status index_tensors(struct reader *r, struct sidestep_erro
 }
 
 /* List the files that the index references, each once, in the order of first mention. */
-static enum sidestep_status list_of_index(const struct safetensors_index_entry *index_entries,
-                                          size_t count, struct name_list *files,
-                                          struct sidestep_error *err)
+static enum sidestep_status list_index_files(const struct safetensors_index_entry *index_entries,
+                                             size_t count, struct name_list *files,
+                                             struct sidestep_error *err)
 {
     OWNED_HASH_TABLE seen = {0};
     size_t existing;
@@ -271,7 +271,7 @@ static enum sidestep_status open_indexed(struct reader *r, char *text, uint32_t 
         error_wrap(err, SAFETENSORS_INDEX_NAME);
         return status;
     }
-    TRY(list_of_index(index_entries, count, &names, err));
+    TRY(list_index_files(index_entries, count, &names, err));
     TRY(add_files(r, &names, flags, err));
     return check_index(r, index_entries, count, err);
 }

@@ -52,8 +52,7 @@ struct reader {
     bool salvages;     /* READER_SALVAGE */
     bool is_listed;    /* the manifest lists .metadata, so ${metadata} is built from the footers */
     struct manifest manifest;
-    uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* SHA-256 of the manifest, or of .metadata if there
-                                                   is no manifest */
+    uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* or of .metadata, if there is no manifest */
     struct reader_file *files;
     size_t file_count;
     struct hash_table file_names;

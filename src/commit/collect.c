@@ -7,6 +7,7 @@
  * all ranks tile every tensor. */
 #include "commit/commit.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,6 +299,7 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
     OWNED const char **names = NULL;
     struct manifest *manifest = &contents->manifest;
 
+    assert(commit->rank == 0 && commit->dir != NULL);
     TRY(wait_for_votes(commit, err));
     TRY(check_shards(commit, contents, err));
     names = memory_new(manifest->file_count, sizeof(*names));

@@ -265,15 +265,13 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
         enum sidestep_status status = try_join(commit, err);
         if (status == SIDESTEP_OK)
             return store_dir_stat(commit->dir, &commit->dir_identity, err);
-        enum sidestep_status aborted =
-            commit_check_aborted(commit, err); /* it was made and removed again */
+        enum sidestep_status aborted = commit_check_aborted(commit, err); /* made, then removed */
         store_dir_close(TAKE(commit->dir));
         if (aborted != SIDESTEP_OK)
             return aborted;
         if (status != SIDESTEP_ENOTFOUND && commit->spare == NULL)
             return status;
-        if (status !=
-            SIDESTEP_ENOTFOUND) { /* without ${dir} this rank could not report its failure */
+        if (status != SIDESTEP_ENOTFOUND) { /* without ${dir} it could not report its failure */
             store_dir_close(TAKE(commit->spare));
             continue;
         }

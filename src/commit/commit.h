@@ -34,9 +34,9 @@
  *   I4  No rank reports COMMITTED for a name whose fsync is not known to have succeeded, or for a
  *       checkpoint that is not at its path. The marker of rank 0 stays until both are known.
  *   I5  After its vote a rank never reports a failure. Without all votes rank 0 never publishes.
- *   I6  A file is deleted only in one of two cases. Either its name carries a save id of sidestep
- * that no reachable .metadata references, and its owner is dead (its lock is free) or is the
- *       deleter. Or the .metadata that our own exchange took out referenced it.
+ *   I6  A file is deleted only in one of two cases. Either its name contains a save id of
+ *       sidestep that no reachable .metadata references, and its owner is dead (its lock is free)
+ *       or is the deleter. Or the .metadata that our own exchange took out referenced it.
  *   I7  A rename that reports an error may have happened. So look which directory has the name.
  *   I8  A lock protects a file only while the name that others look at leads to that file. So
  *       whoever takes a lock compares the two afterwards (lock_file.h), and starts over if they

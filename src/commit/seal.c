@@ -90,6 +90,7 @@ enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
     char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_FILE *owned = file;
 
+    assert(commit->dir != NULL && file != NULL);
     shard_names(commit, shard, part, final);
     TRY(store_file_sync(owned, err));
     TRY(store_file_close(TAKE(owned), err));
@@ -113,6 +114,7 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
     struct sidestep_error why;
     OWNED_FILE *file = NULL;
 
+    assert(commit->dir != NULL);
     TRY(store_dir_sync(commit->dir, err));
     file_name_format(FILE_NAME_VOTE, commit->save_id, commit->rank, 0, name);
     enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);

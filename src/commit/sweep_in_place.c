@@ -131,8 +131,7 @@ static void remove_replaced(struct remover *remover, const char *save_id)
     if (store_stat(dir, tmp, &stat, NULL) != SIDESTEP_OK ||
         referenced_files_read(dir, FILE_NAME_METADATA, &current) != SIDESTEP_OK ||
         !has_id(&current, save_id))
-        return; /* nothing was replaced, or ours is not the current one: nothing is known to be
-                   garbage */
+        return; /* nothing was replaced, or ours is not current: nothing is known to be garbage */
     enum sidestep_status status = referenced_files_read(dir, tmp, &old);
     if (status != SIDESTEP_OK && !is_damage(status))
         return; /* only this file knows what to remove: keep it for the next sweep */
