@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* annotate.c -- pins and tags by hand: of a checkpoint that is there, and still is afterwards. */
+/* annotate.c -- sets and removes pins and tags for a user, and checks that the checkpoint still
+ * exists. */
 #include <string.h>
 
 #include "base/base.h"
@@ -7,23 +8,24 @@
 #include "catalog/annotations.h"
 #include "catalog/list.h"
 
-/* The checkpoint at a path, and the marks of its root. */
-struct marking {
+/* A checkpoint at a path, and the annotations of its root. */
+struct annotating {
     struct commit path;
-    struct store_dir *marks;
+    struct store_dir *dir;
     bool has_id;
     char save_id[SAVE_ID_HEX];
 };
 
-static void marking_release(struct marking *m)
+static void annotating_release(struct annotating *m)
 {
-    store_dir_close(m->marks);
+    store_dir_close(m->dir);
     commit_close(&m->path);
 }
 
-/* The save id of what lies there now, from the listing, which knows every form. */
-static enum sidestep_status find(struct marking *m, bool *has_id, char save_id[SAVE_ID_HEX],
-                                 struct sidestep_error *err)
+/* Find the save id of the checkpoint now at the path. The listing finds it, because it knows every
+ * form. */
+static enum sidestep_status find_save_id(struct annotating *m, bool *has_id,
+                                         char save_id[SAVE_ID_HEX], struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
     char root[COMMIT_PATH_BYTES];
@@ -49,55 +51,56 @@ static enum sidestep_status find(struct marking *m, bool *has_id, char save_id[S
     return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint");
 }
 
-static enum sidestep_status marking_open(struct marking *m, const char *path,
-                                         struct sidestep_error *err)
+static enum sidestep_status annotating_open(struct annotating *m, const char *path,
+                                            struct sidestep_error *err)
 {
     struct store_dir *parent;
 
     m->path.store = store_posix();
     TRY(commit_open(&m->path, path, err));
-    TRY(find(m, &m->has_id, m->save_id, err));
+    TRY(find_save_id(m, &m->has_id, m->save_id, err));
     parent = m->path.parent;
     if (store_dir_make(parent, FILE_NAME_SERIES_DIR, NULL) == SIDESTEP_OK)
         TRY(store_dir_sync(parent, err));
-    return store_dir_open(m->path.store, parent, FILE_NAME_SERIES_DIR, &m->marks, err);
+    return store_dir_open(m->path.store, parent, FILE_NAME_SERIES_DIR, &m->dir, err);
 }
 
-/* A retention at work may have been faster than the mark. */
-static enum sidestep_status still_there(struct marking *m, struct sidestep_error *err)
+/* Check that the checkpoint was not replaced. Retention may have deleted it before the annotation
+ * was set. */
+static enum sidestep_status check_unchanged(struct annotating *m, struct sidestep_error *err)
 {
     char now[SAVE_ID_HEX];
     bool has_id;
 
-    TRY(find(m, &has_id, now, err));
+    TRY(find_save_id(m, &has_id, now, err));
     if (has_id != m->has_id || (has_id && strcmp(now, m->save_id) != 0))
         return FAIL(err, SIDESTEP_ENOTFOUND, "it was replaced meanwhile");
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status mark(enum annotation_kind kind, const char *path, const char *tag,
-                                 bool on, struct sidestep_error *err)
+static enum sidestep_status annotate(enum annotation_kind kind, const char *path, const char *tag,
+                                     bool on, struct sidestep_error *err)
 {
-    OWNED_BY(marking_release) struct marking m = {0};
+    OWNED_BY(annotating_release) struct annotating m = {0};
 
     if (path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
     if (kind == ANNOTATION_TAG && !annotations_is_valid_word(tag))
         return FAIL(err, SIDESTEP_EINVAL, "tag '%s': 1 to %u letters, digits, '_' and '-', please",
                     tag != NULL ? tag : "", ANNOTATIONS_MAX_WORD);
-    TRY(marking_open(&m, path, err));
+    TRY(annotating_open(&m, path, err));
     if (!on)
-        return annotations_remove(m.marks, kind, tag, m.path.name, err);
-    TRY(annotations_set(m.marks, kind, tag, m.path.name, m.has_id ? m.save_id : NULL, NULL, err));
-    enum sidestep_status status = still_there(&m, err);
+        return annotations_remove(m.dir, kind, tag, m.path.name, err);
+    TRY(annotations_set(m.dir, kind, tag, m.path.name, m.has_id ? m.save_id : NULL, NULL, err));
+    enum sidestep_status status = check_unchanged(&m, err);
     if (status != SIDESTEP_OK)
-        (void)annotations_remove(m.marks, kind, tag, m.path.name, NULL);
+        (void)annotations_remove(m.dir, kind, tag, m.path.name, NULL);
     return status;
 }
 
 enum sidestep_status sidestep_pin(const char *path, bool on, struct sidestep_error *err)
 {
-    enum sidestep_status status = mark(ANNOTATION_PIN, path, NULL, on, err);
+    enum sidestep_status status = annotate(ANNOTATION_PIN, path, NULL, on, err);
 
     if (status != SIDESTEP_OK)
         error_wrap(err, "%s '%s'", on ? "pin" : "unpin", path != NULL ? path : "");
@@ -107,7 +110,7 @@ enum sidestep_status sidestep_pin(const char *path, bool on, struct sidestep_err
 enum sidestep_status sidestep_tag(const char *path, const char *tag, bool on,
                                   struct sidestep_error *err)
 {
-    enum sidestep_status status = mark(ANNOTATION_TAG, path, tag, on, err);
+    enum sidestep_status status = annotate(ANNOTATION_TAG, path, tag, on, err);
 
     if (status != SIDESTEP_OK)
         error_wrap(err, "tag '%s'", path != NULL ? path : "");

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* annotations.c -- see annotations.h.  A mark is the line "save <id>" and then its text. */
+/* annotations.c -- reads and writes annotation files; see annotations.h. A file is the line "save
+ * <id>", and then its text. */
 #include "catalog/annotations.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +31,9 @@ bool annotations_is_valid_word(const char *word)
 
 /* ---- reading ---- */
 
-/* "tag.best.step-42" as kind, tag and name.  False: it is no mark. */
-static bool parse_name(struct arena *arena, const char *file, struct annotation *mark)
+/* Parse a file name, such as "tag.best.step-42", into kind, tag and name. False: it is not an
+ * annotation. */
+static bool parse_name(struct arena *arena, const char *file, struct annotation *annotation)
 {
     const char *rest = strchr(file, '.');
 
@@ -38,20 +41,21 @@ static bool parse_name(struct arena *arena, const char *file, struct annotation 
         size_t length = strlen(kind_names[kind]);
         if ((size_t)(rest - file) != length || memcmp(file, kind_names[kind], length) != 0)
             continue;
-        *mark = (struct annotation){.kind = (enum annotation_kind)kind};
+        *annotation = (struct annotation){.kind = (enum annotation_kind)kind};
         rest++;
         if (kind == ANNOTATION_TAG) {
             size_t tag = strcspn(rest, ".");
-            mark->tag = arena_strndup(arena, rest, tag);
+            annotation->tag = arena_strndup(arena, rest, tag);
             rest += tag + (rest[tag] == '.');
         }
-        mark->name = arena_strndup(arena, rest, strlen(rest));
+        annotation->name = arena_strndup(arena, rest, strlen(rest));
         return *rest != '\0';
     }
     return false;
 }
 
-static void parse_text(struct arena *arena, const struct buffer *bytes, struct annotation *mark)
+static void parse_text(struct arena *arena, const struct buffer *bytes,
+                       struct annotation *annotation)
 {
     char *text = arena_strndup(arena, (const char *)bytes->bytes, bytes->length);
     char *end = text != NULL ? strchr(text, '\n') : NULL;
@@ -59,11 +63,11 @@ static void parse_text(struct arena *arena, const struct buffer *bytes, struct a
     if (end == NULL || strncmp(text, "save ", 5) != 0 || end - text > 5 + SAVE_ID_HEX)
         return;
     *end = '\0';
-    mark->save_id = text + 5;
-    mark->text = end + 1;
+    annotation->save_id = text + 5;
+    annotation->text = end + 1;
 }
 
-static int compare_marks(const void *a, const void *b)
+static int compare_annotations(const void *a, const void *b)
 {
     const struct annotation *x = a, *y = b;
     int order = strcmp(x->name, y->name);
@@ -76,112 +80,115 @@ static int compare_marks(const void *a, const void *b)
 }
 
 static enum sidestep_status read_one(struct store_dir *dir, const char *file,
-                                     struct annotations *marks, struct sidestep_error *err)
+                                     struct annotations *annotations, struct sidestep_error *err)
 {
-    struct annotation *mark = &marks->marks[marks->count];
+    struct annotation *annotation = &annotations->items[annotations->count];
     OWNED_BUFFER bytes = {0};
 
-    if (!parse_name(&marks->arena, file, mark))
+    if (!parse_name(&annotations->arena, file, annotation))
         return SIDESTEP_OK;
-    if (mark->name == NULL || (mark->kind == ANNOTATION_TAG && mark->tag == NULL))
+    if (annotation->name == NULL || (annotation->kind == ANNOTATION_TAG && annotation->tag == NULL))
         return FAIL_NOMEM(err, strlen(file));
     enum sidestep_status status = small_file_read(dir, file, 0, ANNOTATIONS_MAX_TEXT, &bytes, NULL);
-    if (status == SIDESTEP_ENOTFOUND) /* taken away meanwhile */
+    if (status == SIDESTEP_ENOTFOUND) /* removed meanwhile */
         return SIDESTEP_OK;
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, ANNOTATIONS_MAX_TEXT);
     if (status == SIDESTEP_OK)
-        parse_text(&marks->arena, &bytes, mark);
-    marks->count++;
+        parse_text(&annotations->arena, &bytes, annotation);
+    annotations->count++;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status read_all(struct store_dir *dir, struct annotations *marks,
+static enum sidestep_status read_all(struct store_dir *dir, struct annotations *annotations,
                                      struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
 
     TRY(name_list_read(dir, &names, err));
-    marks->marks = arena_new(&marks->arena, names.count + 1, sizeof(*marks->marks));
-    if (marks->marks == NULL)
-        return FAIL_NOMEM(err, names.count * sizeof(*marks->marks));
+    annotations->items =
+        arena_new(&annotations->arena, names.count + 1, sizeof(*annotations->items));
+    if (annotations->items == NULL)
+        return FAIL_NOMEM(err, names.count * sizeof(*annotations->items));
     for (size_t i = 0; i < names.count; i++)
-        TRY(read_one(dir, names.names[i], marks, err));
-    if (marks->count != 0)
-        qsort(marks->marks, marks->count, sizeof(*marks->marks), compare_marks);
+        TRY(read_one(dir, names.names[i], annotations, err));
+    if (annotations->count != 0)
+        qsort(annotations->items, annotations->count, sizeof(*annotations->items),
+              compare_annotations);
     return SIDESTEP_OK;
 }
 
-enum sidestep_status annotations_read(struct store_dir *dir, struct annotations *marks,
+enum sidestep_status annotations_read(struct store_dir *dir, struct annotations *annotations,
                                       struct sidestep_error *err)
 {
-    *marks = (struct annotations){0};
+    *annotations = (struct annotations){0};
     if (dir == NULL)
         return SIDESTEP_OK;
-    enum sidestep_status status = read_all(dir, marks, err);
+    enum sidestep_status status = read_all(dir, annotations, err);
     if (status != SIDESTEP_OK)
-        annotations_release(marks);
+        annotations_release(annotations);
     return status;
 }
 
-void annotations_release(struct annotations *marks)
+void annotations_release(struct annotations *annotations)
 {
-    arena_release(&marks->arena);
-    *marks = (struct annotations){0};
+    arena_release(&annotations->arena);
+    *annotations = (struct annotations){0};
 }
 
-const struct annotation *annotations_of_checkpoint(const struct annotations *marks,
+const struct annotation *annotations_of_checkpoint(const struct annotations *annotations,
                                                    const char *name, size_t *count)
 {
-    size_t low = 0, high = marks->count;
+    size_t low = 0, high = annotations->count;
 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (strcmp(marks->marks[middle].name, name) < 0)
+        if (strcmp(annotations->items[middle].name, name) < 0)
             low = middle + 1;
         else
             high = middle;
     }
     size_t end = low;
-    while (end < marks->count && strcmp(marks->marks[end].name, name) == 0)
+    while (end < annotations->count && strcmp(annotations->items[end].name, name) == 0)
         end++;
     *count = end - low;
-    return *count != 0 ? &marks->marks[low] : NULL;
+    return *count != 0 ? &annotations->items[low] : NULL;
 }
 
-bool annotations_applies_to(const struct annotation *mark, const char *save_id)
+bool annotations_applies_to(const struct annotation *annotation, const char *save_id)
 {
-    if (mark->save_id == NULL)
-        return mark->kind == ANNOTATION_PIN;
-    return strcmp(mark->save_id, save_id != NULL ? save_id : "-") == 0;
+    if (annotation->save_id == NULL)
+        return annotation->kind == ANNOTATION_PIN;
+    return strcmp(annotation->save_id, save_id != NULL ? save_id : "-") == 0;
 }
 
-const struct annotation *annotations_find(const struct annotations *marks,
+const struct annotation *annotations_find(const struct annotations *annotations,
                                           enum annotation_kind kind, const char *name,
                                           const char *save_id)
 {
     size_t count;
-    const struct annotation *mark = annotations_of_checkpoint(marks, name, &count);
+    const struct annotation *annotation = annotations_of_checkpoint(annotations, name, &count);
 
     for (size_t i = 0; i < count; i++)
-        if (mark[i].kind == kind && annotations_applies_to(&mark[i], save_id))
-            return &mark[i];
+        if (annotation[i].kind == kind && annotations_applies_to(&annotation[i], save_id))
+            return &annotation[i];
     return NULL;
 }
 
-int64_t annotations_adopted_step(const struct annotation *mark)
+int64_t annotations_adopted_step(const struct annotation *annotation)
 {
     long long step;
 
-    return mark->save_id != NULL && sscanf(mark->text, "step %lld\n", &step) == 1 ? step : -1;
+    return annotation->save_id != NULL && sscanf(annotation->text, "step %lld\n", &step) == 1 ? step
+                                                                                              : -1;
 }
 
-uint64_t annotations_abandoned_by(const struct annotation *mark)
+uint64_t annotations_abandoned_by(const struct annotation *annotation)
 {
     unsigned long long incarnation = 0;
 
-    if (mark->save_id == NULL || strcmp(mark->save_id, "-") != 0 ||
-        sscanf(mark->text, "incarnation %llu\n", &incarnation) != 1)
+    if (annotation->save_id == NULL || strcmp(annotation->save_id, "-") != 0 ||
+        sscanf(annotation->text, "incarnation %llu\n", &incarnation) != 1)
         return 0;
     return incarnation;
 }
@@ -192,6 +199,7 @@ static enum sidestep_status format_name(enum annotation_kind kind, const char *t
                                         const char *name, char out[FILE_NAME_BYTES],
                                         struct sidestep_error *err)
 {
+    assert(kind != ANNOTATION_TAG || tag != NULL);
     int length = kind == ANNOTATION_TAG
                      ? snprintf(out, FILE_NAME_BYTES, "%s.%s.%s", kind_names[kind], tag, name)
                      : snprintf(out, FILE_NAME_BYTES, "%s.%s", kind_names[kind], name);
@@ -210,7 +218,7 @@ enum sidestep_status annotations_set(struct store_dir *dir, enum annotation_kind
     char file[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES], hex[SAVE_ID_HEX];
 
     TRY(format_name(kind, tag, name, file, err));
-    TRY(random_bytes(id, sizeof(id), err)); /* several processes may mark at once */
+    TRY(random_bytes(id, sizeof(id), err)); /* several processes may annotate at once */
     hash_to_hex(id, sizeof(id), hex);
     snprintf(tmp, sizeof(tmp), "new.%s", hex);
     buffer_printf(&bytes, "save %s\n%s", save_id != NULL ? save_id : "-", text != NULL ? text : "");
@@ -254,12 +262,12 @@ bool annotations_may_exist(struct store_dir *dir, enum annotation_kind kind, con
            store_stat(dir, file, &stat, NULL) != SIDESTEP_ENOTFOUND;
 }
 
-void annotations_remove_checkpoint(struct store_dir *dir, const struct annotations *marks,
+void annotations_remove_checkpoint(struct store_dir *dir, const struct annotations *annotations,
                                    const char *name)
 {
     size_t count;
-    const struct annotation *mark = annotations_of_checkpoint(marks, name, &count);
+    const struct annotation *annotation = annotations_of_checkpoint(annotations, name, &count);
 
     for (size_t i = 0; i < count; i++)
-        (void)annotations_remove(dir, mark[i].kind, mark[i].tag, name, NULL);
+        (void)annotations_remove(dir, annotation[i].kind, annotation[i].tag, name, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* file_probe.c -- see file_probe.h. */
+/* file_probe.c -- reads the first and last bytes of a file; see file_probe.h. */
 #include "catalog/file_probe.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "commit/commit.h"
 #include "format/format.h"
 
-#define FORM_BYTES 10u    /* of the beginning, by which safetensors are known */
-#define ZIP_END_BYTES 22u /* of the record at the end; torch writes no comment behind it */
+#define FORM_BYTES 10u    /* from the beginning, enough to recognize safetensors */
+#define ZIP_END_BYTES 22u /* of the record at the end; torch writes no comment after it */
 
 bool file_probe_may_hold_tensors(const char *name)
 {
@@ -53,7 +53,7 @@ static enum sidestep_status check_zip(struct store_file *file, uint64_t size, co
         return SIDESTEP_OK;
     TRY(store_file_read_at(file, begin, sizeof(begin), 0, err));
     if (memcmp(begin, "PK\3\4", sizeof(begin)) != 0) {
-        *problem = NULL; /* an old torch's, or a pickle */
+        *problem = NULL; /* of an old torch, or a pickle */
         return SIDESTEP_OK;
     }
     if (size < sizeof(end))
@@ -64,7 +64,7 @@ static enum sidestep_status check_zip(struct store_file *file, uint64_t size, co
     return SIDESTEP_OK;
 }
 
-/* By its header, as who loads it reads that. */
+/* Check safetensors by the header, as a load reads it. */
 static enum sidestep_status check_safetensors(struct store_file *file, uint64_t size,
                                               const char **problem, struct sidestep_error *err)
 {
@@ -74,7 +74,7 @@ static enum sidestep_status check_safetensors(struct store_file *file, uint64_t 
 
     enum sidestep_status status = safetensors_read_header(&source, &arena, &header, err);
     *problem = status == SIDESTEP_ECORRUPT ? " is cut short or damaged" : NULL;
-    /* Of tensors that we do not have: that is no damage. */
+    /* Tensors of a dtype that sidestep does not have are not damage. */
     return status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSUPPORTED ? SIDESTEP_OK : status;
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* foreign_layouts.c -- see foreign_layouts.h.  Each test says what that program writes last, or how
- * its files show that they were cut short; a pointer file ("latest") may hold back what is newer
- * than it says, for it is written last, but never vouches for anything. */
+/* foreign_layouts.c -- the checks for each program's checkpoints; see foreign_layouts.h.
+ *
+ * Each check knows what its program writes last, or how its files show that they were truncated. A
+ * pointer file ("latest") is written last. So a checkpoint newer than it is incomplete, but it does
+ * not prove that an older one is complete. */
 #include "catalog/foreign_layouts.h"
 
 #include <jansson.h>
@@ -16,7 +18,7 @@
 #include "commit/commit.h"
 #include "format/format.h"
 
-#define MAX_RECORD_BYTES ((uint64_t)64 << 20) /* of indexes and states in JSON */
+#define MAX_RECORD_BYTES ((uint64_t)64 << 20) /* of indexes and states in JSON, in bytes */
 #define MAX_POINTER_BYTES 256u
 
 /* ---- names */
@@ -31,65 +33,67 @@ static bool is_like(const char *name, const char *begin, const char *end)
     return starts_with(name, begin) && file_name_has_suffix(name, end);
 }
 
-static bool has(const struct foreign_layouts_probe *look, const char *name)
+static bool has(const struct foreign_layouts_probe *probe, const char *name)
 {
-    for (size_t i = 0; i < look->names->count; i++)
-        if (strcmp(look->names->names[i], name) == 0)
+    for (size_t i = 0; i < probe->names->count; i++)
+        if (strcmp(probe->names->names[i], name) == 0)
             return true;
     return false;
 }
 
 /* The first name with this beginning and end, or NULL. */
-static const char *find_like(const struct foreign_layouts_probe *look, const char *begin,
+static const char *find_like(const struct foreign_layouts_probe *probe, const char *begin,
                              const char *end)
 {
-    for (size_t i = 0; i < look->names->count; i++)
-        if (is_like(look->names->names[i], begin, end))
-            return look->names->names[i];
+    for (size_t i = 0; i < probe->names->count; i++)
+        if (is_like(probe->names->names[i], begin, end))
+            return probe->names->names[i];
     return NULL;
 }
 
-static enum sidestep_status say(struct foreign_layouts_probe *look, struct sidestep_error *err,
-                                const char *what, const char *name)
+static enum sidestep_status set_reason(struct foreign_layouts_probe *probe,
+                                       struct sidestep_error *err, const char *what,
+                                       const char *name)
 {
-    look->reason = arena_printf(look->arena, "%s%s", name, what);
-    return look->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(name) + strlen(what));
+    probe->reason = arena_printf(probe->arena, "%s%s", name, what);
+    return probe->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(name) + strlen(what));
 }
 
-/* A file must be there, and not be cut short. */
-static enum sidestep_status check_file(struct foreign_layouts_probe *look, struct store_dir *dir,
+/* Check that a file exists and is not truncated. */
+static enum sidestep_status check_file(struct foreign_layouts_probe *probe, struct store_dir *dir,
                                        const char *name, struct sidestep_error *err)
 {
     const char *problem;
 
     TRY(file_probe_check(dir, name, &problem, err));
-    return problem == NULL || look->reason != NULL ? SIDESTEP_OK : say(look, err, problem, name);
+    return problem == NULL || probe->reason != NULL ? SIDESTEP_OK
+                                                    : set_reason(probe, err, problem, name);
 }
 
-/* Every file of a name like this. */
-static enum sidestep_status check_like(struct foreign_layouts_probe *look, const char *begin,
+/* Check every file whose name has this beginning and end. */
+static enum sidestep_status check_like(struct foreign_layouts_probe *probe, const char *begin,
                                        const char *end, struct sidestep_error *err)
 {
-    for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
-        if (is_like(look->names->names[i], begin, end))
-            TRY(check_file(look, look->dir, look->names->names[i], err));
+    for (size_t i = 0; i < probe->names->count && probe->reason == NULL; i++)
+        if (is_like(probe->names->names[i], begin, end))
+            TRY(check_file(probe, probe->dir, probe->names->names[i], err));
     return SIDESTEP_OK;
 }
 
-/* BEGIN0END, BEGIN1END, ...: none may be missing in between, and the first must be there. */
-static enum sidestep_status check_ranks(struct foreign_layouts_probe *look, const char *begin,
+/* Check the files BEGIN0END, BEGIN1END, ... The first must exist, and there must be no gaps. */
+static enum sidestep_status check_ranks(struct foreign_layouts_probe *probe, const char *begin,
                                         const char *end, struct sidestep_error *err)
 {
     char name[FILE_NAME_BYTES];
     size_t count = 0;
 
-    for (size_t i = 0; i < look->names->count; i++)
-        count += is_like(look->names->names[i], begin, end);
-    for (size_t rank = 0; rank < (count != 0 ? count : 1) && look->reason == NULL; rank++) {
+    for (size_t i = 0; i < probe->names->count; i++)
+        count += is_like(probe->names->names[i], begin, end);
+    for (size_t rank = 0; rank < (count != 0 ? count : 1) && probe->reason == NULL; rank++) {
         snprintf(name, sizeof(name), "%s%zu%s", begin, rank, end);
-        if (!has(look, name))
-            return say(look, err, " is missing", name);
-        TRY(check_file(look, look->dir, name, err));
+        if (!has(probe, name))
+            return set_reason(probe, err, " is missing", name);
+        TRY(check_file(probe, probe->dir, name, err));
     }
     return SIDESTEP_OK;
 }
@@ -102,7 +106,7 @@ static void free_json(json_t **json)
 }
 #define OWNED_JSON OWNED_BY(free_json) json_t
 
-/* ${*json} is NULL if it is not there, or is no JSON. */
+/* Read a JSON file. ${*json} is NULL if it does not exist, or is not JSON. */
 static enum sidestep_status read_json(struct store_dir *dir, const char *name, json_t **json,
                                       struct sidestep_error *err)
 {
@@ -115,15 +119,14 @@ static enum sidestep_status read_json(struct store_dir *dir, const char *name, j
     return reader_status_is_damage(status) ? SIDESTEP_OK : status;
 }
 
-/* The number that a pointer file in the root says, behind ${prefix}; -1: there is none that does.
- */
-static int64_t read_pointer(const struct foreign_layouts_probe *look, const char *file,
+/* Read the number after ${prefix} in a pointer file of the root. -1: no such file or number. */
+static int64_t read_pointer(const struct foreign_layouts_probe *probe, const char *file,
                             const char *prefix)
 {
     OWNED_BUFFER text = {0};
     char *end;
 
-    if (small_file_read(look->root, file, 0, MAX_POINTER_BYTES, &text, NULL) != SIDESTEP_OK)
+    if (small_file_read(probe->root, file, 0, MAX_POINTER_BYTES, &text, NULL) != SIDESTEP_OK)
         return -1;
     buffer_put_u8(&text, 0);
     if (buffer_check(&text, NULL) != SIDESTEP_OK || !starts_with((char *)text.bytes, prefix))
@@ -133,38 +136,38 @@ static int64_t read_pointer(const struct foreign_layouts_probe *look, const char
     return end != digits && number >= 0 && (*end == '\0' || *end == '\n') ? number : -1;
 }
 
-/* It was to be written after all else of this step was. */
-static enum sidestep_status check_pointer(struct foreign_layouts_probe *look, const char *file,
+/* Check the pointer file, which is written after everything else of this step. */
+static enum sidestep_status check_pointer(struct foreign_layouts_probe *probe, const char *file,
                                           const char *prefix, struct sidestep_error *err)
 {
-    int64_t says = read_pointer(look, file, prefix);
+    int64_t says = read_pointer(probe, file, prefix);
 
-    if (look->reason != NULL || says < 0 || says >= look->step)
+    if (probe->reason != NULL || says < 0 || says >= probe->step)
         return SIDESTEP_OK;
-    return say(look, err, " does not say that it was finished", file);
+    return set_reason(probe, err, " does not say that it was finished", file);
 }
 
-/* All files that an index of Hugging Face's form names. */
-static enum sidestep_status check_index(struct foreign_layouts_probe *look, const char *name,
+/* Check all files that an index in Hugging Face's form references. */
+static enum sidestep_status check_index(struct foreign_layouts_probe *probe, const char *name,
                                         struct sidestep_error *err)
 {
     OWNED_JSON *index = NULL;
     const char *tensor, *last = "";
     json_t *file;
 
-    TRY(read_json(look->dir, name, &index, err));
+    TRY(read_json(probe->dir, name, &index, err));
     json_t *map = json_object_get(index, "weight_map");
     if (!json_is_object(map))
-        return say(look, err, " is no index", name);
+        return set_reason(probe, err, " is no index", name);
     json_object_foreach(map, tensor, file)
     {
         const char *shard = json_string_value(file);
-        if (look->reason != NULL)
+        if (probe->reason != NULL)
             break;
         if (shard == NULL || !file_name_is_beneath(shard, strlen(shard)))
-            return say(look, err, " names what is no file", name);
-        if (strcmp(shard, last) != 0) /* most neighbours lie in one file */
-            TRY(check_file(look, look->dir, shard, err));
+            return set_reason(probe, err, " names what is no file", name);
+        if (strcmp(shard, last) != 0) /* consecutive tensors are mostly in one file */
+            TRY(check_file(probe, probe->dir, shard, err));
         last = shard;
     }
     return SIDESTEP_OK;
@@ -187,224 +190,225 @@ static bool is_weights_folder(const char *name)
            strcmp(name, "pytorch_model") == 0;
 }
 
-static bool has_weights(const struct foreign_layouts_probe *look)
+static bool has_weights(const struct foreign_layouts_probe *probe)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(weights); i++)
-        if (has(look, weights[i]))
+        if (has(probe, weights[i]))
             return true;
-    for (size_t i = 0; i < look->names->count; i++)
-        if (is_weights_folder(look->names->names[i]))
+    for (size_t i = 0; i < probe->names->count; i++)
+        if (is_weights_folder(probe->names->names[i]))
             return true;
-    return find_like(look, "model-", ".safetensors") != NULL;
+    return find_like(probe, "model-", ".safetensors") != NULL;
 }
 
-static enum sidestep_status say_damage(struct foreign_layouts_probe *look, const char *name,
+static enum sidestep_status set_damage(struct foreign_layouts_probe *probe, const char *name,
                                        const char *message, struct sidestep_error *err)
 {
-    look->reason = arena_printf(look->arena, "%s: %s", name, message);
-    return look->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(message));
+    probe->reason = arena_printf(probe->arena, "%s: %s", name, message);
+    return probe->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(message));
 }
 
-/* Of FSDP's weights, or of the states of its optimizers. */
+/* Is it a directory of FSDP: weights, or the state of an optimizer? */
 static bool is_dcp_folder(const char *name)
 {
     return (starts_with(name, "pytorch_model_fsdp") || starts_with(name, "optimizer_")) &&
            strchr(name, '.') == NULL;
 }
 
-/* A folder of FSDP's is a DCP: its .metadata is written last. */
-static enum sidestep_status check_folder(struct foreign_layouts_probe *look, const char *name,
+/* A directory of FSDP is a DCP checkpoint: its .metadata is written last. */
+static enum sidestep_status check_folder(struct foreign_layouts_probe *probe, const char *name,
                                          struct sidestep_error *err)
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
     struct sidestep_error why = {0};
 
-    const char *path = arena_printf(look->arena, "%s/%s", look->path, name);
+    const char *path = arena_printf(probe->arena, "%s/%s", probe->path, name);
     if (path == NULL)
         return FAIL_NOMEM(err, strlen(name));
-    enum sidestep_status status = reader_open(look->root->store, path, 0, &reader, &why);
+    enum sidestep_status status = reader_open(probe->root->store, path, 0, &reader, &why);
     if (status == SIDESTEP_EUNCOMMITTED)
-        return say(look, err, " has no .metadata", name);
+        return set_reason(probe, err, " has no .metadata", name);
     if (status == SIDESTEP_OK || reader_status_is_damage(status))
-        return status == SIDESTEP_OK ? status : say_damage(look, name, why.message, err);
+        return status == SIDESTEP_OK ? status : set_damage(probe, name, why.message, err);
     error_copy(err, &why);
     return status;
 }
 
-static enum sidestep_status check_weights(struct foreign_layouts_probe *look,
+static enum sidestep_status check_weights(struct foreign_layouts_probe *probe,
                                           struct sidestep_error *err)
 {
-    if (!has_weights(look))
-        return say(look, err, "there are no weights", "");
-    for (size_t i = 0; i < ARRAY_LENGTH(weights) && look->reason == NULL; i++)
-        if (has(look, weights[i]))
+    if (!has_weights(probe))
+        return set_reason(probe, err, "there are no weights", "");
+    for (size_t i = 0; i < ARRAY_LENGTH(weights) && probe->reason == NULL; i++)
+        if (has(probe, weights[i]))
             TRY(file_name_has_suffix(weights[i], ".json")
-                    ? check_index(look, weights[i], err)
-                    : check_file(look, look->dir, weights[i], err));
-    for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
-        if (is_dcp_folder(look->names->names[i]))
-            TRY(check_folder(look, look->names->names[i], err));
-    /* Shards are written before the index that names them. */
-    if (look->reason == NULL && find_like(look, "model-", ".safetensors") != NULL &&
-        !has(look, "model.safetensors.index.json"))
-        return say(look, err, " is missing", "model.safetensors.index.json");
+                    ? check_index(probe, weights[i], err)
+                    : check_file(probe, probe->dir, weights[i], err));
+    for (size_t i = 0; i < probe->names->count && probe->reason == NULL; i++)
+        if (is_dcp_folder(probe->names->names[i]))
+            TRY(check_folder(probe, probe->names->names[i], err));
+    /* Shards are written before the index that references them. */
+    if (probe->reason == NULL && find_like(probe, "model-", ".safetensors") != NULL &&
+        !has(probe, "model.safetensors.index.json"))
+        return set_reason(probe, err, " is missing", "model.safetensors.index.json");
     return SIDESTEP_OK;
 }
 
 /* ---- the layouts */
 
-/* torchtitan: step-N is a DCP, or, at the end, weights as Hugging Face has them. */
-static bool is_titan(const struct foreign_layouts_probe *look)
+/* torchtitan: step-N is a DCP checkpoint. The last one may be weights in Hugging Face's form. */
+static bool is_titan(const struct foreign_layouts_probe *probe)
 {
-    return has(look, FILE_NAME_METADATA) || find_like(look, "model", ".safetensors") != NULL ||
-           has(look, "model.safetensors.index.json") || find_like(look, "__", ".distcp") != NULL;
+    return has(probe, FILE_NAME_METADATA) || find_like(probe, "model", ".safetensors") != NULL ||
+           has(probe, "model.safetensors.index.json") || find_like(probe, "__", ".distcp") != NULL;
 }
 
-static enum sidestep_status check_titan(struct foreign_layouts_probe *look,
+static enum sidestep_status check_titan(struct foreign_layouts_probe *probe,
                                         struct sidestep_error *err)
 {
-    if (has(look, FILE_NAME_METADATA))
+    if (has(probe, FILE_NAME_METADATA))
         return SIDESTEP_OK;
-    if (find_like(look, "__", ".distcp") != NULL)
-        return say(look, err, " is missing", FILE_NAME_METADATA);
-    return check_weights(look, err);
+    if (find_like(probe, "__", ".distcp") != NULL)
+        return set_reason(probe, err, " is missing", FILE_NAME_METADATA);
+    return check_weights(probe, err);
 }
 
-/* transformers' Trainer: checkpoint-N; trainer_state.json comes last. */
-static bool is_trainer(const struct foreign_layouts_probe *look)
+/* transformers' Trainer: checkpoint-N. trainer_state.json is written last. */
+static bool is_trainer(const struct foreign_layouts_probe *probe)
 {
-    return has(look, "trainer_state.json") || has(look, "training_args.bin") ||
-           has(look, "optimizer.pt") || has_weights(look);
+    return has(probe, "trainer_state.json") || has(probe, "training_args.bin") ||
+           has(probe, "optimizer.pt") || has_weights(probe);
 }
 
-static enum sidestep_status check_trainer(struct foreign_layouts_probe *look,
+static enum sidestep_status check_trainer(struct foreign_layouts_probe *probe,
                                           struct sidestep_error *err)
 {
     static const char *const states[] = {"optimizer.pt", "scheduler.pt", "optimizer.bin"};
 
     OWNED_JSON *state = NULL;
 
-    TRY(read_json(look->dir, "trainer_state.json", &state, err));
+    TRY(read_json(probe->dir, "trainer_state.json", &state, err));
     json_t *step = json_object_get(state, "global_step");
     bool is_read = json_is_object(state);
-    bool is_other = json_is_integer(step) && json_integer_value(step) != look->step;
-    if (!has(look, "trainer_state.json"))
-        return say(look, err, " is missing", "trainer_state.json");
+    bool is_other = json_is_integer(step) && json_integer_value(step) != probe->step;
+    if (!has(probe, "trainer_state.json"))
+        return set_reason(probe, err, " is missing", "trainer_state.json");
     if (!is_read || is_other)
-        return say(look, err, is_read ? " is of another step" : " is cut short",
-                   "trainer_state.json");
-    TRY(check_weights(look, err));
-    for (size_t i = 0; i < ARRAY_LENGTH(states) && look->reason == NULL; i++)
-        if (has(look, states[i]))
-            TRY(check_file(look, look->dir, states[i], err));
-    if (look->reason == NULL && find_like(look, "rng_state_", ".pth") != NULL)
-        TRY(check_ranks(look, "rng_state_", ".pth", err));
+        return set_reason(probe, err, is_read ? " is of another step" : " is cut short",
+                          "trainer_state.json");
+    TRY(check_weights(probe, err));
+    for (size_t i = 0; i < ARRAY_LENGTH(states) && probe->reason == NULL; i++)
+        if (has(probe, states[i]))
+            TRY(check_file(probe, probe->dir, states[i], err));
+    if (probe->reason == NULL && find_like(probe, "rng_state_", ".pth") != NULL)
+        TRY(check_ranks(probe, "rng_state_", ".pth", err));
     return SIDESTEP_OK;
 }
 
-/* accelerate: checkpoint_N; the random states of all ranks come last. */
-static bool is_accelerate(const struct foreign_layouts_probe *look)
+/* accelerate: checkpoint_N. The random states of all ranks are written last. */
+static bool is_accelerate(const struct foreign_layouts_probe *probe)
 {
-    return find_like(look, "random_states_", ".pkl") != NULL || has(look, "optimizer.bin") ||
-           has(look, "scheduler.bin") || has_weights(look);
+    return find_like(probe, "random_states_", ".pkl") != NULL || has(probe, "optimizer.bin") ||
+           has(probe, "scheduler.bin") || has_weights(probe);
 }
 
-static enum sidestep_status check_accelerate(struct foreign_layouts_probe *look,
+static enum sidestep_status check_accelerate(struct foreign_layouts_probe *probe,
                                              struct sidestep_error *err)
 {
-    TRY(check_weights(look, err));
-    TRY(check_like(look, "optimizer", ".bin", err));
-    if (look->reason == NULL)
-        TRY(check_ranks(look, "random_states_", ".pkl", err));
+    TRY(check_weights(probe, err));
+    TRY(check_like(probe, "optimizer", ".bin", err));
+    if (probe->reason == NULL)
+        TRY(check_ranks(probe, "random_states_", ".pkl", err));
     return SIDESTEP_OK;
 }
 
-/* Megatron-LM: iter_N and, last, latest_checkpointed_iteration.txt beside it. */
-static bool is_megatron(const struct foreign_layouts_probe *look)
+/* Megatron-LM: iter_N. latest_checkpointed_iteration.txt beside it is written last. */
+static bool is_megatron(const struct foreign_layouts_probe *probe)
 {
-    return has(look, FILE_NAME_METADATA) || find_like(look, "mp_rank_", "") != NULL ||
-           has(look, "common.pt") || has(look, "metadata.json");
+    return has(probe, FILE_NAME_METADATA) || find_like(probe, "mp_rank_", "") != NULL ||
+           has(probe, "common.pt") || has(probe, "metadata.json");
 }
 
-static enum sidestep_status check_megatron_rank(struct foreign_layouts_probe *look,
+static enum sidestep_status check_megatron_rank(struct foreign_layouts_probe *probe,
                                                 const char *name, struct sidestep_error *err)
 {
     static const char *const states[] = {"model_optim_rng.pt", "model_rng.pt"};
     OWNED_DIR *dir = NULL;
     struct store_stat stat;
 
-    enum sidestep_status status = store_dir_open(look->root->store, look->dir, name, &dir, err);
+    enum sidestep_status status = store_dir_open(probe->root->store, probe->dir, name, &dir, err);
     if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNSAFE)
-        return say(look, err, " is no directory", name);
+        return set_reason(probe, err, " is no directory", name);
     TRY(status);
     for (size_t i = 0; i < ARRAY_LENGTH(states); i++) {
         status = store_stat(dir, states[i], &stat, err);
         if (status == SIDESTEP_OK)
-            return check_file(look, dir, states[i], err);
+            return check_file(probe, dir, states[i], err);
         if (status != SIDESTEP_ENOTFOUND)
             return status;
     }
-    return say(look, err, " has no model_optim_rng.pt", name);
+    return set_reason(probe, err, " has no model_optim_rng.pt", name);
 }
 
-static enum sidestep_status check_megatron(struct foreign_layouts_probe *look,
+static enum sidestep_status check_megatron(struct foreign_layouts_probe *probe,
                                            struct sidestep_error *err)
 {
-    if (has(look, FILE_NAME_METADATA))
+    if (has(probe, FILE_NAME_METADATA))
         return SIDESTEP_OK;
-    if (has(look, "metadata.json") || has(look, "common.pt"))
-        return say(look, err, " is missing", FILE_NAME_METADATA);
-    for (size_t i = 0; i < look->names->count && look->reason == NULL; i++)
-        if (starts_with(look->names->names[i], "mp_rank_"))
-            TRY(check_megatron_rank(look, look->names->names[i], err));
-    return check_pointer(look, "latest_checkpointed_iteration.txt", "", err);
+    if (has(probe, "metadata.json") || has(probe, "common.pt"))
+        return set_reason(probe, err, " is missing", FILE_NAME_METADATA);
+    for (size_t i = 0; i < probe->names->count && probe->reason == NULL; i++)
+        if (starts_with(probe->names->names[i], "mp_rank_"))
+            TRY(check_megatron_rank(probe, probe->names->names[i], err));
+    return check_pointer(probe, "latest_checkpointed_iteration.txt", "", err);
 }
 
-/* DeepSpeed: global_stepN, and, last, `latest` beside it. */
-static bool is_deepspeed(const struct foreign_layouts_probe *look)
+/* DeepSpeed: global_stepN. `latest` beside it is written last. */
+static bool is_deepspeed(const struct foreign_layouts_probe *probe)
 {
-    return find_like(look, "", "_states.pt") != NULL;
+    return find_like(probe, "", "_states.pt") != NULL;
 }
 
-static enum sidestep_status check_deepspeed(struct foreign_layouts_probe *look,
+static enum sidestep_status check_deepspeed(struct foreign_layouts_probe *probe,
                                             struct sidestep_error *err)
 {
     static const char *const kinds[] = {"zero_pp_rank_", "bf16_zero_pp_rank_"};
 
-    if (find_like(look, "", "_model_states.pt") == NULL)
-        return say(look, err, "there are no model states", "");
-    TRY(check_like(look, "", "_states.pt", err));
-    for (size_t i = 0; i < ARRAY_LENGTH(kinds) && look->reason == NULL; i++)
-        if (find_like(look, kinds[i], "_mp_rank_00_optim_states.pt") != NULL)
-            TRY(check_ranks(look, kinds[i], "_mp_rank_00_optim_states.pt", err));
-    return check_pointer(look, "latest", "global_step", err);
+    if (find_like(probe, "", "_model_states.pt") == NULL)
+        return set_reason(probe, err, "there are no model states", "");
+    TRY(check_like(probe, "", "_states.pt", err));
+    for (size_t i = 0; i < ARRAY_LENGTH(kinds) && probe->reason == NULL; i++)
+        if (find_like(probe, kinds[i], "_mp_rank_00_optim_states.pt") != NULL)
+            TRY(check_ranks(probe, kinds[i], "_mp_rank_00_optim_states.pt", err));
+    return check_pointer(probe, "latest", "global_step", err);
 }
 
-/* Lightning: a file, or a directory that is a DCP with meta.pt, which comes last. */
-static bool is_lightning(const struct foreign_layouts_probe *look)
+/* Lightning: a file, or a directory that is a DCP checkpoint with meta.pt, which is written
+ * last. */
+static bool is_lightning(const struct foreign_layouts_probe *probe)
 {
-    return look->dir == NULL || has(look, FILE_NAME_METADATA) || has(look, "meta.pt") ||
-           find_like(look, "__", ".distcp") != NULL;
+    return probe->dir == NULL || has(probe, FILE_NAME_METADATA) || has(probe, "meta.pt") ||
+           find_like(probe, "__", ".distcp") != NULL;
 }
 
-static enum sidestep_status check_lightning(struct foreign_layouts_probe *look,
+static enum sidestep_status check_lightning(struct foreign_layouts_probe *probe,
                                             struct sidestep_error *err)
 {
-    if (look->dir == NULL)
-        return check_file(look, look->root, look->name, err);
-    if (!has(look, FILE_NAME_METADATA))
-        return say(look, err, " is missing", FILE_NAME_METADATA);
-    if (!has(look, "meta.pt"))
-        return say(look, err, " is missing", "meta.pt");
-    return check_file(look, look->dir, "meta.pt", err);
+    if (probe->dir == NULL)
+        return check_file(probe, probe->root, probe->name, err);
+    if (!has(probe, FILE_NAME_METADATA))
+        return set_reason(probe, err, " is missing", FILE_NAME_METADATA);
+    if (!has(probe, "meta.pt"))
+        return set_reason(probe, err, " is missing", "meta.pt");
+    return check_file(probe, probe->dir, "meta.pt", err);
 }
 
 static const struct layout {
     const char *name;
-    const char *begin; /* of the checkpoints' names */
+    const char *begin; /* of the names of its checkpoints */
     const char *end;
-    bool (*is)(const struct foreign_layouts_probe *look);
-    enum sidestep_status (*check)(struct foreign_layouts_probe *look, struct sidestep_error *err);
+    bool (*is)(const struct foreign_layouts_probe *probe);
+    enum sidestep_status (*check)(struct foreign_layouts_probe *probe, struct sidestep_error *err);
 } layouts[] = {
     {"lightning", "", ".ckpt", is_lightning, check_lightning},
     {"torchtitan", "step-", "", is_titan, check_titan},
@@ -437,25 +441,25 @@ const char *foreign_layouts_find_tensors(const struct name_list *names)
     return found;
 }
 
-enum sidestep_status foreign_layouts_check_weights(struct foreign_layouts_probe *look,
+enum sidestep_status foreign_layouts_check_weights(struct foreign_layouts_probe *probe,
                                                    struct sidestep_error *err)
 {
-    look->reason = NULL;
-    return has_weights(look) ? check_weights(look, err) : SIDESTEP_OK;
+    probe->reason = NULL;
+    return has_weights(probe) ? check_weights(probe, err) : SIDESTEP_OK;
 }
 
-enum sidestep_status foreign_layouts_probe(struct foreign_layouts_probe *look,
+enum sidestep_status foreign_layouts_probe(struct foreign_layouts_probe *probe,
                                            struct sidestep_error *err)
 {
-    look->layout = look->reason = NULL;
+    probe->layout = probe->reason = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(layouts); i++) {
         const struct layout *layout = &layouts[i];
-        bool is_named = is_like(look->name, layout->begin, layout->end);
-        bool has_step = look->step >= 0 || strcmp(look->name, "last.ckpt") == 0;
-        if (!is_named || (!has_step && look->dir != NULL) || !layout->is(look))
+        bool is_named = is_like(probe->name, layout->begin, layout->end);
+        bool has_step = probe->step >= 0 || strcmp(probe->name, "last.ckpt") == 0;
+        if (!is_named || (!has_step && probe->dir != NULL) || !layout->is(probe))
             continue;
-        look->layout = layout->name;
-        return layout->check(look, err);
+        probe->layout = layout->name;
+        return layout->check(probe, err);
     }
     return SIDESTEP_OK;
 }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gc_report.c -- see gc_report.h. */
+/* gc_report.c -- collects the names that a sweep reports; see gc_report.h. */
 #include "catalog/gc_report.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void add_text(struct gc_report *c, const char ***texts, size_t *count, size_t *room,
+static void add_text(struct gc_report *c, const char ***texts, size_t *count, size_t *capacity,
                      const char *text)
 {
-    if (*count == *room) {
-        size_t more = *room != 0 ? *room * 2 : 16;
-        const char **grown = memory_resize(*texts, more, sizeof(*grown));
-        if (grown == NULL) {
+    if (*count == *capacity) {
+        size_t new_capacity = *capacity != 0 ? *capacity * 2 : 16;
+        const char **resized = memory_resize(*texts, new_capacity, sizeof(*resized));
+        if (resized == NULL) {
             c->failed = true;
             return;
         }
-        *texts = grown;
-        *room = more;
+        *texts = resized;
+        *capacity = new_capacity;
     }
     if (text == NULL)
         c->failed = true;
@@ -57,7 +57,7 @@ void gc_report_add_removed(void *context, const char *name, uint64_t bytes)
     struct gc_report *c = context;
 
     c->bytes += bytes;
-    add_text(c, &c->removed, &c->removed_count, &c->removed_room,
+    add_text(c, &c->removed, &c->removed_count, &c->removed_capacity,
              arena_printf(&c->arena, "%s%s", c->parent, name));
 }
 
@@ -65,7 +65,7 @@ void gc_report_add_kept(void *context, const char *name, const char *reason)
 {
     struct gc_report *c = context;
 
-    add_text(c, &c->kept, &c->kept_count, &c->kept_room,
+    add_text(c, &c->kept, &c->kept_count, &c->kept_capacity,
              arena_printf(&c->arena, "%s%s: %s", c->parent, name, reason));
 }
 

@@ -7,22 +7,23 @@
 
 struct gc_report {
     struct arena arena;
-    const char *parent; /* "" or with a slash at its end: names follow */
+    const char *parent; /* "" or ending with a slash: prefix of each name */
     const char **removed;
-    size_t removed_count, removed_room;
+    size_t removed_count, removed_capacity;
     const char **kept;
-    size_t kept_count, kept_room;
+    size_t kept_count, kept_capacity;
     uint64_t bytes;
-    bool failed; /* memory was short */
+    bool failed; /* memory ran out */
 };
 
-/* For what lies in ${parent}; NULL: no memory. */
+/* Start a report for ${parent}. NULL: memory ran out. */
 struct gc_report *gc_report_new(const char *parent);
 void gc_report_free(struct gc_report *collecting);
-/* As callbacks: ${context} is the collecting. */
+/* Callbacks for a sweep: ${context} is the struct gc_report. */
 void gc_report_add_removed(void *context, const char *name, uint64_t bytes);
 void gc_report_add_kept(void *context, const char *name, const char *reason);
-/* The report, which owns ${collecting} from then on; in every case.  ENOMEM if it had failed. */
+/* Make ${*report} from ${collecting}. Takes ${collecting} in every case: ${*report} owns it on
+ * success, and it is freed on failure. ENOMEM: memory ran out while collecting. */
 enum sidestep_status gc_report_finish(struct gc_report *collecting,
                                       struct sidestep_gc_report *report,
                                       struct sidestep_error *err);

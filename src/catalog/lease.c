@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lease.c -- see lease.h. */
+/* lease.c -- takes the lock of a series and counts its incarnations; see lease.h. */
 #include "catalog/lease.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@
 #define LEASE_STATE_NEW "state.new"
 #define LEASE_MAX_BYTES 4096u
 #define LEASE_DELETES ", which deletes"
-#define LEASE_PATIENCE_NS UINT64_C(30000000000)
-#define LEASE_LOOKS 4 /* who has just taken it may not have said yet what for */
+#define LEASE_WAIT_NS UINT64_C(30000000000)
+#define LEASE_TRIES 4 /* a new holder may not have written yet whether it only deletes */
 
 static enum sidestep_status make_dir(struct store_dir *at, const char *name,
                                      struct sidestep_error *err)
@@ -26,7 +26,7 @@ static enum sidestep_status make_dir(struct store_dir *at, const char *name,
     return status == SIDESTEP_EEXISTS ? SIDESTEP_OK : status;
 }
 
-/* ROOT, made in its parent if it is missing. */
+/* Open ROOT, and make it in its parent if it is missing. */
 static enum sidestep_status open_root(struct lease *lease, const char *root,
                                       struct sidestep_error *err)
 {
@@ -47,7 +47,7 @@ struct holder {
     char text[LEASE_MAX_BYTES + 1];
 };
 
-/* "process 4711 on node-3", as who holds the lock has written into it. */
+/* Read the text that the holder wrote into the lock file, such as "process 4711 on node-3". */
 static const char *read_holder(struct store_file *lock, struct holder *holder)
 {
     struct store_stat stat;
@@ -83,12 +83,12 @@ static enum sidestep_status open_lock(struct lease *lease, struct sidestep_error
     return status;
 }
 
-/* Opens the file again as long as somebody removes it before it is locked. */
+/* Try to take the lock. Opens the file again if it was removed before it was locked. */
 static enum sidestep_status try_lock(struct lease *lease, struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_ENOTFOUND;
 
-    for (unsigned look = 0; status == SIDESTEP_ENOTFOUND && look < LEASE_LOOKS; look++) {
+    for (unsigned attempt = 0; status == SIDESTEP_ENOTFOUND && attempt < LEASE_TRIES; attempt++) {
         if (lease->lock == NULL)
             TRY(open_lock(lease, err));
         status = lock_file_acquire(lease->dir, LEASE_LOCK, lease->lock, err);
@@ -98,16 +98,18 @@ static enum sidestep_status try_lock(struct lease *lease, struct sidestep_error 
     return status;
 }
 
-/* Who only deletes is soon done: a run that begins waits for that. */
-static enum sidestep_status await_lock(struct lease *lease, bool begins, struct sidestep_error *err)
+/* Take the lock. A run that starts waits for a holder that only deletes, because that takes little
+ * time. */
+static enum sidestep_status await_lock(struct lease *lease, bool starts_run,
+                                       struct sidestep_error *err)
 {
     struct clock *clock = clock_system();
     struct backoff backoff = {.max_ms = 100};
-    uint64_t until = clock_now(clock) + LEASE_PATIENCE_NS;
+    uint64_t until = clock_now(clock) + LEASE_WAIT_NS;
     enum sidestep_status status = try_lock(lease, err);
 
-    for (unsigned look = 1; status == SIDESTEP_ELOCKED && begins; look++) {
-        if (clock_now(clock) >= until || (look >= LEASE_LOOKS && !is_deleting(lease->lock)))
+    for (unsigned attempt = 1; status == SIDESTEP_ELOCKED && starts_run; attempt++) {
+        if (clock_now(clock) >= until || (attempt >= LEASE_TRIES && !is_deleting(lease->lock)))
             break;
         backoff_sleep(&backoff, clock);
         status = try_lock(lease, err);
@@ -115,26 +117,27 @@ static enum sidestep_status await_lock(struct lease *lease, bool begins, struct 
     return status;
 }
 
-static enum sidestep_status take_lock(struct lease *lease, bool begins, struct sidestep_error *err)
+static enum sidestep_status take_lock(struct lease *lease, bool starts_run,
+                                      struct sidestep_error *err)
 {
     char text[160], host[64] = "?";
-    enum sidestep_status status = await_lock(lease, begins, err);
+    enum sidestep_status status = await_lock(lease, starts_run, err);
 
     if (status == SIDESTEP_ELOCKED)
         return report_holder(lease, err);
-    if (status != SIDESTEP_EUNSUPPORTED) /* then the incarnation alone protects us */
+    if (status != SIDESTEP_EUNSUPPORTED) /* without locks the incarnation alone protects us */
         TRY(status);
     lease->is_locked = status == SIDESTEP_OK;
     (void)gethostname(host, sizeof(host) - 1);
     snprintf(text, sizeof(text), "process %ld on %s%s\n", (long)getpid(), host,
-             begins ? "" : LEASE_DELETES);
+             starts_run ? "" : LEASE_DELETES);
     if (store_file_truncate(lease->lock, 0, NULL) ==
-        SIDESTEP_OK) /* for people: it is held without */
+        SIDESTEP_OK) /* information for people; failing to write it does not matter */
         (void)store_file_write_at(lease->lock, text, strlen(text), 0, NULL);
     return SIDESTEP_OK;
 }
 
-/* "run <id> incarnation <n>"; ENOTFOUND or ECORRUPT: it was lost. */
+/* The text is "run <id> incarnation <n>". */
 enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
                                 uint64_t *incarnation, struct sidestep_error *err)
 {
@@ -163,8 +166,8 @@ static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
     uint8_t id[SAVE_ID_BYTES];
     char text[128];
 
-    /* A lost state is a new run: save ids differ, and what the old run left is fenced all the same.
-     */
+    /* A lost state starts a new run. That is safe: save ids differ, and leftovers of the old run
+     * are fenced all the same. */
     if (is_new) {
         TRY(random_bytes(id, sizeof(id), err));
         hash_to_hex(id, sizeof(id), lease->run_id);
@@ -180,8 +183,9 @@ static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
 }
 
 /*
- * Until a state is written, the directories are new: who made them may have been killed before
- * their names were durable, and with them all that is committed in them.
+ * Sync the root and its parent. While there is no state, the directories may be new: their maker
+ * may have been killed before their names were durable. Then a power loss would take all that is
+ * committed in them.
  */
 static enum sidestep_status make_root_durable(struct lease *lease, const char *root,
                                               struct sidestep_error *err)
@@ -193,26 +197,26 @@ static enum sidestep_status make_root_durable(struct lease *lease, const char *r
     if (status == SIDESTEP_OK)
         status = store_dir_sync(path.parent, err);
     else if (status == SIDESTEP_EPERM || status == SIDESTEP_EINVAL)
-        status = SIDESTEP_OK; /* it is not of our making: in a parent that we cannot read, or "/" */
+        status = SIDESTEP_OK; /* sidestep did not make it: its parent is unreadable, or it is "/" */
     commit_close(&path);
     return status;
 }
 
-/* ${begins}: where there is no run yet, one begins. */
-static enum sidestep_status take(struct lease *lease, const char *root, bool begins,
-                                 struct sidestep_error *err)
+/* ${starts_run}: start a run if there is none yet. */
+static enum sidestep_status acquire(struct lease *lease, const char *root, bool starts_run,
+                                    struct sidestep_error *err)
 {
     TRY(open_root(lease, root, err));
     TRY(make_dir(lease->root, FILE_NAME_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, FILE_NAME_SERIES_DIR, &lease->dir, err));
-    TRY(take_lock(lease, begins, err));
+    TRY(take_lock(lease, starts_run, err));
     enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
-    if (is_lost(status) && !begins)
-        return SIDESTEP_OK; /* what lies there is another run's: the next one may go on from it */
+    if (is_lost(status) && !starts_run)
+        return SIDESTEP_OK; /* another run's checkpoints: the next run may continue from them */
     if (is_lost(status))
         TRY(make_root_durable(lease, root, err));
     else
-        TRY(status); /* it may be readable later: do not start another run */
+        TRY(status); /* it may be readable later, so do not start another run */
     return next_incarnation(lease, is_lost(status), err);
 }
 
@@ -220,7 +224,7 @@ enum sidestep_status lease_acquire(struct lease *lease, struct store *store, con
                                    struct sidestep_error *err)
 {
     *lease = (struct lease){.store = store};
-    enum sidestep_status status = take(lease, root, true, err);
+    enum sidestep_status status = acquire(lease, root, true, err);
     if (status != SIDESTEP_OK)
         lease_release(lease);
     return status;
@@ -232,7 +236,7 @@ enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *
     struct sidestep_error why = {.rank = -1};
 
     *lease = (struct lease){.store = store};
-    enum sidestep_status status = take(lease, root, false, &why);
+    enum sidestep_status status = acquire(lease, root, false, &why);
     if (status == SIDESTEP_ENOSPC && lease->is_locked) {
         (void)store_unlink(lease->dir, LEASE_STATE_NEW, NULL);
         return SIDESTEP_OK;
@@ -246,7 +250,7 @@ enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *
 
 static enum sidestep_status report_successor(struct lease *lease, struct sidestep_error *err)
 {
-    OWNED_FILE *lock = NULL; /* by its name: it may be another file than ours */
+    OWNED_FILE *lock = NULL; /* opened by name: it may be another file than ours */
     struct holder holder;
     const char *who = "another process";
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lease.h -- who owns a series: a lock that dies with its holder, and an incarnation number that
- * grows with every holder, so that a zombie of an earlier one can be told, and fenced.
+ * lease.h -- decides which process owns a series: a lock that ends with its holder, and an
+ * incarnation number.
+ *
+ * The number grows with every holder. So a process that lost the lease is recognized and fenced.
  */
 #ifndef CATALOG_LEASE_H
 #define CATALOG_LEASE_H
@@ -10,33 +12,35 @@
 
 struct lease {
     struct store *store;
-    struct store_dir *root; /* of the series */
+    struct store_dir *root; /* the root of the series */
     struct store_dir *dir;  /* ROOT/.sidestep */
     struct store_file *lock;
-    bool is_locked; /* else there are no locks here */
+    bool is_locked; /* false: this storage has no locks */
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
 };
 
-/* Make ${root} if it is missing, take the lock, start a new incarnation (durable).  Who only
- * deletes is waited for, for half a minute.  ELOCKED names the holder. */
+/* Make ${root} if it is missing, take the lock, and start a new incarnation durably. Waits up to 30
+ * s for a holder that only deletes. ELOCKED: the message names the holder. */
 enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
                                    struct sidestep_error *err);
-/* What the newest incarnation is, of the run whose series ${dir} (ROOT/.sidestep) is, without the
- * lock.  ENOTFOUND or ECORRUPT: it was lost, or there never was one. */
+/* Read the run id and the newest incarnation of the series in ${dir} (ROOT/.sidestep), without the
+ * lock. ENOTFOUND or ECORRUPT: they were lost, or never existed. */
 enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
                                 uint64_t *incarnation, struct sidestep_error *err);
-/* The same for who only deletes: where there is no run yet, none begins; and where there is no
- * space to write the next incarnation down, which deleting is to make, the lock alone does. */
+/* Like lease_acquire(), for a caller that only deletes. Does not start a run if there is none yet.
+ * If there is no space to write the next incarnation, the lock alone is enough, because deleting
+ * makes space. */
 enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *store,
                                              const char *root, struct sidestep_error *err);
-/* Is it still ours?  EABORTED if a later incarnation has taken over.  Any thread. */
+/* Do we still own the series? EABORTED: a later incarnation has taken over. Any thread may call
+ * it. */
 enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err);
-/* Is ${root} the directory that was locked?  EABORTED: it was moved away, and another one has its
- * name. */
+/* Is ${root} the directory that was locked? EABORTED: that one was moved away, and another
+ * directory has its name. */
 enum sidestep_status lease_check_root(struct lease *lease, struct store_dir *root,
                                       struct sidestep_error *err);
-/* Give the lock back.  A zeroed lease is a no-op. */
+/* Release the lock. A zeroed lease is a no-op. */
 void lease_release(struct lease *lease);
 
 #endif

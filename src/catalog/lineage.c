@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lineage.c -- see lineage.h. */
+/* lineage.c -- finds checkpoints of lines that have ended; see lineage.h. */
 #include "catalog/lineage.h"
 
 #include <ctype.h>
@@ -15,7 +15,7 @@ static size_t prefix_length(const char *name)
     return length;
 }
 
-/* A save of a series that still has its name. */
+/* Is it a checkpoint of a series that still has its original name? */
 static bool is_of_line(const struct sidestep_listed *entry)
 {
     return entry->state == SIDESTEP_COMMITTED && entry->run_id != NULL && !entry->is_renamed;
@@ -30,15 +30,15 @@ static bool is_same_naming(const struct sidestep_listed *a, const struct sideste
     return length == prefix_length(b->name) && memcmp(a->name, b->name, length) == 0;
 }
 
-/* Two ways to name under one root are two series that take turns. */
+/* Are both of the same line? Two ways of naming under one root are two series that take turns. */
 static bool is_same_line(const struct sidestep_listed *a, const struct sidestep_listed *b)
 {
     return is_of_line(a) && strcmp(a->run_id, b->run_id) == 0 && is_same_naming(a, b);
 }
 
-/* Those of the line of ${entries}[first], which is its first. */
+/* Mark the abandoned checkpoints in the line whose first one is ${entries}[first]. */
 static void find_ended(struct sidestep_listed *entries, size_t count, size_t first,
-                       const struct annotations *marks)
+                       const struct annotations *annotations)
 {
     uint64_t latest = 0;
 
@@ -48,30 +48,31 @@ static void find_ended(struct sidestep_listed *entries, size_t count, size_t fir
             continue;
         if (entry->incarnation >= latest)
             latest = entry->incarnation;
-        else if (annotations_find(marks, ANNOTATION_ADOPTED, entry->name, entry->save_id) == NULL)
+        else if (annotations_find(annotations, ANNOTATION_ADOPTED, entry->name, entry->save_id) ==
+                 NULL)
             entry->is_abandoned = true;
     }
 }
 
 void lineage_mark_abandoned(struct sidestep_listed *entries, size_t count,
-                            const struct annotations *marks)
+                            const struct annotations *annotations)
 {
     for (size_t i = 0; i < count; i++) {
         size_t first = 0;
         if (!is_of_line(&entries[i]))
             continue;
-        while (!is_same_line(&entries[first], &entries[i])) /* few lines: found soon */
+        while (!is_same_line(&entries[first], &entries[i])) /* fast, because there are few lines */
             first++;
         if (first == i)
-            find_ended(entries, count, i, marks);
+            find_ended(entries, count, i, annotations);
     }
 }
 
-bool lineage_should_skip(const struct lineage_filter *rule, const struct annotations *marks,
+bool lineage_should_skip(const struct lineage_filter *rule, const struct annotations *annotations,
                          const struct sidestep_listed *entry, char why[LINEAGE_REASON_BYTES])
 {
     bool is_adopted =
-        annotations_find(marks, ANNOTATION_ADOPTED, entry->name, entry->save_id) != NULL;
+        annotations_find(annotations, ANNOTATION_ADOPTED, entry->name, entry->save_id) != NULL;
     bool is_of_another =
         entry->run_id != NULL && rule->run_id != NULL && strcmp(entry->run_id, rule->run_id) != 0;
 

@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lineage.h -- which checkpoints no resume takes by itself, though they are whole: what a run has
- * left behind by going back to an older one, what another run made, and what bears another's name.
- */
+/* lineage.h -- decides which whole checkpoints a resume skips.
+ *
+ * These are checkpoints that a run left behind when it went back to an older one, checkpoints of
+ * another run, and checkpoints that were saved under another name. */
 #ifndef CATALOG_LINEAGE_H
 #define CATALOG_LINEAGE_H
 
 #include "catalog/annotations.h"
 
 /*
- * Going back marks what is newer as abandoned; but a mark can be lost, and cannot be put on what
- * could not be read at that time.  So, besides: of one run and one way to name, what an older
- * incarnation made at a step that a later one has passed through is of a line that has ended,
- * unless it was gone on from by name (ANNOTATION_ADOPTED).  ${entries} are sorted by step; sets
- * their is_abandoned.
+ * Set is_abandoned of ${entries}, which are sorted by step.
+ *
+ * A resume from an older checkpoint annotates the newer ones as abandoned. But an annotation can be
+ * lost, and a checkpoint that could not be read at that time has none. So this also compares
+ * incarnations, among checkpoints of one run and one naming. If an older incarnation saved at a
+ * step that a later one has passed, that checkpoint is of a line that has ended. The exception is
+ * one that a run resumed from by name (ANNOTATION_ADOPTED).
  */
 void lineage_mark_abandoned(struct sidestep_listed *entries, size_t count,
-                            const struct annotations *marks);
+                            const struct annotations *annotations);
 
 struct lineage_filter {
-    const char *run_id; /* whose are taken; NULL: any run's */
-    bool any_name;      /* also what was saved under another name */
+    const char *run_id; /* accept only this run; NULL: any run */
+    bool any_name;      /* accept also checkpoints saved under another name */
 };
 #define LINEAGE_REASON_BYTES 128u
-/* False: a resume may take it; else ${why} goes on after its name. */
-bool lineage_should_skip(const struct lineage_filter *rule, const struct annotations *marks,
+/* Must a resume skip the entry? If so, ${why} is text that follows its name. */
+bool lineage_should_skip(const struct lineage_filter *rule, const struct annotations *annotations,
                          const struct sidestep_listed *entry, char why[LINEAGE_REASON_BYTES]);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* list.c -- see list.h.  A listing looks at names, sizes and manifests; it reads no data. */
+/* list.c -- lists a root from names, sizes and manifests, without reading data; see list.h. */
 #include "catalog/list.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ const char *const *list_origins(const struct sidestep_list *list, const char *sa
     return NULL;
 }
 
-/* May it be the name of a step?  Which stands anywhere in the name, as its series has it. */
+/* May it be the name of a step? The number may be anywhere in the name, depending on the series. */
 static bool has_digit(const char *name)
 {
     return strpbrk(name, "0123456789") != NULL;
@@ -71,8 +71,8 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
         entry->status = status;
     }
     listing_set_state(entry, entry->state);
-    if (status != SIDESTEP_OK && l->with_doubtful && !is_ours && has_digit(name))
-        entry->state = SIDESTEP_COMMITTED; /* list_is_unreadable() knows it by its state_name */
+    if (status != SIDESTEP_OK && l->with_unreadable && !is_ours && has_digit(name))
+        entry->state = SIDESTEP_COMMITTED; /* list_is_unreadable() looks at its state_name */
     else if (status != SIDESTEP_OK)
         TRY(listing_set_reason(l, entry, why.message, err));
     entry->name = arena_strndup(&l->arena, name, strlen(name));
@@ -102,9 +102,9 @@ void list_sort(struct sidestep_listed *entries, size_t count)
         qsort(entries, count, sizeof(*entries), compare_listed);
 }
 
-/* Where those that could not be looked into belong: what is newer than all others is not to be
- * taken for the oldest. */
-static void place_doubtful(struct listing *l)
+/* Infer the steps of unreadable entries, so that one that is newer than all others does not count
+ * as the oldest. */
+static void infer_unreadable_steps(struct listing *l)
 {
     for (size_t i = 0; i < l->count; i++) {
         struct sidestep_listed *entry = &l->entries[i];
@@ -116,7 +116,7 @@ static void place_doubtful(struct listing *l)
 static void clear_listing(struct listing *l)
 {
     arena_release(&l->arena);
-    annotations_release(&l->marks);
+    annotations_release(&l->annotations);
     l->count = l->sharing_count = 0;
     l->has_changed = false;
 }
@@ -134,14 +134,14 @@ static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *
     TRY(listing_read_annotations(l, err));
     for (size_t i = 0; i < names.count; i++)
         TRY(add_entry(l, names.names[i], err));
-    place_doubtful(l);
+    infer_unreadable_steps(l);
     list_sort(l->entries, l->count);
     TRY(listing_mark_skipped(l, err));
     return l->with_check ? listing_check(l, err) : SIDESTEP_OK;
 }
 
-/* A listing of several names is of no one moment: where some of them went meanwhile, the ones that
- * came for them may be missing. */
+/* Make the listing, and start over if names disappeared meanwhile: then names that replaced them
+ * may be missing from it. */
 static enum sidestep_status fill_listing(struct listing *l, struct sidestep_error *err)
 {
     for (unsigned attempt = 1;; attempt++) {
@@ -151,7 +151,7 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
     }
 }
 
-/* ${how}: what is wanted of it; the rest is filled in here. */
+/* Make a listing. ${how} has the options; the rest is filled in here. */
 static enum sidestep_status list_any(struct store *store, const char *root,
                                      const struct listing *how, struct sidestep_list *list,
                                      struct sidestep_error *err)
@@ -189,7 +189,7 @@ enum sidestep_status list_root_checked(struct store *store, const char *root,
 enum sidestep_status list_candidates(struct store *store, const char *root,
                                      struct sidestep_list *list, struct sidestep_error *err)
 {
-    return list_any(store, root, &(struct listing){.with_doubtful = true}, list, err);
+    return list_any(store, root, &(struct listing){.with_unreadable = true}, list, err);
 }
 
 enum sidestep_status list_check_readable(const struct sidestep_listed *entry,

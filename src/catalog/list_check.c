@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * list_check.c -- are the checkpoints of a listing whole, as far as names and sizes tell?
+ * list_check.c -- checks whether the checkpoints of a listing are whole, by names and sizes.
  *
- * A root may hold a thousand checkpoints, and a checkpoint a gigabyte of footers and metadata.  So
- * of a checkpoint of ours only the manifest is read, and each file that it lists is opened for its
- * size.  Only what is not as its manifest says, and what other programs saved, is opened as a load
- * would open it, which gives the reason, and tells damage from what cannot be read now.
+ * A root may hold a thousand checkpoints, and a checkpoint a gigabyte of footers and metadata. So
+ * for a checkpoint written by sidestep only the manifest is read, and each listed file is opened
+ * for its size. A checkpoint that differs from its manifest, or is of another program, is opened as
+ * a load would open it. That gives the reason, and tells damage from what cannot be read now.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,8 +17,9 @@
 #include "format/format.h"
 #include "catalog/listing.h"
 
-#define THREADS 4u             /* so many requests to a slow storage are under way */
-#define ALONE_MAX ((size_t)16) /* fewer checkpoints are not worth a thread */
+#define THREADS 4u /* requests to slow storage in flight */
+#define MAX_WITHOUT_THREADS                                                                        \
+    ((size_t)16) /* up to so many checkpoints are checked without extra threads */
 
 struct verdict {
     enum sidestep_status status;
@@ -27,7 +28,7 @@ struct verdict {
 
 struct checking {
     struct listing *listing;
-    struct verdict *verdicts; /* one per entry */
+    struct verdict *verdicts; /* one for each entry */
     atomic_size_t next;
 };
 
@@ -40,8 +41,8 @@ static bool has_size(struct store_dir *dir, const char *name, uint64_t bytes)
            store_file_stat(file, &stat, NULL) == SIDESTEP_OK && stat.size == bytes;
 }
 
-/* Is every file there, readable, and as long as the manifest says?  False also where that cannot be
- * told. */
+/* Does every file exist, is it readable, and has it the size in the manifest? False also if that
+ * cannot be decided. */
 static bool is_as_listed(struct listing *l, const struct sidestep_listed *entry)
 {
     OWNED_BUFFER bytes = {0};
@@ -82,7 +83,7 @@ static void run(void *context)
         check_entry(l, &l->entries[i], &checking->verdicts[i]);
 }
 
-/* It is not there any more under this name: what was found is of something on its way out. */
+/* Is the name gone? Then the verdict is about a checkpoint that was just being removed. */
 static bool is_gone(struct listing *l, const struct sidestep_listed *entry)
 {
     struct store_stat stat;
@@ -100,7 +101,7 @@ static enum sidestep_status take_verdict(struct listing *l, struct sidestep_list
         return SIDESTEP_ENOMEM;
     }
     l->has_changed |= is_gone(l, entry);
-    if (verdict->status != SIDESTEP_EUNSUPPORTED) { /* that one is whole, for another sidestep */
+    if (verdict->status != SIDESTEP_EUNSUPPORTED) { /* whole, for another version */
         entry->status = verdict->status;
         listing_set_state(entry, reader_status_is_damage(verdict->status) ? SIDESTEP_DAMAGED
                                                                           : SIDESTEP_UNREADABLE);
@@ -116,7 +117,8 @@ enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err
 
     if (verdicts == NULL)
         return FAIL_NOMEM(err, l->count * sizeof(*verdicts));
-    TRY(workers_new(l->count > ALONE_MAX ? THREADS - 1 : 0, "sidestep-list", &workers, err));
+    TRY(workers_new(l->count > MAX_WITHOUT_THREADS ? THREADS - 1 : 0, "sidestep-list", &workers,
+                    err));
     workers_run(workers, run, &checking);
     for (size_t i = 0; i < l->count; i++)
         TRY(take_verdict(l, &l->entries[i], &verdicts[i], err));

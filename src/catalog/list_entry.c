@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* list_entry.c -- what lies under one name of a root: names, sizes and the manifest tell; no data
- * is read. */
+/* list_entry.c -- finds out what one name of a root is, from names, sizes and the manifest, without
+ * reading data. */
 #include <string.h>
 
 #include "base/base.h"
@@ -9,12 +9,12 @@
 #include "catalog/listing.h"
 #include "checkpoint/checkpoint.h"
 
-/* What the names in a directory tell. */
+/* What the names in a directory show. */
 struct contents {
     bool has_metadata;
-    bool has_rank_metadata; /* of a save without collectives */
-    bool has_mark;
-    char save_id[SAVE_ID_HEX]; /* of the only manifest */
+    bool has_rank_metadata; /* has __0.metadata: of a save without collectives */
+    bool has_marker;
+    char save_id[SAVE_ID_HEX]; /* in the name of the last manifest seen */
     size_t manifests;
     uint32_t ranks;
 };
@@ -28,7 +28,7 @@ static void note_name(struct contents *c, const char *name)
     else if (strcmp(name, "__0.metadata") == 0)
         c->has_rank_metadata = true;
     else if (parsed.kind == FILE_NAME_PENDING)
-        c->has_mark = true;
+        c->has_marker = true;
     else if (parsed.kind == FILE_NAME_MANIFEST) {
         memcpy(c->save_id, parsed.save_id, sizeof(c->save_id));
         c->manifests++;
@@ -36,20 +36,20 @@ static void note_name(struct contents *c, const char *name)
         c->ranks = parsed.rank + 1;
 }
 
-/* More than one manifest: a replacement was cut short, and .metadata says which one counts.
- * ENOTFOUND: none does. */
+/* Choose the manifest. There are several if a replacement was interrupted; then .metadata says
+ * which one is current. ENOTFOUND: none is. */
 static enum sidestep_status resolve_manifest(struct store_dir *dir, struct contents *c)
 {
-    OWNED_REFERENCED_FILES named = {0};
+    OWNED_REFERENCED_FILES referenced = {0};
     uint8_t id[SAVE_ID_BYTES];
 
     if (c->manifests <= 1)
         return c->manifests == 1 ? SIDESTEP_OK : SIDESTEP_ENOTFOUND;
-    TRY(referenced_files_read(dir, FILE_NAME_METADATA, &named));
-    if (named.save_id == NULL || strlen(named.save_id) != SAVE_ID_HEX - 1 ||
-        !hash_from_hex(named.save_id, SAVE_ID_BYTES, id))
+    TRY(referenced_files_read(dir, FILE_NAME_METADATA, &referenced));
+    if (referenced.save_id == NULL || strlen(referenced.save_id) != SAVE_ID_HEX - 1 ||
+        !hash_from_hex(referenced.save_id, SAVE_ID_BYTES, id))
         return SIDESTEP_ENOTFOUND;
-    memcpy(c->save_id, named.save_id, SAVE_ID_HEX);
+    memcpy(c->save_id, referenced.save_id, SAVE_ID_HEX);
     return SIDESTEP_OK;
 }
 
@@ -68,7 +68,7 @@ static enum sidestep_status read_manifest(struct store_dir *dir, struct contents
     return manifest_decode(bytes.bytes, bytes.length, arena, manifest, err);
 }
 
-/* Which of its files are of which earlier saves. */
+/* Collect the earlier saves whose files this checkpoint shares. */
 static enum sidestep_status take_origins(struct listing *l, const struct manifest *manifest,
                                          struct sidestep_listed *entry, struct sidestep_error *err)
 {
@@ -104,8 +104,7 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
 
     enum sidestep_status status = read_manifest(dir, c, &arena, &manifest, err);
     if (status != SIDESTEP_OK)
-        return reader_status_is_damage(status) ? SIDESTEP_OK
-                                               : status; /* or it would pass for another's */
+        return reader_status_is_damage(status) ? SIDESTEP_OK : status; /* not another program's */
     entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
     if (manifest.run_id[0] != '\0')
         entry->run_id = arena_strndup(&l->arena, manifest.run_id, strlen(manifest.run_id));
@@ -133,9 +132,9 @@ static enum sidestep_presence classify(const char *name, const struct contents *
     default:
         if (c->has_metadata || c->has_rank_metadata)
             return SIDESTEP_COMMITTED;
-        if (c->manifests != 0 && !c->has_mark)
-            return SIDESTEP_DAMAGED; /* a checkpoint of ours that has lost its .metadata */
-        return c->has_mark ? SIDESTEP_SAVING : SIDESTEP_FOREIGN;
+        if (c->manifests != 0 && !c->has_marker)
+            return SIDESTEP_DAMAGED; /* a checkpoint of sidestep that lost its .metadata */
+        return c->has_marker ? SIDESTEP_SAVING : SIDESTEP_FOREIGN;
     }
 }
 
@@ -150,7 +149,7 @@ static enum sidestep_status read_contents(struct store_dir *dir, struct name_lis
         note_name(c, names->names[i]);
         enum sidestep_status status = store_stat(dir, names->names[i], &stat, err);
         if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
-            return status; /* else its size would be left out of the sum */
+            return status; /* otherwise the sum would lack its size */
         if (status != SIDESTEP_OK || stat.kind != STORE_FILE)
             continue;
         entry->files++;
@@ -159,7 +158,8 @@ static enum sidestep_status read_contents(struct store_dir *dir, struct name_lis
     return SIDESTEP_OK;
 }
 
-/* Of saves in one directory: the one that is still being written tells more than a dead one. */
+/* Read the owner of a save. If a directory has several saves, a running one matters more than a
+ * dead one. */
 static enum sidestep_status find_owner(struct store_dir *dir, const char *save_id,
                                        struct owner *owner, struct sidestep_error *err)
 {
@@ -169,24 +169,24 @@ static enum sidestep_status find_owner(struct store_dir *dir, const char *save_i
     if (status == SIDESTEP_ENOMEM)
         return status;
     if (status != SIDESTEP_OK)
-        other = (struct owner){.mark.step = -1}; /* nobody can tell, so nobody is dead */
+        other = (struct owner){.marker.step = -1}; /* unknown, so not dead */
     if (owner->is_dead)
         *owner = other;
     return SIDESTEP_OK;
 }
 
-/* What a save is to become, who writes it, and whether that process has ended. */
+/* Describe a save: its target, its owner, and whether that process has ended. */
 static enum sidestep_status describe_save(struct listing *l, const struct owner *owner,
                                           const char *target, struct sidestep_listed *entry,
                                           struct sidestep_error *err)
 {
-    const struct commit_marker *mark = &owner->mark;
-    const char *who = mark->owner[0] != '\0'
-                          ? arena_printf(&l->arena, " (process %s on %s)", mark->owner, mark->host)
-                          : "";
+    const struct commit_marker *marker = &owner->marker;
+    const char *who = marker->owner[0] != '\0' ? arena_printf(&l->arena, " (process %s on %s)",
+                                                              marker->owner, marker->host)
+                                               : "";
 
     if (who == NULL)
-        return FAIL_NOMEM(err, sizeof(*mark));
+        return FAIL_NOMEM(err, sizeof(*marker));
     entry->state = owner->is_dead ? SIDESTEP_DEAD : SIDESTEP_SAVING;
     entry->target = target[0] != '\0' ? arena_strndup(&l->arena, target, strlen(target)) : NULL;
     entry->reason = arena_printf(
@@ -195,9 +195,9 @@ static enum sidestep_status describe_save(struct listing *l, const struct owner 
                        : "the save of %s%s%s is under way%s",
         target[0] != '\0' ? "'" : "a checkpoint", target, target[0] != '\0' ? "'" : "", who);
     if (entry->reason == NULL || (target[0] != '\0' && entry->target == NULL))
-        return FAIL_NOMEM(err, sizeof(*mark));
+        return FAIL_NOMEM(err, sizeof(*marker));
     if (entry->step < 0)
-        entry->step = mark->step >= 0 ? mark->step : step_name_parse(target);
+        entry->step = marker->step >= 0 ? marker->step : step_name_parse(target);
     return SIDESTEP_OK;
 }
 
@@ -206,13 +206,13 @@ static enum sidestep_status take_owner(struct listing *l, const char *name, stru
                                        struct sidestep_error *err)
 {
     struct file_name own = file_name_parse(name);
-    struct owner owner = {.is_dead = true, .mark.step = -1};
+    struct owner owner = {.is_dead = true, .marker.step = -1};
 
     if (entry->state != SIDESTEP_SAVING)
         return SIDESTEP_OK;
     if (own.kind == FILE_NAME_SAVING) {
         TRY(find_owner(dir, own.save_id, &owner, err));
-        return describe_save(l, &owner, owner.mark.target, entry, err);
+        return describe_save(l, &owner, owner.marker.target, entry, err);
     }
     for (size_t i = 0; i < names->count; i++) {
         struct file_name parsed = file_name_parse(names->names[i]);
@@ -222,9 +222,9 @@ static enum sidestep_status take_owner(struct listing *l, const char *name, stru
     return describe_save(l, &owner, name, entry, err);
 }
 
-#define NESTED_DEPTH 4u /* of directories in another program's checkpoint */
+#define NESTED_DEPTH 4u /* of nested directories in another program's checkpoint */
 
-/* Add the files of directories in ${dir}, which has these ${names}. */
+/* Add the files in the subdirectories of ${dir}, which contains ${names}. */
 static enum sidestep_status count_nested(struct store_dir *dir, const struct name_list *names,
                                          unsigned depth, struct sidestep_listed *entry,
                                          struct sidestep_error *err)
@@ -246,42 +246,42 @@ static enum sidestep_status count_nested(struct store_dir *dir, const struct nam
     return SIDESTEP_OK;
 }
 
-/* What is not ours may be another program's. */
+/* Find out whether another program wrote the entry. */
 static enum sidestep_status take_layout(struct listing *l, const char *name, struct store_dir *dir,
                                         const struct name_list *names,
                                         struct sidestep_listed *entry, struct sidestep_error *err)
 {
-    struct foreign_layouts_probe look = {.root = l->root_dir,
-                                         .name = name,
-                                         .path = arena_printf(&l->arena, "%s/%s", l->root, name),
-                                         .dir = dir,
-                                         .names = names,
-                                         .step = step_name_parse(name),
-                                         .arena = &l->arena};
+    struct foreign_layouts_probe probe = {.root = l->root_dir,
+                                          .name = name,
+                                          .path = arena_printf(&l->arena, "%s/%s", l->root, name),
+                                          .dir = dir,
+                                          .names = names,
+                                          .step = step_name_parse(name),
+                                          .arena = &l->arena};
 
     if (entry->save_id != NULL ||
         (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_FOREIGN))
         return SIDESTEP_OK;
-    if (look.path == NULL)
+    if (probe.path == NULL)
         return FAIL_NOMEM(err, strlen(name));
-    TRY(foreign_layouts_probe(&look, err));
-    entry->layout = look.layout;
-    entry->reason = look.reason;
-    if (look.layout == NULL && entry->state == SIDESTEP_FOREIGN && entry->ranks != 0) {
-        entry->layout = "dcp"; /* shards, whatever the directory is called */
+    TRY(foreign_layouts_probe(&probe, err));
+    entry->layout = probe.layout;
+    entry->reason = probe.reason;
+    if (probe.layout == NULL && entry->state == SIDESTEP_FOREIGN && entry->ranks != 0) {
+        entry->layout = "dcp"; /* it has shards, whatever its name */
         entry->reason = "there is no .metadata: the save did not finish, or it was lost";
     }
     if (entry->reason != NULL)
         entry->state = SIDESTEP_INCOMPLETE;
-    else if (look.layout != NULL && entry->state == SIDESTEP_FOREIGN)
+    else if (probe.layout != NULL && entry->state == SIDESTEP_FOREIGN)
         entry->state = SIDESTEP_COMPLETE;
     if (entry->layout == NULL && entry->state == SIDESTEP_FOREIGN)
         entry->layout = foreign_layouts_find_tensors(names);
-    return look.layout != NULL && dir != NULL ? count_nested(dir, names, NESTED_DEPTH, entry, err)
-                                              : SIDESTEP_OK;
+    return probe.layout != NULL && dir != NULL ? count_nested(dir, names, NESTED_DEPTH, entry, err)
+                                               : SIDESTEP_OK;
 }
 
-/* Why no resume takes it, where its state says it all. */
+/* Set the reason why a resume does not use it, where the state is reason enough. */
 static void take_reason(struct sidestep_listed *entry)
 {
     static const char *const reasons[] = {
@@ -297,38 +297,38 @@ static void take_reason(struct sidestep_listed *entry)
         entry->reason = reasons[entry->state];
 }
 
-/* What cannot be opened has the form that its name says. */
-static enum sidestep_status form_of(struct listing *l, const char *name,
-                                    const struct store_stat *stat, enum file_probe_format *form,
-                                    struct sidestep_error *err)
+/* Get the format of a file. If the file cannot be opened, its name decides. */
+static enum sidestep_status get_format(struct listing *l, const char *name,
+                                       const struct store_stat *stat,
+                                       enum file_probe_format *format, struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
 
-    *form = file_name_has_suffix(name, ".safetensors") ? FILE_PROBE_SAFETENSORS : FILE_PROBE_ZIP;
+    *format = file_name_has_suffix(name, ".safetensors") ? FILE_PROBE_SAFETENSORS : FILE_PROBE_ZIP;
     TRY(store_file_open(l->root_dir, name, 0, &file, err));
-    return file_probe_format(file, stat->size, form, err);
+    return file_probe_format(file, stat->size, format, err);
 }
 
-/* A file that is a checkpoint by itself, or may have tensors in it. */
+/* Fill an entry for a file that is a checkpoint by itself, or may hold tensors. */
 static enum sidestep_status look_at_file(struct listing *l, const char *name,
                                          const struct store_stat *stat,
                                          struct sidestep_listed *entry, struct sidestep_error *err)
 {
     static const struct name_list none;
-    enum file_probe_format form;
-    enum sidestep_status status = form_of(l, name, stat, &form, err);
+    enum file_probe_format format;
+    enum sidestep_status status = get_format(l, name, stat, &format, err);
 
     entry->state = SIDESTEP_FOREIGN;
     entry->saved_at = stat->modified;
     entry->files = 1;
     entry->bytes = stat->size;
-    if (foreign_layouts_is_file(name, form))
+    if (foreign_layouts_is_file(name, format))
         return status == SIDESTEP_OK ? take_layout(l, name, NULL, &none, entry, err) : status;
-    if (form == FILE_PROBE_SAFETENSORS)
+    if (format == FILE_PROBE_SAFETENSORS)
         entry->layout = "safetensors";
-    else if (form == FILE_PROBE_ZIP ||
-             (form == FILE_PROBE_PICKLE && !file_name_has_suffix(name, ".pkl")))
-        entry->layout = "torch"; /* before 1.6, that was a pickle */
+    else if (format == FILE_PROBE_ZIP ||
+             (format == FILE_PROBE_PICKLE && !file_name_has_suffix(name, ".pkl")))
+        entry->layout = "torch"; /* torch before 1.6 wrote a pickle */
     take_reason(entry);
     return SIDESTEP_OK;
 }
@@ -351,7 +351,7 @@ static enum sidestep_status look_into_dir(struct listing *l, const char *name,
     return SIDESTEP_OK;
 }
 
-/* Nothing beneath a root is reached through links, so this is nobody's checkpoint here. */
+/* Links below a root are not followed, so a link is not a checkpoint here. */
 static const char link_reason[] = "it is a symbolic link, which is not followed";
 
 bool list_is_link(const struct sidestep_listed *entry)
@@ -359,7 +359,7 @@ bool list_is_link(const struct sidestep_listed *entry)
     return entry->reason == link_reason;
 }
 
-/* ENOTFOUND: it is no link either. */
+/* Fill an entry for a symbolic link. ENOTFOUND: it is not a link. */
 static enum sidestep_status look_at_other(struct listing *l, const char *name,
                                           struct sidestep_listed *entry)
 {
@@ -388,7 +388,8 @@ enum sidestep_status listing_read_entry(struct listing *l, const char *name,
         return SIDESTEP_ENOTFOUND;
     entry->saved_at = stat.modified;
     status = look_into_dir(l, name, entry, err);
-    /* If it has another name by now, what was seen may be what was left on its way out. */
+    /* If the name has changed by now, what was seen may be a checkpoint that was just being
+     * removed. */
     enum sidestep_status again = store_stat(l->root_dir, name, &now, NULL);
     l->has_changed |=
         again == SIDESTEP_ENOTFOUND || (again == SIDESTEP_OK && now.inode != stat.inode);

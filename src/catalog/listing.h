@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* listing.h -- a listing while it is made: what the files list*.c share. */
+/* listing.h -- a listing in the making: what the files list*.c share. */
 #ifndef CATALOG_LISTING_H
 #define CATALOG_LISTING_H
 
@@ -7,7 +7,7 @@
 #include "catalog/list.h"
 #include "format/format.h"
 
-/* A checkpoint with files of earlier saves. */
+/* A checkpoint that shares files with earlier saves. */
 struct listing_shared_files {
     const char *save_id;
     const char **origins;
@@ -19,20 +19,19 @@ struct listing {
     struct store *store;
     struct store_dir *root_dir;
     const char *root;
-    bool with_doubtful; /* list_candidates() */
-    bool with_check;    /* list_root_checked() */
-    bool has_changed;   /* what was listed had another name, or none, when it was looked into */
-    struct annotations marks;
-    char run_id[SAVE_ID_HEX]; /* of the series; "": there is none */
+    bool with_unreadable; /* list_candidates() */
+    bool with_check;      /* list_root_checked() */
+    bool has_changed;     /* a name changed or disappeared while it was looked into */
+    struct annotations annotations;
+    char run_id[SAVE_ID_HEX]; /* of the series; "": there is no series */
     uint64_t incarnation;
     struct sidestep_listed *entries;
     size_t count;
-    struct listing_shared_files *sharing; /* as much room as for entries */
+    struct listing_shared_files *sharing; /* as many as entries, at most */
     size_t sharing_count;
 };
 
-/* list_entry.c: fill ${entry} with what lies under ${name}.  ENOTFOUND: it is no checkpoint, or is
- * gone. */
+/* list_entry.c: fill ${entry} for ${name}. ENOTFOUND: it is not a checkpoint, or is gone. */
 enum sidestep_status listing_read_entry(struct listing *l, const char *name,
                                         struct sidestep_listed *entry, struct sidestep_error *err);
 
@@ -45,10 +44,10 @@ enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err
 
 /* list_annotations.c: read ROOT/.sidestep. */
 enum sidestep_status listing_read_annotations(struct listing *l, struct sidestep_error *err);
-/* Pins, tags and metrics of ${entry}. */
+/* Add pins, tags and metrics to ${entry}. */
 enum sidestep_status listing_add_annotations(struct listing *l, struct sidestep_listed *entry,
                                              struct sidestep_error *err);
-/* Of all entries: which would no resume take, although they are whole, and why? */
+/* For all entries: which would a resume skip, although they are whole, and why? */
 enum sidestep_status listing_mark_skipped(struct listing *l, struct sidestep_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rebuild.c -- the two functions outside a save that write: gc, and rebuilding lost metadata. */
+/* rebuild.c -- sidestep_gc() and sidestep_rebuild(), the two functions that write outside a
+ * save. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +83,8 @@ static enum sidestep_status read_shard(struct rebuilding *r, const char *name,
     return SIDESTEP_OK;
 }
 
-/* The first of the lowest rank: it is of the save itself, as others need not be. */
+/* Find the first shard of the lowest rank. It is always of the save itself; others may be
+ * shared. */
 static size_t find_first(const struct rebuilding *r)
 {
     size_t first = 0;
@@ -95,8 +97,8 @@ static size_t find_first(const struct rebuilding *r)
     return first;
 }
 
-/* All shards are of one layout, the first of each rank of one save (others may be shared with an
- * earlier one), and all of them are there. */
+/* Check that all shards are there, and belong together. All must have one layout. The first shards
+ * of all ranks must be of one save; others may be shared with an earlier one. */
 static enum sidestep_status check_complete(struct rebuilding *r, struct sidestep_error *err)
 {
     size_t at = find_first(r);
@@ -141,7 +143,7 @@ static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata 
     file_name_format(FILE_NAME_MANIFEST, r->manifest.save_id, 0, 0, name);
     file_name_format(FILE_NAME_METADATA_TMP, r->manifest.save_id, 0, 0, tmp);
     (void)store_unlink(r->dir, tmp, NULL);
-    /* The old manifest stays until the new one is whole: it alone knows step and run. */
+    /* The old manifest stays until the new one is whole, because only it contains step and run. */
     TRY(small_file_write(r->dir, tmp, manifest.bytes, manifest.length, err));
     TRY(store_rename(r->dir, tmp, r->dir, name, STORE_REPLACE, err));
     TRY(small_file_write(r->dir, tmp, bytes.bytes, bytes.length, err));
@@ -150,7 +152,8 @@ static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata 
     return store_dir_sync(r->dir, err);
 }
 
-/* Shards that are shared carry another save's id, and only the manifest tells which is meant. */
+/* Check the shards against the old manifest. A shared shard has the id of another save, so only the
+ * manifest says which file is right. */
 static enum sidestep_status check_listed(const struct rebuilding *r, const struct manifest *old,
                                          struct sidestep_error *err)
 {
@@ -168,7 +171,8 @@ static enum sidestep_status check_listed(const struct rebuilding *r, const struc
     return SIDESTEP_OK;
 }
 
-/* What no footer knows: from the manifest of this save, if it is still there, else unknown. */
+/* Take what footers do not contain from the old manifest of this save. Without one it stays
+ * unknown. */
 static enum sidestep_status take_manifest(struct rebuilding *r, struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * saves_in_progress.c -- sidestep_list_saving(): saves that are under way, as a stranger sees them.
+ * saves_in_progress.c -- sidestep_list_saving(): lists running saves, as another process sees them.
  *
- * A stranger takes no lock (commit/owner.h), and looks for holes in files, which the store of saves
- * has no words for.
+ * It takes no lock (commit/owner.h). It looks for holes in files, which struct store_ops cannot do,
+ * so it makes system calls itself.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,12 +17,12 @@
 #include "commit/commit.h"
 #include "catalog/list.h"
 
-#define MAX_STRETCHES 4096u /* of data in one file, that are counted one by one */
+#define MAX_RANGES 4096u /* ranges of data in one file that are counted one by one */
 
 enum writer_state { WRITING, SEALED, DONE, FAILED };
 static const char *const writer_states[] = {"writing", "sealed", "done", "failed"};
 
-/* What is known of a rank so far. */
+/* What has been seen of a rank. */
 struct rank_seen {
     uint32_t rank;
     enum writer_state state;
@@ -30,33 +30,33 @@ struct rank_seen {
     uint64_t written;
 };
 
-struct looking {
+struct scan {
     struct arena arena;
     const char *root;
     struct sidestep_saving *entries;
     size_t count;
-    size_t room;
-    /* Of the directory at hand. */
+    size_t capacity;
+    /* Of the current directory. */
     struct rank_seen *ranks;
     size_t rank_count;
-    size_t rank_room;
-    const char **unread; /* as many as there are names in the root, at most */
+    size_t rank_capacity;
+    const char **unread; /* at most as many as names in the root */
     size_t unread_count;
     enum sidestep_status unread_status;
 };
 
 /* ---- files */
 
-/* Bytes of a file that are no holes. */
+/* Count the bytes of a file that are not holes. */
 static uint64_t count_data(int fd, uint64_t size)
 {
     uint64_t data = 0;
     off_t at = 0;
 
-    for (unsigned i = 0; i < MAX_STRETCHES; i++) {
+    for (unsigned i = 0; i < MAX_RANGES; i++) {
         off_t begin = lseek(fd, at, SEEK_DATA);
         if (begin < 0)
-            return errno == ENXIO ? data : size; /* the rest is a hole; or there is no telling */
+            return errno == ENXIO ? data : size; /* all holes; or cannot find holes here */
         at = lseek(fd, begin, SEEK_HOLE);
         if (at < 0)
             return size;
@@ -70,69 +70,71 @@ static void measure(int dir, const char *name, bool is_whole, struct rank_seen *
     OWNED_FD fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat stat;
 
-    /* Without the right to read it, its size is known all the same. */
+    /* Without permission to read the file, its size is still known. */
     int failed = fd >= 0 ? fstat(fd, &stat) : fstatat(dir, name, &stat, AT_SYMLINK_NOFOLLOW);
     if (failed != 0 || !S_ISREG(stat.st_mode))
-        return; /* sealed, or gone, in between */
+        return; /* it was sealed or removed meanwhile */
     is_whole |= fd < 0;
     rank->bytes += (uint64_t)stat.st_size;
     rank->written += is_whole ? (uint64_t)stat.st_size : count_data(fd, (uint64_t)stat.st_size);
 }
 
-/* The directory at hand, under ${name}: as saves see it, and for what they have no words for. */
-struct place {
+/* The current directory ${name}: through the store, and as a descriptor for system calls. */
+struct probed_dir {
     const char *name;
     struct store_dir *dir;
     int fd;
     struct name_list names;
 };
 
-static void place_release(struct place *place)
+static void probed_dir_release(struct probed_dir *probed)
 {
-    name_list_release(&place->names);
-    store_dir_close(place->dir);
-    if (place->fd >= 0)
-        (void)close(place->fd);
+    name_list_release(&probed->names);
+    store_dir_close(probed->dir);
+    if (probed->fd >= 0)
+        (void)close(probed->fd);
 }
 
-/* What a save is to become.  ${in_place}: the checkpoint in whose directory it is written, whatever
- * the mark says, because the directory may have been renamed or copied. */
-static enum sidestep_status take_target(struct looking *l, const struct place *place, bool in_place,
-                                        const struct commit_marker *mark,
+/* Set the target of a save. ${in_place}: the target is the directory itself, whatever the marker
+ * says, because the directory may have been renamed or copied. */
+static enum sidestep_status take_target(struct scan *l, const struct probed_dir *probed,
+                                        bool in_place, const struct commit_marker *marker,
                                         struct sidestep_saving *entry, struct sidestep_error *err)
 {
-    const char *target = in_place ? place->name : mark->target;
+    const char *target = in_place ? probed->name : marker->target;
 
-    entry->step = in_place ? step_name_parse(target) : mark->step;
+    entry->step = in_place ? step_name_parse(target) : marker->step;
     if (entry->step < 0)
-        entry->step = in_place ? mark->step : step_name_parse(target);
+        entry->step = in_place ? marker->step : step_name_parse(target);
     if (target[0] != '\0' &&
         (entry->name = arena_strndup(&l->arena, target, strlen(target))) == NULL)
         return FAIL_NOMEM(err, strlen(target));
     return SIDESTEP_OK;
 }
 
-/* What the mark of the save tells.  A mark that cannot be read leaves everything unknown. */
-static enum sidestep_status take_owner(struct looking *l, const struct place *place, bool in_place,
-                                       struct sidestep_saving *entry, struct sidestep_error *err)
+/* Read the pending marker of the save. If that fails, the fields stay unknown. */
+static enum sidestep_status take_owner(struct scan *l, const struct probed_dir *probed,
+                                       bool in_place, struct sidestep_saving *entry,
+                                       struct sidestep_error *err)
 {
     struct owner owner;
-    enum sidestep_status status = owner_read(place->dir, entry->save_id, &owner, err);
+    enum sidestep_status status = owner_read(probed->dir, entry->save_id, &owner, err);
 
     if (status != SIDESTEP_OK)
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
-    const struct commit_marker *mark = &owner.mark;
+    const struct commit_marker *marker = &owner.marker;
     entry->is_dead = owner.is_dead;
-    TRY(take_target(l, place, in_place, mark, entry, err));
-    if (mark->owner[0] != '\0' && (entry->owner = arena_printf(&l->arena, "process %s on %s",
-                                                               mark->owner, mark->host)) == NULL)
-        return FAIL_NOMEM(err, strlen(mark->owner));
+    TRY(take_target(l, probed, in_place, marker, entry, err));
+    if (marker->owner[0] != '\0' &&
+        (entry->owner = arena_printf(&l->arena, "process %s on %s", marker->owner, marker->host)) ==
+            NULL)
+        return FAIL_NOMEM(err, strlen(marker->owner));
     return SIDESTEP_OK;
 }
 
 /* ---- one save */
 
-static enum sidestep_status find_rank(struct looking *l, uint32_t rank, struct rank_seen **out,
+static enum sidestep_status find_rank(struct scan *l, uint32_t rank, struct rank_seen **out,
                                       struct sidestep_error *err)
 {
     for (size_t i = l->rank_count; i-- > 0;)
@@ -140,21 +142,22 @@ static enum sidestep_status find_rank(struct looking *l, uint32_t rank, struct r
             *out = &l->ranks[i];
             return SIDESTEP_OK;
         }
-    if (l->rank_count == l->rank_room) {
-        size_t room = l->rank_room != 0 ? l->rank_room * 2 : 64;
-        struct rank_seen *ranks = memory_resize(l->ranks, room, sizeof(*ranks));
+    if (l->rank_count == l->rank_capacity) {
+        size_t capacity = l->rank_capacity != 0 ? l->rank_capacity * 2 : 64;
+        struct rank_seen *ranks = memory_resize(l->ranks, capacity, sizeof(*ranks));
         if (ranks == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*ranks));
+            return FAIL_NOMEM(err, capacity * sizeof(*ranks));
         l->ranks = ranks;
-        l->rank_room = room;
+        l->rank_capacity = capacity;
     }
     *out = &l->ranks[l->rank_count++];
     **out = (struct rank_seen){.rank = rank, .state = WRITING};
     return SIDESTEP_OK;
 }
 
-/* A name in the directory of save ${id}, or, ${in_place}, in a checkpoint's own. */
-static enum sidestep_status note_name(struct looking *l, int dir, const char *name, const char *id,
+/* Record a name in the directory of save ${id}, or, with ${in_place}, in a checkpoint's own
+ * directory. */
+static enum sidestep_status note_name(struct scan *l, int dir, const char *name, const char *id,
                                       bool in_place, struct sidestep_error *err)
 {
     struct file_name parsed = file_name_parse(name);
@@ -164,7 +167,8 @@ static enum sidestep_status note_name(struct looking *l, int dir, const char *na
 
     if (!is_file && !is_vote)
         return SIDESTEP_OK;
-    /* In place, the files of other saves lie beside: those of the checkpoint that is there. */
+    /* In place, the directory also contains files of other saves: those of the current
+     * checkpoint. */
     if (strcmp(parsed.save_id, is_file && !in_place ? "" : id) != 0)
         return SIDESTEP_OK;
     TRY(find_rank(l, parsed.rank, &rank, err));
@@ -186,7 +190,7 @@ static int compare_ranks(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static enum sidestep_status take_ranks(struct looking *l, struct sidestep_saving *entry,
+static enum sidestep_status take_ranks(struct scan *l, struct sidestep_saving *entry,
                                        struct sidestep_error *err)
 {
     struct sidestep_writer *writers = arena_new(&l->arena, l->rank_count, sizeof(*writers));
@@ -211,55 +215,55 @@ static enum sidestep_status take_ranks(struct looking *l, struct sidestep_saving
     return SIDESTEP_OK;
 }
 
-static struct sidestep_saving *new_entry(struct looking *l, struct sidestep_error *err)
+static struct sidestep_saving *new_entry(struct scan *l, struct sidestep_error *err)
 {
-    if (l->count == l->room) {
-        size_t room = l->room != 0 ? l->room * 2 : 16;
-        struct sidestep_saving *entries = memory_resize(l->entries, room, sizeof(*entries));
+    if (l->count == l->capacity) {
+        size_t capacity = l->capacity != 0 ? l->capacity * 2 : 16;
+        struct sidestep_saving *entries = memory_resize(l->entries, capacity, sizeof(*entries));
         if (entries == NULL) {
-            (void)FAIL_NOMEM(err, room * sizeof(*entries));
+            (void)FAIL_NOMEM(err, capacity * sizeof(*entries));
             return NULL;
         }
         l->entries = entries;
-        l->room = room;
+        l->capacity = capacity;
     }
     struct sidestep_saving *entry = &l->entries[l->count++];
     *entry = (struct sidestep_saving){.step = -1};
     return entry;
 }
 
-/* The save ${id} in ${place}. */
-static enum sidestep_status look_at_save(struct looking *l, const struct place *place,
-                                         const char *id, bool in_place, struct sidestep_error *err)
+/* Fill an entry for save ${id} in ${probed}. */
+static enum sidestep_status add_save(struct scan *l, const struct probed_dir *probed,
+                                     const char *id, bool in_place, struct sidestep_error *err)
 {
     struct sidestep_saving *entry = new_entry(l, err);
 
     if (entry == NULL)
         return SIDESTEP_ENOMEM;
-    entry->path = arena_printf(&l->arena, "%s/%s", l->root, place->name);
+    entry->path = arena_printf(&l->arena, "%s/%s", l->root, probed->name);
     entry->save_id = arena_strndup(&l->arena, id, strlen(id));
     if (entry->path == NULL || entry->save_id == NULL)
-        return FAIL_NOMEM(err, strlen(place->name));
+        return FAIL_NOMEM(err, strlen(probed->name));
     l->rank_count = 0;
-    TRY(take_owner(l, place, in_place, entry, err));
-    for (size_t i = 0; i < place->names.count; i++)
-        TRY(note_name(l, place->fd, place->names.names[i], id, in_place, err));
+    TRY(take_owner(l, probed, in_place, entry, err));
+    for (size_t i = 0; i < probed->names.count; i++)
+        TRY(note_name(l, probed->fd, probed->names.names[i], id, in_place, err));
     return take_ranks(l, entry, err);
 }
 
 /* ---- the root */
 
-static enum sidestep_status open_place(struct store_dir *root, const char *path,
-                                       struct place *place, struct sidestep_error *err)
+static enum sidestep_status open_dir(struct store_dir *root, const char *path,
+                                     struct probed_dir *probed, struct sidestep_error *err)
 {
-    TRY(store_dir_open(root->store, root, place->name, &place->dir, err));
-    TRY(name_list_read(place->dir, &place->names, err));
-    place->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return place->fd >= 0 ? SIDESTEP_OK : FAIL_SYS(err, "open directory '%s'", place->name);
+    TRY(store_dir_open(root->store, root, probed->name, &probed->dir, err));
+    TRY(name_list_read(probed->dir, &probed->names, err));
+    probed->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return probed->fd >= 0 ? SIDESTEP_OK : FAIL_SYS(err, "open directory '%s'", probed->name);
 }
 
-/* ${why} a directory could not be looked into. */
-static enum sidestep_status note_unread(struct looking *l, const char *path, const char *name,
+/* Record a directory that could not be read. ${why} is the reason. */
+static enum sidestep_status note_unread(struct scan *l, const char *path, const char *name,
                                         const struct sidestep_error *why,
                                         struct sidestep_error *err)
 {
@@ -268,17 +272,17 @@ static enum sidestep_status note_unread(struct looking *l, const char *path, con
         return SIDESTEP_ENOMEM;
     }
     if (why->status == SIDESTEP_ENOTFOUND || strcmp(name, "lost+found") == 0)
-        return SIDESTEP_OK; /* it has come to an end; or it is of the file system */
+        return SIDESTEP_OK; /* the save has ended; or the file system made the directory */
     if (l->unread_count == 0)
         l->unread_status = (enum sidestep_status)why->status;
     l->unread[l->unread_count] = arena_printf(&l->arena, "%s: %s", path, why->message);
     return l->unread[l->unread_count++] != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(path));
 }
 
-static enum sidestep_status look_into(struct looking *l, struct store_dir *root, const char *name,
-                                      struct sidestep_error *err)
+static enum sidestep_status scan_dir(struct scan *l, struct store_dir *root, const char *name,
+                                     struct sidestep_error *err)
 {
-    OWNED_BY(place_release) struct place place = {.name = name, .fd = -1};
+    OWNED_BY(probed_dir_release) struct probed_dir probed = {.name = name, .fd = -1};
     struct file_name own = file_name_parse(name);
     struct sidestep_error why = {0};
     struct store_stat stat;
@@ -290,20 +294,20 @@ static enum sidestep_status look_into(struct looking *l, struct store_dir *root,
     const char *path = arena_printf(&l->arena, "%s/%s", l->root, name);
     if (path == NULL)
         return FAIL_NOMEM(err, strlen(name));
-    if (open_place(root, path, &place, &why) != SIDESTEP_OK)
+    if (open_dir(root, path, &probed, &why) != SIDESTEP_OK)
         return note_unread(l, path, name, &why, err);
     if (own.kind == FILE_NAME_SAVING)
-        return look_at_save(l, &place, own.save_id, false, err);
-    for (size_t i = 0; i < place.names.count; i++) {
-        struct file_name parsed = file_name_parse(place.names.names[i]);
+        return add_save(l, &probed, own.save_id, false, err);
+    for (size_t i = 0; i < probed.names.count; i++) {
+        struct file_name parsed = file_name_parse(probed.names.names[i]);
         if (parsed.kind == FILE_NAME_PENDING)
-            TRY(look_at_save(l, &place, parsed.save_id, true, err));
+            TRY(add_save(l, &probed, parsed.save_id, true, err));
     }
     return SIDESTEP_OK;
 }
 
-/* What a save may come to: as much as the newest one that is there. */
-static enum sidestep_status expect(struct looking *l, struct sidestep_error *err)
+/* Set the expected size of each save: that of the newest committed checkpoint. */
+static enum sidestep_status set_expected(struct scan *l, struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
 
@@ -331,7 +335,7 @@ static int compare_saves(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
-static enum sidestep_status look(struct looking *l, struct sidestep_error *err)
+static enum sidestep_status scan_root(struct scan *l, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *root = NULL;
@@ -342,14 +346,14 @@ static enum sidestep_status look(struct looking *l, struct sidestep_error *err)
     if (l->unread == NULL)
         return FAIL_NOMEM(err, names.count * sizeof(*l->unread));
     for (size_t i = 0; i < names.count; i++)
-        TRY(look_into(l, root, names.names[i], err));
-    TRY(expect(l, err));
+        TRY(scan_dir(l, root, names.names[i], err));
+    TRY(set_expected(l, err));
     if (l->count != 0)
         qsort(l->entries, l->count, sizeof(*l->entries), compare_saves);
     return SIDESTEP_OK;
 }
 
-static void free_looking(struct looking *l)
+static void free_scan(struct scan *l)
 {
     arena_release(&l->arena);
     free(l->entries);
@@ -360,7 +364,7 @@ static void free_looking(struct looking *l)
 void sidestep_saving_list_release(struct sidestep_saving_list *list)
 {
     if (list->owner != NULL)
-        free_looking(list->owner);
+        free_scan(list->owner);
     *list = (struct sidestep_saving_list){0};
 }
 
@@ -370,13 +374,13 @@ enum sidestep_status sidestep_list_saving(const char *root, struct sidestep_savi
     if (root == NULL || list == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
     *list = (struct sidestep_saving_list){0};
-    struct looking *l = memory_new(1, sizeof(*l));
+    struct scan *l = memory_new(1, sizeof(*l));
     if (l == NULL)
         return FAIL_NOMEM(err, sizeof(*l));
     l->root = root;
-    enum sidestep_status status = look(l, err);
+    enum sidestep_status status = scan_root(l, err);
     if (status != SIDESTEP_OK) {
-        free_looking(l);
+        free_scan(l);
         error_wrap(err, "look for saves under '%s'", root);
         return status;
     }

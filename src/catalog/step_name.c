@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* step_name.c -- see list.h: the step in a checkpoint's name, with a template and without. */
+/* step_name.c -- finds the step in a checkpoint's name, with and without a template; see list.h. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "format/format.h"
 #include "model/model.h"
 
-/* The first of the digits that [name, end) ends with. */
+/* Find the first of the digits at the end of [name, end). */
 static const char *last_digits(const char *name, const char *end)
 {
     while (end > name && isdigit((unsigned char)end[-1]))
@@ -24,7 +24,7 @@ int64_t step_name_trailing_number(const char *name)
     return file_name_parse_number(last_digits(name, end), end);
 }
 
-/* How its series names its checkpoints.  False: its name does not tell. */
+/* Get the naming of the entry's series. False: its name does not show it. */
 static bool naming_beside(const struct sidestep_listed *entry, struct name_template *naming)
 {
     char prefix[FILE_NAME_BYTES];
@@ -41,7 +41,7 @@ bool step_name_is_original(const struct sidestep_listed *entry)
     struct name_template naming;
     char name[FILE_NAME_BYTES];
 
-    if (entry->naming == NULL) /* whichever the prefix was */
+    if (entry->naming == NULL) /* the prefix is unknown, so any will do */
         return step_name_trailing_number(entry->name) == entry->step;
     if (name_template_from_text(entry->naming, &naming, NULL) != SIDESTEP_OK)
         return false;
@@ -94,7 +94,7 @@ static bool ends_with(const char *name, const char *end, const char *text)
     return (size_t)(end - name) >= length && memcmp(end - length, text, length) == 0;
 }
 
-/* What may stand before the number of a step. */
+/* Is [name, end) text that may precede the number of a step? */
 static bool is_step_prefix(const char *name, const char *end)
 {
     static const char *const whole[] = {
@@ -102,7 +102,7 @@ static bool is_step_prefix(const char *name, const char *end)
         "iter_", "epoch", "epoch-", "epoch_",      "epoch=",
     };
     static const struct {
-        const char *before, *between; /* a number lies between the two */
+        const char *before, *between; /* a number is between the two */
     } two[] = {{"epoch_", "_step_"} /* NeMo */, {"epoch=", "-step="} /* Lightning */};
 
     for (size_t i = 0; i < ARRAY_LENGTH(whole); i++)

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * checkpoint.h -- a checkpoint on storage, opened and read.
+ * checkpoint.h -- opens a checkpoint on storage and reads it.
  *
- * reader.h opens a DCP directory through one directory descriptor and checks `.metadata`, manifest
- * and footers against each other before any tensor is read.  foreign.h opens what other programs
- * wrote (safetensors, torch.save()) as if it were a checkpoint.  parallel_read.h reads many
- * stretches of many files in order.  missing.h says what a directory is that is no checkpoint.
+ * Four parts:
+ *  - reader.h opens a DCP directory through one directory descriptor.  It checks `.metadata`,
+ *    manifest and footers against each other before any tensor is read.
+ *  - foreign.h opens files of other programs (safetensors, torch.save()) like a checkpoint.
+ *  - parallel_read.h reads many ranges of many files in order.
+ *  - missing.h explains what a directory without `.metadata` is.
  *
  * What comes in: a path, and flags that say what to tolerate.
- * What goes out: struct reader: metadata, files and items, with the place, size and hashes of
- * each; then the bytes of items, checked.
+ * What goes out: struct reader, with the metadata, and with the location, size and hashes of each
+ * file and item; then the bytes of items, checked.
  *
  * Ownership: the reader owns everything it returns, until reader_close().
  *
- * Threads: opening runs on one thread.  Afterwards several threads may read items of one reader.
+ * Threads: one thread opens a reader. Afterwards several threads may read items of it.
  *
- * Nothing here writes, locks or renames.  A reader may hold a shared lock, so that nobody deletes
- * what is being read.
+ * Nothing here writes or renames. A reader may hold a shared lock, so that nobody deletes what is
+ * being read.
  *
- * Trust: every byte is hostile; see format/.
+ * Trust: no byte is trusted; see format/.
  */
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* foreign.c -- see foreign.h. */
+/* foreign.c -- opens safetensors and torch.save() files as a reader; see foreign.h. */
 #include "checkpoint/foreign.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "format/format.h"
 #include "model/model.h"
 
-#define SNIFF_BYTES 264u /* of the start of a file: up to the mark of a tar */
+#define SNIFF_BYTES 264u /* from the start of a file: as far as the magic of a tar */
 #define SUFFIX ".safetensors"
 
 void foreign_free(struct foreign **foreign)
@@ -30,9 +30,10 @@ void foreign_free(struct foreign **foreign)
 
 /* ---------------------------------------------------------------- files */
 
-/* The directory that really has ${path}, and its name there. */
-static enum sidestep_status open_place(struct reader *r, const char *path, struct store_dir **dir,
-                                       const char **name, struct sidestep_error *err)
+/* Open the directory that contains ${path} after links are resolved, and get the name in it. */
+static enum sidestep_status open_real_dir(struct reader *r, const char *path,
+                                          struct store_dir **dir, const char **name,
+                                          struct sidestep_error *err)
 {
     OWNED char *real = realpath(path, NULL);
 
@@ -48,7 +49,7 @@ static enum sidestep_status open_place(struct reader *r, const char *path, struc
     return SIDESTEP_OK;
 }
 
-/* Open ${path} as the next of the reader's files. */
+/* Open ${path} as the next file of the reader. ${shown} is its name in messages and entries. */
 static enum sidestep_status open_file(struct reader *r, const char *path, const char *shown,
                                       uint32_t flags, struct reader_file **out,
                                       struct sidestep_error *err)
@@ -57,10 +58,10 @@ static enum sidestep_status open_file(struct reader *r, const char *path, const 
     struct store_dir *dir = NULL;
     size_t existing;
 
-    TRY(open_place(r, path, &dir, &file->name, err));
-    size_t number = r->file_count++; /* it is closed with the reader, also if it is half open */
+    TRY(open_real_dir(r, path, &dir, &file->name, err));
+    size_t number = r->file_count++; /* from now on reader_close() closes it, even half open */
     TRY(reader_file_open(r, file, dir, flags, err));
-    /* Items name their file as the user knows it, whatever it is called where it really lies. */
+    /* Items use the name that the user knows, wherever links lead. */
     TRY(hash_table_insert(&r->file_names, shown, number, &existing, err));
     *out = file;
     return SIDESTEP_OK;
@@ -80,7 +81,7 @@ static enum sidestep_status begin(struct reader *r, const char *format, size_t f
     return SIDESTEP_OK;
 }
 
-/* Room for ${more} entries behind those that are there. */
+/* Reserve space for ${more} entries after the existing ones. */
 static enum sidestep_status reserve(struct reader *r, size_t more, struct sidestep_error *err)
 {
     struct metadata *m = &r->metadata;
@@ -99,12 +100,11 @@ static enum sidestep_status reserve(struct reader *r, size_t more, struct sidest
     return SIDESTEP_OK;
 }
 
-/* A tensor with one chunk: all of it, or, at ${place}, a piece that foreign_merge_shards() looks
- * at.
- */
+/* Fill a tensor with one chunk: the whole tensor, or a piece at ${shard_offsets}, which
+ * foreign_merge_shards() merges later. */
 static enum sidestep_status fill_tensor(struct reader *r, struct metadata_entry *entry,
                                         const struct metadata_storage *storage,
-                                        const int64_t *place, struct sidestep_error *err)
+                                        const int64_t *shard_offsets, struct sidestep_error *err)
 {
     struct arena *arena = &r->metadata.arena;
     struct metadata_chunk *chunk = arena_new(arena, 1, sizeof(*chunk));
@@ -112,10 +112,11 @@ static enum sidestep_status fill_tensor(struct reader *r, struct metadata_entry 
 
     if (chunk == NULL || zeros == NULL)
         return FAIL_NOMEM(err, sizeof(*chunk));
-    *chunk = (struct metadata_chunk){.box = {.ndim = entry->ndim,
-                                             .offsets = place != NULL ? place : zeros,
-                                             .lengths = entry->shape},
-                                     .storage = *storage};
+    *chunk =
+        (struct metadata_chunk){.box = {.ndim = entry->ndim,
+                                        .offsets = shard_offsets != NULL ? shard_offsets : zeros,
+                                        .lengths = entry->shape},
+                                .storage = *storage};
     entry->dtype_name = sidestep_dtype_name(entry->dtype);
     entry->chunks = chunk;
     entry->chunk_count = 1;
@@ -169,40 +170,41 @@ static enum sidestep_status index_tensors(struct reader *r, struct sidestep_erro
     return metadata_index_names(&r->metadata, err);
 }
 
-/* The files that the index names, each once, in order of their names. */
-static enum sidestep_status list_of_index(const struct safetensors_index_entry *places,
-                                          size_t count, struct name_list *files,
-                                          struct sidestep_error *err)
+/* List the files that the index references, each once, in the order of first mention. */
+static enum sidestep_status list_index_files(const struct safetensors_index_entry *index_entries,
+                                             size_t count, struct name_list *files,
+                                             struct sidestep_error *err)
 {
     OWNED_HASH_TABLE seen = {0};
     size_t existing;
 
     for (size_t i = 0; i < count; i++) {
-        TRY(hash_table_insert(&seen, places[i].file, i, &existing, err));
+        TRY(hash_table_insert(&seen, index_entries[i].file, i, &existing, err));
         if (existing == SIZE_MAX)
-            TRY(name_list_add(files, places[i].file, err));
+            TRY(name_list_add(files, index_entries[i].file, err));
     }
     return SIDESTEP_OK;
 }
 
-/* What the index says is what the files have: else the directory is of two exports. */
+/* Check that index and files agree. Otherwise the directory mixes two exports. */
 static enum sidestep_status check_index(const struct reader *r,
-                                        const struct safetensors_index_entry *places, size_t count,
-                                        struct sidestep_error *err)
+                                        const struct safetensors_index_entry *index_entries,
+                                        size_t count, struct sidestep_error *err)
 {
     OWNED_HASH_TABLE listed = {0};
     size_t existing;
 
     for (size_t i = 0; i < count; i++) {
-        const struct metadata_entry *entry = metadata_find(&r->metadata, places[i].name);
+        const struct metadata_entry *entry = metadata_find(&r->metadata, index_entries[i].name);
 
-        TRY(hash_table_insert(&listed, places[i].name, i, &existing, err));
+        TRY(hash_table_insert(&listed, index_entries[i].name, i, &existing, err));
         if (existing != SIZE_MAX)
             return FAIL(err, SIDESTEP_ECORRUPT, "%s: '%s' is in it twice", SAFETENSORS_INDEX_NAME,
-                        display_name(places[i].name).text);
-        if (entry == NULL || strcmp(entry->chunks[0].storage.file, places[i].file) != 0)
+                        display_name(index_entries[i].name).text);
+        if (entry == NULL || strcmp(entry->chunks[0].storage.file, index_entries[i].file) != 0)
             return FAIL(err, SIDESTEP_ECORRUPT, "%s: '%s' is not in '%s', where it should be",
-                        SAFETENSORS_INDEX_NAME, display_name(places[i].name).text, places[i].file);
+                        SAFETENSORS_INDEX_NAME, display_name(index_entries[i].name).text,
+                        index_entries[i].file);
     }
     for (size_t i = 0; i < r->metadata.count; i++)
         if (hash_table_find(&listed, r->metadata.entries[i].name) == SIZE_MAX)
@@ -212,7 +214,7 @@ static enum sidestep_status check_index(const struct reader *r,
     return SIDESTEP_OK;
 }
 
-/* ${names}: of files in the directory of ${r}. */
+/* Add the safetensors files ${names} of the directory of ${r}. */
 static enum sidestep_status add_files(struct reader *r, const struct name_list *names,
                                       uint32_t flags, struct sidestep_error *err)
 {
@@ -228,7 +230,7 @@ static enum sidestep_status add_files(struct reader *r, const struct name_list *
     return index_tensors(r, err);
 }
 
-/* The index as text, "" if there is none. */
+/* Read the index as text; NULL if there is none. */
 static enum sidestep_status read_index(struct reader *r, char **text, struct sidestep_error *err)
 {
     const char *path = arena_printf(&r->arena, "%s/%s", r->path, SAFETENSORS_INDEX_NAME);
@@ -260,17 +262,18 @@ static enum sidestep_status open_indexed(struct reader *r, char *text, uint32_t 
                                          struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
-    struct safetensors_index_entry *places = NULL;
+    struct safetensors_index_entry *index_entries = NULL;
     size_t count = 0;
-    enum sidestep_status status = safetensors_index_read(text, &r->arena, &places, &count, err);
+    enum sidestep_status status =
+        safetensors_index_read(text, &r->arena, &index_entries, &count, err);
 
     if (status != SIDESTEP_OK) {
         error_wrap(err, SAFETENSORS_INDEX_NAME);
         return status;
     }
-    TRY(list_of_index(places, count, &names, err));
+    TRY(list_index_files(index_entries, count, &names, err));
     TRY(add_files(r, &names, flags, err));
-    return check_index(r, places, count, err);
+    return check_index(r, index_entries, count, err);
 }
 
 static bool ends_with(const char *text, const char *suffix)
@@ -416,7 +419,7 @@ static enum sidestep_status open_regular(struct reader *r, uint32_t flags,
     return refuse_file(bytes, stat.size, err);
 }
 
-/* What ranks compare: names, places and sizes of all tensors. */
+/* Set the digest that ranks compare: names, offsets and sizes of all tensors. */
 static enum sidestep_status set_digest(struct reader *r, struct sidestep_error *err)
 {
     OWNED_BUFFER text = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* foreign_shards.c -- see foreign.h: tensors of which several files hold pieces become one entry
- * each, with a chunk for each piece, as in a checkpoint. */
+/* foreign_shards.c -- merges the pieces of a tensor in several files into one entry; see
+ * foreign.h. */
 #include <string.h>
 
 #include "base/base.h"
@@ -8,10 +8,10 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-/* Which entries are of one tensor. */
+/* Which entries belong to the same tensor. */
 struct owners {
-    size_t *owner;  /* per entry: the first of its name */
-    size_t *pieces; /* per owner */
+    size_t *owner;  /* per entry: the first entry of that name */
+    size_t *pieces; /* per first entry: how many pieces there are */
 };
 
 static enum sidestep_status find_owners(const struct metadata *m, struct owners *o,
@@ -28,7 +28,7 @@ static enum sidestep_status find_owners(const struct metadata *m, struct owners 
     return SIDESTEP_OK;
 }
 
-/* Room for all chunks of a tensor, with its own as the first. */
+/* Reserve space for all chunks of a tensor, and put its own chunk first. */
 static enum sidestep_status begin_entry(struct metadata *m, struct metadata_entry *entry,
                                         size_t pieces, struct sidestep_error *err)
 {
@@ -49,7 +49,7 @@ static enum sidestep_status add_piece(struct metadata_entry *to, const struct me
                                       struct sidestep_error *err)
 {
     const struct metadata_chunk *chunk = &from->chunks[0];
-    int64_t *shape = (int64_t *)(uintptr_t)to->shape; /* begin_entry()'s */
+    int64_t *shape = (int64_t *)(uintptr_t)to->shape; /* allocated by begin_entry() */
 
     if (to->dtype != from->dtype || to->ndim != from->ndim)
         return FAIL(err, SIDESTEP_ECORRUPT,
@@ -63,7 +63,7 @@ static enum sidestep_status add_piece(struct metadata_entry *to, const struct me
     return SIDESTEP_OK;
 }
 
-/* All of it is there, once. */
+/* Check that the pieces cover the tensor exactly once. */
 static enum sidestep_status check_entry(const struct metadata_entry *entry,
                                         struct sidestep_error *err)
 {

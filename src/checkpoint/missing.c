@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* missing.c -- see missing.h. */
+/* missing.c -- finds out why a directory has no `.metadata`; see missing.h. */
 #include "checkpoint/missing.h"
 
 #include "commit/commit.h"
 #include "format/format.h"
 #include "model/model.h"
 
-#define LOOKS 1000u /* into what lies in it; what a series keeps is fewer */
+#define MAX_NAMES 1000u /* entries looked at; a series keeps fewer */
 
-/* What lies in ${dir} and has a .metadata: the last of them by name; NULL: nothing has. */
-static const char *find_one(struct store_dir *dir, const struct name_list *names)
+/* Find the last entry of ${dir}, by name, that has a .metadata. NULL: there is none. */
+static const char *find_checkpoint(struct store_dir *dir, const struct name_list *names)
 {
-    size_t first = names->count > LOOKS ? names->count - LOOKS : 0;
+    size_t first = names->count > MAX_NAMES ? names->count - MAX_NAMES : 0;
 
     for (size_t i = names->count; i > first; i--)
         if (names->names[i - 1][0] != '.' &&
@@ -20,8 +20,9 @@ static const char *find_one(struct store_dir *dir, const struct name_list *names
     return NULL;
 }
 
-/* Is it a checkpoint of ours, whose save is over? */
-static bool has_lost_it(const struct name_list *names)
+/* Has it a manifest but no pending marker? Then it is a checkpoint of sidestep whose save is
+ * over. */
+static bool has_lost_metadata(const struct name_list *names)
 {
     bool has_manifest = false, is_pending = false;
 
@@ -39,8 +40,8 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
     const char *one = NULL;
 
     TRY(name_list_read(dir, &names, err));
-    one = find_one(dir, &names);
-    if (has_lost_it(&names))
+    one = find_checkpoint(dir, &names);
+    if (has_lost_metadata(&names))
         return FAIL(err, SIDESTEP_EUNCOMMITTED,
                     "its %s is missing ('sidestep rebuild' makes a lost one anew)",
                     FILE_NAME_METADATA);
@@ -57,5 +58,5 @@ bool absent_is_lost(struct store *store, const char *path)
     OWNED_DIR *dir = NULL;
 
     return store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
-           name_list_read(dir, &names, NULL) == SIDESTEP_OK && has_lost_it(&names);
+           name_list_read(dir, &names, NULL) == SIDESTEP_OK && has_lost_metadata(&names);
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* missing.h -- what to say of a directory that is no checkpoint. */
+/* missing.h -- explains a directory that has no `.metadata`. */
 #ifndef CHECKPOINT_MISSING_H
 #define CHECKPOINT_MISSING_H
 
 #include "store/store.h"
 
-/* EUNCOMMITTED: there is no .metadata in ${dir}.  The message says what helps: a checkpoint of ours
- * has lost it, or checkpoints lie in ${dir}, since the root of a series is easily given for one of
- * them.  Else why ${dir} cannot be listed. */
+/* Report that ${dir} has no .metadata, as EUNCOMMITTED. The message says what helps if ${dir} is a
+ * checkpoint of sidestep that lost it, or if ${dir} contains checkpoints: a user easily passes the
+ * root of a series instead of one of them. If ${dir} cannot be listed, returns that error. */
 enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidestep_error *err);
 
-/* Is it a checkpoint of ours that has lost its .metadata, and no save that is under way or dead? */
+/* Is ${path} a checkpoint of sidestep that lost its .metadata, and not a running or dead save? */
 bool absent_is_lost(struct store *store, const char *path);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* parallel_read.c -- see parallel_read.h. */
+/* parallel_read.c -- keeps a queue of read requests per thread; see parallel_read.h. */
 #include "checkpoint/parallel_read.h"
 
 #include <assert.h>
@@ -9,9 +9,9 @@
 #include "base/base.h"
 #include "snapshot/snapshot.h"
 
-/* A buffer is that much larger than the longest stretch: for the pages that stick out, whatever
- * their size. */
-#define SLACK_BYTES ((uint64_t)128 << 10)
+/* How much larger a buffer is than the longest range, in bytes: for the rest of the first and last
+ * page, whatever the page size. */
+#define HEADROOM_BYTES ((uint64_t)128 << 10)
 
 struct gang {
     const struct parallel_read *many;
@@ -23,12 +23,12 @@ struct gang {
     _Atomic unsigned next_thread;
 };
 
-/* A request and what it is for. */
+/* A read request and its buffer. */
 struct slot {
-    struct store_request request; /* first: the queue gives its address back */
+    struct store_request request; /* must be first: the queue returns its address */
     struct slot *next;
     uint8_t *buffer;
-    uint8_t *bytes; /* where the stretch begins */
+    uint8_t *bytes; /* where the range begins */
 };
 
 struct reading {
@@ -46,29 +46,29 @@ static void use(struct reading *r, size_t i, uint8_t *bytes, enum sidestep_statu
     many->use(many->context, i, bytes, status, why);
 }
 
-/* May the stretch be read to where it is wanted?  Past the cache only pages go. */
-static bool is_straight(const struct parallel_read_range *s, uint64_t page)
+/* Can the range be read straight to its target? O_DIRECT (${page} is not 0) needs whole pages. */
+static bool can_read_to_target(const struct parallel_read_range *s, uint64_t page)
 {
     return s->target != NULL &&
            (page == 0 || ((uintptr_t)s->target | s->begin | s->end) % page == 0);
 }
 
-static uint64_t page_of(const struct parallel_read *many, const struct parallel_read_range *s)
+static uint64_t required_page(const struct parallel_read *many, const struct parallel_read_range *s)
 {
     return many->direct && s->file->file != NULL ? store_file_alignment(s->file->file) : 0;
 }
 
-/* The place for stretch ${*s}, and ${*s} widened to what is to be read there. */
-static uint8_t *place(const struct parallel_read *many, struct slot *slot,
-                      struct parallel_read_range *s)
+/* Choose where to read range ${*s} to, and widen ${*s} to whole pages if needed. */
+static uint8_t *choose_target(const struct parallel_read *many, struct slot *slot,
+                              struct parallel_read_range *s)
 {
-    uint64_t page = page_of(many, s), begin = s->begin;
+    uint64_t page = required_page(many, s), begin = s->begin;
 
-    if (is_straight(s, page)) {
+    if (can_read_to_target(s, page)) {
         slot->bytes = s->target;
         return s->target;
     }
-    if (page != 0 && page <= SLACK_BYTES / 2) {
+    if (page != 0 && page <= HEADROOM_BYTES / 2) {
         s->begin = round_down(begin, page);
         s->end = max_u64(s->end, min_u64(round_up(s->end, page), s->file->source.length));
     }
@@ -87,8 +87,8 @@ static void start(struct reading *r, size_t i)
         use(r, i, NULL, SIDESTEP_OK, NULL);
         return;
     }
-    assert(slot != NULL); /* as many as the queue has room for, or there are stretches */
-    uint8_t *to = place(many, slot, &s);
+    assert(slot != NULL); /* there are as many slots as requests the queue accepts, or as ranges */
+    uint8_t *to = choose_target(many, slot, &s);
     if (s.file->file == NULL || s.end > s.file->source.length || s.begin > s.end) {
         enum sidestep_status status =
             source_read(&s.file->source, to, s.end - s.begin, s.begin, &why);
@@ -110,8 +110,8 @@ static void finish(struct reading *r, struct store_request *request)
     r->free = slot;
 }
 
-/* Take the next stretch, if there is one, and room for it. */
-static bool take(struct reading *r, size_t *i)
+/* Take the next range, if there is one and the queue has space. */
+static bool take_range(struct reading *r, size_t *i)
 {
     const struct parallel_read *many = r->gang->many;
 
@@ -138,7 +138,7 @@ static void run(void *context)
     }
     for (;;) {
         struct store_request *done = store_queue_poll(&r.queue);
-        if (done == NULL && take(&r, &i)) {
+        if (done == NULL && take_range(&r, &i)) {
             start(&r, i);
             continue;
         }
@@ -151,18 +151,18 @@ static void run(void *context)
     store_queue_close(&r.queue);
 }
 
-/* Room for the longest stretch that needs a buffer: what is small, or goes straight to where it is
- * wanted, is read without touching much memory. */
+/* Bytes for the longest range that needs a buffer. Small ranges, and ranges that are read straight
+ * to their target, do not touch much memory. */
 static uint64_t slot_bytes(const struct parallel_read *many)
 {
     uint64_t longest = 0;
 
     for (size_t i = 0; i < many->count; i++) {
         struct parallel_read_range s = many->describe(many->context, i);
-        if (s.file != NULL && !is_straight(&s, page_of(many, &s)))
+        if (s.file != NULL && !can_read_to_target(&s, required_page(many, &s)))
             longest = max_u64(longest, s.end - s.begin);
     }
-    return round_up(longest + SLACK_BYTES, SLACK_BYTES);
+    return round_up(longest + HEADROOM_BYTES, HEADROOM_BYTES);
 }
 
 enum sidestep_status parallel_read_run(const struct parallel_read *many, struct workers *workers,

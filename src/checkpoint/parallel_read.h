@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * parallel_read.h -- stretches of files, read in order by a gang with many requests in flight; each
- * is handed on, to be checked and placed, while others are still being read.
+ * parallel_read.h -- reads ranges of files in order, on several threads, with many requests in
+ * flight.
+ *
+ * Each range is handed on, to be checked and copied, while others are still being read.
  */
 #ifndef CHECKPOINT_PARALLEL_READ_H
 #define CHECKPOINT_PARALLEL_READ_H
@@ -12,29 +14,31 @@
 #include "store/store.h"
 
 struct parallel_read_range {
-    struct reader_file *file; /* NULL: nothing is to be read, use() does all */
+    struct reader_file *file; /* NULL: nothing to read; use() is called at once */
     uint64_t begin;
     uint64_t end;
-    uint8_t *target; /* where the bytes are wanted as they are; NULL: in any buffer */
+    uint8_t *target; /* where to read the bytes to; NULL: any buffer */
 };
 
 struct parallel_read {
     const struct store_queue_config *kind;
-    bool direct;  /* whole pages around what is wanted, since only those go past the cache */
-    size_t count; /* of stretches */
-    struct devices *devices; /* buffers are pinned, if they can be, for copies to these; or NULL */
+    bool direct;             /* read whole pages around a range, because O_DIRECT needs them */
+    size_t count;            /* of ranges */
+    struct devices *devices; /* if possible, pin buffers for copies to these; NULL: do not */
     void *context;
-    /* Any thread, any number of times. */
+    /* Describe range ${i}. Called on any thread, any number of times. */
     struct parallel_read_range (*describe)(void *context, size_t i);
-    /* Any thread; once for each stretch, until stopped() says so; those that were begun are still
-     * used.  They are read in order, but come in any.  ${bytes} are those from begin to
-     * end: in the target or in a buffer.  Where ${status} is not OK, ${why} says why. */
+    /* Called once per range, on any thread, until stopped() returns true; ranges that were started
+     * are still used. Ranges are read in order, but may complete in any order. ${bytes} are those
+     * from begin to end, in the target or in a buffer. If ${status} is not OK, ${why} is the
+     * reason. */
     void (*use)(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
                 const struct sidestep_error *why);
     bool (*stopped)(void *context);
 };
 
-/* On the caller and ${workers}.  Fails only for want of memory, before anything was read. */
+/* Read all ranges, on the calling thread and ${workers}. Fails only if memory is short, before it
+ * reads anything. */
 enum sidestep_status parallel_read_run(const struct parallel_read *many, struct workers *workers,
                                        struct sidestep_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader.c -- see reader.h: opening a checkpoint and checking its files against each other. */
+/* reader.c -- opens a checkpoint and checks its files against each other; see reader.h. */
 #include "checkpoint/reader.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static bool is_our_id(const char *id)
     return id != NULL && strlen(id) == SAVE_ID_HEX - 1 && hash_from_hex(id, SAVE_ID_BYTES, bytes);
 }
 
-/* Rank-local metadata of a save without collectives: `__0.metadata`, `__1.metadata` ... */
+/* Read the rank-local metadata of a save without collectives: `__0.metadata`, `__1.metadata` ... */
 static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_error *err)
 {
     for (uint32_t rank = 0; rank < SIDESTEP_MAX_RANKS; rank++) {
@@ -49,8 +49,8 @@ static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_er
     return SIDESTEP_OK;
 }
 
-/* Are there manifests of ours, none of which lists this .metadata? */
-static bool is_not_as_made(const struct reader *r)
+/* Are there manifests, none of which lists this .metadata? */
+static bool is_unlisted_metadata(const struct reader *r)
 {
     OWNED_NAMES struct name_list names = {0};
     size_t manifests = 0;
@@ -73,8 +73,8 @@ static bool is_not_as_made(const struct reader *r)
     return manifests != 0;
 }
 
-/* Is .metadata one that a manifest lists?  Then whose is known; and if that manifest lists files,
- * what is in them. */
+/* Does a manifest list this .metadata? Then its save is known, and, if the manifest lists files,
+ * the footers of these files say the same as .metadata. */
 static enum sidestep_status find_listed(struct reader *r, uint32_t flags,
                                         struct sidestep_error *err)
 {
@@ -105,8 +105,9 @@ static enum sidestep_status parse_metadata(struct reader *r, uint32_t flags,
     hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
     r->manifest.metadata_bytes = r->record_bytes = bytes.length;
     enum sidestep_status status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
-    /* What we made, we can read: else a flipped bit would pass for a newer format. */
-    if (status == SIDESTEP_EUNSUPPORTED && is_not_as_made(r))
+    /* Sidestep can read each .metadata that it wrote. So this one was changed; without this check a
+     * flipped bit would pass for a newer format. */
+    if (status == SIDESTEP_EUNSUPPORTED && is_unlisted_metadata(r))
         status = FAIL(err, SIDESTEP_ECORRUPT, "it is not the one that the manifest lists");
     return status;
 }
@@ -171,16 +172,16 @@ static enum sidestep_status add_file(struct reader *r, const char *name, struct 
     return SIDESTEP_OK;
 }
 
-/* The files that manifest and metadata name, each once. */
+/* List the files that manifest and metadata reference, each once. */
 static enum sidestep_status list_files(struct reader *r, struct sidestep_error *err)
 {
-    size_t most = r->manifest.file_count;
+    size_t max_files = r->manifest.file_count;
 
     for (size_t i = 0; i < r->metadata.count; i++)
-        most += r->metadata.entries[i].is_object ? 1 : r->metadata.entries[i].chunk_count;
-    r->files = memory_new(most, sizeof(*r->files));
+        max_files += r->metadata.entries[i].is_object ? 1 : r->metadata.entries[i].chunk_count;
+    r->files = memory_new(max_files, sizeof(*r->files));
     if (r->files == NULL)
-        return FAIL_NOMEM(err, most * sizeof(*r->files));
+        return FAIL_NOMEM(err, max_files * sizeof(*r->files));
     for (size_t i = 0; i < r->manifest.file_count; i++)
         TRY(add_file(r, r->manifest.files[i].name, err));
     for (size_t i = 0; i < r->metadata.count; i++) {
@@ -205,7 +206,7 @@ static bool is_transform(const struct reader_file *file, const struct footer_ite
     return strcmp(file->footer.transforms[item->transform - 1], transform) == 0;
 }
 
-/* What .metadata says of a chunk is what the footer of its file says. */
+/* Check that .metadata and the footer of the file agree about a chunk. */
 static enum sidestep_status check_chunk(struct reader *r, const struct metadata_entry *entry,
                                         const struct metadata_storage *storage,
                                         const struct box *box, struct sidestep_error *err)
@@ -214,7 +215,7 @@ static enum sidestep_status check_chunk(struct reader *r, const struct metadata_
     const struct footer_item *item = reader_find_footer_item(file, storage->offset);
 
     if (file->problem != NULL)
-        return SIDESTEP_OK; /* that is said of the whole file */
+        return SIDESTEP_OK; /* reported for the whole file */
     if (item != NULL && item->bytes == storage->length && strcmp(item->name, entry->name) == 0 &&
         is_transform(file, item, storage->transform) && item->is_object == entry->is_object &&
         (entry->is_object ||
@@ -226,7 +227,7 @@ static enum sidestep_status check_chunk(struct reader *r, const struct metadata_
                 FILE_NAME_METADATA, file->name);
 }
 
-/* A stock item lies inside its file: torch leaves files short when it is killed. */
+/* Check that a stock item ends before its file does: torch leaves files short when it is killed. */
 static enum sidestep_status check_extent(struct reader *r, const struct metadata_entry *entry,
                                          const struct metadata_storage *storage, uint32_t flags,
                                          struct sidestep_error *err)
@@ -235,7 +236,7 @@ static enum sidestep_status check_extent(struct reader *r, const struct metadata
     uint64_t end;
 
     if (file->problem != NULL)
-        return SIDESTEP_OK; /* that is said of the whole file */
+        return SIDESTEP_OK; /* reported for the whole file */
     if (checked_add(storage->offset, storage->length, &end) && end <= file->source.length)
         return SIDESTEP_OK;
     if ((flags & READER_TOLERANT) != 0) {
@@ -276,7 +277,7 @@ static enum sidestep_status check_chunks(struct reader *r, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-/* Of a checkpoint that is listed: what its .metadata says, too. */
+/* Build the metadata of a listed checkpoint from its footers. */
 static enum sidestep_status gather_metadata(struct reader *r, struct sidestep_error *err)
 {
     OWNED struct footer *footers = memory_new(r->file_count, sizeof(*footers));
@@ -368,7 +369,7 @@ static enum sidestep_status reader_new(struct store *store, const char *path, st
     return FAIL_NOMEM(err, strlen(path));
 }
 
-/* Does the path lead to another save by now? */
+/* Does the path lead to another save now? */
 static bool was_replaced(const struct reader *r)
 {
     OWNED_DIR *dir = NULL;

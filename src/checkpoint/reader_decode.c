@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * reader_decode.c -- see reader.h: an item of ours whose transform is undone, piece by piece.
+ * reader_decode.c -- decodes an item written by sidestep, piece by piece; see reader.h.
  *
- * Stored bytes are checked, block by block, before a decoder sees them; what comes out of it, by
- * the hashes of the raw data and of the archive around them, when the last of it has come.
+ * Each stored block is checked before the decoder gets it. The decoded bytes are checked at the
+ * end, by the hash of the raw data and the hash of the archive around it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +12,12 @@
 #include "codec/codec.h"
 #include "checkpoint/reader.h"
 
-/* Stored blocks, one after the other. */
+/* Input of the decoder: stored blocks, in order. */
 struct stored {
     struct codec_input input;
     const struct reader_item *item;
-    uint8_t *block; /* HASH_BLOCK_BYTES, or all that there are */
-    uint64_t next;  /* its number, plus 1 */
+    uint8_t *block; /* HASH_BLOCK_BYTES, or the size of the item if that is less */
+    uint64_t next;  /* number of the next block */
     size_t length;
     size_t used;
 };
@@ -35,7 +35,7 @@ static enum sidestep_status next_block(struct stored *in, struct sidestep_error 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status take_stored(struct codec_input *input, size_t most,
+static enum sidestep_status take_stored(struct codec_input *input, size_t limit,
                                         const uint8_t **bytes, size_t *length,
                                         struct sidestep_error *err)
 {
@@ -43,23 +43,23 @@ static enum sidestep_status take_stored(struct codec_input *input, size_t most,
 
     if (in->used == in->length)
         TRY(next_block(in, err));
-    *length = (size_t)min_u64(most, in->length - in->used);
+    *length = (size_t)min_u64(limit, in->length - in->used);
     *bytes = in->block + in->used;
     in->used += *length;
     in->input.left -= *length;
     return SIDESTEP_OK;
 }
 
-/* What comes out: the head, blocks of data, the tail. */
+/* Output of the decoder: the head, blocks of data, the tail. */
 struct decoded {
     struct codec_sink sink;
     const struct footer_item *footer;
-    const struct reader_sink *place;
-    uint64_t at;            /* of the next byte, in the item */
-    struct buffer envelope; /* head, tail */
-    struct buffer hashes;   /* of the raw blocks */
+    const struct reader_sink *target;
+    uint64_t at;            /* of the next byte, in the decoded item */
+    struct buffer envelope; /* head and tail */
+    struct buffer hashes;   /* of the raw blocks, in order */
     uint8_t *block;
-    size_t length; /* of the block so far */
+    size_t length; /* bytes in the block so far */
 };
 
 static enum sidestep_status end_block(struct decoded *out, const uint8_t *bytes, size_t length,
@@ -68,14 +68,15 @@ static enum sidestep_status end_block(struct decoded *out, const uint8_t *bytes,
     uint64_t begin = out->hashes.length / sizeof(uint64_t) * HASH_BLOCK_BYTES;
     uint64_t hash = hash_block(bytes, length);
 
-    buffer_put(&out->hashes, &hash, sizeof(hash)); /* little-endian: hash.c sees to it */
+    buffer_put(&out->hashes, &hash, sizeof(hash)); /* hash.c makes it little-endian */
     out->length = 0;
-    if (out->place == NULL || (out->place->plain != NULL && bytes == out->place->plain + begin))
+    if (out->target == NULL || (out->target->plain != NULL && bytes == out->target->plain + begin))
         return SIDESTEP_OK;
-    return out->place->put(out->place->context, begin, bytes, length, err);
+    return out->target->put(out->target->context, begin, bytes, length, err);
 }
 
-/* ${length} bytes of data, which may begin and end within blocks.  ${last}: no more will come. */
+/* Add ${length} bytes of data, which may begin and end within blocks. ${last}: no more data
+ * follows. */
 static enum sidestep_status put_data(struct decoded *out, const uint8_t *bytes, size_t length,
                                      bool last, struct sidestep_error *err)
 {
@@ -120,16 +121,16 @@ static enum sidestep_status put_decoded(struct codec_sink *sink, const uint8_t *
     return buffer_check(&out->envelope, err);
 }
 
-static uint8_t *room_for_decoded(struct codec_sink *sink, size_t length)
+static uint8_t *decoded_target(struct codec_sink *sink, size_t length)
 {
     struct decoded *out = (struct decoded *)sink;
     const struct footer_item *f = out->footer;
 
-    if (out->place == NULL || out->place->plain == NULL || out->length != 0 ||
+    if (out->target == NULL || out->target->plain == NULL || out->length != 0 ||
         out->at < f->data_offset || out->at - f->data_offset > f->raw_bytes ||
         length > f->raw_bytes - (out->at - f->data_offset))
         return NULL;
-    return out->place->plain + (out->at - f->data_offset);
+    return out->target->plain + (out->at - f->data_offset);
 }
 
 static enum sidestep_status check_decoded(const struct decoded *out, struct sidestep_error *err)
@@ -159,13 +160,14 @@ static void release_decoded(struct decoded *out)
 }
 
 enum sidestep_status reader_item_decode(const struct reader_item *item,
-                                        const struct reader_sink *place, struct sidestep_error *err)
+                                        const struct reader_sink *target,
+                                        struct sidestep_error *err)
 {
     const struct footer_item *f = item->footer;
     const struct codec *codec = codec_find(item->transform);
     size_t block_bytes = (size_t)min_u64(HASH_BLOCK_BYTES, item->bytes);
     OWNED_BY(release_decoded)
-    struct decoded out = {.sink = {put_decoded, room_for_decoded}, .footer = f, .place = place};
+    struct decoded out = {.sink = {put_decoded, decoded_target}, .footer = f, .target = target};
 
     if (codec == NULL)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
@@ -178,8 +180,8 @@ enum sidestep_status reader_item_decode(const struct reader_item *item,
         return FAIL_NOMEM(err, block_bytes + HASH_BLOCK_BYTES);
     struct stored in = {
         .input = {.left = item->bytes, .take = take_stored}, .item = item, .block = block};
-    /* A tensor's limit is the item with the largest tail that there may be; an object has none. */
-    uint64_t most = f->data_offset + f->raw_bytes + (f->is_object ? 0 : FOOTER_MAX_ENVELOPE_BYTES);
-    TRY(codec->decode(codec, &in.input, most, &out.sink, err));
+    /* The limit for a tensor allows the largest possible tail. An object has no tail. */
+    uint64_t limit = f->data_offset + f->raw_bytes + (f->is_object ? 0 : FOOTER_MAX_ENVELOPE_BYTES);
+    TRY(codec->decode(codec, &in.input, limit, &out.sink, err));
     return check_decoded(&out, err);
 }

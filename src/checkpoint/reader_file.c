@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_file.c -- see reader.h: one data file of a checkpoint, opened and checked against what the
- * manifest, or .metadata, says of it. */
+/* reader_file.c -- opens a data file and checks it against the manifest or .metadata; see
+ * reader.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "commit/commit.h"
 #include "checkpoint/reader.h"
 
-/* It is as long as it was written.  What has its end, so is another save's file, or another rank's,
- * is never taken for one that was cut short. */
+/* Check the length of a file. A file with an intact end was not truncated: it is of another save or
+ * rank. */
 static enum sidestep_status check_size(struct reader_file *file, const struct manifest_file *row,
                                        struct sidestep_error *err)
 {
@@ -35,7 +35,7 @@ static enum sidestep_status check_size(struct reader_file *file, const struct ma
                 (unsigned long long)file->source.length, (unsigned long long)row->bytes);
 }
 
-/* The footer of a file of ours is the one that the manifest means. */
+/* Check that a file written by sidestep has the footer that the manifest lists. */
 static enum sidestep_status check_footer(struct reader *r, struct reader_file *file,
                                          const struct manifest_file *row,
                                          struct sidestep_error *err)
@@ -62,7 +62,8 @@ static enum sidestep_status check_footer(struct reader *r, struct reader_file *f
     return SIDESTEP_OK;
 }
 
-/* A file with a trailer of ours cannot be torch's: then it is .metadata that was changed. */
+/* Check that a file of a stock checkpoint has no trailer of sidestep. If it has one, .metadata was
+ * changed. */
 static enum sidestep_status check_stock_file(struct reader_file *file, struct sidestep_error *err)
 {
     struct footer_trailer trailer;
@@ -82,8 +83,8 @@ static enum sidestep_status check_stock_file(struct reader_file *file, struct si
     return status;
 }
 
-/* Is ${now} what was opened?  What carries our hashes is known by them; and its names may come and
- * go, as checkpoints of a series share it, which changes the time of its attributes. */
+/* Check that ${now} is the file that was opened. A file with hashes of ours may change its ctime:
+ * the checkpoints of a series share it, so its names come and go, and hashes show its content. */
 static enum sidestep_status check_same(const struct reader_file *file, const struct store_stat *now,
                                        struct sidestep_error *err)
 {
@@ -99,7 +100,7 @@ static enum sidestep_status check_same(const struct reader_file *file, const str
     return SIDESTEP_OK;
 }
 
-/* A file that is not held open: the one that was checked, or an error. */
+/* Open a file again that is not held open. Fails if it is not the file that was checked. */
 static enum sidestep_status reopen(const struct reader_file *file, struct store_file **out,
                                    struct sidestep_error *err)
 {
@@ -123,7 +124,7 @@ enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_er
         struct store_stat now;
 
         if (file->problem != NULL && !reader_file_has_wrong_size(file))
-            continue; /* nothing of it was read */
+            continue; /* no data of it was read */
         if (file->file == NULL) {
             TRY(reopen(file, &opened, err));
         } else {
@@ -165,7 +166,7 @@ static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flag
     struct sidestep_error why = {.rank = -1};
     enum sidestep_status status = reader_file_open(r, file, r->dir, flags, &why);
 
-    /* No file can have a name that is too long: what names it is damaged. */
+    /* No file can have a name that is too long, so the metadata that contains it is damaged. */
     if (status == SIDESTEP_ENOTFOUND || why.sys_errno == ENAMETOOLONG) {
         file->problem = "missing";
         return FAIL(err, SIDESTEP_ECORRUPT, "%s",
@@ -179,7 +180,7 @@ static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flag
                            : check_stock_file(file, err);
 }
 
-/* The kind that was found, unless it was a read that failed: that says nothing of the file. */
+/* The kind of the problem. A failed read is "io", because it says nothing about the file. */
 static const char *problem_of(const struct reader_file *file, enum sidestep_status status)
 {
     if (status == SIDESTEP_EPERM)

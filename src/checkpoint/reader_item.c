@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_item.c -- see reader.h: finding and checking one stored item. */
+/* reader_item.c -- locates and checks one stored item; see reader.h. */
 #include <string.h>
 
 #include "base/base.h"
@@ -48,7 +48,7 @@ static void from_tensor(const struct metadata_entry *entry, const struct box *bo
     out->storage_offset = out->offset + tensor->data_offset;
     out->storage_bytes = tensor->data_bytes;
     out->data_offset = out->storage_offset + tensor->storage_offset * item_bytes;
-    out->data_bytes = box_volume(box) * item_bytes; /* box_check() saw to it that this fits */
+    out->data_bytes = box_volume(box) * item_bytes; /* box_check() made sure that this fits */
     out->has_crc = tensor->has_crc;
     out->storage_crc = tensor->data_crc;
 }
@@ -76,7 +76,7 @@ static enum sidestep_status from_archive(const struct metadata_entry *entry, con
     return SIDESTEP_OK;
 }
 
-/* What is no checkpoint has no archive around its data. */
+/* Fill an item of a foreign file, which has no archive around its data. */
 static void from_foreign(const struct reader *reader, const struct metadata_entry *entry,
                          const struct box *box, struct reader_item *out)
 {
@@ -122,7 +122,7 @@ static struct reader_file *find_file(struct reader *reader, const char *name,
     return i != SIZE_MAX ? &reader->files[i] : NULL;
 }
 
-/* Of torch's own, a file that was cut short has as much to tell what it is as a whole one. */
+/* A truncated stock file may be read: its items have as many checks as those of a whole one. */
 static bool may_be_read(const struct reader *reader, const struct reader_file *file)
 {
     return file->problem == NULL ||

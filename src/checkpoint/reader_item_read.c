@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_item_read.c -- see reader.h: reading one stored item as a whole into memory. */
+/* reader_item_read.c -- reads one stored item as a whole into memory; see reader.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static enum sidestep_status put_bytes(void *context, uint64_t begin, const uint8
     return SIDESTEP_OK;
 }
 
-/* An object of ours with a transform: into exactly as much memory as it says it has. */
+/* Decode an object written by sidestep into exactly as much memory as its footer says. */
 static enum sidestep_status decoded_bytes(const struct reader_item *item, void **bytes,
                                           size_t *length, struct sidestep_error *err)
 {
@@ -49,10 +49,10 @@ static enum sidestep_status decoded_bytes(const struct reader_item *item, void *
         return FAIL(err, SIDESTEP_ECORRUPT, "it is to have %llu bytes, at most %llu can be right",
                     (unsigned long long)raw_bytes, (unsigned long long)item->raw_limit);
     OWNED uint8_t *decoded = memory_new(raw_bytes, 1);
-    struct reader_sink place = {.put = put_bytes, .context = decoded, .plain = decoded};
+    struct reader_sink target = {.put = put_bytes, .context = decoded, .plain = decoded};
     if (decoded == NULL)
         return FAIL_NOMEM(err, raw_bytes);
-    TRY(reader_item_decode(item, &place, err));
+    TRY(reader_item_decode(item, &target, err));
     *bytes = TAKE(decoded);
     *length = raw_bytes;
     return SIDESTEP_OK;
@@ -61,14 +61,14 @@ static enum sidestep_status decoded_bytes(const struct reader_item *item, void *
 enum sidestep_status reader_item_read(const struct reader_item *item, void **bytes, size_t *length,
                                       struct sidestep_error *err)
 {
-    /* Nothing grows by more than this when it is compressed: a hole in the file is no such item. */
-    uint64_t most = item->raw_limit + item->raw_limit / 64 + READER_MAX_ENVELOPE_BYTES;
+    /* Compression makes nothing larger than this. A larger item is a hole in the file. */
+    uint64_t max_stored = item->raw_limit + item->raw_limit / 64 + READER_MAX_ENVELOPE_BYTES;
 
     if (item->footer != NULL && item->transform != NULL)
         return decoded_bytes(item, bytes, length, err);
-    if (item->transform != NULL && item->bytes > most)
+    if (item->transform != NULL && item->bytes > max_stored)
         return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu stored bytes, at most %llu can be right",
-                    (unsigned long long)item->bytes, (unsigned long long)most);
+                    (unsigned long long)item->bytes, (unsigned long long)max_stored);
     if (item->object != NULL)
         return foreign_object_encode(item->object, bytes, length, err);
     TRY(reader_item_check_not_sparse(item, item->bytes, err));

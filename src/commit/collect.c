@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* collect.c -- step 4 of the protocol (commit.h): C waits for the votes, then trusts only what it
- * reads: every shard by descriptor, its size, ids, footer and digest, and that the boxes of all
- * ranks tile every tensor. */
+/* collect.c -- step 4 of the protocol (commit.h): rank 0 waits for the votes and checks every
+ * shard.
+ *
+ * Rank 0 trusts only what it reads back. It opens each shard once, and checks through that
+ * descriptor the size, the ids, the footer and the layout digest. Then it checks that the boxes of
+ * all ranks tile every tensor. */
 #include "commit/commit.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +18,13 @@
 #include "commit/small_file.h"
 #include "plan/plan.h"
 
-/* The marks and growing files that one look at the directory shows. */
+/* What one listing of the directory shows: votes, failures, and growing files. */
 struct tally {
     struct commit *commit;
     uint8_t *voted; /* per rank */
     uint32_t yes_count;
     int64_t failed_rank; /* -1: none */
-    uint64_t progress;   /* changes when anything does */
+    uint64_t progress;   /* differs between listings if anything has changed */
 };
 
 static bool tally_name(void *context, const char *name)
@@ -81,21 +85,21 @@ static enum sidestep_status report_silent(struct commit *commit, const struct ta
     return status;
 }
 
-#define ASK_GUARD_NS UINT64_C(500000000)
+#define GUARD_INTERVAL_NS UINT64_C(500000000)
 
-/* A run that was fenced has lost its votes with its saving directory: it is not to wait for them.
- */
-static enum sidestep_status ask_guard(const struct commit *commit, uint64_t *asked_ns,
-                                      struct sidestep_error *err)
+/* Ask the guard of the series, at most every GUARD_INTERVAL_NS. A run that was fenced has lost its
+ * saving directory, with the votes, so it must not wait for them. */
+static enum sidestep_status check_guard(const struct commit *commit, uint64_t *asked_ns,
+                                        struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
     uint64_t now = clock_now(commit->clock);
 
-    if (commit->guard == NULL || now - *asked_ns < ASK_GUARD_NS)
+    if (commit->guard == NULL || now - *asked_ns < GUARD_INTERVAL_NS)
         return SIDESTEP_OK;
     *asked_ns = now;
     if (commit->guard->holds(commit->guard->context, commit, &why) != SIDESTEP_EABORTED)
-        return SIDESTEP_OK; /* what cannot be told now is asked again, and before the commit */
+        return SIDESTEP_OK; /* asked again later, and before the commit */
     error_copy(err, &why);
     return SIDESTEP_EABORTED;
 }
@@ -118,7 +122,7 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
             return report_failed(commit, (uint32_t)tally.failed_rank, err);
         if (tally.yes_count == commit->world_size)
             return SIDESTEP_OK;
-        if (!commit_has_marker(commit, commit->dir)) /* then the votes are gone, too */
+        if (!commit_has_marker(commit, commit->dir)) /* the votes are gone, too */
             return commit_report_removed(commit, err);
         if (tally.progress != last_progress) {
             last_progress = tally.progress;
@@ -126,7 +130,7 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
         } else if (clock_now(commit->clock) - since > commit->timeout_ns) {
             return report_silent(commit, &tally, err);
         }
-        TRY(ask_guard(commit, &asked, err));
+        TRY(check_guard(commit, &asked, err));
         backoff_sleep(&backoff, commit->clock);
     }
 }
@@ -137,7 +141,7 @@ void commit_shared_release(struct commit_shared *shared)
     *shared = (struct commit_shared){0};
 }
 
-/* What of a file decides whether it is one that was shared. */
+/* The properties that identify a shared file. */
 static struct commit_shared_file shared_file(const struct footer *footer,
                                              const struct manifest_file *row,
                                              const struct store_stat *stat)
@@ -153,7 +157,7 @@ static struct commit_shared_file shared_file(const struct footer *footer,
     return file;
 }
 
-/* Is it the very file that the checkpoint had which was committed last? */
+/* Is it the same file as in the checkpoint that was committed last? */
 static bool was_committed(const struct commit *commit, const struct commit_shared_file *file)
 {
     for (size_t i = 0; commit->shared != NULL && i < commit->shared->count; i++) {
@@ -167,25 +171,26 @@ static bool was_committed(const struct commit *commit, const struct commit_share
     return false;
 }
 
-/* Note it for the next save, but for the first of each rank, which is always new. */
+/* Remember the file for the next save. The first shard of each rank is always new, so it is
+ * skipped. */
 static enum sidestep_status share(struct commit_shared *shared,
                                   const struct commit_shared_file *file, struct sidestep_error *err)
 {
     if (file->shard == 0)
         return SIDESTEP_OK;
-    if (shared->count == shared->room) {
-        size_t room = shared->room != 0 ? 2 * shared->room : 8;
-        struct commit_shared_file *files = memory_resize(shared->files, room, sizeof(*files));
+    if (shared->count == shared->capacity) {
+        size_t capacity = shared->capacity != 0 ? 2 * shared->capacity : 8;
+        struct commit_shared_file *files = memory_resize(shared->files, capacity, sizeof(*files));
         if (files == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*files));
+            return FAIL_NOMEM(err, capacity * sizeof(*files));
         shared->files = files;
-        shared->room = room;
+        shared->capacity = capacity;
     }
     shared->files[shared->count++] = *file;
     return SIDESTEP_OK;
 }
 
-/* It is of this save, or of an earlier one that may be shared, and of the layout agreed upon. */
+/* The shard must be of this save, or be one that may be shared, and have the layout agreed upon. */
 static enum sidestep_status check_ids(struct commit *commit, const struct footer *footer,
                                       const struct commit_shared_file *file,
                                       struct sidestep_error *err)
@@ -201,8 +206,8 @@ static enum sidestep_status check_ids(struct commit *commit, const struct footer
     return SIDESTEP_OK;
 }
 
-/* One shard, by descriptor: its footer, and its row of the manifest. */
-static enum sidestep_status read_shard(struct commit *commit, struct commit_contents *count,
+/* Read the footer of a shard through one descriptor, and fill its row of the manifest. */
+static enum sidestep_status read_shard(struct commit *commit, struct commit_contents *contents,
                                        const char *name, struct footer *footer,
                                        struct manifest_file *row, struct store_stat *stat,
                                        struct sidestep_error *err)
@@ -212,14 +217,14 @@ static enum sidestep_status read_shard(struct commit *commit, struct commit_cont
     TRY(store_file_open(commit->dir, name, 0, &file, err));
     TRY(store_file_stat(file, stat, err));
     struct source source = small_file_source(file, stat->size);
-    TRY(footer_read(&source, &count->arena, footer, row->footer_sha256, err));
-    row->name = arena_strndup(&count->arena, name, strlen(name));
+    TRY(footer_read(&source, &contents->arena, footer, row->footer_sha256, err));
+    row->name = arena_strndup(&contents->arena, name, strlen(name));
     row->bytes = stat->size;
     hash_to_hex(footer->save_id, SAVE_ID_BYTES, row->origin);
     return row->name != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, FILE_NAME_BYTES);
 }
 
-static enum sidestep_status check_shard(struct commit *commit, struct commit_contents *count,
+static enum sidestep_status check_shard(struct commit *commit, struct commit_contents *contents,
                                         uint32_t rank, uint32_t shard, struct footer *footer,
                                         struct manifest_file *row, struct sidestep_error *err)
 {
@@ -227,75 +232,76 @@ static enum sidestep_status check_shard(struct commit *commit, struct commit_con
     char name[FILE_NAME_BYTES];
 
     file_name_format(FILE_NAME_SHARD, commit->in_place ? commit->save_id : "", rank, shard, name);
-    enum sidestep_status status = read_shard(commit, count, name, footer, row, &stat, err);
+    enum sidestep_status status = read_shard(commit, contents, name, footer, row, &stat, err);
     if (status == SIDESTEP_OK && (footer->rank != rank || footer->shard != shard))
         status = FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");
     if (status == SIDESTEP_OK) {
         struct commit_shared_file file = shared_file(footer, row, &stat);
         status = check_ids(commit, footer, &file, err);
         if (status == SIDESTEP_OK)
-            status = share(&count->shared, &file, err);
+            status = share(&contents->shared, &file, err);
     }
     if (status != SIDESTEP_OK)
         error_wrap(err, "check shard '%s'", name);
     return status;
 }
 
-static enum sidestep_status grow_files(struct commit_contents *count, size_t files,
+static enum sidestep_status grow_files(struct commit_contents *contents, size_t files,
                                        struct sidestep_error *err)
 {
-    struct footer *footers = arena_new(&count->arena, files, sizeof(*footers));
-    struct manifest_file *rows = arena_new(&count->arena, files, sizeof(*rows));
+    struct footer *footers = arena_new(&contents->arena, files, sizeof(*footers));
+    struct manifest_file *rows = arena_new(&contents->arena, files, sizeof(*rows));
 
     if (footers == NULL || rows == NULL)
         return FAIL_NOMEM(err, files * (sizeof(*footers) + sizeof(*rows)));
-    if (count->manifest.file_count != 0) {
-        memcpy(footers, count->footers, count->manifest.file_count * sizeof(*footers));
-        memcpy(rows, count->manifest.files, count->manifest.file_count * sizeof(*rows));
+    if (contents->manifest.file_count != 0) {
+        memcpy(footers, contents->footers, contents->manifest.file_count * sizeof(*footers));
+        memcpy(rows, contents->manifest.files, contents->manifest.file_count * sizeof(*rows));
     }
-    count->footers = footers;
-    count->manifest.files = rows;
+    contents->footers = footers;
+    contents->manifest.files = rows;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status check_shards(struct commit *commit, struct commit_contents *count,
+static enum sidestep_status check_shards(struct commit *commit, struct commit_contents *contents,
                                          struct sidestep_error *err)
 {
-    size_t room = commit->world_size;
+    size_t capacity = commit->world_size;
 
-    TRY(grow_files(count, room, err));
+    TRY(grow_files(contents, capacity, err));
     for (uint32_t rank = 0; rank < commit->world_size; rank++) {
         uint32_t shards = 1;
         for (uint32_t shard = 0; shard < shards; shard++) {
-            size_t at = count->manifest.file_count;
-            if (at == room)
-                TRY(grow_files(count, room *= 2, err));
-            TRY(check_shard(commit, count, rank, shard, &count->footers[at],
-                            &count->manifest.files[at], err));
+            size_t at = contents->manifest.file_count;
+            if (at == capacity)
+                TRY(grow_files(contents, capacity *= 2, err));
+            TRY(check_shard(commit, contents, rank, shard, &contents->footers[at],
+                            &contents->manifest.files[at], err));
             if (shard == 0)
-                shards = count->footers[at].shard_count;
-            count->manifest.file_count++;
+                shards = contents->footers[at].shard_count;
+            contents->manifest.file_count++;
         }
     }
     return SIDESTEP_OK;
 }
 
-void commit_contents_release(struct commit_contents *count)
+void commit_contents_release(struct commit_contents *contents)
 {
-    metadata_release(&count->metadata);
-    arena_release(&count->arena);
-    commit_shared_release(&count->shared);
-    *count = (struct commit_contents){0};
+    metadata_release(&contents->metadata);
+    arena_release(&contents->arena);
+    commit_shared_release(&contents->shared);
+    *contents = (struct commit_contents){0};
 }
 
-enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_contents *count,
+enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_contents *contents,
                                           struct sidestep_error *err)
 {
     OWNED const char **names = NULL;
-    struct manifest *manifest = &count->manifest;
+    struct manifest *manifest = &contents->manifest;
 
+    assert(commit->rank == 0 && commit->dir != NULL);
     TRY(wait_for_votes(commit, err));
-    TRY(check_shards(commit, count, err));
+    TRY(check_shards(commit, contents, err));
     names = memory_new(manifest->file_count, sizeof(*names));
     if (names == NULL)
         return FAIL_NOMEM(err, manifest->file_count * sizeof(*names));
@@ -304,8 +310,8 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
         names[i] = manifest->files[i].name;
         commit->bytes += manifest->files[i].bytes;
     }
-    TRY(commit_metadata_from_footers_checked(count->footers, names, manifest->file_count,
-                                             &count->metadata, err));
+    TRY(commit_metadata_from_footers_checked(contents->footers, names, manifest->file_count,
+                                             &contents->metadata, err));
     memcpy(manifest->save_id, commit->save_id, sizeof(manifest->save_id));
     memcpy(manifest->run_id, commit->run_id, sizeof(manifest->run_id));
     manifest->incarnation = commit->incarnation;
@@ -313,13 +319,13 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
     memcpy(manifest->naming, commit->naming, sizeof(manifest->naming));
     manifest->world_size = commit->world_size;
     manifest->saved_at = (int64_t)time(NULL);
-    count->metadata.save_id =
-        arena_strndup(&count->metadata.arena, commit->save_id, strlen(commit->save_id));
-    count->metadata.checkpoint_id =
-        arena_strndup(&count->metadata.arena, commit->path, strlen(commit->path));
-    if (count->metadata.save_id == NULL || count->metadata.checkpoint_id == NULL)
+    contents->metadata.save_id =
+        arena_strndup(&contents->metadata.arena, commit->save_id, strlen(commit->save_id));
+    contents->metadata.checkpoint_id =
+        arena_strndup(&contents->metadata.arena, commit->path, strlen(commit->path));
+    if (contents->metadata.save_id == NULL || contents->metadata.checkpoint_id == NULL)
         return FAIL_NOMEM(err, strlen(commit->path));
     TRACE(commit, "save %s: %zu files, %zu entries", commit->save_id, manifest->file_count,
-          count->metadata.count);
+          contents->metadata.count);
     return SIDESTEP_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* commit.c -- steps 1 of the protocol (commit.h): target, form, directory, mark; and joining. */
+/* commit.c -- step 1 of the protocol (commit.h): rank 0 begins a save, and the other ranks join
+ * it. */
 #include "commit/commit.h"
 
 #include <assert.h>
@@ -13,7 +14,7 @@
 #include "commit/commit_marker.h"
 #include "commit/sweep.h"
 
-#define BEGIN_TRIES 16u /* each is lost only if somebody sweeps just then */
+#define BEGIN_TRIES 16u /* a try is lost only if somebody sweeps at that moment */
 
 void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES])
 {
@@ -21,7 +22,8 @@ void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYT
     hash_to_hex(save_id, SAVE_ID_BYTES, commit->save_id);
 }
 
-/* ${path} without trailing slashes, absolute, into commit->path; its last component into ->name. */
+/* Store ${path}, absolute and without trailing slashes, in commit->path, and its last component in
+ * commit->name. ${*parent} gets the rest. */
 static enum sidestep_status split_path(struct commit *commit, const char *path, char **parent,
                                        struct sidestep_error *err)
 {
@@ -57,7 +59,7 @@ static enum sidestep_status split_path(struct commit *commit, const char *path, 
     return *parent != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, length);
 }
 
-/* The first directory on the way to ${parent}, an absolute path, that cannot be opened. */
+/* Report the first directory on the way to ${parent}, an absolute path, that cannot be opened. */
 static enum sidestep_status report_missing(struct commit *commit, const char *parent,
                                            struct sidestep_error *err)
 {
@@ -125,7 +127,8 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
     return SIDESTEP_OK;
 }
 
-/* Is NAME there, and as what?  Opens it if it is a directory, or a link to one. */
+/* Choose swap or in-place form: does NAME exist? Opens it if it is a directory, or a link to
+ * one. */
 static enum sidestep_status choose_form(struct commit *commit, struct sidestep_error *err)
 {
     struct store_stat stat;
@@ -148,8 +151,8 @@ static enum sidestep_status choose_form(struct commit *commit, struct sidestep_e
     return SIDESTEP_OK;
 }
 
-/* The saving directory, with a locked mark in it.  ENOTFOUND: somebody swept it before the lock was
- * taken. */
+/* Open the saving directory, and create a locked marker in it. ENOTFOUND: somebody swept the
+ * directory before the lock was taken. */
 static enum sidestep_status make_saving(struct commit *commit, const char *name,
                                         struct sidestep_error *err)
 {
@@ -161,7 +164,8 @@ static enum sidestep_status make_saving(struct commit *commit, const char *name,
     return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was removed by another process", name);
 }
 
-/* Whoever sweeps may take a directory without a locked mark for that of a dead process. */
+/* Make the saving directory and its marker. A sweep may remove the directory while it has no locked
+ * marker, because then it looks like that of a dead process. So try again. */
 static enum sidestep_status begin_swap(struct commit *commit, struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_ENOTFOUND;
@@ -169,7 +173,7 @@ static enum sidestep_status begin_swap(struct commit *commit, struct sidestep_er
 
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
     for (unsigned i = 0; status == SIDESTEP_ENOTFOUND && i < BEGIN_TRIES; i++) {
-        store_file_discard(TAKE(commit->mark));
+        store_file_discard(TAKE(commit->marker));
         store_dir_close(TAKE(commit->dir));
         TRY(store_dir_make(commit->parent, name, err));
         status = make_saving(commit, name, err);
@@ -183,12 +187,12 @@ static enum sidestep_status begin_in_place(struct commit *commit, struct sideste
     return commit_marker_create(commit, err);
 }
 
-/* Take back what a failed begin made; nobody else knows of it yet. */
+/* Remove what a failed begin made. Nobody else knows of it yet. */
 static void undo_begin(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
-    if (commit->mark != NULL) {
+    if (commit->marker != NULL) {
         file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
         (void)store_unlink(commit->dir, name, NULL);
     }
@@ -198,11 +202,11 @@ static void undo_begin(struct commit *commit)
     }
 }
 
-/* The form is chosen. */
+/* Begin in the form that was chosen. */
 static enum sidestep_status begin_chosen(struct commit *commit, struct sidestep_error *err)
 {
     commit->began_at = (int64_t)time(NULL);
-    /* Before our mark is there, so that it is not taken for a leftover. */
+    /* Before our marker exists, so that the sweep does not take it for a leftover. */
     if (commit->in_place)
         sweep_in_place(commit->parent, commit->dir);
     if (commit->run_id[0] == '\0')
@@ -235,7 +239,7 @@ enum sidestep_status commit_begin_export(struct commit *commit,
     return begin_chosen(commit, err);
 }
 
-/* Once: has C's directory, or its mark in NAME, come into sight? */
+/* Try once: is the directory of rank 0, or its marker in NAME, visible? */
 static enum sidestep_status try_join(struct commit *commit, struct sidestep_error *err)
 {
     char name[FILE_NAME_BYTES];
@@ -256,18 +260,18 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
     struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
 
     if (commit->dir != NULL)
-        return SIDESTEP_OK; /* C made it */
+        return SIDESTEP_OK; /* this is rank 0, which made it */
     for (;;) {
         enum sidestep_status status = try_join(commit, err);
         if (status == SIDESTEP_OK)
             return store_dir_stat(commit->dir, &commit->dir_identity, err);
-        enum sidestep_status aborted = commit_check_aborted(commit, err); /* and gone again */
+        enum sidestep_status aborted = commit_check_aborted(commit, err); /* made, then removed */
         store_dir_close(TAKE(commit->dir));
         if (aborted != SIDESTEP_OK)
             return aborted;
         if (status != SIDESTEP_ENOTFOUND && commit->spare == NULL)
             return status;
-        if (status != SIDESTEP_ENOTFOUND) { /* without ${dir} this rank could not even say no */
+        if (status != SIDESTEP_ENOTFOUND) { /* without ${dir} it could not report its failure */
             store_dir_close(TAKE(commit->spare));
             continue;
         }
@@ -282,7 +286,7 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
 
 void commit_close(struct commit *commit)
 {
-    store_file_discard(TAKE(commit->mark));
+    store_file_discard(TAKE(commit->marker));
     store_dir_close(TAKE(commit->dir));
     store_dir_close(TAKE(commit->spare));
     store_dir_close(TAKE(commit->parent));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * commit_marker.h -- the mark of a save under way: a file that says whose save it is, and whose
- * lock says that its owner, C, is alive (lock_file.h).
+ * commit_marker.h -- the pending marker: a locked file that says that a process is writing a save.
+ *
+ * Its text says whose save it is. Its lock says that its owner, rank 0, is alive (lock_file.h).
  */
 #ifndef COMMIT_COMMIT_MARKER_H
 #define COMMIT_COMMIT_MARKER_H
@@ -11,32 +12,34 @@
 
 struct commit;
 
-/* What C's mark says, as text: "target NAME", "owner PID", "host NAME", "run ID", "step N" (-1: it
- * has none), one per line. */
+/* The fields of a pending marker. In the file they are text, one per line: "target NAME", "owner
+ * PID", "host NAME", "run ID", "step N". */
 struct commit_marker {
     char target[FILE_NAME_BYTES];
     char run_id[SAVE_ID_HEX];
     char owner[64]; /* process id */
     char host[64];
-    int64_t step; /* -1: it has none, or the mark does not tell */
+    int64_t step; /* -1: the save has none, or the marker has no such line */
 };
 
-/* Make it in ${commit->dir}, and hold it locked as ${commit->mark}.  See lock_file_create(); where
- * storage has no locks, leftovers are reported instead of swept. */
+/* Create the marker in ${commit->dir}, and hold it locked as ${commit->marker}. Errors are those of
+ * lock_file_create(). Where storage has no locks, leftovers are reported instead of swept. */
 enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep_error *err);
-/* The mark of C under a second name in ${dir}: says by its name alone, where a file cannot be made.
- * It takes no descriptor, inode, block or memory. */
+/* Link the marker of rank 0 as ${name} in ${dir}. Serves as a vote or as a failure report where a
+ * file cannot be created, because the name alone says enough. It takes no descriptor, inode, block
+ * or memory. */
 enum sidestep_status commit_marker_link(struct commit *commit, struct store_dir *dir,
                                         const char *name);
-/* Does C's mark lie in ${dir}?  Also if storage does not answer. */
+/* Does ${dir} contain the marker of rank 0? Also true if storage does not answer. */
 bool commit_has_marker(const struct commit *commit, struct store_dir *dir);
-/* Read a mark; a damaged one gives empty fields. */
-enum sidestep_status commit_marker_read(struct store_file *file, struct commit_marker *mark,
+/* Read a marker. A damaged one gives empty fields. */
+enum sidestep_status commit_marker_read(struct store_file *file, struct commit_marker *marker,
                                         struct sidestep_error *err);
-/* Is its owner on another host than ours, on network storage, where a lock of another host may not
- * be seen here?  Also if storage does not answer. */
-bool commit_marker_is_elsewhere(struct store_dir *dir, const struct commit_marker *mark);
-/* Why a rank, or C, gave up: the text of such a file; "" if it has none. */
+/* Is the owner on another host, on network storage, where this host may not see its lock? Also true
+ * if storage does not answer. */
+bool commit_marker_is_elsewhere(struct store_dir *dir, const struct commit_marker *marker);
+/* Read why a rank gave up: the text of its failure file, or of rank 0's outcome file. "" if it has
+ * none. */
 enum sidestep_status commit_read_reason(struct store_dir *dir, const char *name,
                                         struct sidestep_error *reason, struct sidestep_error *err);
 

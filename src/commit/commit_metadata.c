@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* commit_metadata.c -- what a checkpoint holds, from the footers of its shards.  The one place
- * where
- * `.metadata` comes from, at commit, and when a lost one is rebuilt; so who has checked that it is
- * the one that was made need not parse it. */
+/* commit_metadata.c -- builds `.metadata` from the footers of the shards.
+ *
+ * It is the only builder, at commit and when a lost `.metadata` is rebuilt. So whoever has checked
+ * that a `.metadata` is the one that was built need not parse it. */
 #include "commit/commit.h"
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@ struct gather {
     const char *const *names;
     size_t count;
     struct metadata *out;
-    size_t *entry_of;   /* each item's, in the order of files and items */
-    size_t chunk_count; /* of all tensors together */
+    size_t *entry_of;   /* index of the entry of each item, in the order of files and items */
+    size_t chunk_count; /* over all tensors */
 };
 
 static struct metadata_entry entry_of_item(const struct footer_item *item)
@@ -35,7 +35,7 @@ static struct metadata_entry entry_of_item(const struct footer_item *item)
     };
 }
 
-/* First pass: entries in the order of first sight, and how many chunks each has. */
+/* First pass: make entries in the order of first sight, and count the chunks of each. */
 static enum sidestep_status count_item(struct gather *g, const struct footer_item *item,
                                        size_t *entry_of, struct sidestep_error *err)
 {
@@ -157,14 +157,15 @@ enum sidestep_status commit_metadata_from_footers_checked(const struct footer *f
                                                           struct sidestep_error *err)
 {
     OWNED struct box *boxes = NULL;
-    size_t most = 1;
+    size_t max_chunks = 1;
 
     TRY(commit_metadata_from_footers(footers, names, count, out, err));
     for (size_t i = 0; i < out->count; i++)
-        most = out->entries[i].chunk_count > most ? out->entries[i].chunk_count : most;
-    boxes = memory_new(most, sizeof(*boxes));
+        max_chunks =
+            out->entries[i].chunk_count > max_chunks ? out->entries[i].chunk_count : max_chunks;
+    boxes = memory_new(max_chunks, sizeof(*boxes));
     if (boxes == NULL)
-        return FAIL_NOMEM(err, most * sizeof(*boxes));
+        return FAIL_NOMEM(err, max_chunks * sizeof(*boxes));
     for (size_t i = 0; i < out->count; i++)
         if (!out->entries[i].is_object)
             TRY(check_tiling(&out->entries[i], boxes, err));

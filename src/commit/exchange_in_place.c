@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * exchange_in_place.c -- the rename that commits in place: .metadata.<id> becomes .metadata, if
- * what it replaces is what was there when the save began (I9).
+ * exchange_in_place.c -- the rename that commits in place: .metadata.<id> becomes .metadata.
  *
- * Saves take turns for the comparison and the rename, by a lock in NAME, so that none comes between
- * the two of another.  Programs that know nothing of the lock, and saves on storage without locks,
- * can: so what the rename took out is compared once more.  A second rename must not undo that: it
- * can bring back a .metadata whose owner has seen that it is gone, and has deleted its files.
+ * It happens only if .metadata is still what it was when the save began (I9). Saves take turns for
+ * the comparison and the rename, by a lock in NAME, so that no save comes between the two steps of
+ * another. A program that does not know the lock can still come between, and so can a save on
+ * storage without locks. So what the rename took out is compared once more. A second rename must
+ * not undo the first one. It could bring back a .metadata whose owner has noticed the loss, and has
+ * deleted its files.
  */
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static struct display_text describe(const char *save_id, int64_t step, const cha
     return text;
 }
 
-/* The checkpoint that ${name}, a .metadata in NAME, is of. */
+/* Describe the checkpoint that ${name}, a .metadata in NAME, belongs to. */
 static struct display_text describe_other(struct commit *commit, const char *name)
 {
     OWNED_ARENA arena = {0};
@@ -72,7 +73,8 @@ enum sidestep_status commit_check_replaceable(struct commit *commit, struct side
     return refuse(commit, err);
 }
 
-/* Without a lock, what was taken out is all that is looked at. */
+/* Take the lock. Without locks it succeeds with no lock; then only what the rename took out is
+ * compared. */
 static enum sidestep_status take_turn(struct commit *commit, struct store_file **turn,
                                       struct sidestep_error *err)
 {
@@ -96,7 +98,8 @@ static void end_turn(struct commit *commit, struct store_file *turn)
     store_file_discard(turn);
 }
 
-/* In turn.  ${*old} is what was compared; without an inode: there was none. */
+/* Compare and rename, while holding the turn. ${*old} is the file that was compared; its inode is 0
+ * if there was none. */
 static enum sidestep_status compare_and_rename(struct commit *commit, const char *tmp,
                                                struct store_stat *old, struct sidestep_error *err)
 {
@@ -120,7 +123,7 @@ static enum sidestep_status compare_and_rename(struct commit *commit, const char
     return status;
 }
 
-/* EUNKNOWN: what is now called ${tmp} is not ${old}. */
+/* EUNKNOWN: the file that is now called ${tmp} is not ${old}. */
 static enum sidestep_status check_taken_out(struct commit *commit, const char *tmp,
                                             const struct store_stat *old,
                                             struct sidestep_error *err)
@@ -129,7 +132,7 @@ static enum sidestep_status check_taken_out(struct commit *commit, const char *t
     struct store_stat out;
     enum sidestep_status status = store_stat(commit->dir, tmp, &out, &why);
 
-    if (status == SIDESTEP_ENOTFOUND) /* the rename has taken nothing out */
+    if (status == SIDESTEP_ENOTFOUND) /* the rename took nothing out */
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK) {
         error_wrap(&why, "'%s' holds this %s, but what it replaced cannot be looked at",

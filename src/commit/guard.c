@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* guard.c -- may a save go on?  The program can give it up, and its series can end. */
+/* guard.c -- checks whether a save may go on: the program can cancel it, and its series can end. */
 #include "commit/commit.h"
 
 enum sidestep_status commit_check_cancelled(const struct commit *commit, struct sidestep_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* identity.c -- what a name on storage leads to: which save's checkpoint, and whose directory. */
+/* identity.c -- finds out whose checkpoint, and whose directory, a name on storage leads to. */
 #include <string.h>
 #include <xxhash.h>
 
@@ -44,7 +44,7 @@ enum sidestep_status commit_read_identity(struct store_dir *dir, uint64_t *ident
         return status;
     }
     status = dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL);
-    if (status == SIDESTEP_ENOMEM) /* it would be another one when there is memory */
+    if (status == SIDESTEP_ENOMEM) /* with more memory the result would differ */
         return FAIL_NOMEM(err, bytes.length);
     *identity = status == SIDESTEP_OK && metadata.save_id != NULL
                     ? commit_identity(metadata.save_id)

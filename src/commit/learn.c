@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * learn.c -- step 7 of the protocol (commit.h): what became of a save, as the other ranks see it
- * on storage: the outcome that C left, or names and ids.
+ * learn.c -- step 7 of the protocol (commit.h): the other ranks read the outcome of a save.
+ *
+ * They read it from storage: from the outcome file that rank 0 left, or from names and ids.
  */
 #include "commit/commit.h"
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
 
-/* C's outcome file lies beside the saving directory, or in NAME. */
+/* The directory of the outcome file: the parent of the saving directory, or NAME. */
 static struct store_dir *outcome_dir(const struct commit *commit)
 {
     return commit->in_place ? commit->dir : commit->parent;
@@ -40,8 +41,8 @@ void commit_remove_outcome(struct commit *commit)
     (void)store_unlink(outcome_dir(commit), name, NULL);
 }
 
-/* May the directory of this name, in the parent, be the one that we hold?  Also if storage does not
- * answer. */
+/* May the directory ${name} in the parent be the one that this rank holds? Also true if storage
+ * does not answer. */
 static bool may_be_our_dir(struct commit *commit, const char *name)
 {
     struct store_stat stat;
@@ -52,8 +53,8 @@ static bool may_be_our_dir(struct commit *commit, const char *name)
                                       stat.device == commit->dir_identity.device));
 }
 
-/* NAME, if it is not the directory that this rank holds.  A symbolic link is followed by the path
- * only. */
+/* Open NAME, which may be another directory than the one this rank holds. Only the path follows a
+ * symbolic link. */
 static enum sidestep_status open_name(struct commit *commit, struct store_dir **dir)
 {
     enum sidestep_status status =
@@ -63,13 +64,13 @@ static enum sidestep_status open_name(struct commit *commit, struct store_dir **
                                       : status;
 }
 
-/* ${dir} is NAME: what does its .metadata say about our save? */
+/* ${dir} is NAME: what does its .metadata say about this save? */
 static enum commit_outcome learn_from(struct commit *commit, struct store_dir *dir,
                                       struct sidestep_error *err)
 {
     uint64_t identity = 0;
 
-    /* The mark first: once it is gone, what .metadata says is durable (I4). */
+    /* Look for the marker first. Once it is gone, what .metadata says is durable (I4). */
     if (commit_has_marker(commit, dir))
         return COMMIT_UNDECIDED;
     if (commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK)
@@ -85,8 +86,8 @@ static enum commit_outcome learn_from(struct commit *commit, struct store_dir *d
     return COMMIT_UNKNOWN;
 }
 
-/* By the directory that this rank holds, where that is NAME: the path may lead elsewhere by now,
- * and C says UNKNOWN then, and leaves its mark. */
+/* Use the directory that this rank holds, if it is NAME. The path may lead elsewhere by now; then
+ * rank 0 reports UNKNOWN and leaves its marker. */
 static enum commit_outcome learn_from_name(struct commit *commit, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
@@ -115,7 +116,7 @@ enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_e
     if (!commit->in_place && may_be_our_dir(commit, saving))
         return COMMIT_UNDECIDED;
     enum commit_outcome outcome = learn_from_name(commit, err);
-    /* With C's reason, if that came into sight meanwhile. */
+    /* Rank 0's reason may have become visible meanwhile. */
     if (outcome == COMMIT_ABORTED && commit_check_aborted(commit, err) == SIDESTEP_OK)
         report_given_up(commit, err);
     return outcome;

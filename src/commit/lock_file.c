@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lock_file.c -- see lock_file.h. */
+/* lock_file.c -- takes the lock of a file and checks that its name still leads to it; see
+ * lock_file.h. */
 #include "commit/lock_file.h"
 
 #include "base/base.h"

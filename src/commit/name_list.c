@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* name_list.c -- see name_list.h. */
+/* name_list.c -- reads and sorts the names in a directory; see name_list.h. */
 #include "commit/name_list.h"
 
 #include <stdlib.h>

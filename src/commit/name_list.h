@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* name_list.h -- the names in a directory, sorted, read before anything is changed in it. */
+/* name_list.h -- a sorted list of the names in a directory, read before anything is changed in
+ * it. */
 #ifndef COMMIT_NAME_LIST_H
 #define COMMIT_NAME_LIST_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* owner.c -- see owner.h.  The answer is the one that sweep.c gives, which takes the lock. */
+/* owner.c -- reads the owner of a save; see owner.h. Gives the same answer as sweep.c, which takes
+ * the lock. */
 #include "commit/owner.h"
 
 #include "base/base.h"
@@ -11,16 +12,16 @@ enum sidestep_status owner_read(struct store_dir *dir, const char *save_id, stru
     char name[FILE_NAME_BYTES];
     bool is_locked = true;
 
-    *owner = (struct owner){.mark.step = -1};
+    *owner = (struct owner){.marker.step = -1};
     file_name_format(FILE_NAME_PENDING, save_id, 0, 0, name);
     enum sidestep_status status = store_file_open(dir, name, 0, &file, err);
     if (status == SIDESTEP_ENOTFOUND) {
-        owner->is_dead = !commit_marker_is_elsewhere(dir, &owner->mark);
+        owner->is_dead = !commit_marker_is_elsewhere(dir, &owner->marker);
         return SIDESTEP_OK;
     }
     TRY(status);
-    TRY(commit_marker_read(file, &owner->mark, err));
+    TRY(commit_marker_read(file, &owner->marker, err));
     if (store_file_is_locked(file, &is_locked, NULL) == SIDESTEP_OK && !is_locked)
-        owner->is_dead = !commit_marker_is_elsewhere(dir, &owner->mark);
+        owner->is_dead = !commit_marker_is_elsewhere(dir, &owner->marker);
     return SIDESTEP_OK;
 }

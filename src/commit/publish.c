@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* publish.c -- steps 5 and 6 of the protocol (commit.h): the checkpoint comes to exist, in the
- * swap form or in place; or it is undone. */
+/* publish.c -- steps 5 and 6 of the protocol (commit.h): rank 0 publishes and commits, or
+ * aborts. */
 #include "commit/commit.h"
 
 #include <assert.h>
@@ -12,29 +12,29 @@
 #include "commit/sweep.h"
 #include "format/format.h"
 
-static enum sidestep_status write_manifest(struct commit *commit, struct commit_contents *count,
+static enum sidestep_status write_manifest(struct commit *commit, struct commit_contents *contents,
                                            const struct buffer *metadata,
                                            struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
     char name[FILE_NAME_BYTES];
 
-    count->manifest.metadata_bytes = metadata->length;
-    hash_sha256(metadata->bytes, metadata->length, count->manifest.metadata_sha256);
-    TRY(manifest_encode(&count->manifest, &bytes, err));
+    contents->manifest.metadata_bytes = metadata->length;
+    hash_sha256(metadata->bytes, metadata->length, contents->manifest.metadata_sha256);
+    TRY(manifest_encode(&contents->manifest, &bytes, err));
     file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
     return small_file_write(commit->dir, name, bytes.bytes, bytes.length, err);
 }
 
-/* Manifest and .metadata.<id>, both with their contents durable; then their names. */
-static enum sidestep_status write_records(struct commit *commit, struct commit_contents *count,
+/* Write the manifest and .metadata.<id>, and sync their contents. The caller syncs the names. */
+static enum sidestep_status write_records(struct commit *commit, struct commit_contents *contents,
                                           struct sidestep_error *err)
 {
     OWNED_BUFFER metadata = {0};
     char tmp[FILE_NAME_BYTES];
 
-    TRY(dcp_metadata_write(&metadata, &count->metadata, err));
-    TRY(write_manifest(commit, count, &metadata, err));
+    TRY(dcp_metadata_write(&metadata, &contents->metadata, err));
+    TRY(write_manifest(commit, contents, &metadata, err));
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
     return small_file_write(commit->dir, tmp, metadata.bytes, metadata.length, err);
 }
@@ -49,14 +49,14 @@ static void unlink_votes(struct commit *commit)
     }
 }
 
-/* The name is durable: say so to the other ranks by taking the mark away (I4). */
-static void take_mark_away(struct commit *commit)
+/* The name is durable. The other ranks learn that when the marker is gone (I4). */
+static void remove_marker(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
-    store_file_discard(TAKE(commit->mark));
+    store_file_discard(TAKE(commit->marker));
 }
 
 /* ---- swap form ---- */
@@ -66,30 +66,30 @@ static enum sidestep_status rename_to_name(struct commit *commit, const char *sa
 {
     enum sidestep_status status =
         store_rename(commit->parent, saving, commit->parent, commit->name, STORE_NOREPLACE, err);
-    if (status == SIDESTEP_EUNSUPPORTED) /* never replaces a directory that is not empty */
+    if (status == SIDESTEP_EUNSUPPORTED) /* rename(2) replaces only an empty directory */
         status =
             store_rename(commit->parent, saving, commit->parent, commit->name, STORE_REPLACE, err);
     return status;
 }
 
-static enum sidestep_status swap_publish(struct commit *commit, struct commit_contents *count,
+static enum sidestep_status swap_publish(struct commit *commit, struct commit_contents *contents,
                                          struct sidestep_error *err)
 {
     char tmp[FILE_NAME_BYTES];
 
     unlink_votes(commit);
-    TRY(write_records(commit, count, err));
+    TRY(write_records(commit, contents, err));
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
     TRY(store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA, STORE_REPLACE, err));
     TRY(store_dir_sync(commit->dir, err));
     return store_dir_sync(commit->parent, err);
 }
 
-static enum sidestep_status finish_in_name(struct commit *commit, struct commit_contents *count,
+static enum sidestep_status finish_in_name(struct commit *commit, struct commit_contents *contents,
                                            enum commit_outcome *outcome,
                                            struct sidestep_error *err);
 
-/* The rename has failed, and NAME is not what we have written. */
+/* The rename failed, and NAME is not the directory that we wrote. Find out why. */
 static enum sidestep_status explain_rename(struct commit *commit, const char *saving,
                                            enum sidestep_status status,
                                            enum commit_outcome *outcome, struct sidestep_error *err)
@@ -102,7 +102,8 @@ static enum sidestep_status explain_rename(struct commit *commit, const char *sa
     return commit_report_unsure(commit, err);
 }
 
-/* The checkpoint has its name: make that durable, look at the path, and only then say so (I4). */
+/* The checkpoint has its name. Make that durable and check the path before reporting COMMITTED
+ * (I4). */
 static enum sidestep_status confirm(struct commit *commit, enum commit_outcome *outcome,
                                     struct sidestep_error *err)
 {
@@ -122,7 +123,7 @@ static enum sidestep_status confirm(struct commit *commit, enum commit_outcome *
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status swap_commit(struct commit *commit, struct commit_contents *count,
+static enum sidestep_status swap_commit(struct commit *commit, struct commit_contents *contents,
                                         enum commit_outcome *outcome, struct sidestep_error *err)
 {
     char saving[FILE_NAME_BYTES];
@@ -132,17 +133,18 @@ static enum sidestep_status swap_commit(struct commit *commit, struct commit_con
     enum sidestep_status status = rename_to_name(commit, saving, err);
     if (status != SIDESTEP_OK && !commit_owns_name(commit, commit->name)) { /* I7 */
         if (status == SIDESTEP_EEXISTS)
-            return finish_in_name(commit, count, outcome, err);
+            return finish_in_name(commit, contents, outcome, err);
         return explain_rename(commit, saving, status, outcome, err);
     }
     TRY(confirm(commit, outcome, err));
-    take_mark_away(commit);
+    remove_marker(commit);
     return SIDESTEP_OK;
 }
 
 /* ---- in place ---- */
 
-/* May .metadata be ours, although its exchange has failed?  Also if storage does not answer. */
+/* May .metadata be that of this save, although the exchange failed? Also true if storage does not
+ * answer. */
 static bool may_be_named(struct commit *commit)
 {
     uint64_t identity;
@@ -151,11 +153,11 @@ static bool may_be_named(struct commit *commit)
            identity == commit_identity(commit->save_id);
 }
 
-static enum sidestep_status in_place_commit(struct commit *commit, struct commit_contents *count,
+static enum sidestep_status in_place_commit(struct commit *commit, struct commit_contents *contents,
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err)
 {
-    TRY(write_records(commit, count, err));
+    TRY(write_records(commit, contents, err));
     TRY(store_dir_sync(commit->dir, err));
     enum sidestep_status status = commit_exchange_metadata(commit, err);
     if (status != SIDESTEP_OK && may_be_named(commit)) { /* I7 */
@@ -165,7 +167,7 @@ static enum sidestep_status in_place_commit(struct commit *commit, struct commit
     TRY(status);
     TRY(confirm(commit, outcome, err));
     unlink_votes(commit);
-    take_mark_away(commit);
+    remove_marker(commit);
     sweep_replaced_files(commit->dir, commit->save_id);
     return SIDESTEP_OK;
 }
@@ -173,11 +175,12 @@ static enum sidestep_status in_place_commit(struct commit *commit, struct commit
 /* ---- NAME appeared while the swap form was under way ---- */
 
 static enum sidestep_status move_shards(struct commit *commit, struct store_dir *into,
-                                        struct commit_contents *count, struct sidestep_error *err)
+                                        struct commit_contents *contents,
+                                        struct sidestep_error *err)
 {
-    for (size_t i = 0; i < count->manifest.file_count; i++) {
-        struct manifest_file *row = &count->manifest.files[i];
-        const struct footer *footer = &count->footers[i];
+    for (size_t i = 0; i < contents->manifest.file_count; i++) {
+        struct manifest_file *row = &contents->manifest.files[i];
+        const struct footer *footer = &contents->footers[i];
         char name[FILE_NAME_BYTES];
 
         file_name_format(FILE_NAME_SHARD, commit->save_id, footer->rank, footer->shard, name);
@@ -186,34 +189,35 @@ static enum sidestep_status move_shards(struct commit *commit, struct store_dir 
         if (status == SIDESTEP_EUNSUPPORTED)
             status = store_rename(commit->dir, row->name, into, name, STORE_REPLACE, err);
         TRY(status);
-        row->name = arena_strndup(&count->arena, name, strlen(name));
+        row->name = arena_strndup(&contents->arena, name, strlen(name));
         if (row->name == NULL)
             return FAIL_NOMEM(err, sizeof(name));
     }
     return store_dir_sync(into, err);
 }
 
-/* The metadata again, with the shards' new names. */
-static enum sidestep_status rename_in_metadata(struct commit *commit, struct commit_contents *count,
+/* Build the metadata again, with the new names of the shards. */
+static enum sidestep_status rename_in_metadata(struct commit *commit,
+                                               struct commit_contents *contents,
                                                struct sidestep_error *err)
 {
     struct metadata metadata = {0};
-    const char **names = arena_new(&count->arena, count->manifest.file_count, sizeof(*names));
+    const char **names = arena_new(&contents->arena, contents->manifest.file_count, sizeof(*names));
 
     if (names == NULL)
-        return FAIL_NOMEM(err, count->manifest.file_count * sizeof(*names));
-    for (size_t i = 0; i < count->manifest.file_count; i++)
-        names[i] = count->manifest.files[i].name;
+        return FAIL_NOMEM(err, contents->manifest.file_count * sizeof(*names));
+    for (size_t i = 0; i < contents->manifest.file_count; i++)
+        names[i] = contents->manifest.files[i].name;
     enum sidestep_status status = commit_metadata_from_footers_checked(
-        count->footers, names, count->manifest.file_count, &metadata, err);
+        contents->footers, names, contents->manifest.file_count, &metadata, err);
     if (status != SIDESTEP_OK) {
         metadata_release(&metadata);
         return status;
     }
     metadata.save_id = commit->save_id;
     metadata.checkpoint_id = commit->path;
-    metadata_release(&count->metadata);
-    count->metadata = metadata;
+    metadata_release(&contents->metadata);
+    contents->metadata = metadata;
     return SIDESTEP_OK;
 }
 
@@ -228,19 +232,19 @@ static enum sidestep_status discard_saving(struct commit *commit)
 }
 
 /*
- * People `mkdir` the target, or put a file there, while a save runs.  Their directory stays, and
- * the checkpoint is finished in it, in place.  Until it is committed the saving directory keeps its
- * name, so that the other ranks see it as undecided.
+ * Finish in NAME, which appeared during the save: a person ran `mkdir` on the target, or put a file
+ * there. That directory stays, and the checkpoint is finished in it, in place. The saving directory
+ * keeps its name until the commit, so that the other ranks see the save as undecided.
  */
-static enum sidestep_status finish_in_name(struct commit *commit, struct commit_contents *count,
+static enum sidestep_status finish_in_name(struct commit *commit, struct commit_contents *contents,
                                            enum commit_outcome *outcome, struct sidestep_error *err)
 {
     struct commit in_name = *commit;
 
     in_name.in_place = true;
     in_name.dir = NULL;
-    in_name.mark = NULL;
-    commit->spare = NULL; /* that of ${in_name} now */
+    in_name.marker = NULL;
+    commit->spare = NULL; /* ${in_name} owns it now */
     enum sidestep_status status =
         store_dir_open(commit->store, NULL, commit->path, &in_name.dir, err);
     if (status == SIDESTEP_OK)
@@ -250,22 +254,22 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
     if (status == SIDESTEP_OK)
         status = commit_marker_create(&in_name, err);
     if (status == SIDESTEP_OK)
-        status = move_shards(commit, in_name.dir, count, err);
+        status = move_shards(commit, in_name.dir, contents, err);
     if (status == SIDESTEP_OK)
-        status = rename_in_metadata(commit, count, err);
+        status = rename_in_metadata(commit, contents, err);
     if (status == SIDESTEP_OK)
-        status = in_place_commit(&in_name, count, outcome, err);
+        status = in_place_commit(&in_name, contents, outcome, err);
     if (status != SIDESTEP_OK && *outcome == COMMIT_ABORTED && in_name.dir != NULL)
         sweep_save_files(in_name.dir, commit->save_id);
-    store_file_discard(in_name.mark);
+    store_file_discard(in_name.marker);
     store_dir_close(in_name.dir);
     store_dir_close(in_name.spare);
     if (status == SIDESTEP_OK)
-        (void)discard_saving(commit); /* else swept later */
+        (void)discard_saving(commit); /* on failure a later sweep removes it */
     return status;
 }
 
-enum sidestep_status commit_publish(struct commit *commit, struct commit_contents *count,
+enum sidestep_status commit_publish(struct commit *commit, struct commit_contents *contents,
                                     enum commit_outcome *outcome, struct sidestep_error *err)
 {
     enum sidestep_status status;
@@ -273,11 +277,11 @@ enum sidestep_status commit_publish(struct commit *commit, struct commit_content
     assert(commit->rank == 0 && commit->dir != NULL);
     *outcome = COMMIT_ABORTED;
     if (commit->in_place) {
-        status = in_place_commit(commit, count, outcome, err);
+        status = in_place_commit(commit, contents, outcome, err);
     } else {
-        status = swap_publish(commit, count, err);
+        status = swap_publish(commit, contents, err);
         if (status == SIDESTEP_OK)
-            status = swap_commit(commit, count, outcome, err);
+            status = swap_commit(commit, contents, outcome, err);
     }
     TRACE(commit, "save %s: outcome %d", commit->save_id, (int)*outcome);
     if (status != SIDESTEP_OK) {
@@ -301,7 +305,7 @@ void commit_abort(struct commit *commit, const struct sidestep_error *why)
     file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
     if (!commit->in_place)
         status = sweep_move_to_trash(commit->parent, saving, commit->save_id, NULL);
-    /* Before the files go, so that whoever misses them finds out why. */
+    /* Before the files are removed, so that a rank that misses them finds the reason. */
     struct store_dir *dir = commit->in_place ? commit->dir : commit->parent;
     if (small_file_write(dir, name, why->message, strlen(why->message), NULL) != SIDESTEP_OK)
         (void)commit_marker_link(commit, dir, name);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* referenced_files.c -- see referenced_files.h. */
+/* referenced_files.c -- finds the manifest of a .metadata, or else parses .metadata; see
+ * referenced_files.h. */
 #include "commit/referenced_files.h"
 
 #include <string.h>
@@ -9,15 +10,15 @@
 #include "commit/small_file.h"
 #include "format/format.h"
 
-void referenced_files_release(struct referenced_files *named)
+void referenced_files_release(struct referenced_files *referenced)
 {
-    hash_table_release(&named->files);
-    metadata_release(&named->metadata);
-    arena_release(&named->arena);
-    *named = (struct referenced_files){0};
+    hash_table_release(&referenced->files);
+    metadata_release(&referenced->metadata);
+    arena_release(&referenced->arena);
+    *referenced = (struct referenced_files){0};
 }
 
-/* Manifest ${name}, if it can be read. */
+/* Read manifest ${name}, if it is one and can be read. */
 static bool read_manifest(struct store_dir *dir, const char *name, struct arena *arena,
                           struct manifest *manifest)
 {
@@ -44,33 +45,35 @@ bool referenced_files_find_manifest(struct store_dir *dir, const uint8_t sha256[
     return false;
 }
 
-static enum sidestep_status add_file(struct referenced_files *named, const char *file)
+static enum sidestep_status add_file(struct referenced_files *referenced, const char *file)
 {
     size_t existing;
 
-    return file != NULL ? hash_table_insert(&named->files, file, 0, &existing, NULL) : SIDESTEP_OK;
+    return file != NULL ? hash_table_insert(&referenced->files, file, 0, &existing, NULL)
+                        : SIDESTEP_OK;
 }
 
-static enum sidestep_status add_listed(struct referenced_files *named,
+static enum sidestep_status add_listed(struct referenced_files *referenced,
                                        const struct manifest *manifest)
 {
-    named->is_listed = true;
-    named->save_id = arena_strndup(&named->arena, manifest->save_id, strlen(manifest->save_id));
-    if (named->save_id == NULL)
+    referenced->is_listed = true;
+    referenced->save_id =
+        arena_strndup(&referenced->arena, manifest->save_id, strlen(manifest->save_id));
+    if (referenced->save_id == NULL)
         return SIDESTEP_ENOMEM;
     for (size_t i = 0; i < manifest->file_count; i++)
-        TRY(add_file(named, manifest->files[i].name));
+        TRY(add_file(referenced, manifest->files[i].name));
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status add_stored(struct referenced_files *named)
+static enum sidestep_status add_stored(struct referenced_files *referenced)
 {
-    named->save_id = named->metadata.save_id;
-    for (size_t i = 0; i < named->metadata.count; i++) {
-        const struct metadata_entry *entry = &named->metadata.entries[i];
-        TRY(add_file(named, entry->storage.file));
+    referenced->save_id = referenced->metadata.save_id;
+    for (size_t i = 0; i < referenced->metadata.count; i++) {
+        const struct metadata_entry *entry = &referenced->metadata.entries[i];
+        TRY(add_file(referenced, entry->storage.file));
         for (size_t c = 0; c < entry->chunk_count; c++)
-            TRY(add_file(named, entry->chunks[c].storage.file));
+            TRY(add_file(referenced, entry->chunks[c].storage.file));
     }
     return SIDESTEP_OK;
 }

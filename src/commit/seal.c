@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* seal.c -- steps 2 and 3 of the protocol (commit.h): one rank's shards, and its vote. */
+/* seal.c -- steps 2 and 3 of the protocol (commit.h): creates and seals the shards of a rank, and
+ * votes. */
 #include "commit/commit.h"
 
 #include <assert.h>
@@ -8,7 +9,7 @@
 #include "base/base.h"
 #include "commit/commit_marker.h"
 
-/* Shards of the in-place form carry the save id, so that nothing of two saves can mix. */
+/* In the in-place form names of shards contain the save id, so that two saves cannot mix. */
 static void shard_names(const struct commit *commit, uint32_t shard, char part[FILE_NAME_BYTES],
                         char final[FILE_NAME_BYTES])
 {
@@ -89,6 +90,7 @@ enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
     char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_FILE *owned = file;
 
+    assert(commit->dir != NULL && file != NULL);
     shard_names(commit, shard, part, final);
     TRY(store_file_sync(owned, err));
     TRY(store_file_close(TAKE(owned), err));
@@ -99,7 +101,8 @@ enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
     return status;
 }
 
-/* Errors after which a name may be there all the same (I7), as when a server's reply is lost. */
+/* Errors after which the name may exist all the same (I7), as when the reply of a server is
+ * lost. */
 static bool may_be_done(enum sidestep_status status)
 {
     return status == SIDESTEP_EIO || status == SIDESTEP_ENOMEM || status == SIDESTEP_EEXISTS;
@@ -111,6 +114,7 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
     struct sidestep_error why;
     OWNED_FILE *file = NULL;
 
+    assert(commit->dir != NULL);
     TRY(store_dir_sync(commit->dir, err));
     file_name_format(FILE_NAME_VOTE, commit->save_id, commit->rank, 0, name);
     enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);
@@ -120,15 +124,16 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
         error_copy(err, &why);
         return status;
     }
-    /* I5: a yes that C may have counted, and even unlinked, cannot be taken back.  If it was not
-     * made, and is not now, C's deadline ends the save. */
+    /* I5: rank 0 may have counted the vote already, and even removed it, so it cannot be taken
+     * back. If it was not created, and cannot be created now, the deadline of rank 0 ends the
+     * save. */
     if (commit_marker_link(commit, commit->dir, name) != SIDESTEP_OK)
         (void)store_file_create(commit->dir, name, 0, &file, NULL);
     return SIDESTEP_OK;
 }
 
-/* In place: has C, without our yes, given up and begun to sweep?  The outcome comes before that,
- * the mark goes after it. */
+/* In place: has rank 0 given up without our vote, and begun to sweep? It writes the outcome file
+ * before it sweeps, and removes the marker after that. */
 static bool has_given_up(const struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
@@ -154,7 +159,7 @@ void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
         (void)store_file_close(file, NULL);
     } else if (commit_marker_link(commit, commit->dir, name) != SIDESTEP_OK &&
                commit->shards != 0) {
-        /* Storage without links.  If this fails too, C finds out by its deadline. */
+        /* Storage has no links. If the rename fails, too, the deadline of rank 0 ends the save. */
         (void)store_rename(commit->dir, part, commit->dir, name, STORE_REPLACE, NULL);
     }
 }
@@ -170,7 +175,7 @@ void commit_retract(struct commit *commit)
         (void)store_unlink(commit->dir, part, NULL);
         (void)store_unlink(commit->dir, final, NULL);
     }
-    if (!has_given_up(commit)) /* C is to read our vote, and sweeps after that */
+    if (!has_given_up(commit)) /* rank 0 has yet to read our vote, and sweeps after that */
         return;
     file_name_format(FILE_NAME_VOTE, commit->save_id, commit->rank, 0, name);
     (void)store_unlink(commit->dir, name, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* small_file.c -- see small_file.h. */
+/* small_file.c -- reads, hashes and writes small files; see small_file.h. */
 #include "commit/small_file.h"
 
 #include "base/base.h"

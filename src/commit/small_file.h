@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* small_file.h -- files that are read or written as a whole: metadata, manifests, marks. */
+/* small_file.h -- reads and writes small files as a whole: metadata, manifests, markers. */
 #ifndef COMMIT_SMALL_FILE_H
 #define COMMIT_SMALL_FILE_H
 
@@ -7,17 +7,17 @@
 #include "codec/codec.h"
 #include "store/store.h"
 
-/* A whole small file, into ${out}; ECORRUPT if it is longer than ${max}. */
+/* Read a whole file into ${out}. ECORRUPT: it is longer than ${max} bytes. */
 enum sidestep_status small_file_read(struct store_dir *dir, const char *name, uint32_t flags,
                                      uint64_t max, struct buffer *out, struct sidestep_error *err);
-/* Its length and its SHA-256, without the memory for it. */
+/* Get the length in bytes and the SHA-256 of a file, without reading it into memory as a whole. */
 enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, uint32_t flags,
                                      uint64_t max, uint64_t *length,
                                      uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err);
-/* Create, write, sync, close.  The name is not durable yet. */
+/* Create a file, write and sync its content, and close it. The name is not durable yet. */
 enum sidestep_status small_file_write(struct store_dir *dir, const char *name, const void *bytes,
                                       size_t length, struct sidestep_error *err);
-/* A source over an open file. */
+/* Make a source that reads an open file of ${length} bytes. ${file} must outlive it. */
 struct source small_file_source(struct store_file *file, uint64_t length);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sweep.c -- see sweep.h: saving and trash directories in a parent. */
+/* sweep.c -- removes dead saving and trash directories from a parent directory; see sweep.h. */
 #include "commit/sweep.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
 
-/* A directory is never replaced unless it is empty. */
+/* Rename a directory. A target that is not empty is never replaced. */
 static enum sidestep_status rename_directory(struct store_dir *parent, const char *from,
                                              const char *to, struct sidestep_error *err)
 {
@@ -37,7 +37,7 @@ enum sidestep_status sweep_restore(struct store_dir *parent, const char *from, c
     return store_dir_sync(parent, err);
 }
 
-/* Is this a name that a checkpoint or a save of ours puts into its directory? */
+/* Is this the name of a file that sidestep puts into a checkpoint or saving directory? */
 static bool is_ours(const char *name)
 {
     return strcmp(name, FILE_NAME_METADATA) == 0 || file_name_parse(name).kind != FILE_NAME_NONE;
@@ -57,7 +57,7 @@ bool sweep_has_only_own_files(struct store_dir *parent, const char *name)
     return true;
 }
 
-/* The last to go, so that an interrupted removal can still be told whose it was. */
+/* These files are removed last, so that after an interruption the owner is still known. */
 static bool goes_last(const char *name)
 {
     enum file_name_kind kind = file_name_parse(name).kind;
@@ -65,7 +65,8 @@ static bool goes_last(const char *name)
     return kind == FILE_NAME_MANIFEST || kind == FILE_NAME_PENDING || kind == FILE_NAME_EXPORT;
 }
 
-/* Was the directory made for what is no checkpoint (export.h)?  Then all files in it are ours. */
+/* Is it the directory of an export, which is not a checkpoint (export.h)? Then all its files are
+ * ours. */
 static bool is_export(const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
@@ -74,7 +75,7 @@ static bool is_export(const struct name_list *names)
     return false;
 }
 
-/* Is it gone by this call? */
+/* Unlink a file, and add the bytes that it frees. True: this call removed it. */
 static bool unlink_counted(struct store_dir *dir, const char *name, uint64_t *bytes)
 {
     struct store_stat stat;
@@ -83,11 +84,11 @@ static bool unlink_counted(struct store_dir *dir, const char *name, uint64_t *by
         store_unlink(dir, name, NULL) != SIDESTEP_OK)
         return false;
     if (bytes != NULL && stat.links <= 1)
-        *bytes += stat.size; /* else another checkpoint has it, too */
+        *bytes += stat.size; /* with more links another checkpoint uses it */
     return true;
 }
 
-/* Unlink what is ours, and count it in ${unlinked}. */
+/* Unlink the files that are ours, and add their number to ${*unlinked}. */
 static enum sidestep_status empty_once(struct store_dir *dir, uint64_t *bytes, size_t *unlinked,
                                        struct sidestep_error *err)
 {
@@ -102,8 +103,8 @@ static enum sidestep_status empty_once(struct store_dir *dir, uint64_t *bytes, s
     return SIDESTEP_OK;
 }
 
-/* A rank that has not heard yet that its save is given up may open a file behind our back: as long
- * as there was something of ours to unlink, look again. */
+/* Look again as long as there was a file to unlink: a rank that does not know yet that its save was
+ * given up may create one meanwhile. */
 enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
                                        struct sidestep_error *err)
 {
@@ -148,33 +149,33 @@ uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name)
     return bytes;
 }
 
-/* NULL: its owner is dead, and ${*mark} holds the lock (or there was none to take).  Else why not.
- */
+/* NULL: the owner is dead, and ${*marker} holds its lock (or no lock was needed). Otherwise why it
+ * stays. */
 static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const char *save_id,
-                              struct commit_marker *text, struct store_file **mark)
+                              struct commit_marker *text, struct store_file **marker)
 {
     char name[FILE_NAME_BYTES];
 
     *text = (struct commit_marker){0};
     file_name_format(FILE_NAME_PENDING, save_id, 0, 0, name);
-    enum sidestep_status status = store_file_open(dir, name, STORE_WRITE, mark, NULL);
+    enum sidestep_status status = store_file_open(dir, name, STORE_WRITE, marker, NULL);
     if (status == SIDESTEP_ENOTFOUND)
         return "it has no mark";
-    if (status != SIDESTEP_OK || commit_marker_read(*mark, text, NULL) != SIDESTEP_OK)
+    if (status != SIDESTEP_OK || commit_marker_read(*marker, text, NULL) != SIDESTEP_OK)
         return "its mark cannot be read";
     if (sweep->mode == SWEEP_SERIES && text->run_id[0] != '\0')
-        return NULL; /* fenced by the series' lock, whatever its owner thinks */
+        return NULL; /* fenced by the lock of the series, even if its owner is alive */
     if (commit_marker_is_elsewhere(dir, text))
         return "its owner is on another host";
-    status = lock_file_acquire(dir, name, *mark, NULL);
+    status = lock_file_acquire(dir, name, *marker, NULL);
     if (status == SIDESTEP_EUNSUPPORTED)
         return "this storage has no locks";
     return status == SIDESTEP_OK ? NULL : "its owner is alive";
 }
 
 /*
- * The mark is there before any other file: without it, the directory was left by a kill before the
- * mark, or by a power loss that took the mark.  Look again: it may have been made since.
+ * The marker is made before any other file. So a directory without one is left from a kill before
+ * the marker, or from a power loss that took it. Look again: it may have been made since.
  */
 static bool never_had_owner(struct store_dir *dir, const char *save_id)
 {
@@ -187,8 +188,8 @@ static bool never_had_owner(struct store_dir *dir, const char *save_id)
            store_stat(dir, name, &stat, NULL) == SIDESTEP_ENOTFOUND;
 }
 
-/* Who deletes a checkpoint holds the lock on its .metadata, from before it comes to the trash until
- * it is gone: a pin may make it go back. */
+/* Is somebody deleting it? The deleter holds the lock on .metadata from before the move to the
+ * trash until the directory is gone, because a pin may make it move the checkpoint back. */
 static const char *find_deleter(struct sweep *sweep, struct store_dir *dir)
 {
     OWNED_FILE *metadata = NULL;
@@ -205,16 +206,16 @@ static const char *find_deleter(struct sweep *sweep, struct store_dir *dir)
                                                                 : "this storage has no locks";
 }
 
-/* May it go?  NULL, or why it stays. */
+/* NULL: it may be removed. Otherwise why it stays. */
 static const char *judge(struct sweep *sweep, struct store_dir *dir, const struct file_name *name,
-                         struct store_file **mark)
+                         struct store_file **marker)
 {
     OWNED_NAMES struct name_list content = {0};
     struct commit_marker text;
-    const char *reason = find_owner(sweep, dir, name->save_id, &text, mark);
+    const char *reason = find_owner(sweep, dir, name->save_id, &text, marker);
 
-    if (*mark == NULL && sweep->mode != SWEEP_ONE_OFF) {
-        /* Killed before it was marked, or after all but the directory was removed. */
+    if (*marker == NULL && sweep->mode != SWEEP_ONE_OFF) {
+        /* Its owner was killed before the marker, or after only the directory was left. */
         bool empty = name_list_read(dir, &content, NULL) == SIDESTEP_OK && content.count == 0;
         if (name->kind == FILE_NAME_TRASH)
             return find_deleter(sweep, dir);
@@ -227,7 +228,7 @@ static const char *judge(struct sweep *sweep, struct store_dir *dir, const struc
     return reason;
 }
 
-/* A directory that is also there under a checkpoint's name is never emptied. */
+/* Is the directory also reachable under another name in the parent? Then it is never emptied. */
 static bool has_other_name(struct sweep *sweep, const struct name_list *names, const char *trash)
 {
     struct store_stat mine, other;
@@ -242,7 +243,7 @@ static bool has_other_name(struct sweep *sweep, const struct name_list *names, c
     return false;
 }
 
-/* What will go: its name when the sweep began, and its name in the trash. */
+/* Directories to remove: their names when the sweep began, and their names in the trash. */
 struct doomed {
     struct name_list before;
     struct name_list trash;
@@ -266,8 +267,8 @@ static void report_removed(struct sweep *sweep, const char *name, uint64_t bytes
         sweep->removed(sweep->context, name, bytes);
 }
 
-/* A directory without anything in it goes by rmdir(2), which refuses if its owner has just put a
- * mark into it.  True: it is gone. */
+/* Remove an empty directory with rmdir(2), which refuses if its owner has just put a marker into
+ * it. True: it is gone. */
 static bool remove_empty(struct sweep *sweep, const char *name)
 {
     if (sweep->mode == SWEEP_ONE_OFF || sweep->dry_run ||
@@ -277,7 +278,7 @@ static bool remove_empty(struct sweep *sweep, const char *name)
     return true;
 }
 
-/* Why it stays; NULL: it is now in the trash. */
+/* NULL: it is now in the trash. Otherwise why it stays. */
 static const char *move_to_trash(struct sweep *sweep, struct store_dir *dir, const char *name,
                                  const char *trash, enum sidestep_status *status)
 {
@@ -292,14 +293,14 @@ static const char *move_to_trash(struct sweep *sweep, struct store_dir *dir, con
     return *status == SIDESTEP_OK ? NULL : "it cannot be renamed";
 }
 
-/* What of the parent's names may go; SAVING ones are fenced by renaming them at once. */
+/* Decide whether ${name} is removed, and fence a saving directory by renaming it at once. */
 static enum sidestep_status fence(struct sweep *sweep, const char *name, struct doomed *doomed,
                                   struct sidestep_error *err)
 {
     struct file_name parsed = file_name_parse(name);
     char trash[FILE_NAME_BYTES];
     OWNED_DIR *dir = NULL;
-    OWNED_FILE *mark = NULL; /* keeps the lock while we rename */
+    OWNED_FILE *marker = NULL; /* keeps the lock during the rename */
     enum sidestep_status status = SIDESTEP_OK;
 
     if (parsed.kind == FILE_NAME_SAVING && remove_empty(sweep, name))
@@ -308,7 +309,7 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
         report_kept(sweep, name, "it cannot be opened");
         return SIDESTEP_OK;
     }
-    const char *reason = judge(sweep, dir, &parsed, &mark);
+    const char *reason = judge(sweep, dir, &parsed, &marker);
     if (reason == NULL && sweep->dry_run) {
         report_removed(sweep, name, sweep_reclaimable_bytes(sweep->parent, name));
         return SIDESTEP_OK;
@@ -317,7 +318,7 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
     if (reason == NULL && parsed.kind == FILE_NAME_SAVING)
         reason = move_to_trash(sweep, dir, name, trash, &status);
     if (status == SIDESTEP_ENOTFOUND)
-        return SIDESTEP_OK; /* its owner was faster */
+        return SIDESTEP_OK; /* its owner removed it first */
     if (reason != NULL) {
         report_kept(sweep, name, reason);
         return status != SIDESTEP_OK && sweep->mode == SWEEP_SERIES
@@ -328,7 +329,7 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
     return name_list_add(&doomed->trash, trash, err);
 }
 
-/* Outcome files tell the ranks of a save why it ended; nobody waits for those of the dead. */
+/* An outcome file tells the ranks of a save why it ended. No rank of a dead save waits for it. */
 static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
@@ -363,8 +364,8 @@ static enum sidestep_status empty_doomed(struct sweep *sweep, const struct name_
     return SIDESTEP_OK;
 }
 
-/* The trash goes first: of a save that had to begin again there may be a saving directory beside
- * it, which is to get the same name. */
+/* Trash directories are removed first. A save that had to start over may have a saving directory
+ * beside its trash, and that one gets the same name in the trash. */
 enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err)
 {
     static const enum file_name_kind kinds[] = {FILE_NAME_TRASH, FILE_NAME_SAVING};

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sweep.h -- removing what killed saves and interrupted deletes left behind, and deleting.
+ * sweep.h -- removes what killed saves and interrupted deletes left behind, and deletes
+ * checkpoints.
  *
- * Nothing is removed on a guess: a saving directory belongs to the dead if the lock on its mark
- * can be taken (and, on network storage, if its owner's host is ours), or if it is a series'
- * and we hold the series' lock.  Removal goes through the trash: rename, fsync(PARENT), .metadata
- * first, fsync(trash), the rest, rmdir; so a crash anywhere leaves nothing half-visible.
+ * Nothing is removed on a guess. A saving directory is removed in two cases. Either the lock on its
+ * marker can be taken (and, on network storage, its owner's host is this host). Or it belongs to a
+ * series, and we hold the lock of the series. Removal goes through the trash: rename,
+ * fsync(PARENT), remove .metadata, fsync(trash), remove the rest, rmdir. So a crash at any point
+ * leaves nothing half-visible.
  */
 #ifndef COMMIT_SWEEP_H
 #define COMMIT_SWEEP_H
@@ -14,7 +16,7 @@
 
 enum sweep_mode {
     SWEEP_ONE_OFF, /* leftovers of one-off saves of ${target} */
-    SWEEP_SERIES,  /* we hold the series' lock: everything of other incarnations is fenced */
+    SWEEP_SERIES,  /* we hold the lock of the series; fence all other incarnations */
     SWEEP_ALL,     /* everything whose owner is dead */
 };
 
@@ -23,48 +25,49 @@ struct sweep {
     struct store_dir *parent;
     enum sweep_mode mode;
     const char *target; /* SWEEP_ONE_OFF */
-    bool dry_run;       /* say the same, and change nothing */
-    /* May be NULL.  Names are relative to the parent, and those from before the sweep. */
+    bool dry_run;       /* report the same, and change nothing */
+    /* Reports what was removed and what was kept. May be NULL. Names are relative to the parent, as
+     * they were before the sweep. */
     void (*removed)(void *context, const char *name, uint64_t bytes);
     void (*kept)(void *context, const char *name, const char *reason);
     void *context;
 };
 
-/* Fence and empty.  Best effort within a directory; fails if the parent cannot be listed or synced.
- */
+/* Fence dead saves in the parent, and empty their directories. Best effort within a directory.
+ * Fails if the parent cannot be listed or synced. */
 enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err);
 
-/* Leftovers of one-off saves of NAME; errors are left for the next time. */
+/* Sweep leftovers of one-off saves of ${target}. Ignores errors; the next sweep tries again. */
 void sweep_one_off(struct store *store, struct store_dir *parent, const char *target);
 
-/* In NAME itself, a directory in ${parent}: files of in-place saves whose owner is dead, and what
- * an interrupted clean-up left. */
+/* Sweep ${dir}, a checkpoint directory in ${parent}: files of in-place saves whose owner is dead,
+ * and what an interrupted clean-up left. */
 void sweep_in_place(struct store_dir *parent, struct store_dir *dir);
-/* The same in every directory of the parent, as ${sweep} says; fails only if it cannot be listed.
- */
+/* The same in every directory of the parent, as ${sweep} says. Fails only if the parent cannot be
+ * listed. */
 enum sidestep_status sweep_child_dirs(struct sweep *sweep, struct sidestep_error *err);
-/* All files that carry ${save_id}, except those that .metadata names; the mark last.  If .metadata
- * is of this save: only its votes. */
+/* Remove all files whose names contain ${save_id}, except those that .metadata references; the
+ * marker last. If .metadata is of this save, remove only its votes. */
 void sweep_save_files(struct store_dir *dir, const char *save_id);
-/* After .metadata of ${save_id} was exchanged in: unlink what the one that came out
- * (".metadata.<save id>") names and ours does not, its manifest, and itself; sync. */
+/* Call it after .metadata of ${save_id} was exchanged in. The old one is now ".metadata.<save id>".
+ * Remove the files that only the old one references, its manifest, and itself; then sync. */
 void sweep_replaced_files(struct store_dir *dir, const char *save_id);
 
-/* Move ${name} to the trash of ${save_id}: durable when it returns OK. */
+/* Move ${name} to the trash of ${save_id}. The move is durable on return with OK. */
 enum sidestep_status sweep_move_to_trash(struct store_dir *parent, const char *name,
                                          const char *save_id, struct sidestep_error *err);
-/* The way back, for what turns out to be something else than was meant.  EEXISTS: there is
- * something under ${name} again. */
+/* Move ${from} back to ${name}, when it turns out not to be what was to be deleted. EEXISTS:
+ * ${name} exists again. */
 enum sidestep_status sweep_restore(struct store_dir *parent, const char *from, const char *name,
                                    struct sidestep_error *err);
-/* Does the checkpoint ${name} hold nothing but what its save put there, and is no save under way in
- * it?  Only then can it go as a whole. */
+/* Does the directory ${name} hold only files of sidestep, and is no save running in it? Only then
+ * may it be deleted as a whole. */
 bool sweep_has_only_own_files(struct store_dir *parent, const char *name);
-/* Empty and remove a trash directory.  ENOTFOUND is success.  EEXISTS: it holds files that are
- * not ours, which stay. */
+/* Empty and remove a trash directory. Adds the freed bytes to ${*bytes}, unless NULL. ENOTFOUND
+ * counts as success. EEXISTS: it holds files that are not ours; they stay. */
 enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
                                        struct sidestep_error *err);
-/* What that would free of the directory ${name}. */
+/* How many bytes that would free for the directory ${name}. */
 uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sweep_in_place.c -- see sweep.h: files of dead saves inside a checkpoint's own directory, and
- * what a replaced checkpoint leaves there. */
+/* sweep_in_place.c -- removes files of dead and replaced saves from inside a checkpoint
+ * directory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +13,19 @@
 #include "commit/small_file.h"
 #include "commit/sweep.h"
 
-/* It will never be read, however often we try. */
+/* Is the file damaged, so that trying again cannot help? */
 static bool is_damage(enum sidestep_status status)
 {
     return status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE ||
            status == SIDESTEP_EUNSUPPORTED;
 }
 
-/* Takes files out of a directory, and tells ${sweep} if there is one. */
+/* Removes files from a directory, and reports them to ${sweep}, unless NULL. */
 struct remover {
     struct store_dir *dir;
     struct sweep *sweep;
-    const char *child;      /* the directory's name in the parent, for ${sweep} */
-    struct hash_table told; /* names, in a dry run: what stays would be told again */
+    const char *child;          /* the directory's name in the parent, for ${sweep} */
+    struct hash_table reported; /* in a dry run, where a file stays: names */
 };
 
 static bool is_dry(const struct remover *remover)
@@ -33,21 +33,21 @@ static bool is_dry(const struct remover *remover)
     return remover->sweep != NULL && remover->sweep->dry_run;
 }
 
-static void tell(struct remover *remover, const char *name, uint64_t bytes)
+static void report_removed(struct remover *remover, const char *name, uint64_t bytes)
 {
     struct sweep *sweep = remover->sweep;
     char path[2 * FILE_NAME_BYTES];
     size_t existing;
 
     if (is_dry(remover) &&
-        (hash_table_find(&remover->told, name) != SIZE_MAX ||
-         hash_table_insert(&remover->told, name, 0, &existing, NULL) != SIDESTEP_OK))
+        (hash_table_find(&remover->reported, name) != SIZE_MAX ||
+         hash_table_insert(&remover->reported, name, 0, &existing, NULL) != SIDESTEP_OK))
         return;
     snprintf(path, sizeof(path), "%s/%s", remover->child, name);
     sweep->removed(sweep->context, path, bytes);
 }
 
-/* Gone, or it was not there. */
+/* Remove ${name}. True also if it did not exist. */
 static bool is_unlinked(struct remover *remover, const char *name)
 {
     struct store_stat stat = {0};
@@ -57,11 +57,11 @@ static bool is_unlinked(struct remover *remover, const char *name)
         is_dry(remover) ? SIDESTEP_OK : store_unlink(remover->dir, name, NULL);
 
     if (is_there && status == SIDESTEP_OK)
-        tell(remover, name, stat.size);
+        report_removed(remover, name, stat.size);
     return status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND;
 }
 
-/* false: it must go, but does not. */
+/* Remove ${file}, unless ${keep} contains it. false: it could not be removed. */
 static bool unlink_unless(struct remover *remover, const char *file, const struct hash_table *keep)
 {
     return file == NULL || strchr(file, '/') != NULL || hash_table_find(keep, file) != SIZE_MAX ||
@@ -75,8 +75,8 @@ static bool is_our_id(const char *id)
     return id != NULL && strlen(id) == SAVE_ID_HEX - 1 && hash_from_hex(id, SAVE_ID_BYTES, bytes);
 }
 
-/* Unlink the files that a manifest of ours lists, and itself.  It knows more than the metadata
- * does: shards without items. */
+/* Unlink the files that a manifest of sidestep lists, and the manifest. It lists files that
+ * .metadata does not reference: shards without items. */
 static bool unlink_listed(struct remover *remover, const char *save_id,
                           const struct hash_table *keep)
 {
@@ -96,7 +96,8 @@ static bool unlink_listed(struct remover *remover, const char *save_id,
     return done && is_unlinked(remover, name);
 }
 
-/* Unlink the files that ${old} names and ${keep} does not; false: some are still there. */
+/* Unlink the files that ${old} references and ${keep} does not contain. false: some are still
+ * there. */
 static bool unlink_files(struct remover *remover, const struct referenced_files *old,
                          const struct hash_table *keep)
 {
@@ -130,10 +131,10 @@ static void remove_replaced(struct remover *remover, const char *save_id)
     if (store_stat(dir, tmp, &stat, NULL) != SIDESTEP_OK ||
         referenced_files_read(dir, FILE_NAME_METADATA, &current) != SIDESTEP_OK ||
         !has_id(&current, save_id))
-        return; /* nothing came out, or ours is not in: nothing is known to be garbage */
+        return; /* nothing was replaced, or ours is not current: nothing is known to be garbage */
     enum sidestep_status status = referenced_files_read(dir, tmp, &old);
     if (status != SIDESTEP_OK && !is_damage(status))
-        return; /* it alone knows what must go: keep it for the next sweep */
+        return; /* only this file knows what to remove: keep it for the next sweep */
     if (status == SIDESTEP_OK && !has_id(&old, save_id) &&
         !unlink_files(remover, &old, &current.files))
         return;
@@ -149,7 +150,7 @@ void sweep_replaced_files(struct store_dir *dir, const char *save_id)
     remove_replaced(&remover, save_id);
 }
 
-/* Of a save that was killed between its commit and the end of its clean-up. */
+/* Remove the votes of a save that was killed between its commit and the end of its clean-up. */
 static void unlink_votes_of(struct store_dir *dir, const struct name_list *names,
                             const char *save_id)
 {
@@ -164,16 +165,16 @@ void sweep_save_files(struct store_dir *dir, const char *save_id)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_REFERENCED_FILES current = {0};
-    char mark[FILE_NAME_BYTES];
+    char marker[FILE_NAME_BYTES];
     struct store_stat stat;
     bool found = store_stat(dir, FILE_NAME_METADATA, &stat, NULL) == SIDESTEP_OK;
 
     if (found && referenced_files_read(dir, FILE_NAME_METADATA, &current) != SIDESTEP_OK)
-        return; /* we cannot tell that it is not the checkpoint */
+        return; /* it may be the checkpoint */
     if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return;
     if (found && has_id(&current, save_id)) {
-        unlink_votes_of(dir, &names, save_id); /* it is the checkpoint */
+        unlink_votes_of(dir, &names, save_id); /* the save is committed */
         return;
     }
     for (size_t i = 0; i < names.count; i++) {
@@ -183,145 +184,150 @@ void sweep_save_files(struct store_dir *dir, const char *save_id)
             parsed.kind != FILE_NAME_TRASH && parsed.kind != FILE_NAME_BAD)
             (void)store_unlink(dir, names.names[i], NULL);
     }
-    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, mark);
-    (void)store_unlink(dir, mark, NULL);
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, marker);
+    (void)store_unlink(dir, marker, NULL);
 }
 
-/* Take the lock of a mark in NAME: true if its owner is dead. */
-static bool owner_is_dead(struct store_dir *dir, const char *mark_name, struct store_file **mark)
+/* Take the lock of a marker in NAME. True: its owner is dead. */
+static bool owner_is_dead(struct store_dir *dir, const char *marker_name,
+                          struct store_file **marker)
 {
     struct commit_marker text;
 
-    return store_file_open(dir, mark_name, STORE_WRITE, mark, NULL) == SIDESTEP_OK &&
-           commit_marker_read(*mark, &text, NULL) == SIDESTEP_OK &&
+    return store_file_open(dir, marker_name, STORE_WRITE, marker, NULL) == SIDESTEP_OK &&
+           commit_marker_read(*marker, &text, NULL) == SIDESTEP_OK &&
            !commit_marker_is_elsewhere(dir, &text) &&
-           lock_file_acquire(dir, mark_name, *mark, NULL) == SIDESTEP_OK;
+           lock_file_acquire(dir, marker_name, *marker, NULL) == SIDESTEP_OK;
 }
 
 /*
- * NAME while it is swept.  The order matters, beside savers that go on: first, whose mark is gone
- * or free, so that it commits nothing any more; then, what .metadata names; then a sync, so that
- * this is durable; and only then may files go that it does not name.
+ * The state of a sweep of NAME. Other saves may be running there, so the order matters: 1. find the
+ * saves whose marker is gone or free, which cannot commit any more; 2. read which files .metadata
+ * references; 3. sync, so that this .metadata is durable; 4. only then remove files that it does
+ * not reference.
  */
-struct place {
+struct swept_dir {
     struct store_dir *parent;
     struct store_dir *dir;
     struct remover remover;
     struct name_list names;
-    struct store_file **marks; /* of those names that are marks: ours to remove while it is open */
-    bool *ended;               /* of those names that are of a save: it commits nothing any more */
-    bool is_network;           /* a mark that is not seen may be there */
+    struct store_file **markers; /* per name: the marker, if it is one whose lock we hold */
+    bool *ended;                 /* per name: it is of a save that cannot commit any more */
+    bool is_network;             /* a marker may exist that is not visible here */
     bool has_metadata, can_read;
     struct referenced_files current;
     bool is_durable;
 };
 
-static bool take_marks(struct place *place)
+static bool lock_markers(struct swept_dir *swept)
 {
     struct store_traits traits;
 
-    place->marks = memory_new(place->names.count, sizeof(struct store_file *));
-    place->ended = memory_new(place->names.count, sizeof(bool));
-    if (place->marks == NULL || place->ended == NULL ||
-        store_dir_traits(place->dir, &traits, NULL) != SIDESTEP_OK)
+    swept->markers = memory_new(swept->names.count, sizeof(struct store_file *));
+    swept->ended = memory_new(swept->names.count, sizeof(bool));
+    if (swept->markers == NULL || swept->ended == NULL ||
+        store_dir_traits(swept->dir, &traits, NULL) != SIDESTEP_OK)
         return false;
-    place->is_network = traits.is_network;
-    for (size_t i = 0; i < place->names.count; i++)
-        if (file_name_parse(place->names.names[i]).kind == FILE_NAME_PENDING &&
-            !owner_is_dead(place->dir, place->names.names[i], &place->marks[i])) {
-            store_file_discard(place->marks[i]);
-            place->marks[i] = NULL;
+    swept->is_network = traits.is_network;
+    for (size_t i = 0; i < swept->names.count; i++)
+        if (file_name_parse(swept->names.names[i]).kind == FILE_NAME_PENDING &&
+            !owner_is_dead(swept->dir, swept->names.names[i], &swept->markers[i])) {
+            store_file_discard(swept->markers[i]);
+            swept->markers[i] = NULL;
         }
     return true;
 }
 
-/* It comes before any other file of a save, and goes after the commit, or last of all. */
-static bool has_ended(const struct place *place, const char *save_id)
+/* Has the save ended? Its marker is made before any other file, and is removed after the commit, or
+ * as the last file. */
+static bool has_ended(const struct swept_dir *swept, const char *save_id)
 {
-    char mark[FILE_NAME_BYTES];
+    char marker[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, mark);
-    for (size_t i = 0; i < place->names.count; i++)
-        if (strcmp(place->names.names[i], mark) == 0)
-            return place->marks[i] != NULL;
-    return !place->is_network && store_stat(place->dir, mark, &stat, NULL) == SIDESTEP_ENOTFOUND;
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, marker);
+    for (size_t i = 0; i < swept->names.count; i++)
+        if (strcmp(swept->names.names[i], marker) == 0)
+            return swept->markers[i] != NULL;
+    return !swept->is_network && store_stat(swept->dir, marker, &stat, NULL) == SIDESTEP_ENOTFOUND;
 }
 
-static bool find_ended(struct place *place)
+static bool find_ended(struct swept_dir *swept)
 {
     char last_id[SAVE_ID_HEX] = "";
     bool ended = false, any = false;
 
-    for (size_t i = 0; i < place->names.count; i++) {
-        struct file_name parsed = file_name_parse(place->names.names[i]);
+    for (size_t i = 0; i < swept->names.count; i++) {
+        struct file_name parsed = file_name_parse(swept->names.names[i]);
         if (parsed.save_id[0] == '\0')
             continue;
-        if (strcmp(parsed.save_id, last_id) != 0) /* names are sorted: mostly it is the same */
-            ended = has_ended(place, parsed.save_id);
+        if (strcmp(parsed.save_id, last_id) != 0) /* names are sorted, so it is mostly the same */
+            ended = has_ended(swept, parsed.save_id);
         memcpy(last_id, parsed.save_id, sizeof(last_id));
-        place->ended[i] = ended;
+        swept->ended[i] = ended;
         any |= ended;
     }
     return any;
 }
 
-static bool read_current(struct place *place)
+static bool read_current(struct swept_dir *swept)
 {
     enum sidestep_status status =
-        referenced_files_read(place->dir, FILE_NAME_METADATA, &place->current);
+        referenced_files_read(swept->dir, FILE_NAME_METADATA, &swept->current);
 
-    place->has_metadata = status != SIDESTEP_ENOTFOUND;
-    place->can_read = status == SIDESTEP_OK;
+    swept->has_metadata = status != SIDESTEP_ENOTFOUND;
+    swept->can_read = status == SIDESTEP_OK;
     return status != SIDESTEP_ENOMEM;
 }
 
-/* What is seen may not be durable yet; until it is, what it replaced may be needed again. */
-static bool make_durable(struct place *place)
+/* Sync. Until the visible .metadata is durable, the one that it replaced may be needed again. */
+static bool make_durable(struct swept_dir *swept)
 {
-    if (!place->is_durable && !is_dry(&place->remover))
-        place->is_durable = store_dir_sync(place->dir, NULL) == SIDESTEP_OK &&
-                            store_dir_sync(place->parent, NULL) == SIDESTEP_OK;
-    return place->is_durable || is_dry(&place->remover);
+    if (!swept->is_durable && !is_dry(&swept->remover))
+        swept->is_durable = store_dir_sync(swept->dir, NULL) == SIDESTEP_OK &&
+                            store_dir_sync(swept->parent, NULL) == SIDESTEP_OK;
+    return swept->is_durable || is_dry(&swept->remover);
 }
 
 /*
- * A file of a save that has ended.  Without a mark (a power loss took it, or the save was replaced
- * where storage cannot exchange names) a sealed one goes only beside a checkpoint of ours: else it
- * may be of one whose .metadata was lost, which can be rebuilt.
+ * Is a file of an ended save garbage? The marker can be missing: a power loss took it, or the save
+ * was replaced where storage cannot exchange names. Then a sealed file is garbage only beside a
+ * checkpoint of sidestep. Otherwise it may belong to a checkpoint whose .metadata was lost, and
+ * which can be rebuilt.
  */
-static bool is_garbage(const struct place *place, const struct file_name *parsed, bool had_mark)
+static bool is_garbage(const struct swept_dir *swept, const struct file_name *parsed,
+                       bool had_marker)
 {
     if (parsed->kind == FILE_NAME_VOTE || parsed->kind == FILE_NAME_FAILED)
         return true;
-    if (place->can_read && has_id(&place->current, parsed->save_id))
+    if (swept->can_read && has_id(&swept->current, parsed->save_id))
         return false;
-    if (had_mark)
-        return place->can_read || !place->has_metadata;
+    if (had_marker)
+        return swept->can_read || !swept->has_metadata;
     return parsed->kind == FILE_NAME_PART || parsed->kind == FILE_NAME_OUTCOME ||
-           (place->can_read && is_our_id(place->current.save_id));
+           (swept->can_read && is_our_id(swept->current.save_id));
 }
 
-static bool had_mark(const struct place *place, const char *save_id)
+static bool had_marker(const struct swept_dir *swept, const char *save_id)
 {
-    char mark[FILE_NAME_BYTES];
+    char marker[FILE_NAME_BYTES];
 
-    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, mark);
-    for (size_t i = 0; i < place->names.count; i++)
-        if (place->marks[i] != NULL && strcmp(place->names.names[i], mark) == 0)
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, marker);
+    for (size_t i = 0; i < swept->names.count; i++)
+        if (swept->markers[i] != NULL && strcmp(swept->names.names[i], marker) == 0)
             return true;
     return false;
 }
 
-static void sweep_name(struct place *place, const char *name)
+static void sweep_name(struct swept_dir *swept, const char *name)
 {
     struct file_name parsed = file_name_parse(name);
 
     switch (parsed.kind) {
     case FILE_NAME_METADATA_TMP:
-        if (place->can_read && has_id(&place->current, parsed.save_id)) {
-            if (make_durable(place))
-                remove_replaced(&place->remover, parsed.save_id);
+        if (swept->can_read && has_id(&swept->current, parsed.save_id)) {
+            if (make_durable(swept))
+                remove_replaced(&swept->remover, parsed.save_id);
             return;
         }
         break;
@@ -332,59 +338,60 @@ static void sweep_name(struct place *place, const char *name)
     case FILE_NAME_PART:
         break;
     case FILE_NAME_OUTCOME:
-        if (place->remover.sweep == NULL) /* a rank of our last save may still want to read it */
+        if (swept->remover.sweep == NULL) /* a rank of our last save may still read it */
             return;
         break;
     default:
         return;
     }
-    if (!is_garbage(place, &parsed, had_mark(place, parsed.save_id)) || !make_durable(place))
+    if (!is_garbage(swept, &parsed, had_marker(swept, parsed.save_id)) || !make_durable(swept))
         return;
     if (parsed.kind == FILE_NAME_MANIFEST)
-        (void)unlink_listed(&place->remover, parsed.save_id, &place->current.files);
+        (void)unlink_listed(&swept->remover, parsed.save_id, &swept->current.files);
     else
-        (void)unlink_unless(&place->remover, name, &place->current.files);
+        (void)unlink_unless(&swept->remover, name, &swept->current.files);
 }
 
-static void sweep_ended(struct place *place)
+static void sweep_ended(struct swept_dir *swept)
 {
-    for (size_t i = 0; i < place->names.count; i++)
-        if (place->ended[i])
-            sweep_name(place, place->names.names[i]);
-    /* The marks last.  One may be of a save that was killed before it said that it is committed. */
-    for (size_t i = 0; i < place->names.count; i++)
-        if (place->marks[i] != NULL && make_durable(place))
-            (void)is_unlinked(&place->remover, place->names.names[i]);
+    for (size_t i = 0; i < swept->names.count; i++)
+        if (swept->ended[i])
+            sweep_name(swept, swept->names.names[i]);
+    /* Markers last: one may be of a save that was killed after its commit, before it removed the
+     * marker. */
+    for (size_t i = 0; i < swept->names.count; i++)
+        if (swept->markers[i] != NULL && make_durable(swept))
+            (void)is_unlinked(&swept->remover, swept->names.names[i]);
 }
 
-/* The lock by which saves take turns (exchange_in_place.c), if who held it was killed. */
-static void sweep_lock(struct place *place)
+/* Remove the lock by which saves take turns (exchange_in_place.c), if its holder was killed. */
+static void sweep_lock(struct swept_dir *swept)
 {
     OWNED_FILE *lock = NULL;
 
-    if (store_file_open(place->dir, NAMES_COMMIT_LOCK, STORE_WRITE, &lock, NULL) == SIDESTEP_OK &&
-        lock_file_acquire(place->dir, NAMES_COMMIT_LOCK, lock, NULL) == SIDESTEP_OK)
-        (void)is_unlinked(&place->remover, NAMES_COMMIT_LOCK);
+    if (store_file_open(swept->dir, NAMES_COMMIT_LOCK, STORE_WRITE, &lock, NULL) == SIDESTEP_OK &&
+        lock_file_acquire(swept->dir, NAMES_COMMIT_LOCK, lock, NULL) == SIDESTEP_OK)
+        (void)is_unlinked(&swept->remover, NAMES_COMMIT_LOCK);
 }
 
 static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sweep *sweep,
                       const char *child)
 {
-    struct place place = {
+    struct swept_dir swept = {
         .parent = parent, .dir = dir, .remover = {.dir = dir, .sweep = sweep, .child = child}};
 
-    if (name_list_read(dir, &place.names, NULL) == SIDESTEP_OK) {
-        sweep_lock(&place);
-        if (take_marks(&place) && find_ended(&place) && read_current(&place))
-            sweep_ended(&place);
+    if (name_list_read(dir, &swept.names, NULL) == SIDESTEP_OK) {
+        sweep_lock(&swept);
+        if (lock_markers(&swept) && find_ended(&swept) && read_current(&swept))
+            sweep_ended(&swept);
     }
-    for (size_t i = 0; place.marks != NULL && i < place.names.count; i++)
-        store_file_discard(place.marks[i]);
-    free(place.marks);
-    free(place.ended);
-    hash_table_release(&place.remover.told);
-    referenced_files_release(&place.current);
-    name_list_release(&place.names);
+    for (size_t i = 0; swept.markers != NULL && i < swept.names.count; i++)
+        store_file_discard(swept.markers[i]);
+    free(swept.markers);
+    free(swept.ended);
+    hash_table_release(&swept.remover.reported);
+    referenced_files_release(&swept.current);
+    name_list_release(&swept.names);
 }
 
 void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
@@ -392,8 +399,8 @@ void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
     sweep_dir(parent, dir, NULL, NULL);
 }
 
-/* What may not be looked into may hold leftovers, so it is reported; but for what file systems make
- * for themselves. */
+/* Sweep one directory. One that cannot be opened is reported, because it may hold leftovers. The
+ * exception is lost+found, which file systems make for themselves. */
 static void sweep_child(struct sweep *sweep, const char *name)
 {
     OWNED_DIR *dir = NULL;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * unknown_outcome.c -- saves whose files somebody moves, and saves whose outcome is unknown: the
- * look at the path, and the sentences that say what is known, where to look and what to do next.
+ * unknown_outcome.c -- checks where a committed path leads, and reports what is known of a save
+ * whose files were moved or whose outcome is unknown.
  */
 #include <string.h>
 
 #include "base/base.h"
 #include "commit/commit.h"
 
-/* Is ${path} the directory ${dir}?  Fails if that cannot be seen. */
+/* Is ${path} the directory ${dir}? Fails if storage does not answer. */
 static enum sidestep_status compare(struct store_dir *dir, const char *path, bool *is_same,
                                     struct sidestep_error *err)
 {
@@ -32,7 +32,7 @@ static enum sidestep_status compare(struct store_dir *dir, const char *path, boo
     return SIDESTEP_OK;
 }
 
-/* Where ${dir} is now; false: nobody knows. */
+/* Find out where ${dir} is now. false: it cannot be found. */
 static bool find_dir(struct store_dir *dir, char path[COMMIT_PATH_BYTES])
 {
     bool is_same = false;
@@ -63,7 +63,7 @@ enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *
 {
     bool is_same;
 
-    store_dir_close(TAKE(commit->spare)); /* so that there is a descriptor */
+    store_dir_close(TAKE(commit->spare)); /* so that a descriptor is free */
     if (compare(dir, path, &is_same, err) == SIDESTEP_OK)
         return is_same ? SIDESTEP_OK : report_moved(dir, path, holds, err);
     error_wrap(err,

@@ -92,10 +92,10 @@ static void an_owner_that_ends_is_dead(void **state)
     make_mark(&f, "target step-12\nowner 4711\nhost node-3\nrun " ID "\nstep 12\n");
     assert_int_equal(store_file_lock(f.mark, true, &f.err), SIDESTEP_OK);
     assert_false(is_dead(&f, NULL));
-    assert_string_equal(f.owner.mark.target, "step-12");
-    assert_string_equal(f.owner.mark.owner, "4711");
-    assert_string_equal(f.owner.mark.host, "node-3");
-    assert_int_equal(f.owner.mark.step, 12);
+    assert_string_equal(f.owner.marker.target, "step-12");
+    assert_string_equal(f.owner.marker.owner, "4711");
+    assert_string_equal(f.owner.marker.host, "node-3");
+    assert_int_equal(f.owner.marker.step, 12);
     sim_client_die(f.sim, 0);
     assert_true(is_dead(&f, NULL));
     end(&f);
@@ -128,7 +128,7 @@ static void what_cannot_be_told_is_not_dead(void **state)
     begin(&f, SIM_NO_LOCKS);
     make_mark(&f, "target a\nowner 1\nhost node-3\n");
     assert_false(is_dead(&f, NULL));
-    assert_string_equal(f.owner.mark.target, "a");
+    assert_string_equal(f.owner.marker.target, "a");
     end(&f);
 }
 
@@ -140,8 +140,8 @@ static void a_save_without_a_mark_is_dead(void **state)
     (void)state;
     begin(&f, 0);
     assert_true(is_dead(&f, NULL));
-    assert_string_equal(f.owner.mark.target, "");
-    assert_int_equal(f.owner.mark.step, -1);
+    assert_string_equal(f.owner.marker.target, "");
+    assert_int_equal(f.owner.marker.step, -1);
     assert_false(is_dead(&f, traits_of_network));
     end(&f);
 }
@@ -157,8 +157,8 @@ static void a_mark_of_nonsense_tells_nothing(void **state)
         begin(&f, 0);
         make_mark(&f, texts[i]);
         assert_true(is_dead(&f, NULL));
-        assert_int_equal(f.owner.mark.step, i == 1 ? 12 : -1);
-        assert_string_equal(f.owner.mark.target, "");
+        assert_int_equal(f.owner.marker.step, i == 1 ? 12 : -1);
+        assert_string_equal(f.owner.marker.target, "");
         end(&f);
     }
 }
