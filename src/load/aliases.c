@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* aliases.c -- see aliases.h. */
+/* aliases.c -- checks tensors that share memory after a load; see aliases.h. */
 #include "load/aliases.h"
 
 #include <stdlib.h>
@@ -9,11 +9,11 @@
 #include "load/fetch.h"
 #include "model/model.h"
 
-/* Compared at once, where blocks can be read by themselves. */
+/* Bytes compared in one step, if single blocks can be read. */
 #define PART_BYTES ((uint64_t)64 << 20)
 
-/* A tensor that was loaded, and where it lies. */
-struct placed {
+/* A tensor that was loaded, and its memory. */
+struct loaded_target {
     const struct state_entry *target;
     const struct metadata_entry *saved;
     uint64_t begin, end; /* addresses */
@@ -22,27 +22,27 @@ struct placed {
 
 static int by_address(const void *a, const void *b)
 {
-    const struct placed *x = a, *y = b;
+    const struct loaded_target *x = a, *y = b;
 
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
     return x->target < y->target ? -1 : x->target > y->target;
 }
 
-/* Each target once, by address: a target has a part of several chunks. */
-static size_t find_placed(const struct load_plan *plan, struct placed *placed)
+/* List each target once, by address: a target may have parts of several chunks. */
+static size_t find_loaded(const struct load_plan *plan, struct loaded_target *placed)
 {
     size_t count = 0, kept = 0;
 
     for (size_t c = 0; c < plan->count; c++)
         for (size_t t = 0; t < plan->chunks[c].target_count; t++) {
             const struct state_entry *target = plan->chunks[c].targets[t];
-            struct placed *p = &placed[count];
+            struct loaded_target *p = &placed[count];
             uint64_t bytes;
 
             if (target->is_object || target->on_device != 0)
                 continue;
-            *p = (struct placed){.target = target, .saved = plan->chunks[c].entry};
+            *p = (struct loaded_target){.target = target, .saved = plan->chunks[c].entry};
             state_entry_extent(target, &p->begin, &bytes);
             p->end = p->begin + bytes;
             count++;
@@ -56,7 +56,7 @@ static size_t find_placed(const struct load_plan *plan, struct placed *placed)
 
 /* ---- which elements share memory */
 
-/* The dimensions with more than one element, by stride, largest first.  Returns how many. */
+/* Sort the dimensions with more than one element by stride, largest first.  Returns how many. */
 static uint32_t sort_dimensions(const struct state_entry *e, uint32_t order[SIDESTEP_MAX_NDIM])
 {
     uint32_t count = 0;
@@ -74,8 +74,8 @@ static uint32_t sort_dimensions(const struct state_entry *e, uint32_t order[SIDE
     return count;
 }
 
-/* Has each element memory of its own?  false also where that is not seen. */
-static bool is_plain(const struct state_entry *e)
+/* Has each element its own memory?  False also if that cannot be determined. */
+static bool has_distinct_elements(const struct state_entry *e)
 {
     uint32_t order[SIDESTEP_MAX_NDIM];
     int64_t reach = 1;
@@ -90,9 +90,9 @@ static bool is_plain(const struct state_entry *e)
     return true;
 }
 
-/* Are ${a} and ${b}, which does not begin before it, parts of one larger tensor, columns say, that
- * have no element in common?  false also where that is not seen. */
-static bool are_apart(const struct state_entry *a, const struct state_entry *b)
+/* ${b} does not begin before ${a}.  Are both parts of one larger tensor, for example columns,
+ * without a common element?  False also if that cannot be determined. */
+static bool are_disjoint(const struct state_entry *a, const struct state_entry *b)
 {
     uint32_t order[SIDESTEP_MAX_NDIM], count = sort_dimensions(a, order);
     int64_t size = (int64_t)sidestep_dtype_size(a->dtype), outer = INT64_MAX;
@@ -109,7 +109,7 @@ static bool are_apart(const struct state_entry *a, const struct state_entry *b)
         uint32_t d = order[i];
         int64_t stride = a->strides[d], first = stride > 0 ? between / stride : 0;
 
-        /* Another place in the larger tensor, or one that wraps around to its next row. */
+        /* The strides do not fit one larger tensor, or a part wraps around to its next row. */
         if (stride <= 0 || stride != b->strides[d] || first < 0 ||
             a->box.lengths[d] > outer / stride || b->box.lengths[d] > outer / stride - first)
             return false;
@@ -117,11 +117,11 @@ static bool are_apart(const struct state_entry *a, const struct state_entry *b)
         between -= first * stride;
         outer = stride;
     }
-    return apart && between == 0 && is_plain(a) && is_plain(b);
+    return apart && between == 0 && has_distinct_elements(a) && has_distinct_elements(b);
 }
 
-static const struct footer_item *find_ours(const struct reader *reader,
-                                           const struct metadata_chunk *chunk)
+static const struct footer_item *find_footer_item(const struct reader *reader,
+                                                  const struct metadata_chunk *chunk)
 {
     const struct reader_file *file =
         &reader->files[hash_table_find(&reader->file_names, chunk->storage.file)];
@@ -129,8 +129,9 @@ static const struct footer_item *find_ours(const struct reader *reader,
     return file->ours ? reader_find_footer_item(file, chunk->storage.offset) : NULL;
 }
 
-/* Tied weights: one tensor under two names, and what was saved of both is the same. */
-static bool are_same(const struct reader *reader, const struct placed *a, const struct placed *b)
+/* Tied weights: one tensor under two names, and the same data was saved for both. */
+static bool are_tied(const struct reader *reader, const struct loaded_target *a,
+                     const struct loaded_target *b)
 {
     const struct state_entry *x = a->target, *y = b->target;
 
@@ -139,8 +140,8 @@ static bool are_same(const struct reader *reader, const struct placed *a, const 
         a->saved->chunk_count != b->saved->chunk_count || reader->foreign != NULL)
         return false;
     for (size_t c = 0; c < a->saved->chunk_count; c++) {
-        const struct footer_item *m = find_ours(reader, &a->saved->chunks[c]),
-                                 *n = find_ours(reader, &b->saved->chunks[c]);
+        const struct footer_item *m = find_footer_item(reader, &a->saved->chunks[c]),
+                                 *n = find_footer_item(reader, &b->saved->chunks[c]);
         if (m == NULL || n == NULL || !box_equal(&m->box, &n->box) ||
             m->raw_bytes != n->raw_bytes || m->raw_hash.low != n->raw_hash.low ||
             m->raw_hash.high != n->raw_hash.high)
@@ -149,25 +150,26 @@ static bool are_same(const struct reader *reader, const struct placed *a, const 
     return true;
 }
 
-static void mark_shared(const struct reader *reader, struct placed *placed, size_t count)
+static void mark_shared(const struct reader *reader, struct loaded_target *placed, size_t count)
 {
-    size_t reaching = 0; /* farthest */
+    size_t first_overlap = 0; /* index of the first that may reach beyond the current one */
 
     for (size_t i = 0; i < count; i++) {
-        placed[i].is_shared |= !is_plain(placed[i].target);
-        /* Those that begin before it, as far as they reach into it. */
-        for (size_t k = i; k-- > reaching;)
-            if (placed[k].end > placed[i].begin && !are_apart(placed[k].target, placed[i].target) &&
-                !are_same(reader, &placed[k], &placed[i]))
+        placed[i].is_shared |= !has_distinct_elements(placed[i].target);
+        /* Compare with those that begin before it and overlap it. */
+        for (size_t k = i; k-- > first_overlap;)
+            if (placed[k].end > placed[i].begin &&
+                !are_disjoint(placed[k].target, placed[i].target) &&
+                !are_tied(reader, &placed[k], &placed[i]))
                 placed[k].is_shared = placed[i].is_shared = true;
-        while (reaching < i && placed[reaching].end <= placed[i].begin)
-            reaching++;
+        while (first_overlap < i && placed[first_overlap].end <= placed[i].begin)
+            first_overlap++;
     }
 }
 
-/* ---- what was saved, once more */
+/* ---- read again what was saved */
 
-static enum sidestep_status read_again(struct reader *reader, const struct placed *p,
+static enum sidestep_status read_again(struct reader *reader, const struct loaded_target *p,
                                        const struct box *box, uint8_t *to, struct workers *workers,
                                        struct sidestep_error *err)
 {
@@ -189,7 +191,7 @@ static enum sidestep_status read_again(struct reader *reader, const struct place
     return fetch_run(reader, &plan, workers, false, NULL, &bytes_read, err);
 }
 
-static enum sidestep_status check_box(struct reader *reader, const struct placed *p,
+static enum sidestep_status check_box(struct reader *reader, const struct loaded_target *p,
                                       const struct box *box, struct workers *workers,
                                       struct sidestep_error *err)
 {
@@ -210,8 +212,8 @@ static enum sidestep_status check_box(struct reader *reader, const struct placed
                 display_name(p->target->name).text);
 }
 
-/* In parts, by rows. */
-static enum sidestep_status check_tensor(struct reader *reader, const struct placed *p,
+/* Compare slice by slice, along the first dimension. */
+static enum sidestep_status check_tensor(struct reader *reader, const struct loaded_target *p,
                                          struct workers *workers, struct sidestep_error *err)
 {
     const struct box *all = &p->target->box;
@@ -240,10 +242,10 @@ enum sidestep_status aliases_check(struct reader *reader, const struct load_plan
 
     for (size_t c = 0; c < plan->count; c++)
         most += plan->chunks[c].target_count;
-    OWNED struct placed *placed = memory_new(most, sizeof(*placed));
+    OWNED struct loaded_target *placed = memory_new(most, sizeof(*placed));
     if (placed == NULL)
         return FAIL_NOMEM(err, most * sizeof(*placed));
-    size_t count = find_placed(plan, placed);
+    size_t count = find_loaded(plan, placed);
     mark_shared(reader, placed, count);
     for (size_t i = 0; i < count; i++)
         if (placed[i].is_shared)

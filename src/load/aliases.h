@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * aliases.h -- tensors of a state that share memory, as tied weights do.  A load writes there what
- * was saved of each, and what comes last stays: that is right only if all of them are the same.
+ * aliases.h -- checks tensors of a state that share memory, as tied weights do.  A load writes the
+ * saved data of each to the same memory, and the last one stays: that is right only if all are
+ * equal.
  */
 #ifndef LOAD_ALIASES_H
 #define LOAD_ALIASES_H
@@ -10,8 +11,9 @@
 #include "checkpoint/checkpoint.h"
 #include "plan/plan.h"
 
-/* After ${plan} was fetched: does each tensor in host memory have what was saved of it?  Where
- * hashes do not tell, what was saved is read once more.  EMISMATCH: it does not. */
+/* After ${plan} was fetched: check that each tensor in host memory has the data that was saved for
+ * it.  If the hashes cannot show that, the data is read again.  EMISMATCH: a tensor has other
+ * data. */
 enum sidestep_status aliases_check(struct reader *reader, const struct load_plan *plan,
                                    struct workers *workers, struct sidestep_error *err);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_sources.c -- see chunk_sources.h. */
+/* chunk_sources.c -- finds the chunks to read, and views that share a storage; see
+ * chunk_sources.h. */
 #include "load/chunk_sources.h"
 
 #include <stdlib.h>
@@ -10,8 +11,8 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-/* Of a storage, and of its views: so that those are decoded at once. */
-#define TOGETHER_BYTES (TENSOR_READER_CACHE_BYTES / 2)
+/* Limit for the size of a storage, and of its views, that are decoded in one pass. */
+#define MAX_TOGETHER_BYTES (TENSOR_READER_CACHE_BYTES / 2)
 
 static enum sidestep_status check_coverage(const struct metadata_entry *entry,
                                            struct sidestep_error *err)
@@ -30,13 +31,13 @@ static enum sidestep_status check_coverage(const struct metadata_entry *entry,
                 result == TILING_GAP ? "do not cover it" : "overlap");
 }
 
-static enum sidestep_status keep_item(struct chunk_source *p, const struct reader_item *item,
+static enum sidestep_status copy_item(struct chunk_source *p, const struct reader_item *item,
                                       struct sidestep_error *err)
 {
-    p->whole = memory_new(1, sizeof(*p->whole));
-    if (p->whole == NULL)
-        return FAIL_NOMEM(err, sizeof(*p->whole));
-    *p->whole = *item;
+    p->decode_item = memory_new(1, sizeof(*p->decode_item));
+    if (p->decode_item == NULL)
+        return FAIL_NOMEM(err, sizeof(*p->decode_item));
+    *p->decode_item = *item;
     return SIDESTEP_OK;
 }
 
@@ -47,8 +48,8 @@ static enum sidestep_status find_item(struct chunk_sources *t, const struct chun
                               err);
 }
 
-static enum sidestep_status fill_place(struct chunk_sources *t, struct chunk_source *p,
-                                       struct sidestep_error *err)
+static enum sidestep_status fill_source(struct chunk_sources *t, struct chunk_source *p,
+                                        struct sidestep_error *err)
 {
     struct reader_item item;
 
@@ -68,33 +69,34 @@ static enum sidestep_status fill_place(struct chunk_sources *t, struct chunk_sou
         p->storage = storage;
         t->by_storage[t->storage_count++] = p;
     }
-    return item.ranged && item.transform == NULL ? SIDESTEP_OK : keep_item(p, &item, err);
+    return item.ranged && item.transform == NULL ? SIDESTEP_OK : copy_item(p, &item, err);
 }
 
-static enum sidestep_status make_places(struct chunk_sources *t, const bool *wanted,
-                                        struct sidestep_error *err)
+static enum sidestep_status make_sources(struct chunk_sources *t, const bool *wanted,
+                                         struct sidestep_error *err)
 {
     const struct metadata *m = &t->reader->metadata;
     size_t most = 0;
 
     for (size_t e = 0; e < m->count; e++)
         most += wanted[e] ? m->entries[e].chunk_count : 0;
-    t->places = memory_new(most, sizeof(*t->places));
-    t->first_place = memory_new(m->count, sizeof(*t->first_place));
+    t->sources = memory_new(most, sizeof(*t->sources));
+    t->first_source = memory_new(m->count, sizeof(*t->first_source));
     t->storages = memory_new(most, sizeof(*t->storages));
     t->by_storage = memory_new(most, sizeof(*t->by_storage));
-    if (t->places == NULL || t->first_place == NULL || t->storages == NULL || t->by_storage == NULL)
-        return FAIL_NOMEM(err, most * sizeof(*t->places));
+    if (t->sources == NULL || t->first_source == NULL || t->storages == NULL ||
+        t->by_storage == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*t->sources));
     for (size_t e = 0; e < m->count; e++) {
         if (!wanted[e])
             continue;
-        t->first_place[e] = t->count;
+        t->first_source[e] = t->count;
         TRY(check_coverage(&m->entries[e], err));
         for (size_t c = 0; c < m->entries[e].chunk_count; c++) {
-            struct chunk_source *p = &t->places[t->count++];
+            struct chunk_source *p = &t->sources[t->count++];
             p->entry = &m->entries[e];
             p->chunk = &m->entries[e].chunks[c];
-            TRY(fill_place(t, p, err));
+            TRY(fill_source(t, p, err));
         }
     }
     return SIDESTEP_OK;
@@ -117,11 +119,12 @@ static int compare_storages(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Of a large storage, only what it reaches over is read; the CRC is looked at in the end. */
+/* Read only the byte range that the elements span.  The CRC of the large storage is checked at the
+ * end. */
 static enum sidestep_status narrow(struct chunk_source *p, struct sidestep_error *err)
 {
     struct load_plan_chunk chunk = {.entry = p->entry, .box = p->chunk->box};
-    struct reader_item *item = p->whole;
+    struct reader_item *item = p->decode_item;
     uint64_t begin, end;
 
     if (item->tensor == NULL)
@@ -133,41 +136,42 @@ static enum sidestep_status narrow(struct chunk_source *p, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-/* Views that overlap, or are not row-major: if they are small, they are made of one reading of the
- * storage.  If not, each reads what it reaches over, and no more. */
+/* For views that overlap or are not row-major.  Small ones are all decoded from one read of the
+ * storage.  Otherwise each reads only the byte range that its elements span. */
 static enum sidestep_status share_storage(struct chunk_sources *t,
                                           const struct chunk_storage *storage,
                                           struct sidestep_error *err)
 {
-    struct chunk_source *const *places = storage->places;
+    struct chunk_source *const *sources = storage->sources;
     struct reader_item item, first;
     uint64_t bytes = 0;
     bool any_whole = false, may_join = true;
 
-    TRY(find_item(t, places[0], &first, err));
+    TRY(find_item(t, sources[0], &first, err));
     for (size_t i = 0; i < storage->count; i++) {
-        TRY(find_item(t, places[i], &item, err));
+        TRY(find_item(t, sources[i], &item, err));
         may_join = may_join && fetch_can_merge_views(&first, &item);
-        any_whole = any_whole || places[i]->whole != NULL;
-        bytes += min_u64(chunk_source_decoded_bytes(places[i]), TOGETHER_BYTES + 1);
+        any_whole = any_whole || sources[i]->decode_item != NULL;
+        bytes += min_u64(chunk_source_decoded_bytes(sources[i]), MAX_TOGETHER_BYTES + 1);
     }
-    bool together = may_join && bytes <= TOGETHER_BYTES && storage->bytes <= TOGETHER_BYTES &&
-                    (any_whole || bytes > storage->bytes);
+    bool decode_together = may_join && bytes <= MAX_TOGETHER_BYTES &&
+                           storage->bytes <= MAX_TOGETHER_BYTES &&
+                           (any_whole || bytes > storage->bytes);
     for (size_t i = 0; i < storage->count; i++) {
-        struct chunk_source *p = places[i];
+        struct chunk_source *p = sources[i];
 
-        p->together = together;
-        if (together && p->whole == NULL) {
+        p->decode_together = decode_together;
+        if (decode_together && p->decode_item == NULL) {
             TRY(find_item(t, p, &item, err));
-            TRY(keep_item(p, &item, err));
-        } else if (!together && p->whole != NULL) {
+            TRY(copy_item(p, &item, err));
+        } else if (!decode_together && p->decode_item != NULL) {
             TRY(narrow(p, err));
         }
     }
     return SIDESTEP_OK;
 }
 
-/* Places of one storage share its struct: the first's. */
+/* Sources with the same storage share one struct: that of the first. */
 static enum sidestep_status share_storages(struct chunk_sources *t, struct sidestep_error *err)
 {
     size_t end;
@@ -181,7 +185,7 @@ static enum sidestep_status share_storages(struct chunk_sources *t, struct sides
                       t->by_storage[end]->storage->offset == storage->offset;
              end++)
             t->by_storage[end]->storage = storage;
-        storage->places = &t->by_storage[i];
+        storage->sources = &t->by_storage[i];
         storage->count = end - i;
         if (storage->count > 1)
             TRY(share_storage(t, storage, err));
@@ -193,20 +197,20 @@ enum sidestep_status chunk_sources_find(struct reader *reader, const bool *wante
                                         struct chunk_sources *out, struct sidestep_error *err)
 {
     *out = (struct chunk_sources){.reader = reader};
-    TRY(make_places(out, wanted, err));
+    TRY(make_sources(out, wanted, err));
     return share_storages(out, err);
 }
 
 void chunk_sources_release(struct chunk_sources *t)
 {
     for (size_t i = 0; i < t->count; i++) {
-        free(t->places[i].whole);
-        free(t->places[i].decoded);
+        free(t->sources[i].decode_item);
+        free(t->sources[i].decoded);
     }
     for (size_t i = 0; i < t->storage_count; i++)
-        storage_crc_release(&t->storages[i].parts);
+        storage_crc_release(&t->storages[i].read_crcs);
     free(t->storages);
     free(t->by_storage);
-    free(t->places);
-    free(t->first_place);
+    free(t->sources);
+    free(t->first_source);
 }

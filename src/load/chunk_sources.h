@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * chunk_sources.h -- tensor_reader.h from the inside: where the chunks lie that are read from, and
+ * chunk_sources.h -- internal header of tensor_reader.h: where the chunks to read are stored, and
  * which of them are views of one storage, as tensors of torch.save() may be.
  */
 #ifndef LOAD_CHUNK_SOURCES_H
@@ -9,21 +9,21 @@
 #include "checkpoint/checkpoint.h"
 #include "load/storage_crc.h"
 
-/* Bytes without block hashes, which tensors of torch.save() may share. */
+/* Bytes without block hashes that several tensors of torch.save() may share. */
 struct chunk_storage {
     struct reader_file *file;
     uint64_t offset;
     uint64_t bytes;
     bool has_crc;
     uint32_t crc;
-    struct chunk_source **places; /* that have views of it */
+    struct chunk_source **sources; /* the sources that are views of it */
     size_t count;
     /* Under the lock of tensor_reader.c. */
-    struct storage_crc parts;
-    bool unchecked; /* something was read of it that the parts do not know */
+    struct storage_crc read_crcs;
+    bool has_unrecorded_reads; /* bytes were read whose CRC ${read_crcs} does not have */
 };
 
-/* A chunk and where its bytes are. */
+/* A chunk and where its bytes are stored. */
 struct chunk_source {
     const struct metadata_entry *entry;
     const struct metadata_chunk *chunk;
@@ -31,31 +31,32 @@ struct chunk_source {
     uint64_t data_offset;
     uint64_t data_bytes;
     const uint64_t *blocks;
-    struct reader_item *whole;     /* not NULL: to be decoded whole */
-    struct chunk_storage *storage; /* NULL: it has block hashes, or nothing to be checked by */
-    bool together;                 /* with all that are views of the storage */
+    struct reader_item *decode_item; /* not NULL: the item must be decoded completely */
+    struct chunk_storage *storage;   /* NULL: it has block hashes, or no checksum */
+    bool decode_together;            /* decoded in one pass with all views of the storage */
     /* Under the lock of tensor_reader.c. */
-    uint8_t *decoded; /* of ${whole} */
+    uint8_t *decoded; /* decoded bytes of ${decode_item} */
     bool decoding;
-    unsigned users;
-    uint64_t used_at; /* counts uses, to give back what was not used for longest */
+    unsigned pins;
+    uint64_t
+        last_use; /* time of the last use, as a count of uses, to free the least recently used */
 };
 
 struct chunk_sources {
     struct reader *reader;
-    struct chunk_source *places;
+    struct chunk_source *sources;
     size_t count;
-    size_t *first_place; /* per entry; SIZE_MAX: not wanted */
+    size_t *first_source; /* per entry that is wanted: index of its first source */
     struct chunk_storage *storages;
     size_t storage_count;
-    struct chunk_source **by_storage; /* the places that have one */
+    struct chunk_source **by_storage; /* the sources with a storage, sorted by storage */
 };
 
-/* Those of the entries that are ${wanted}.  ECORRUPT: chunks do not cover a tensor. */
+/* Find the sources of the entries that are ${wanted}.  ECORRUPT: chunks do not cover a tensor. */
 enum sidestep_status chunk_sources_find(struct reader *reader, const bool *wanted,
                                         struct chunk_sources *out, struct sidestep_error *err);
-/* Also after an error. */
-void chunk_sources_release(struct chunk_sources *places);
+/* Must be called after an error, too. */
+void chunk_sources_release(struct chunk_sources *sources);
 uint64_t chunk_source_decoded_bytes(const struct chunk_source *place);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* compressed_item.c -- see compressed_item.h. */
+/* compressed_item.c -- decodes single chunks of compressed items; see compressed_item.h. */
 #include "load/compressed_item.h"
 
 #include <assert.h>
@@ -12,41 +12,41 @@ _Static_assert(CODEC_CHUNK_BYTES == HASH_BLOCK_BYTES, "a chunk, decoded, is a bl
 
 struct compressed_item_decoder {
     struct compressed_item_decoder *next;
-    const struct codec_chunk_ops *chunks; /* whose decoder it is */
+    const struct codec_chunk_ops *chunks; /* the codec of this decoder */
     struct codec_decoder *decoder;
     uint8_t bytes[CODEC_CHUNK_BYTES];
 };
 
-void compressed_item_decoders_init(struct compressed_item_decoders *benches)
+void compressed_item_decoders_init(struct compressed_item_decoders *decoders)
 {
-    *benches = (struct compressed_item_decoders){.free = NULL};
-    pthread_mutex_init(&benches->lock, NULL);
+    *decoders = (struct compressed_item_decoders){.free = NULL};
+    pthread_mutex_init(&decoders->lock, NULL);
 }
 
-void compressed_item_decoders_release(struct compressed_item_decoders *benches)
+void compressed_item_decoders_release(struct compressed_item_decoders *decoders)
 {
-    for (struct compressed_item_decoder *bench = benches->free, *next; bench != NULL;
+    for (struct compressed_item_decoder *bench = decoders->free, *next; bench != NULL;
          bench = next) {
         next = bench->next;
         bench->chunks->decoder_free(bench->decoder);
         free(bench);
     }
-    pthread_mutex_destroy(&benches->lock);
+    pthread_mutex_destroy(&decoders->lock);
 }
 
-static enum sidestep_status take_bench(struct compressed_item_decoders *benches,
+static enum sidestep_status take_bench(struct compressed_item_decoders *decoders,
                                        const struct codec_chunk_ops *chunks,
                                        struct compressed_item_decoder **out,
                                        struct sidestep_error *err)
 {
-    pthread_mutex_lock(&benches->lock);
-    struct compressed_item_decoder **at = &benches->free;
+    pthread_mutex_lock(&decoders->lock);
+    struct compressed_item_decoder **at = &decoders->free;
     while (*at != NULL && (*at)->chunks != chunks)
         at = &(*at)->next;
     *out = *at;
     if (*at != NULL)
         *at = (*at)->next;
-    pthread_mutex_unlock(&benches->lock);
+    pthread_mutex_unlock(&decoders->lock);
     if (*out != NULL)
         return SIDESTEP_OK;
     struct compressed_item_decoder *bench = memory_resize(NULL, 1, sizeof(*bench));
@@ -62,16 +62,16 @@ static enum sidestep_status take_bench(struct compressed_item_decoders *benches,
     return SIDESTEP_OK;
 }
 
-static void give_bench(struct compressed_item_decoders *benches,
+static void give_bench(struct compressed_item_decoders *decoders,
                        struct compressed_item_decoder *bench)
 {
-    pthread_mutex_lock(&benches->lock);
-    bench->next = benches->free;
-    benches->free = bench;
-    pthread_mutex_unlock(&benches->lock);
+    pthread_mutex_lock(&decoders->lock);
+    bench->next = decoders->free;
+    decoders->free = bench;
+    pthread_mutex_unlock(&decoders->lock);
 }
 
-/* May its chunks be looked for?  One chunk is no gain. */
+/* Can its chunks be decoded separately?  With one chunk nothing is gained. */
 static bool has_chunks(const struct reader_item *item, const struct codec *codec)
 {
     const struct footer_item *f = item->footer;
@@ -94,7 +94,7 @@ enum sidestep_status compressed_item_open(const struct reader_item *item, bool a
     out->raw = (struct codec_item){
         .data_offset = f->data_offset, .data_bytes = f->raw_bytes, .dtype = f->dtype};
     out->count = codec_chunk_count(f->raw_bytes);
-    /* An index has 4 bytes for each. */
+    /* The index has 4 bytes for each chunk. */
     if (out->count > item->bytes / 4)
         return SIDESTEP_OK;
     out->places = memory_new(out->count + 1, sizeof(*out->places));
@@ -137,7 +137,7 @@ uint64_t compressed_item_next_range(const struct compressed_item *coded, uint64_
     return last;
 }
 
-/* All that was decoded is there: is it what was saved? */
+/* After all chunks were decoded: check the hash of the decoded bytes. */
 static enum sidestep_status check_hash(const struct compressed_item *coded,
                                        struct sidestep_error *err)
 {
@@ -168,7 +168,7 @@ static enum sidestep_status decode_one(struct compressed_item *coded,
 }
 
 enum sidestep_status compressed_item_decode(struct compressed_item *coded,
-                                            struct compressed_item_decoders *benches,
+                                            struct compressed_item_decoders *decoders,
                                             uint64_t first, uint64_t end, const uint8_t *bytes,
                                             const struct reader_sink *place,
                                             struct sidestep_error *err)
@@ -180,12 +180,12 @@ enum sidestep_status compressed_item_decode(struct compressed_item *coded,
     struct compressed_item_decoder *bench;
 
     TRY(reader_check_blocks(coded->item, begin / HASH_BLOCK_BYTES, bytes, stored_end - begin, err));
-    TRY(take_bench(benches, coded->chunks, &bench, err));
+    TRY(take_bench(decoders, coded->chunks, &bench, err));
     for (uint64_t i = first; i < end && status == SIDESTEP_OK; i++)
         status = decode_one(coded, bench, i, bytes + (coded->places[i] - begin), place, err);
-    give_bench(benches, bench);
+    give_bench(decoders, bench);
     TRY(status);
-    /* The last of them sees what all others have noted. */
+    /* The thread that decodes the last chunk sees the hashes of all others. */
     if (atomic_fetch_sub(&coded->left, end - first) == end - first && coded->hashes != NULL)
         return check_hash(coded, err);
     return SIDESTEP_OK;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fetch.c -- see fetch.h.
+ * fetch.c -- splits a load plan into jobs, and reads them in file order; see fetch.h.
  *
- * A plan is cut into jobs, which are done in file order, many at a time (parallel_read.h).  A
- * *read* job is one stretch of a file that holds whole hash blocks of one or several items of ours.
- * A *coded* job is one that holds whole chunks of a compressed item (compressed_item.h).  An *item*
- * job is one stored item that has to be seen whole: an object, an item that is compressed
- * otherwise, or one of a stock checkpoint, whose CRC covers all of it.
+ * Many jobs are in flight at a time (parallel_read.h).  There are three kinds:
+ *   read        one byte range of a file, with whole hash blocks of items that sidestep wrote
+ *   compressed  one byte range with whole chunks of a compressed item (compressed_item.h)
+ *   item        one stored item that must be read completely: an object, an item that is
+ *               compressed otherwise, or one that PyTorch wrote, whose CRC covers all of it
  */
 #include "load/fetch.h"
 
@@ -22,7 +22,8 @@
 #include "load/target.h"
 #include "checkpoint/checkpoint.h"
 
-/* Blocks [begin, end) (bytes) of the data of chunk ${chunk}; of compressed data, before that. */
+/* Bytes [begin, end) of the data of chunk ${chunk}: whole blocks.  For a compressed item, of the
+ * decoded data. */
 struct piece {
     size_t chunk;
     uint64_t begin;
@@ -30,16 +31,17 @@ struct piece {
 };
 
 struct job {
-    bool whole_item; /* then ${chunk}, and those behind it that are views of the same storage */
+    bool whole_item; /* an item job: ${chunk} and those after it that are views of the same storage,
+                        ${view_count} in all */
     size_t view_count;
-    bool is_coded; /* one piece of a compressed item */
+    bool is_compressed; /* a compressed job: one piece of a compressed item */
     size_t chunk;
     struct reader_file *file;
     uint64_t begin; /* in the file */
     uint64_t end;
     size_t first_piece;
     size_t piece_count;
-    bool straight; /* pages of one piece, from the disk to where they are wanted */
+    bool is_direct; /* whole pages of one piece, read directly into the target */
 };
 
 struct fetch {
@@ -48,15 +50,15 @@ struct fetch {
     bool direct;
     struct devices *devices;
     struct arena arena;
-    struct reader_item *items;     /* per chunk of the plan */
-    struct compressed_item *coded; /* likewise; NULL: none is compressed */
-    struct compressed_item_decoders benches;
+    struct reader_item *items;          /* per chunk of the plan */
+    struct compressed_item *compressed; /* the same; NULL: no item is compressed */
+    struct compressed_item_decoders decoders;
     struct job *jobs;
-    size_t job_count, job_room;
+    size_t job_count, job_capacity;
     struct piece *pieces;
-    size_t piece_count, piece_room;
-    uint8_t *needed; /* blocks of the chunk at hand */
-    size_t needed_room;
+    size_t piece_count, piece_capacity;
+    uint8_t *needed; /* which blocks of the current chunk are needed */
+    size_t needed_capacity;
     _Atomic uint64_t bytes_read;
     _Atomic bool failed;
     struct {
@@ -68,70 +70,71 @@ struct fetch {
 static enum sidestep_status add_job(struct fetch *f, const struct job *job,
                                     struct sidestep_error *err)
 {
-    if (f->job_count == f->job_room) {
-        size_t room = f->job_room != 0 ? f->job_room * 2 : 64;
-        struct job *jobs = memory_resize(f->jobs, room, sizeof(*jobs));
+    if (f->job_count == f->job_capacity) {
+        size_t capacity = f->job_capacity != 0 ? f->job_capacity * 2 : 64;
+        struct job *jobs = memory_resize(f->jobs, capacity, sizeof(*jobs));
         if (jobs == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*jobs));
+            return FAIL_NOMEM(err, capacity * sizeof(*jobs));
         f->jobs = jobs;
-        f->job_room = room;
+        f->job_capacity = capacity;
     }
     f->jobs[f->job_count++] = *job;
     return SIDESTEP_OK;
 }
 
-/* If a piece's bytes lie in one target exactly as they are stored: where.  Else NULL. */
-static uint8_t *plain_target(const struct load_plan_chunk *chunk, const struct piece *piece)
+/* The address in a target where the bytes of a piece are contiguous, exactly as stored; else
+ * NULL. */
+static uint8_t *contiguous_target(const struct load_plan_chunk *chunk, const struct piece *piece)
 {
     uint8_t *target = fetch_contiguous_target(chunk);
 
     return target != NULL ? target + piece->begin : NULL;
 }
 
-/* May a piece go from the disk to where it is wanted?  Then it is a job of its own. */
-static bool is_straight(const struct fetch *f, const struct piece *piece)
+/* Can a piece be read directly into its target?  Then it is a job of its own. */
+static bool can_read_directly(const struct fetch *f, const struct piece *piece)
 {
     uint64_t at = f->items[piece->chunk].data_offset + piece->begin;
-    const uint8_t *target = plain_target(&f->plan->chunks[piece->chunk], piece);
+    const uint8_t *target = contiguous_target(&f->plan->chunks[piece->chunk], piece);
 
     return f->direct && target != NULL &&
            ((uintptr_t)target | at | (piece->end - piece->begin)) % FETCH_PAGE_BYTES == 0;
 }
 
-static bool may_join(const struct job *last, const struct reader_file *file, uint64_t begin,
+static bool can_join(const struct job *last, const struct reader_file *file, uint64_t begin,
                      uint64_t end)
 {
-    return last != NULL && !last->whole_item && !last->is_coded && !last->straight &&
+    return last != NULL && !last->whole_item && !last->is_compressed && !last->is_direct &&
            last->file == file && begin >= last->end && begin - last->end <= FETCH_MAX_GAP_BYTES &&
            end - last->begin <= FETCH_READ_BYTES;
 }
 
-static enum sidestep_status keep_piece(struct fetch *f, const struct piece *piece,
-                                       struct sidestep_error *err)
+static enum sidestep_status append_piece(struct fetch *f, const struct piece *piece,
+                                         struct sidestep_error *err)
 {
-    if (f->piece_count == f->piece_room) {
-        size_t room = f->piece_room != 0 ? f->piece_room * 2 : 64;
-        struct piece *pieces = memory_resize(f->pieces, room, sizeof(*pieces));
+    if (f->piece_count == f->piece_capacity) {
+        size_t capacity = f->piece_capacity != 0 ? f->piece_capacity * 2 : 64;
+        struct piece *pieces = memory_resize(f->pieces, capacity, sizeof(*pieces));
         if (pieces == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*pieces));
+            return FAIL_NOMEM(err, capacity * sizeof(*pieces));
         f->pieces = pieces;
-        f->piece_room = room;
+        f->piece_capacity = capacity;
     }
     f->pieces[f->piece_count++] = *piece;
     return SIDESTEP_OK;
 }
 
-/* One more piece: with the job before it if they are neighbours, else in a job of its own. */
+/* Add a piece: to the previous job if they are adjacent, else as a job of its own. */
 static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece,
                                       struct sidestep_error *err)
 {
     const struct reader_item *item = &f->items[piece->chunk];
     uint64_t begin = item->data_offset + piece->begin, end = item->data_offset + piece->end;
     struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
-    bool straight = is_straight(f, piece);
+    bool is_direct = can_read_directly(f, piece);
 
-    TRY(keep_piece(f, piece, err));
-    if (!straight && may_join(last, item->file, begin, end)) {
+    TRY(append_piece(f, piece, err));
+    if (!is_direct && can_join(last, item->file, begin, end)) {
         last->end = end;
         last->piece_count++;
         return SIDESTEP_OK;
@@ -141,20 +144,20 @@ static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece
                       .end = end,
                       .first_piece = f->piece_count - 1,
                       .piece_count = 1,
-                      .straight = straight};
+                      .is_direct = is_direct};
     return add_job(f, &job, err);
 }
 
-/* Which blocks of a chunk do its targets need?  To f->needed. */
+/* Set f->needed: which blocks of a chunk its targets need. */
 static enum sidestep_status find_needed(struct fetch *f, const struct load_plan_chunk *chunk,
                                         uint64_t blocks, struct sidestep_error *err)
 {
-    if (blocks > f->needed_room) {
+    if (blocks > f->needed_capacity) {
         uint8_t *needed = memory_resize(f->needed, 2 * blocks, 1);
         if (needed == NULL)
             return FAIL_NOMEM(err, 2 * blocks);
         f->needed = needed;
-        f->needed_room = 2 * blocks;
+        f->needed_capacity = 2 * blocks;
     }
     memset(f->needed, 0, blocks);
     for (size_t t = 0; t < chunk->target_count; t++)
@@ -178,7 +181,8 @@ static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sideste
             b++;
             continue;
         }
-        /* The last block is seldom whole pages; those before it may be. */
+        /* The last block is seldom a multiple of pages, so it gets a piece of its own; those before
+         * it may be read directly. */
         if (end == blocks && end - b > 1)
             end--;
         struct piece piece = {.chunk = c,
@@ -190,28 +194,28 @@ static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sideste
     return SIDESTEP_OK;
 }
 
-/* Chunks [first, end) of compressed item ${c}, which are wanted, in jobs of some each. */
+/* Add needed chunks [first, end) of compressed item ${c}, in jobs of several chunks each. */
 static enum sidestep_status add_run(struct fetch *f, size_t c, uint64_t first, uint64_t end,
                                     struct sidestep_error *err)
 {
-    const struct compressed_item *coded = &f->coded[c];
+    const struct compressed_item *compressed = &f->compressed[c];
 
     while (first < end) {
         struct job job = {
-            .is_coded = true, .file = coded->item->file, .first_piece = f->piece_count};
-        uint64_t last = compressed_item_next_range(coded, first, end, &job.begin, &job.end);
+            .is_compressed = true, .file = compressed->item->file, .first_piece = f->piece_count};
+        uint64_t last = compressed_item_next_range(compressed, first, end, &job.begin, &job.end);
         struct piece piece = {.chunk = c,
                               .begin = first * CODEC_CHUNK_BYTES,
-                              .end = min_u64(last * CODEC_CHUNK_BYTES, coded->raw.data_bytes)};
+                              .end = min_u64(last * CODEC_CHUNK_BYTES, compressed->raw.data_bytes)};
         job.piece_count = 1;
-        TRY(keep_piece(f, &piece, err));
+        TRY(append_piece(f, &piece, err));
         TRY(add_job(f, &job, err));
         first = last;
     }
     return SIDESTEP_OK;
 }
 
-/* The chunks of a compressed item that are wanted; ${*added} false: it has to be seen whole. */
+/* Add the needed chunks of a compressed item.  ${*added} false: it must be read completely. */
 static enum sidestep_status add_chunks(struct fetch *f, size_t c, bool *added,
                                        struct sidestep_error *err)
 {
@@ -219,13 +223,13 @@ static enum sidestep_status add_chunks(struct fetch *f, size_t c, bool *added,
     uint64_t count = codec_chunk_count(item->footer->raw_bytes);
 
     TRY(find_needed(f, &f->plan->chunks[c], count, err));
-    if (f->coded == NULL)
-        f->coded = arena_new(&f->arena, f->plan->count, sizeof(*f->coded));
-    if (f->coded == NULL)
-        return FAIL_NOMEM(err, f->plan->count * sizeof(*f->coded));
+    if (f->compressed == NULL)
+        f->compressed = arena_new(&f->arena, f->plan->count, sizeof(*f->compressed));
+    if (f->compressed == NULL)
+        return FAIL_NOMEM(err, f->plan->count * sizeof(*f->compressed));
     bool all = memchr(f->needed, 0, count) == NULL;
-    TRY(compressed_item_open(item, all, &f->coded[c], err));
-    *added = f->coded[c].chunks != NULL;
+    TRY(compressed_item_open(item, all, &f->compressed[c], err));
+    *added = f->compressed[c].chunks != NULL;
     for (uint64_t b = 0; *added && b < count;) {
         uint64_t end = b;
         while (end < count && f->needed[end])
@@ -236,8 +240,8 @@ static enum sidestep_status add_chunks(struct fetch *f, size_t c, bool *added,
     return SIDESTEP_OK;
 }
 
-/* Does item ${c} consist of blocks that are read by themselves?  Of what has no hash at all, only
- * what is wanted is read, too. */
+/* Does item ${c} consist of blocks that can be read separately?  So does an item without any hash,
+ * of which only the needed bytes are read. */
 static bool has_blocks(const struct fetch *f, size_t c)
 {
     const struct reader_item *item = &f->items[c];
@@ -246,8 +250,8 @@ static bool has_blocks(const struct fetch *f, size_t c)
            !f->plan->chunks[c].entry->is_object;
 }
 
-/* Views of one storage lie side by side, as chunks are in file order. */
-static enum sidestep_status add_whole(struct fetch *f, size_t c, struct sidestep_error *err)
+/* Chunks are in file order, so views of one storage are adjacent. */
+static enum sidestep_status add_item_job(struct fetch *f, size_t c, struct sidestep_error *err)
 {
     struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
     struct job job = {.whole_item = true, .chunk = c, .view_count = 1, .file = f->items[c].file};
@@ -274,7 +278,7 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
             TRY(add_chunks(f, c, &added, err));
         if (added)
             continue;
-        TRY(add_whole(f, c, err));
+        TRY(add_item_job(f, c, err));
     }
     return SIDESTEP_OK;
 }
@@ -293,14 +297,14 @@ static enum sidestep_status check_piece(struct fetch *f, const struct piece *pie
     return status;
 }
 
-static enum sidestep_status place_piece(struct fetch *f, const struct piece *piece, uint8_t *bytes,
+static enum sidestep_status write_piece(struct fetch *f, const struct piece *piece, uint8_t *bytes,
                                         struct sidestep_error *err)
 {
     const struct load_plan_chunk *chunk = &f->plan->chunks[piece->chunk];
     uint64_t length = piece->end - piece->begin;
 
     TRY(check_piece(f, piece, bytes, err));
-    uint8_t *plain = plain_target(chunk, piece);
+    uint8_t *plain = contiguous_target(chunk, piece);
     if (plain != NULL) {
         if (plain != bytes)
             nontemporal_copy(plain, bytes, length);
@@ -312,7 +316,7 @@ static enum sidestep_status place_piece(struct fetch *f, const struct piece *pie
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status place_job(struct fetch *f, const struct job *job, uint8_t *bytes,
+static enum sidestep_status write_job(struct fetch *f, const struct job *job, uint8_t *bytes,
                                       struct sidestep_error *err)
 {
     const struct piece *pieces = &f->pieces[job->first_piece];
@@ -320,7 +324,7 @@ static enum sidestep_status place_job(struct fetch *f, const struct job *job, ui
     atomic_fetch_add(&f->bytes_read, job->end - job->begin);
     for (size_t p = 0; p < job->piece_count; p++) {
         uint64_t at = f->items[pieces[p].chunk].data_offset + pieces[p].begin - job->begin;
-        TRY(place_piece(f, &pieces[p], bytes + at, err));
+        TRY(write_piece(f, &pieces[p], bytes + at, err));
     }
     return SIDESTEP_OK;
 }
@@ -330,12 +334,12 @@ static enum sidestep_status decode_job(struct fetch *f, const struct job *job, c
 {
     const struct piece *piece = &f->pieces[job->first_piece];
     const struct load_plan_chunk *chunk = &f->plan->chunks[piece->chunk];
-    struct fetch_sink placing = {.chunk = chunk, .devices = f->devices};
-    struct reader_sink place = fetch_sink_as_reader_sink(&placing);
+    struct fetch_sink sink = {.chunk = chunk, .devices = f->devices};
+    struct reader_sink place = fetch_sink_as_reader_sink(&sink);
 
     atomic_fetch_add(&f->bytes_read, job->end - job->begin);
     enum sidestep_status status = compressed_item_decode(
-        &f->coded[piece->chunk], &f->benches, piece->begin / CODEC_CHUNK_BYTES,
+        &f->compressed[piece->chunk], &f->decoders, piece->begin / CODEC_CHUNK_BYTES,
         codec_chunk_count(piece->end), bytes, &place, err);
     if (status != SIDESTEP_OK)
         reader_blame(err, chunk->entry->name, job->file);
@@ -358,9 +362,9 @@ static enum sidestep_status run_item(struct fetch *f, const struct job *job,
     return status;
 }
 
-/* ---- what parallel_read.h asks for */
+/* ---- callbacks of parallel_read.h */
 
-static struct parallel_read_range describe_job(void *context, size_t i)
+static struct parallel_read_range get_job_range(void *context, size_t i)
 {
     const struct fetch *f = context;
     const struct job *job = &f->jobs[i];
@@ -372,13 +376,13 @@ static struct parallel_read_range describe_job(void *context, size_t i)
         .file = job->file,
         .begin = job->begin,
         .end = job->end,
-        .target = job->piece_count == 1 && !job->is_coded
-                      ? plain_target(&f->plan->chunks[first->chunk], first)
+        .target = job->piece_count == 1 && !job->is_compressed
+                      ? contiguous_target(&f->plan->chunks[first->chunk], first)
                       : NULL};
 }
 
-static void use_job(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
-                    const struct sidestep_error *read_error)
+static void consume_job(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                        const struct sidestep_error *read_error)
 {
     struct fetch *f = context;
     const struct job *job = &f->jobs[i];
@@ -391,10 +395,10 @@ static void use_job(void *context, size_t i, uint8_t *bytes, enum sidestep_statu
         error_wrap(&why, "file '%s'", job->file->name);
     } else if (job->whole_item) {
         status = run_item(f, job, &why);
-    } else if (job->is_coded) {
+    } else if (job->is_compressed) {
         status = decode_job(f, job, bytes, &why);
     } else {
-        status = place_job(f, job, bytes, &why);
+        status = write_job(f, job, bytes, &why);
     }
     if (status == SIDESTEP_OK)
         return;
@@ -420,8 +424,8 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
                                        .direct = f->direct,
                                        .count = f->job_count,
                                        .context = f,
-                                       .describe = describe_job,
-                                       .use = use_job,
+                                       .describe = get_job_range,
+                                       .use = consume_job,
                                        .stopped = has_failed,
                                        .devices = f->devices};
     TRY(parallel_read_run(&many, workers, err));
@@ -438,13 +442,13 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
     struct fetch f = {.reader = reader, .plan = plan, .direct = direct, .devices = devices};
 
     pthread_mutex_init(&f.shared.lock, NULL);
-    compressed_item_decoders_init(&f.benches);
+    compressed_item_decoders_init(&f.decoders);
     enum sidestep_status status = fetch_with(&f, workers, err);
     *bytes_read = atomic_load(&f.bytes_read);
     pthread_mutex_destroy(&f.shared.lock);
-    compressed_item_decoders_release(&f.benches);
-    for (size_t c = 0; f.coded != NULL && c < plan->count; c++)
-        compressed_item_close(&f.coded[c]);
+    compressed_item_decoders_release(&f.decoders);
+    for (size_t c = 0; f.compressed != NULL && c < plan->count; c++)
+        compressed_item_close(&f.compressed[c]);
     arena_release(&f.arena);
     free(f.jobs);
     free(f.pieces);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fetch.h -- the bytes of a load plan, from storage into the caller's tensors: large reads in file
- * order by several threads, each byte once, hashes checked on the way.
+ * fetch.h -- reads the bytes of a load plan from storage into the caller's tensors: large reads in
+ * file order by several threads, each byte once, hashes checked on the way.
  */
 #ifndef LOAD_FETCH_H
 #define LOAD_FETCH_H
@@ -11,14 +11,16 @@
 #include "plan/plan.h"
 #include "snapshot/snapshot.h"
 
-/* One request: one hash block, so that what was read is checked while the processor has it. */
+/* Bytes of one request: one hash block, so that data is checked while it is in the processor's
+ * caches. */
 #define FETCH_READ_BYTES ((uint64_t)HASH_BLOCK_BYTES)
-#define FETCH_PAGE_BYTES ((uint64_t)4096)        /* what goes straight to its target is made of */
-#define FETCH_MAX_GAP_BYTES ((uint64_t)64 << 10) /* neighbours this near are read as one */
+#define FETCH_PAGE_BYTES ((uint64_t)4096) /* direct reads are whole multiples of this */
+#define FETCH_MAX_GAP_BYTES                                                                        \
+    ((uint64_t)64 << 10) /* requests at most this far apart are read as one */
 
-/* Fill the targets of ${plan}.  On failure their contents are unspecified.  ${direct}: past the
- * page cache, if the reader was opened with STORE_DIRECT; false where others may want the same
- * bytes.  ${devices}: where targets may lie, see target_prepare(); NULL: none does. */
+/* Fill the targets of ${plan}.  On failure their contents are undefined.  ${direct}: use O_DIRECT,
+ * if the reader was opened with STORE_DIRECT; false if other ranks may read the same bytes.
+ * ${devices}: for targets on devices, see target_prepare(); NULL: all are in host memory. */
 enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
                                struct workers *workers, bool direct, struct devices *devices,
                                uint64_t *bytes_read, struct sidestep_error *err);

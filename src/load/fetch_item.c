@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fetch_item.c -- see fetch_item.h. */
+/* fetch_item.c -- reads items that must be read completely; see fetch_item.h. */
 #include "load/fetch_item.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static enum sidestep_status fetch_object(const struct reader_item *item, struct 
         struct source source = source_from_memory(bytes, length);
         TRY(archive_check(&source, 0, length, err));
     }
-    /* Bytes that are no archive are legal: sidestep_state_dict_add_bytes() takes any. */
+    /* An object need not be an archive: sidestep_state_dict_add_bytes() accepts any bytes. */
     enum sidestep_status status = archive_object_read(bytes, length, &value, NULL);
     if (status == SIDESTEP_ENOMEM)
         return FAIL_NOMEM(err, length);
@@ -32,9 +32,9 @@ static enum sidestep_status fetch_object(const struct reader_item *item, struct 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status place(const struct load_plan_chunk *chunk, uint64_t begin,
-                                  uint64_t length, uint8_t *bytes, struct devices *devices,
-                                  struct sidestep_error *err)
+static enum sidestep_status write_to_targets(const struct load_plan_chunk *chunk, uint64_t begin,
+                                             uint64_t length, uint8_t *bytes,
+                                             struct devices *devices, struct sidestep_error *err)
 {
     for (size_t t = 0; t < chunk->target_count; t++)
         TRY(target_write_bytes(devices, &chunk->box, begin, length, bytes, chunk->targets[t], err));
@@ -52,24 +52,24 @@ static enum sidestep_status check_crc(bool has_crc, uint32_t expected, uint32_t 
 
 /* ---------------------------------------------------------------- views of a storage */
 
-/* A stretch of a storage, in memory. */
-struct stretch {
+/* A byte range of a storage, in memory. */
+struct byte_range {
     uint64_t begin; /* in the file */
     uint64_t end;
     uint8_t *bytes;
 };
 
-/* Elements from the first to the last that the tensor has. */
-static uint64_t reach_of(const struct archive_tensor *tensor)
+/* The number of elements that the tensor spans, from its first to its last. */
+static uint64_t element_span(const struct archive_tensor *tensor)
 {
-    uint64_t reach = 1;
+    uint64_t span = 1;
 
     for (uint32_t i = 0; i < tensor->ndim; i++) {
         if (tensor->shape[i] == 0)
             return 0;
-        reach += (uint64_t)((tensor->shape[i] - 1) * tensor->strides[i]);
+        span += (uint64_t)((tensor->shape[i] - 1) * tensor->strides[i]);
     }
-    return reach;
+    return span;
 }
 
 enum sidestep_status fetch_item_byte_range(const struct reader_item *item,
@@ -83,55 +83,61 @@ enum sidestep_status fetch_item_byte_range(const struct reader_item *item,
     if (item->ranged)
         return SIDESTEP_OK;
     TRY(reader_item_read_archive(item, chunk->entry, &chunk->box, &tensor, err));
-    *end = *begin + reach_of(&tensor) * sidestep_dtype_size(tensor.dtype);
+    *end = *begin + element_span(&tensor) * sidestep_dtype_size(tensor.dtype);
     return SIDESTEP_OK;
 }
 
-/* Strided, swapped, lazily conjugated ...: make it plain in memory, then place it. */
-static enum sidestep_status place_odd(const struct archive_tensor *tensor, uint8_t *first,
-                                      const struct load_plan_chunk *chunk, struct devices *devices,
-                                      struct sidestep_error *err)
+/* Convert a tensor (strided, byte-swapped, lazily conjugated ...) in memory, and copy it to the
+ * targets. */
+static enum sidestep_status write_noncontiguous(const struct archive_tensor *tensor, uint8_t *first,
+                                                const struct load_plan_chunk *chunk,
+                                                struct devices *devices, struct sidestep_error *err)
 {
     struct box_memory from = {.box = chunk->box,
                               .strides = tensor->strides,
                               .data = first,
                               .item_bytes = sidestep_dtype_size(tensor->dtype)};
 
-    archive_tensor_resolve(tensor, first, reach_of(tensor));
+    archive_tensor_resolve(tensor, first, element_span(tensor));
     for (size_t t = 0; t < chunk->target_count; t++)
         TRY(target_write_box(devices, &from, chunk->targets[t], err));
     return SIDESTEP_OK;
 }
 
-/* What has to be in memory at once: all that those reach over that are not row-major. */
-static enum sidestep_status keep_odd(const struct fetch_views *v, struct stretch *kept,
-                                     struct sidestep_error *err)
+/* Allocate the byte range that is needed in memory at once: what the tensors that are not row-major
+ * span. */
+static enum sidestep_status allocate_noncontiguous(const struct fetch_views *v,
+                                                   struct byte_range *buffered,
+                                                   struct sidestep_error *err)
 {
-    kept->begin = UINT64_MAX;
+    buffered->begin = UINT64_MAX;
     for (size_t i = 0; i < v->count; i++) {
         uint64_t begin, end;
 
         if (v->items[i].ranged)
             continue;
         TRY(fetch_item_byte_range(&v->items[i], &v->chunks[i], &begin, &end, err));
-        kept->begin = min_u64(kept->begin, begin);
-        kept->end = max_u64(kept->end, end);
+        buffered->begin = min_u64(buffered->begin, begin);
+        buffered->end = max_u64(buffered->end, end);
     }
-    if (kept->begin >= kept->end)
+    if (buffered->begin >= buffered->end)
         return SIDESTEP_OK;
-    TRY(reader_item_check_not_sparse(v->items, kept->end - kept->begin, err));
-    kept->bytes = memory_new(kept->end - kept->begin, 1);
-    return kept->bytes != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, kept->end - kept->begin);
+    TRY(reader_item_check_not_sparse(v->items, buffered->end - buffered->begin, err));
+    buffered->bytes = memory_new(buffered->end - buffered->begin, 1);
+    return buffered->bytes != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, buffered->end - buffered->begin);
 }
 
-/* What a piece of the storage has of each. */
-static enum sidestep_status use_piece(const struct fetch_views *v, const struct stretch *piece,
-                                      const struct stretch *kept, struct sidestep_error *err)
+/* Copy what one range of the storage has of each view. */
+static enum sidestep_status consume_range(const struct fetch_views *v,
+                                          const struct byte_range *piece,
+                                          const struct byte_range *buffered,
+                                          struct sidestep_error *err)
 {
-    uint64_t begin = max_u64(piece->begin, kept->begin), end = min_u64(piece->end, kept->end);
+    uint64_t begin = max_u64(piece->begin, buffered->begin),
+             end = min_u64(piece->end, buffered->end);
 
     if (begin < end)
-        memcpy(kept->bytes + (begin - kept->begin), piece->bytes + (begin - piece->begin),
+        memcpy(buffered->bytes + (begin - buffered->begin), piece->bytes + (begin - piece->begin),
                end - begin);
     for (size_t i = 0; i < v->count; i++) {
         const struct reader_item *item = &v->items[i];
@@ -139,13 +145,14 @@ static enum sidestep_status use_piece(const struct fetch_views *v, const struct 
         begin = max_u64(piece->begin, item->data_offset);
         end = min_u64(piece->end, item->data_offset + item->data_bytes);
         if (item->ranged && begin < end)
-            TRY(place(&v->chunks[i], begin - item->data_offset, end - begin,
-                      piece->bytes + (begin - piece->begin), v->devices, err));
+            TRY(write_to_targets(&v->chunks[i], begin - item->data_offset, end - begin,
+                                 piece->bytes + (begin - piece->begin), v->devices, err));
     }
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status stream_storage(const struct fetch_views *v, const struct stretch *kept,
+static enum sidestep_status stream_storage(const struct fetch_views *v,
+                                           const struct byte_range *buffered,
                                            struct sidestep_error *err)
 {
     const struct reader_item *item = v->items;
@@ -158,17 +165,18 @@ static enum sidestep_status stream_storage(const struct fetch_views *v, const st
         return FAIL_NOMEM(err, most);
     for (uint64_t at = item->storage_offset; at < end; at += most) {
         uint64_t length = min_u64(most, end - at);
-        struct stretch piece = {.begin = at, .end = at + length, .bytes = buffer};
+        struct byte_range piece = {.begin = at, .end = at + length, .bytes = buffer};
 
         TRY(source_read(&item->file->source, buffer, length, at, err));
         crc = hash_crc32(crc, buffer, length);
-        TRY(use_piece(v, &piece, kept, err));
+        TRY(consume_range(v, &piece, buffered, err));
     }
     return check_crc(item->has_crc, item->storage_crc, crc, err);
 }
 
-static enum sidestep_status place_kept(const struct fetch_views *v, const struct stretch *kept,
-                                       struct sidestep_error *err)
+static enum sidestep_status write_buffered(const struct fetch_views *v,
+                                           const struct byte_range *buffered,
+                                           struct sidestep_error *err)
 {
     struct archive_tensor tensor;
 
@@ -179,8 +187,8 @@ static enum sidestep_status place_kept(const struct fetch_views *v, const struct
         if (item->ranged || item->data_bytes == 0)
             continue;
         TRY(reader_item_read_archive(item, chunk->entry, &chunk->box, &tensor, err));
-        TRY(place_odd(&tensor, kept->bytes + (item->data_offset - kept->begin), chunk, v->devices,
-                      err));
+        TRY(write_noncontiguous(&tensor, buffered->bytes + (item->data_offset - buffered->begin),
+                                chunk, v->devices, err));
     }
     return SIDESTEP_OK;
 }
@@ -195,13 +203,13 @@ bool fetch_can_merge_views(const struct reader_item *a, const struct reader_item
 enum sidestep_status fetch_views(const struct fetch_views *v, struct sidestep_error *err)
 {
     OWNED uint8_t *bytes = NULL;
-    struct stretch kept = {0};
-    enum sidestep_status status = keep_odd(v, &kept, err);
+    struct byte_range buffered = {0};
+    enum sidestep_status status = allocate_noncontiguous(v, &buffered, err);
 
-    bytes = kept.bytes;
+    bytes = buffered.bytes;
     if (status == SIDESTEP_OK)
-        status = stream_storage(v, &kept, err);
-    return status == SIDESTEP_OK ? place_kept(v, &kept, err) : status;
+        status = stream_storage(v, &buffered, err);
+    return status == SIDESTEP_OK ? write_buffered(v, &buffered, err) : status;
 }
 
 uint8_t *fetch_contiguous_target(const struct load_plan_chunk *chunk)
@@ -214,36 +222,37 @@ uint8_t *fetch_contiguous_target(const struct load_plan_chunk *chunk)
     return target->data;
 }
 
-static enum sidestep_status place_block(void *context, uint64_t begin, const uint8_t *bytes,
+static enum sidestep_status write_block(void *context, uint64_t begin, const uint8_t *bytes,
                                         uint64_t length, struct sidestep_error *err)
 {
-    const struct fetch_sink *placing = context;
+    const struct fetch_sink *sink = context;
 
-    /* Which are only read. */
-    return place(placing->chunk, begin, length, (void *)(uintptr_t)bytes, placing->devices, err);
+    /* The cast is safe: the bytes are only read. */
+    return write_to_targets(sink->chunk, begin, length, (void *)(uintptr_t)bytes, sink->devices,
+                            err);
 }
 
-struct reader_sink fetch_sink_as_reader_sink(const struct fetch_sink *placing)
+struct reader_sink fetch_sink_as_reader_sink(const struct fetch_sink *sink)
 {
-    return (struct reader_sink){.put = place_block,
-                                .context = (void *)(uintptr_t)placing,
-                                .plain = fetch_contiguous_target(placing->chunk)};
+    return (struct reader_sink){.put = write_block,
+                                .context = (void *)(uintptr_t)sink,
+                                .plain = fetch_contiguous_target(sink->chunk)};
 }
 
-/* One of ours: as it is decoded. */
-static enum sidestep_status decoded_tensor(const struct reader_item *item,
-                                           const struct load_plan_chunk *chunk,
-                                           struct devices *devices, struct sidestep_error *err)
+/* An item that sidestep wrote: write the data to the targets as it is decoded. */
+static enum sidestep_status fetch_decoded(const struct reader_item *item,
+                                          const struct load_plan_chunk *chunk,
+                                          struct devices *devices, struct sidestep_error *err)
 {
-    struct fetch_sink placing = {.chunk = chunk, .devices = devices};
-    struct reader_sink to = fetch_sink_as_reader_sink(&placing);
+    struct fetch_sink sink = {.chunk = chunk, .devices = devices};
+    struct reader_sink to = fetch_sink_as_reader_sink(&sink);
 
     return reader_item_decode(item, &to, err);
 }
 
-static enum sidestep_status transformed_tensor(const struct reader_item *item,
-                                               const struct load_plan_chunk *chunk,
-                                               struct devices *devices, struct sidestep_error *err)
+static enum sidestep_status fetch_transformed(const struct reader_item *item,
+                                              const struct load_plan_chunk *chunk,
+                                              struct devices *devices, struct sidestep_error *err)
 {
     OWNED uint8_t *bytes = NULL;
     void *decoded = NULL;
@@ -257,10 +266,10 @@ static enum sidestep_status transformed_tensor(const struct reader_item *item,
     TRY(reader_check_tensor(&tensor, chunk->entry, &chunk->box, err));
     TRY(check_crc(tensor.has_crc, tensor.data_crc,
                   hash_crc32(0, bytes + tensor.data_offset, tensor.data_bytes), err));
-    return place_odd(&tensor,
-                     bytes + tensor.data_offset +
-                         tensor.storage_offset * sidestep_dtype_size(tensor.dtype),
-                     chunk, devices, err);
+    return write_noncontiguous(&tensor,
+                               bytes + tensor.data_offset +
+                                   tensor.storage_offset * sidestep_dtype_size(tensor.dtype),
+                               chunk, devices, err);
 }
 
 enum sidestep_status fetch_item(const struct reader_item *item, const struct load_plan_chunk *chunk,
@@ -269,9 +278,9 @@ enum sidestep_status fetch_item(const struct reader_item *item, const struct loa
     if (chunk->entry->is_object)
         return fetch_object(item, chunk->targets[0], err);
     if (item->transform != NULL && item->footer != NULL)
-        return decoded_tensor(item, chunk, devices, err);
+        return fetch_decoded(item, chunk, devices, err);
     if (item->transform != NULL)
-        return transformed_tensor(item, chunk, devices, err);
+        return fetch_transformed(item, chunk, devices, err);
     const struct fetch_views views = {
         .items = item, .chunks = chunk, .count = 1, .devices = devices};
     return fetch_views(&views, err);

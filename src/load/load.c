@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load.c -- the way of a load: open, agree that it is the same save everywhere, plan, fetch. */
+/* load.c -- performs a load: all ranks open the checkpoint, agree that it is the same save, plan,
+ * fetch. */
 #include "load/load.h"
 
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 
 _Static_assert(sizeof(struct sidestep_load_options) == 40, "a field was added: apply it below");
 
-/* Attributes of network storage are cached: a rank that sees another save looks again. */
+/* Network file systems cache attributes, so a rank may see another save: the ranks then try
+ * again. */
 #define LOAD_AGREE_TRIES 3u
 
 enum sidestep_status load_options_copy(struct sidestep_load_options *ours,
@@ -35,7 +37,8 @@ enum sidestep_status load_options_copy(struct sidestep_load_options *ours,
     return SIDESTEP_OK;
 }
 
-/* Everybody opens by itself; the hash of manifest (or .metadata) says whether it is the same. */
+/* Each rank opens the checkpoint.  The hash of the manifest (or .metadata) shows whether it is the
+ * same save. */
 static enum sidestep_status open_all(struct sidestep_engine *engine, const char *path,
                                      uint32_t flags, struct reader **reader,
                                      struct sidestep_error *err)
@@ -60,7 +63,7 @@ static enum sidestep_status open_all(struct sidestep_engine *engine, const char 
     }
 }
 
-/* ${one}: the words for one; they stand behind its number. */
+/* ${one}: words for a single one, which follow its number. */
 static enum sidestep_status name_first(enum sidestep_status status, const char *one,
                                        const char *many, const char *const *names, size_t count,
                                        struct sidestep_error *err)
@@ -139,7 +142,7 @@ static enum sidestep_status fill_report(struct sidestep_load_report *report,
     return FAIL_NOMEM(err, sizeof(*report));
 }
 
-/* Rank 0 reads everything before anybody touches a tensor. */
+/* Rank 0 verifies everything before any rank writes to a tensor. */
 static enum sidestep_status verify_before_all(struct sidestep_engine *engine, struct reader *reader,
                                               struct sidestep_error *err)
 {
@@ -156,8 +159,8 @@ static enum sidestep_status verify_before_all(struct sidestep_engine *engine, st
     return comm_agree_all(&engine->comm, status, err);
 }
 
-/* Will the other ranks leave to this one what it reads?  What several ranks of a host want, they
- * had better take from the page cache. */
+/* Is this the only rank that reads this data?  If several ranks of a host read the same data, the
+ * page cache is better than O_DIRECT. */
 static bool is_alone(const struct sidestep_engine *engine, const struct reader *reader,
                      const struct load_plan *plan)
 {
@@ -189,7 +192,7 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     if (status == SIDESTEP_OK)
         status = targets_check_writable(&plan, err);
     TRY(comm_agree_all(&engine->comm, status, err));
-    /* What is no checkpoint has nothing that could be checked without reading it. */
+    /* A foreign file has nothing that can be checked without reading it. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)
         TRY(verify_before_all(engine, reader, err));
     status = fetch_run(reader, &plan, engine->stagers, is_alone(engine, reader, &plan),
@@ -217,7 +220,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
     struct reader *reader = NULL;
     uint64_t bytes_read = 0; /* by this rank */
 
-    /* Checked before it is read, a checkpoint is read twice: the second time from the cache. */
+    /* A checkpoint that is verified first is read twice: the second time from the page cache. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE)
         flags |= READER_PARSE_METADATA;
     else if ((engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) == 0)

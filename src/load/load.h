@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * load.h -- one load: from a checkpoint into the caller's tensors.
+ * load.h -- loads a checkpoint into the caller's tensors.
  *
- * The order: all ranks open the checkpoint (checkpoint/) and agree on the save; plan/load_plan.h
- * finds the stored chunks that are needed, each once; fetch.h reads them in large pieces, in file
- * order, with several threads; each block is checked by its hash and then scattered into the
- * tensors (target.h).  compressed_item.h decodes what is stored compressed.  tensor_reader.h reads
- * tensors one by one, for conversions and comparisons.
+ * All ranks open the checkpoint (checkpoint/) and agree on the save.  plan/load_plan.h finds the
+ * stored chunks that are needed, each once.  fetch.h reads them in large requests, in file order,
+ * with several threads.  Each block is checked by its hash and then copied into the tensors
+ * (target.h).  compressed_item.h decodes compressed items.  tensor_reader.h reads single tensors,
+ * for conversions and comparisons.
  *
  * What comes in: a path and a state dict whose tensors are to be filled.
  * What goes out: filled tensors, objects, and a report; or an error that names tensor and file.
  *
- * Ownership: the caller's tensors are written during the call only.  After a failure their
- * contents are undefined, and the checkpoint is as it was.
+ * Ownership: the caller's tensors are written during the call only.  After a failure their contents
+ * are undefined.
  *
  * Threads: the call blocks.  It uses the engine's threads.  Nothing is written, locked or renamed
  * on storage.
@@ -32,7 +32,7 @@ enum sidestep_status load_options_copy(struct sidestep_load_options *ours,
                                        const struct sidestep_load_options *theirs,
                                        struct sidestep_error *err);
 
-/* The rest of what other folders use of this one. */
+/* What else other folders use of this one. */
 #include "load/fetch.h"
 #include "load/tensor_reader.h"
 

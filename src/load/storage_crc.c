@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* storage_crc.c -- see storage_crc.h. */
+/* storage_crc.c -- combines CRC32s of byte ranges; see storage_crc.h. */
 #include "load/storage_crc.h"
 
 #include <stdlib.h>
@@ -16,19 +16,19 @@ struct storage_crc_part {
 enum sidestep_status storage_crc_add(struct storage_crc *s, uint64_t begin, uint64_t bytes,
                                      uint32_t crc, struct sidestep_error *err)
 {
-    if (s->count == s->room) {
-        size_t room = s->room != 0 ? s->room * 2 : 4;
-        struct storage_crc_part *parts = memory_resize(s->parts, room, sizeof(*parts));
+    if (s->count == s->capacity) {
+        size_t capacity = s->capacity != 0 ? s->capacity * 2 : 4;
+        struct storage_crc_part *parts = memory_resize(s->parts, capacity, sizeof(*parts));
         if (parts == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*parts));
+            return FAIL_NOMEM(err, capacity * sizeof(*parts));
         s->parts = parts;
-        s->room = room;
+        s->capacity = capacity;
     }
     s->parts[s->count++] = (struct storage_crc_part){.begin = begin, .bytes = bytes, .crc = crc};
     return SIDESTEP_OK;
 }
 
-/* By where they begin, the longest first. */
+/* By their beginning, the longest first. */
 static int compare_parts(const void *a, const void *b)
 {
     const struct storage_crc_part *x = a, *y = b;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* storage_crc.h -- the CRC32 of a storage, from those of stretches of it that were read in any
- * order; what nobody has read is read in the end. */
+/* storage_crc.h -- computes the CRC32 of a storage from those of byte ranges that were read in any
+ * order; ranges that were not read are read at the end. */
 #ifndef LOAD_STORAGE_CRC_H
 #define LOAD_STORAGE_CRC_H
 
@@ -8,13 +8,14 @@
 
 struct storage_crc {
     struct storage_crc_part *parts;
-    size_t count, room;
+    size_t count, capacity;
 };
 
-/* Bytes [begin, begin + bytes) have this CRC. */
+/* Add the CRC of bytes [begin, begin + bytes). */
 enum sidestep_status storage_crc_add(struct storage_crc *s, uint64_t begin, uint64_t bytes,
                                      uint32_t crc, struct sidestep_error *err);
-/* The CRC of bytes [0, bytes).  ${read}: that of [begin, begin + bytes), which it goes on with. */
+/* Compute the CRC of bytes [0, bytes).  ${read} continues ${*crc} with bytes [begin, begin +
+ * bytes), which were not added. */
 enum sidestep_status storage_crc_finish(struct storage_crc *s, uint64_t bytes,
                                         enum sidestep_status (*read)(void *context, uint64_t begin,
                                                                      uint64_t bytes, uint32_t *crc,

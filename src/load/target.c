@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* target.c -- see target.h. */
+/* target.c -- writes loaded bytes to tensors in host memory and on devices; see target.h. */
 #include "load/target.h"
 
 #include "base/base.h"
 #include "snapshot/snapshot.h"
 
-/* ---- before */
+/* ---- preparation */
 
-static enum sidestep_status find_entry(struct devices *devices, struct state_entry *entry,
-                                       struct sidestep_error *err)
+static enum sidestep_status locate_entry(struct devices *devices, struct state_entry *entry,
+                                         struct sidestep_error *err)
 {
     uint64_t begin, bytes;
     int32_t device = -1;
@@ -27,9 +27,10 @@ static enum sidestep_status find_entry(struct devices *devices, struct state_ent
     return status;
 }
 
-/* Our stream to ${device} begins where ${stream}, of any device that is open, is now. */
-static enum sidestep_status follow(struct devices *devices, int32_t device,
-                                   const struct sidestep_stream *stream, struct sidestep_error *err)
+/* Make our stream to ${device} wait for the current work of ${stream}, on any open device. */
+static enum sidestep_status make_stream_wait(struct devices *devices, int32_t device,
+                                             const struct sidestep_stream *stream,
+                                             struct sidestep_error *err)
 {
     struct device_driver *driver = devices->driver;
     void *event = NULL;
@@ -47,17 +48,17 @@ static enum sidestep_status follow(struct devices *devices, int32_t device,
     return status;
 }
 
-static enum sidestep_status follow_all(struct devices *devices, int32_t device,
-                                       const struct sidestep_stream *streams, size_t count,
-                                       struct sidestep_error *err)
+static enum sidestep_status make_stream_wait_all(struct devices *devices, int32_t device,
+                                                 const struct sidestep_stream *streams,
+                                                 size_t count, struct sidestep_error *err)
 {
     struct sidestep_stream own = {.device = device, .stream = device_default_stream};
 
     for (size_t i = 0; i < count; i++)
         if (streams[i].device >= 0 && streams[i].device < DEVICE_MAX &&
             devices->devices[streams[i].device].context != NULL)
-            TRY(follow(devices, device, &streams[i], err));
-    return count == 0 ? follow(devices, device, &own, err) : SIDESTEP_OK;
+            TRY(make_stream_wait(devices, device, &streams[i], err));
+    return count == 0 ? make_stream_wait(devices, device, &own, err) : SIDESTEP_OK;
 }
 
 enum sidestep_status target_prepare(struct devices *devices, struct sidestep_state_dict *state,
@@ -69,19 +70,19 @@ enum sidestep_status target_prepare(struct devices *devices, struct sidestep_sta
     *away = false;
     (void)devices_detect_driver(devices);
     for (size_t i = 0; i < state->count; i++) {
-        TRY(find_entry(devices, &state->entries[i], err));
+        TRY(locate_entry(devices, &state->entries[i], err));
         if (state->entries[i].on_device != 0)
             used[state->entries[i].on_device - 1] = *away = true;
     }
     for (int32_t device = 0; device < DEVICE_MAX; device++)
         if (used[device])
-            TRY(follow_all(devices, device, streams, stream_count, err));
+            TRY(make_stream_wait_all(devices, device, streams, stream_count, err));
     return SIDESTEP_OK;
 }
 
-/* ---- bytes */
+/* ---- writing */
 
-static enum sidestep_status place_on_device(struct devices *devices, const struct box *stored,
+static enum sidestep_status write_to_device(struct devices *devices, const struct box *stored,
                                             uint64_t begin, uint64_t length, uint8_t *bytes,
                                             const struct state_entry *target,
                                             struct sidestep_error *err)
@@ -98,7 +99,7 @@ static enum sidestep_status place_on_device(struct devices *devices, const struc
     if (status == SIDESTEP_OK)
         status = device_batch_submit(&batch, err);
     devices_leave(devices, before);
-    /* After a failure, too: what was submitted reads the buffer. */
+    /* Wait after a failure, too: submitted copies still read the buffer. */
     enum sidestep_status settled = devices_synchronize(devices, device, devices->devices[device].in,
                                                        status == SIDESTEP_OK ? err : NULL);
     status = status != SIDESTEP_OK ? status : settled;
@@ -115,7 +116,7 @@ enum sidestep_status target_write_bytes(struct devices *devices, const struct bo
     struct box_memory memory = state_entry_memory(target);
 
     if (target->on_device != 0)
-        return place_on_device(devices, stored, begin, length, bytes, target, err);
+        return write_to_device(devices, stored, begin, length, bytes, target, err);
     (void)box_transfer(stored, begin, length, bytes, &memory, BOX_SCATTER);
     return SIDESTEP_OK;
 }
@@ -134,5 +135,5 @@ enum sidestep_status target_write_box(struct devices *devices, const struct box_
     if (rows == NULL)
         return FAIL_NOMEM(err, bytes);
     (void)box_transfer(&from->box, 0, bytes, rows, from, BOX_GATHER);
-    return place_on_device(devices, &from->box, 0, bytes, rows, target, err);
+    return write_to_device(devices, &from->box, 0, bytes, rows, target, err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensor_reader.c -- see tensor_reader.h. */
+/* tensor_reader.c -- reads row-major byte ranges of tensors; see tensor_reader.h. */
 #include "load/tensor_reader.h"
 
 #include <pthread.h>
@@ -14,53 +14,53 @@
 #include "model/model.h"
 #include "snapshot/snapshot.h"
 
-#define SLACK_BYTES ((uint64_t)1 << 20) /* pages that stick out, and what is read ahead */
-#define AHEAD_BYTES ((uint64_t)512 << 10)
+#define PADDING_BYTES ((uint64_t)1 << 20) /* padding to whole pages, and read-ahead */
+#define READ_AHEAD_BYTES ((uint64_t)512 << 10)
 #define PAGE_BYTES ((uint64_t)4096)
 
-/* What one thread reads with. */
-struct hand {
-    struct hand *next;
-    struct pool buffer;
-    const struct reader_file *file; /* whose bytes [begin, end) are in it */
+/* The read buffer of one thread. */
+struct read_buffer {
+    struct read_buffer *next;
+    struct pool memory;
+    const struct reader_file *file; /* ${memory} has bytes [begin, end) of this file */
     uint64_t begin;
     uint64_t end;
 };
 
 struct tensor_reader {
     struct reader *reader;
-    struct chunk_sources places;
-    struct hand *hands;
-    unsigned hand_count;
+    struct chunk_sources sources;
+    struct read_buffer *buffers;
+    unsigned buffer_count;
     _Atomic uint64_t total;
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        struct hand *free;
-        uint64_t kept_bytes;
+        struct read_buffer *free;
+        uint64_t cached_bytes;
         uint64_t uses;
     } shared;
 };
 
 /* ---------------------------------------------------------------- making and freeing */
 
-static enum sidestep_status make_hands(struct tensor_reader *t, unsigned hands,
-                                       struct sidestep_error *err)
+static enum sidestep_status make_buffers(struct tensor_reader *t, unsigned buffers,
+                                         struct sidestep_error *err)
 {
-    t->hands = memory_new(hands, sizeof(*t->hands));
-    if (t->hands == NULL)
-        return FAIL_NOMEM(err, hands * sizeof(*t->hands));
-    t->hand_count = hands;
-    for (unsigned i = 0; i < hands; i++) {
-        TRY(pool_reserve(&t->hands[i].buffer, TENSOR_READER_REQUEST_BYTES + SLACK_BYTES, NULL,
+    t->buffers = memory_new(buffers, sizeof(*t->buffers));
+    if (t->buffers == NULL)
+        return FAIL_NOMEM(err, buffers * sizeof(*t->buffers));
+    t->buffer_count = buffers;
+    for (unsigned i = 0; i < buffers; i++) {
+        TRY(pool_reserve(&t->buffers[i].memory, TENSOR_READER_REQUEST_BYTES + PADDING_BYTES, NULL,
                          err));
-        t->hands[i].next = t->shared.free;
-        t->shared.free = &t->hands[i];
+        t->buffers[i].next = t->shared.free;
+        t->shared.free = &t->buffers[i];
     }
     return SIDESTEP_OK;
 }
 
-enum sidestep_status tensor_reader_open(struct reader *reader, const bool *wanted, unsigned hands,
+enum sidestep_status tensor_reader_open(struct reader *reader, const bool *wanted, unsigned buffers,
                                         struct tensor_reader **out, struct sidestep_error *err)
 {
     struct tensor_reader *t = memory_new(1, sizeof(*t));
@@ -71,9 +71,9 @@ enum sidestep_status tensor_reader_open(struct reader *reader, const bool *wante
     t->reader = reader;
     pthread_mutex_init(&t->shared.lock, NULL);
     pthread_cond_init(&t->shared.changed, NULL);
-    enum sidestep_status status = chunk_sources_find(reader, wanted, &t->places, err);
+    enum sidestep_status status = chunk_sources_find(reader, wanted, &t->sources, err);
     if (status == SIDESTEP_OK)
-        status = make_hands(t, hands, err);
+        status = make_buffers(t, buffers, err);
     if (status == SIDESTEP_OK)
         *out = t;
     else
@@ -88,12 +88,12 @@ void tensor_reader_free(struct tensor_reader **out)
     if (t == NULL)
         return;
     *out = NULL;
-    for (unsigned i = 0; i < t->hand_count; i++)
-        pool_release(&t->hands[i].buffer);
+    for (unsigned i = 0; i < t->buffer_count; i++)
+        pool_release(&t->buffers[i].memory);
     pthread_cond_destroy(&t->shared.changed);
     pthread_mutex_destroy(&t->shared.lock);
-    free(t->hands);
-    chunk_sources_release(&t->places);
+    free(t->buffers);
+    chunk_sources_release(&t->sources);
     free(t);
 }
 
@@ -104,66 +104,68 @@ uint64_t tensor_reader_bytes_read(const struct tensor_reader *t)
 
 /* ---------------------------------------------------------------- reading */
 
-static struct hand *take_hand(struct tensor_reader *t)
+static struct read_buffer *acquire_buffer(struct tensor_reader *t)
 {
     pthread_mutex_lock(&t->shared.lock);
     while (t->shared.free == NULL)
         pthread_cond_wait(&t->shared.changed, &t->shared.lock);
-    struct hand *hand = t->shared.free;
-    t->shared.free = hand->next;
+    struct read_buffer *buffer = t->shared.free;
+    t->shared.free = buffer->next;
     pthread_mutex_unlock(&t->shared.lock);
-    return hand;
+    return buffer;
 }
 
-static void give_hand(struct tensor_reader *t, struct hand *hand)
+static void return_buffer(struct tensor_reader *t, struct read_buffer *buffer)
 {
     pthread_mutex_lock(&t->shared.lock);
-    hand->next = t->shared.free;
-    t->shared.free = hand;
+    buffer->next = t->shared.free;
+    t->shared.free = buffer;
     pthread_cond_broadcast(&t->shared.changed);
     pthread_mutex_unlock(&t->shared.lock);
 }
 
-/* Bytes [offset, offset + length) of ${file}, in the hand: whole pages, for only those go past the
- * page cache, and some more where little is wanted, for small tensors lie side by side. */
-static enum sidestep_status hold(struct tensor_reader *t, struct hand *hand,
-                                 const struct reader_file *file, uint64_t offset, uint64_t length,
-                                 const uint8_t **bytes, struct sidestep_error *err)
+/* Make bytes [offset, offset + length) of ${file} available in the buffer.  Reads whole pages, as
+ * O_DIRECT requires.  Small reads are extended, because small tensors are stored next to each
+ * other. */
+static enum sidestep_status fill_buffer(struct tensor_reader *t, struct read_buffer *buffer,
+                                        const struct reader_file *file, uint64_t offset,
+                                        uint64_t length, const uint8_t **bytes,
+                                        struct sidestep_error *err)
 {
-    if (hand->file != file || offset < hand->begin || offset + length > hand->end) {
+    if (buffer->file != file || offset < buffer->begin || offset + length > buffer->end) {
         uint64_t begin = round_down(offset, PAGE_BYTES);
         uint64_t end = round_up(offset + length, PAGE_BYTES);
 
-        end = min_u64(max_u64(end, begin + AHEAD_BYTES), file->source.length);
-        hand->file = NULL;
+        end = min_u64(max_u64(end, begin + READ_AHEAD_BYTES), file->source.length);
+        buffer->file = NULL;
         enum sidestep_status status =
-            source_read(&file->source, hand->buffer.bytes, end - begin, begin, err);
+            source_read(&file->source, buffer->memory.bytes, end - begin, begin, err);
         if (status != SIDESTEP_OK) {
             error_wrap(err, "file '%s'", file->name);
             return status;
         }
-        hand->file = file;
-        hand->begin = begin;
-        hand->end = end;
+        buffer->file = file;
+        buffer->begin = begin;
+        buffer->end = end;
         atomic_fetch_add(&t->total, end - begin);
     }
-    *bytes = hand->buffer.bytes + (offset - hand->begin);
+    *bytes = buffer->memory.bytes + (offset - buffer->begin);
     return SIDESTEP_OK;
 }
 
-/* A stretch of a box, and where it goes. */
+/* A byte range of a box, and where it is to be written. */
 struct wanted {
     const struct box *box;
     uint64_t begin;
     uint8_t *to;
 };
 
-/* Move what belongs there from bytes [begin, begin + length) of the chunk, which are ${bytes}. */
-static void put(const struct chunk_source *p, uint64_t begin, uint64_t length, const uint8_t *bytes,
-                const struct wanted *w)
+/* Copy the wanted part of bytes [begin, begin + length) of the chunk, which are at ${bytes}. */
+static void copy_to_target(const struct chunk_source *p, uint64_t begin, uint64_t length,
+                           const uint8_t *bytes, const struct wanted *w)
 {
     int64_t strides[SIDESTEP_MAX_NDIM];
-    /* The box's first byte would be here; only bytes of the stretch are written. */
+    /* The box would begin at this address; only bytes of the range are written. */
     struct box_memory memory = {.box = *w->box,
                                 .strides = strides,
                                 .data = (void *)((uintptr_t)w->to - w->begin),
@@ -174,10 +176,11 @@ static void put(const struct chunk_source *p, uint64_t begin, uint64_t length, c
                        BOX_SCATTER);
 }
 
-/* Without block hashes. */
-static enum sidestep_status read_plain(struct tensor_reader *t, struct hand *hand,
-                                       struct chunk_source *p, uint64_t first, uint64_t last,
-                                       const struct wanted *w, struct sidestep_error *err)
+/* Read data without block hashes. */
+static enum sidestep_status read_without_blocks(struct tensor_reader *t, struct read_buffer *buffer,
+                                                struct chunk_source *p, uint64_t first,
+                                                uint64_t last, const struct wanted *w,
+                                                struct sidestep_error *err)
 {
     struct chunk_storage *storage = p->storage;
     bool checks = storage != NULL && storage->has_crc;
@@ -187,21 +190,21 @@ static enum sidestep_status read_plain(struct tensor_reader *t, struct hand *han
         const uint8_t *bytes = NULL;
 
         length = min_u64(last - at, TENSOR_READER_REQUEST_BYTES);
-        TRY(hold(t, hand, p->file, p->data_offset + at, length, &bytes, err));
+        TRY(fill_buffer(t, buffer, p->file, p->data_offset + at, length, &bytes, err));
         if (checks)
             crc = hash_crc32(crc, bytes, length);
-        put(p, at, length, bytes, w);
+        copy_to_target(p, at, length, bytes, w);
     }
     if (!checks)
         return SIDESTEP_OK;
     pthread_mutex_lock(&t->shared.lock);
     enum sidestep_status status = storage_crc_add(
-        &storage->parts, p->data_offset - storage->offset + first, last - first, crc, err);
+        &storage->read_crcs, p->data_offset - storage->offset + first, last - first, crc, err);
     pthread_mutex_unlock(&t->shared.lock);
     return status;
 }
 
-static enum sidestep_status read_blocks(struct tensor_reader *t, struct hand *hand,
+static enum sidestep_status read_blocks(struct tensor_reader *t, struct read_buffer *buffer,
                                         struct chunk_source *p, uint64_t first, uint64_t last,
                                         const struct wanted *w, struct sidestep_error *err)
 {
@@ -218,7 +221,7 @@ static enum sidestep_status read_blocks(struct tensor_reader *t, struct hand *ha
         const uint8_t *bytes = NULL;
 
         length = min_u64(to - at, TENSOR_READER_REQUEST_BYTES);
-        TRY(hold(t, hand, p->file, p->data_offset + at, length, &bytes, err));
+        TRY(fill_buffer(t, buffer, p->file, p->data_offset + at, length, &bytes, err));
         enum sidestep_status status =
             reader_check_blocks(&item, at / HASH_BLOCK_BYTES, bytes, length, err);
         if (status != SIDESTEP_OK) {
@@ -226,16 +229,17 @@ static enum sidestep_status read_blocks(struct tensor_reader *t, struct hand *ha
             return status;
         }
         uint64_t begin = max_u64(at, first), end = min_u64(at + length, last);
-        put(p, begin, end - begin, bytes + (begin - at), w);
+        copy_to_target(p, begin, end - begin, bytes + (begin - at), w);
     }
     return SIDESTEP_OK;
 }
 
-/* ---------------------------------------------------------------- chunks that are decoded whole */
+/* ---------------------------------------------------------------- chunks that are decoded
+ * completely */
 
-/* Chunks that are decoded at once. */
+/* Chunks that are decoded in one pass. */
 struct decoding {
-    struct chunk_source **places;
+    struct chunk_source **sources;
     struct reader_item *items;
     struct load_plan_chunk *chunks;
     struct state_entry *targets;
@@ -256,10 +260,10 @@ static enum sidestep_status prepare(struct arena *arena, struct decoding *d,
         d->strides == NULL)
         return FAIL_NOMEM(err, d->count * sizeof(*d->items));
     for (size_t i = 0; i < d->count; i++) {
-        const struct chunk_source *p = d->places[i];
+        const struct chunk_source *p = d->sources[i];
 
         box_row_major_strides(p->chunk->box.ndim, p->chunk->box.lengths, d->strides[i]);
-        d->items[i] = *p->whole;
+        d->items[i] = *p->decode_item;
         d->target_of[i] = &d->targets[i];
         d->targets[i] = (struct state_entry){.name = p->entry->name,
                                              .dtype = p->entry->dtype,
@@ -281,7 +285,7 @@ static enum sidestep_status decode_into(struct decoding *d, struct sidestep_erro
     const struct fetch_views views = {.items = d->items, .chunks = d->chunks, .count = d->count};
 
     for (size_t i = 0; i < d->count; i++) {
-        uint64_t bytes = chunk_source_decoded_bytes(d->places[i]);
+        uint64_t bytes = chunk_source_decoded_bytes(d->sources[i]);
 
         TRY(reader_item_check_not_sparse(&d->items[i], bytes, err));
         d->targets[i].data = memory_new(bytes, 1);
@@ -292,12 +296,12 @@ static enum sidestep_status decode_into(struct decoding *d, struct sidestep_erro
                         : fetch_item(&d->items[0], &d->chunks[0], NULL, err);
 }
 
-/* To ${decoded}, per place: malloc'ed, or, after an error, none. */
-static enum sidestep_status decode(struct chunk_source **places, size_t count, uint8_t **decoded,
+/* Decode to ${decoded}, one malloc'ed buffer per source; none after an error. */
+static enum sidestep_status decode(struct chunk_source **sources, size_t count, uint8_t **decoded,
                                    struct sidestep_error *err)
 {
     OWNED_ARENA arena = {0};
-    struct decoding d = {.places = places, .count = count};
+    struct decoding d = {.sources = sources, .count = count};
 
     TRY(prepare(&arena, &d, err));
     enum sidestep_status status = decode_into(&d, err);
@@ -308,37 +312,38 @@ static enum sidestep_status decode(struct chunk_source **places, size_t count, u
             decoded[i] = d.targets[i].data;
     }
     if (status != SIDESTEP_OK)
-        reader_blame(err, places[0]->entry->name, places[0]->file);
+        reader_blame(err, sources[0]->entry->name, sources[0]->file);
     return status;
 }
 
-/* Locked: give back what was not used for longest, but for ${keep}, until the rest is little. */
+/* Locked: free the least recently used buffers, except that of ${keep}, until the cache is within
+ * its limit. */
 static void shrink(struct tensor_reader *t, const struct chunk_source *keep)
 {
-    while (t->shared.kept_bytes > TENSOR_READER_CACHE_BYTES) {
+    while (t->shared.cached_bytes > TENSOR_READER_CACHE_BYTES) {
         struct chunk_source *oldest = NULL;
 
-        for (size_t i = 0; i < t->places.count; i++) {
-            struct chunk_source *p = &t->places.places[i];
-            if (p != keep && p->decoded != NULL && p->users == 0 &&
-                (oldest == NULL || p->used_at < oldest->used_at))
+        for (size_t i = 0; i < t->sources.count; i++) {
+            struct chunk_source *p = &t->sources.sources[i];
+            if (p != keep && p->decoded != NULL && p->pins == 0 &&
+                (oldest == NULL || p->last_use < oldest->last_use))
                 oldest = p;
         }
         if (oldest == NULL)
             return;
         free(TAKE(oldest->decoded));
-        t->shared.kept_bytes -= chunk_source_decoded_bytes(oldest);
+        t->shared.cached_bytes -= chunk_source_decoded_bytes(oldest);
     }
 }
 
-/* Locked: ${p} and those that are decoded with it. */
+/* Locked: ${p} and the sources that are decoded with it. */
 static size_t choose(struct chunk_source *p, struct chunk_source **chosen)
 {
     size_t count = 0;
 
     chosen[count++] = p;
-    for (size_t i = 0; p->together && i < p->storage->count; i++) {
-        struct chunk_source *other = p->storage->places[i];
+    for (size_t i = 0; p->decode_together && i < p->storage->count; i++) {
+        struct chunk_source *other = p->storage->sources[i];
 
         if (other != p && other->decoded == NULL && !other->decoding)
             chosen[count++] = other;
@@ -346,11 +351,11 @@ static size_t choose(struct chunk_source *p, struct chunk_source **chosen)
     return count;
 }
 
-/* Locked, but not while it works. */
+/* Locked; releases the lock while it decodes. */
 static enum sidestep_status decode_with_others(struct tensor_reader *t, struct chunk_source *p,
                                                struct sidestep_error *err)
 {
-    size_t most = p->together ? p->storage->count : 1;
+    size_t most = p->decode_together ? p->storage->count : 1;
     OWNED struct chunk_source **chosen = memory_new(most, sizeof(*chosen));
     OWNED uint8_t **decoded = memory_new(most, sizeof(*decoded));
 
@@ -365,19 +370,19 @@ static enum sidestep_status decode_with_others(struct tensor_reader *t, struct c
     for (size_t i = 0; i < count; i++) {
         chosen[i]->decoding = false;
         chosen[i]->decoded = decoded[i];
-        chosen[i]->used_at = ++t->shared.uses;
+        chosen[i]->last_use = ++t->shared.uses;
         if (decoded[i] != NULL)
-            t->shared.kept_bytes += chunk_source_decoded_bytes(chosen[i]);
+            t->shared.cached_bytes += chunk_source_decoded_bytes(chosen[i]);
     }
-    if (p->storage != NULL && !p->whole->has_crc)
-        p->storage->unchecked = true;
+    if (p->storage != NULL && !p->decode_item->has_crc)
+        p->storage->has_unrecorded_reads = true;
     atomic_fetch_add(&t->total,
-                     p->storage != NULL ? p->whole->storage_bytes : p->chunk->storage.length);
+                     p->storage != NULL ? p->decode_item->storage_bytes : p->chunk->storage.length);
     pthread_cond_broadcast(&t->shared.changed);
     return status;
 }
 
-/* Locked: the decoded bytes of ${p}, made by whoever comes first. */
+/* Locked: make the decoded bytes of ${p} available.  The first thread that needs them decodes. */
 static enum sidestep_status obtain(struct tensor_reader *t, struct chunk_source *p,
                                    struct sidestep_error *err)
 {
@@ -387,7 +392,7 @@ static enum sidestep_status obtain(struct tensor_reader *t, struct chunk_source 
         pthread_cond_wait(&t->shared.changed, &t->shared.lock);
     if (p->decoded == NULL)
         status = decode_with_others(t, p, err);
-    p->used_at = ++t->shared.uses;
+    p->last_use = ++t->shared.uses;
     shrink(t, p);
     return status;
 }
@@ -398,31 +403,31 @@ static enum sidestep_status read_whole(struct tensor_reader *t, struct chunk_sou
 {
     pthread_mutex_lock(&t->shared.lock);
     enum sidestep_status status = obtain(t, p, err);
-    p->users++;
+    p->pins++;
     pthread_mutex_unlock(&t->shared.lock);
     if (status == SIDESTEP_OK)
-        put(p, first, last - first, p->decoded + first, w);
+        copy_to_target(p, first, last - first, p->decoded + first, w);
     pthread_mutex_lock(&t->shared.lock);
-    p->users--;
+    p->pins--;
     pthread_mutex_unlock(&t->shared.lock);
     return status;
 }
 
 /* ---------------------------------------------------------------- the public functions */
 
-static enum sidestep_status read_place(struct tensor_reader *t, struct hand *hand,
-                                       struct chunk_source *p, uint64_t end, const struct wanted *w,
-                                       struct sidestep_error *err)
+static enum sidestep_status read_source(struct tensor_reader *t, struct read_buffer *buffer,
+                                        struct chunk_source *p, uint64_t end,
+                                        const struct wanted *w, struct sidestep_error *err)
 {
     uint64_t first, last;
 
     if (!box_range(w->box, w->begin, end, sidestep_dtype_size(p->entry->dtype), &p->chunk->box,
                    &first, &last))
         return SIDESTEP_OK;
-    if (p->whole != NULL)
+    if (p->decode_item != NULL)
         return read_whole(t, p, first, last, w, err);
-    return p->blocks != NULL ? read_blocks(t, hand, p, first, last, w, err)
-                             : read_plain(t, hand, p, first, last, w, err);
+    return p->blocks != NULL ? read_blocks(t, buffer, p, first, last, w, err)
+                             : read_without_blocks(t, buffer, p, first, last, w, err);
 }
 
 enum sidestep_status tensor_reader_read(struct tensor_reader *t, size_t entry,
@@ -431,20 +436,21 @@ enum sidestep_status tensor_reader_read(struct tensor_reader *t, size_t entry,
 {
     const struct wanted wanted = {.box = box, .begin = begin, .to = to};
     size_t count = t->reader->metadata.entries[entry].chunk_count;
-    struct chunk_source *places = &t->places.places[t->places.first_place[entry]];
-    struct hand *hand = take_hand(t);
+    struct chunk_source *sources = &t->sources.sources[t->sources.first_source[entry]];
+    struct read_buffer *buffer = acquire_buffer(t);
     enum sidestep_status status = SIDESTEP_OK;
 
     for (size_t i = 0; i < count && status == SIDESTEP_OK; i++)
-        status = read_place(t, hand, &places[i], begin + bytes, &wanted, err);
-    give_hand(t, hand);
+        status = read_source(t, buffer, &sources[i], begin + bytes, &wanted, err);
+    return_buffer(t, buffer);
     return status;
 }
 
-/* What goes on with the CRC of what was not read, or not in a way that the parts know of. */
+/* Context for reading the bytes of a storage whose CRC is not known, because they were not read, or
+ * were read in a way that does not record it. */
 struct rest {
     struct tensor_reader *t;
-    struct hand *hand;
+    struct read_buffer *buffer;
     const struct chunk_storage *storage;
 };
 
@@ -457,8 +463,8 @@ static enum sidestep_status crc_of_rest(void *context, uint64_t begin, uint64_t 
         const uint8_t *held = NULL;
 
         length = min_u64(begin + bytes - at, TENSOR_READER_REQUEST_BYTES);
-        TRY(hold(rest->t, rest->hand, rest->storage->file, rest->storage->offset + at, length,
-                 &held, err));
+        TRY(fill_buffer(rest->t, rest->buffer, rest->storage->file, rest->storage->offset + at,
+                        length, &held, err));
         *crc = hash_crc32(*crc, held, length);
     }
     return SIDESTEP_OK;
@@ -467,26 +473,26 @@ static enum sidestep_status crc_of_rest(void *context, uint64_t begin, uint64_t 
 static enum sidestep_status check_storage(struct tensor_reader *t, struct chunk_storage *storage,
                                           struct sidestep_error *err)
 {
-    struct rest rest = {.t = t, .hand = take_hand(t), .storage = storage};
+    struct rest rest = {.t = t, .buffer = acquire_buffer(t), .storage = storage};
     uint32_t crc;
     enum sidestep_status status =
-        storage_crc_finish(&storage->parts, storage->bytes, crc_of_rest, &rest, &crc, err);
+        storage_crc_finish(&storage->read_crcs, storage->bytes, crc_of_rest, &rest, &crc, err);
 
-    give_hand(t, rest.hand);
+    return_buffer(t, rest.buffer);
     if (status == SIDESTEP_OK && crc != storage->crc)
         status = FAIL(err, SIDESTEP_ECORRUPT,
                       "'%s' in file '%s': the data has CRC32 %08x, the archive says %08x",
-                      display_name(storage->places[0]->entry->name).text, storage->file->name, crc,
+                      display_name(storage->sources[0]->entry->name).text, storage->file->name, crc,
                       storage->crc);
     return status;
 }
 
 enum sidestep_status tensor_reader_finish(struct tensor_reader *t, struct sidestep_error *err)
 {
-    for (size_t i = 0; i < t->places.storage_count; i++) {
-        struct chunk_storage *storage = &t->places.storages[i];
+    for (size_t i = 0; i < t->sources.storage_count; i++) {
+        struct chunk_storage *storage = &t->sources.storages[i];
 
-        if (storage->has_crc && (storage->parts.count != 0 || storage->unchecked))
+        if (storage->has_crc && (storage->read_crcs.count != 0 || storage->has_unrecorded_reads))
             TRY(check_storage(t, storage, err));
     }
     return reader_check_unchanged(t->reader, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* writable_targets.c -- see writable_targets.h. */
+/* writable_targets.c -- finds targets in read-only memory; see writable_targets.h. */
 #include "load/writable_targets.h"
 
 #include <stdlib.h>
@@ -7,55 +7,55 @@
 #include "base/base.h"
 #include "snapshot/snapshot.h"
 
-struct stretch {
+struct byte_range {
     uint64_t begin;
     uint64_t end;
 };
 
-/* What may not be written, by address. */
-struct closed {
-    struct stretch *stretches; /* malloc'ed */
+/* Memory that is not writable, by address. */
+struct read_only {
+    struct byte_range *ranges; /* malloc'ed */
     size_t count;
-    size_t room;
+    size_t capacity;
     bool no_memory;
 };
 
-static void take_mapping(void *context, uint64_t begin, uint64_t end, bool writable)
+static void visit_mapping(void *context, uint64_t begin, uint64_t end, bool writable)
 {
-    struct closed *closed = context;
+    struct read_only *read_only = context;
 
-    if (writable || closed->no_memory)
+    if (writable || read_only->no_memory)
         return;
-    if (closed->count == closed->room) {
-        size_t room = closed->room != 0 ? 2 * closed->room : 256;
-        struct stretch *grown = memory_resize(closed->stretches, room, sizeof(*grown));
-        closed->no_memory = grown == NULL;
-        if (closed->no_memory)
+    if (read_only->count == read_only->capacity) {
+        size_t capacity = read_only->capacity != 0 ? 2 * read_only->capacity : 256;
+        struct byte_range *grown = memory_resize(read_only->ranges, capacity, sizeof(*grown));
+        read_only->no_memory = grown == NULL;
+        if (read_only->no_memory)
             return;
-        closed->stretches = grown;
-        closed->room = room;
+        read_only->ranges = grown;
+        read_only->capacity = capacity;
     }
-    closed->stretches[closed->count++] = (struct stretch){begin, end};
+    read_only->ranges[read_only->count++] = (struct byte_range){begin, end};
 }
 
-/* The first byte of [begin, end) that may not be written; 0: all may. */
-static uint64_t find_closed(const struct closed *closed, uint64_t begin, uint64_t end)
+/* The first byte of [begin, end) that is not writable; 0: all are. */
+static uint64_t find_read_only(const struct read_only *read_only, uint64_t begin, uint64_t end)
 {
-    size_t low = 0, high = closed->count;
+    size_t low = 0, high = read_only->count;
 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (closed->stretches[middle].end <= begin)
+        if (read_only->ranges[middle].end <= begin)
             low = middle + 1;
         else
             high = middle;
     }
-    if (low == closed->count || closed->stretches[low].begin >= end)
+    if (low == read_only->count || read_only->ranges[low].begin >= end)
         return 0;
-    return closed->stretches[low].begin > begin ? closed->stretches[low].begin : begin;
+    return read_only->ranges[low].begin > begin ? read_only->ranges[low].begin : begin;
 }
 
-static enum sidestep_status check_target(const struct closed *closed,
+static enum sidestep_status check_target(const struct read_only *read_only,
                                          const struct state_entry *target,
                                          struct sidestep_error *err)
 {
@@ -64,7 +64,7 @@ static enum sidestep_status check_target(const struct closed *closed,
     if (target->is_object || target->on_device != 0)
         return SIDESTEP_OK;
     state_entry_extent(target, &begin, &bytes);
-    uint64_t at = find_closed(closed, begin, begin + bytes);
+    uint64_t at = find_read_only(read_only, begin, begin + bytes);
     if (at == 0)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_EINVAL,
@@ -76,15 +76,15 @@ static enum sidestep_status check_target(const struct closed *closed,
 enum sidestep_status targets_check_writable(const struct load_plan *plan,
                                             struct sidestep_error *err)
 {
-    struct closed closed = {.count = 0};
+    struct read_only read_only = {.count = 0};
     struct sidestep_error unknown;
     enum sidestep_status status = SIDESTEP_OK;
 
-    bool known =
-        memory_map_read_access(take_mapping, &closed, &unknown) == SIDESTEP_OK && !closed.no_memory;
+    bool known = memory_map_read_access(visit_mapping, &read_only, &unknown) == SIDESTEP_OK &&
+                 !read_only.no_memory;
     for (size_t c = 0; known && status == SIDESTEP_OK && c < plan->count; c++)
         for (size_t t = 0; status == SIDESTEP_OK && t < plan->chunks[c].target_count; t++)
-            status = check_target(&closed, plan->chunks[c].targets[t], err);
-    free(closed.stretches);
+            status = check_target(&read_only, plan->chunks[c].targets[t], err);
+    free(read_only.ranges);
     return status;
 }

@@ -9,7 +9,7 @@
 
 #define LINE_BYTES 256
 
-static enum sidestep_status look_at_pins(uint64_t *bytes, struct sidestep_error *err)
+static enum sidestep_status read_pinned_bytes(uint64_t *bytes, struct sidestep_error *err)
 {
     static const char path[] = "/proc/self/status";
     char line[LINE_BYTES];
@@ -29,29 +29,29 @@ static enum sidestep_status look_at_pins(uint64_t *bytes, struct sidestep_error 
     return SIDESTEP_OK;
 }
 
-/* What ksm_stat says, which has more lines in newer kernels. */
+/* The values of /proc/self/ksm_stat.  Newer kernels have more lines. */
 struct ksm {
-    bool tells;  /* whether any memory may be merged, and that is ... */
-    bool may;    /* ... so */
-    bool merged; /* some was, or was looked at: all that older ones tell */
+    bool reports_mergeable; /* the kernel reports whether memory is mergeable */
+    bool mergeable;         /* what it reports: some memory is mergeable */
+    bool merged;            /* some pages were merged or scanned: all that older kernels report */
 };
 
-static void take_ksm_line(struct ksm *ksm, const char *line)
+static void parse_ksm_line(struct ksm *ksm, const char *line)
 {
     static const char may[] = "ksm_mergeable: ";
     static const char *const counts[] = {"ksm_rmap_items %llu", "ksm_merging_pages %llu"};
     unsigned long long count;
 
     if (strncmp(line, may, strlen(may)) == 0) {
-        ksm->tells = true;
-        ksm->may = strncmp(line + strlen(may), "yes", 3) == 0;
+        ksm->reports_mergeable = true;
+        ksm->mergeable = strncmp(line + strlen(may), "yes", 3) == 0;
     }
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         ksm->merged = ksm->merged || (sscanf(line, counts[i], &count) == 1 && count != 0);
 }
 
-/* Kernels that do not tell (before 6.1, or without KSM) show a merge afterwards: the page is not
- * protected any more (cow_check.c). */
+/* Some kernels report neither value (before 6.1, or without KSM).  There a merge is found
+ * afterwards: the page is no longer protected (cow_check.c). */
 static bool may_merge(void)
 {
     char line[LINE_BYTES];
@@ -59,18 +59,18 @@ static bool may_merge(void)
 
     FILE *file = fopen("/proc/self/ksm_stat", "re");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        take_ksm_line(&ksm, line);
+        parse_ksm_line(&ksm, line);
     if (file != NULL)
         (void)fclose(file);
-    return ksm.tells ? ksm.may : ksm.merged;
+    return ksm.reports_mergeable ? ksm.mergeable : ksm.merged;
 }
 
 enum sidestep_status bypass_read(struct bypass *bypass, struct sidestep_error *err)
 {
     *bypass = (struct bypass){0};
-    if (fault_hit("trust.others")) /* the negative control of the tests of attacks */
+    if (fault_hit("trust.others")) /* negative control of the attack tests */
         return SIDESTEP_OK;
-    TRY(look_at_pins(&bypass->pinned_bytes, err));
+    TRY(read_pinned_bytes(&bypass->pinned_bytes, err));
     bypass->merges = may_merge();
     return SIDESTEP_OK;
 }

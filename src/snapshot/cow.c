@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow.c -- see cow.h: opening, arming, staging, letting go. */
+/* cow.c -- opens copy-on-write, begins a snapshot, stages windows and ends the snapshot; see cow.h.
+ */
 #include "snapshot/cow.h"
 
 #include <assert.h>
@@ -15,8 +16,8 @@
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
-/* A thread's share of protecting: a multiple of granules. */
-#define ARM_BYTES ((uint64_t)64 << 20)
+/* Bytes that one thread protects at a time: a multiple of COW_GRANULE_BYTES. */
+#define PROTECT_BYTES ((uint64_t)64 << 20)
 
 void *cow_map_anonymous(size_t bytes)
 {
@@ -35,13 +36,13 @@ size_t cow_round_up_to_page(size_t bytes)
 void cow_lock_idle(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    while (cow->shared.busy != 0)
+    while (cow->shared.busy_handlers != 0)
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
 }
 
 /* ---- opening */
 
-/* Some sandboxes forbid it. */
+/* Checks that process_vm_readv(2) works: some sandboxes forbid it. */
 static enum sidestep_status check_reading(struct sidestep_error *err)
 {
     char from = 1, to = 0;
@@ -61,15 +62,15 @@ static enum sidestep_status open_parts(struct cow *cow, bool user_mode_only, uns
     cow->stop_fd = fault_hit("cow.eventfd") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cow->stop_fd < 0)
         return FAIL_SYS(err, "make an eventfd");
-    cow->poke_fd = fault_hit("cow.eventfd") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (cow->poke_fd < 0)
+    cow->retry_fd = fault_hit("cow.eventfd") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (cow->retry_fd < 0)
         return FAIL_SYS(err, "make an eventfd");
     cow->pagemap_fd =
         fault_hit("cow.pagemap_open") ? -1 : open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (cow->pagemap_fd < 0)
         return FAIL_SYS(err, "open /proc/self/pagemap, to see whether memory stays protected");
-    cow->bounces = cow_map_anonymous(COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
-    if (cow->bounces == NULL)
+    cow->bounce_buffers = cow_map_anonymous(COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
+    if (cow->bounce_buffers == NULL)
         return FAIL_NOMEM(err, COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
     while (cow->handler_count < handlers) {
         TRY(thread_start(&cow->handlers[cow->handler_count], "sidestep-fault",
@@ -87,8 +88,8 @@ enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned ha
     *out = NULL;
     if (cow == NULL)
         return FAIL_NOMEM(err, sizeof(*cow));
-    cow->uffd.fd = cow->stop_fd = cow->poke_fd = cow->pagemap_fd = -1;
-    memset(cow->shared.free_bounces, 0xff, sizeof(cow->shared.free_bounces));
+    cow->uffd.fd = cow->stop_fd = cow->retry_fd = cow->pagemap_fd = -1;
+    memset(cow->shared.free_bounce_buffers, 0xff, sizeof(cow->shared.free_bounce_buffers));
     pthread_mutex_init(&cow->shared.lock, NULL);
     pthread_cond_init(&cow->shared.changed, NULL);
     enum sidestep_status status =
@@ -113,7 +114,7 @@ void cow_close(struct cow **out)
     if (cow == NULL)
         return;
     *out = NULL;
-    /* A forked child may still have the descriptor, so closing alone would not do. */
+    /* Closing alone would not lift the protection: a forked child may still have the descriptor. */
     cow_unregister_ranges(cow);
     if (cow->stop_fd >= 0 && write(cow->stop_fd, &one, sizeof(one)) == sizeof(one))
         for (unsigned i = 0; i < cow->handler_count; i++)
@@ -121,35 +122,36 @@ void cow_close(struct cow **out)
     uffd_close(&cow->uffd);
     if (cow->stop_fd >= 0)
         (void)close(cow->stop_fd);
-    if (cow->poke_fd >= 0)
-        (void)close(cow->poke_fd);
+    if (cow->retry_fd >= 0)
+        (void)close(cow->retry_fd);
     if (cow->pagemap_fd >= 0)
         (void)close(cow->pagemap_fd);
     cow_plan_release(&cow->plan);
-    if (cow->bounces != NULL)
-        (void)munmap(cow->bounces, COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
-    if (cow->shared.cells != NULL)
-        (void)munmap(cow->shared.cells, cow->shared.cells_room * sizeof(*cow->shared.cells));
+    if (cow->bounce_buffers != NULL)
+        (void)munmap(cow->bounce_buffers, COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
+    if (cow->shared.controls != NULL)
+        (void)munmap(cow->shared.controls,
+                     cow->shared.controls_capacity * sizeof(*cow->shared.controls));
     if (cow->shared.pieces != NULL)
-        (void)munmap(cow->shared.pieces, cow->shared.pieces_room);
+        (void)munmap(cow->shared.pieces, cow->shared.pieces_capacity);
     pthread_cond_destroy(&cow->shared.changed);
     pthread_mutex_destroy(&cow->shared.lock);
     (void)munmap(cow, cow_round_up_to_page(sizeof(*cow)));
 }
 
-/* ---- arming */
+/* ---- beginning a snapshot */
 
-struct arming {
+struct begin_job {
     struct cow *cow;
     const struct image *image;
-    atomic_size_t next_part; /* of ${ARM_BYTES}, in all ranges */
+    atomic_size_t next_part; /* in units of PROTECT_BYTES, over all ranges */
     atomic_size_t next_window;
 };
 
-/* Copy what nobody has copied of granule ${g}; the bytes of it. */
-static uint64_t take_now(struct cow *cow, size_t g)
+/* Copy what is not yet copied of granule ${g}.  Returns the number of bytes. */
+static uint64_t copy_granule_now(struct cow *cow, size_t g)
 {
-    struct cow_granule_control *cell = &cow->shared.cells[g];
+    struct cow_granule_control *cell = &cow->shared.controls[g];
     uint64_t bytes = 0;
 
     pthread_mutex_lock(&cow->shared.lock);
@@ -161,22 +163,24 @@ static uint64_t take_now(struct cow *cow, size_t g)
     if (bytes != 0)
         cow_copy_claimed(cow, g);
     pthread_mutex_lock(&cow->shared.lock);
-    cow->shared.no_room = cow->shared.no_room || cell->state == COW_GRANULE_PROTECTED;
+    cow->shared.pool_exhausted = cow->shared.pool_exhausted || cell->state == COW_GRANULE_PROTECTED;
     pthread_mutex_unlock(&cow->shared.lock);
     return bytes;
 }
 
-static void arm_part(struct cow *cow, const struct cow_range *range, uint64_t begin, uint64_t end)
+static void protect_part(struct cow *cow, const struct cow_range *range, uint64_t begin,
+                         uint64_t end)
 {
     if (cow_protect(cow, begin, end) == 0)
         return;
-    /* Short of memory for page tables, say: the caller still stands still, so copy now. */
+    /* Protection failed, for example for lack of memory for page tables.  The caller is still in
+     * the call, so copy now. */
     size_t first =
         range->first_granule + (begin / COW_GRANULE_BYTES - range->begin / COW_GRANULE_BYTES);
     uint64_t copied = 0;
     for (size_t g = first; g < cow->plan.granule_count && cow->plan.granules[g].begin < end; g++) {
         if (cow->plan.granules[g].begin >= begin)
-            copied += take_now(cow, g);
+            copied += copy_granule_now(cow, g);
     }
     pthread_mutex_lock(&cow->shared.lock);
     cow->shared.stats.held_bytes -= min_u64(copied, cow->shared.stats.held_bytes);
@@ -184,38 +188,40 @@ static void arm_part(struct cow *cow, const struct cow_range *range, uint64_t be
     pthread_mutex_unlock(&cow->shared.lock);
 }
 
-/* Parts are counted through all ranges; each thread walks along with the counter. */
-static void arm_parts(struct arming *a)
+/* Protect the parts, which are numbered across all ranges.  Each thread claims the next number. */
+static void protect_parts(struct begin_job *a)
 {
     const struct cow_plan *plan = &a->cow->plan;
     size_t part = atomic_fetch_add(&a->next_part, 1), before = 0;
 
     for (size_t i = 0; i < plan->range_count; i++) {
         const struct cow_range *range = &plan->ranges[i];
-        uint64_t base = round_down(range->begin, ARM_BYTES);
-        size_t parts = (range->end - base + ARM_BYTES - 1) / ARM_BYTES;
+        uint64_t base = round_down(range->begin, PROTECT_BYTES);
+        size_t parts = (range->end - base + PROTECT_BYTES - 1) / PROTECT_BYTES;
         while (part < before + parts) {
-            uint64_t at = base + (part - before) * ARM_BYTES;
-            arm_part(a->cow, range, max_u64(at, range->begin), min_u64(at + ARM_BYTES, range->end));
+            uint64_t at = base + (part - before) * PROTECT_BYTES;
+            protect_part(a->cow, range, max_u64(at, range->begin),
+                         min_u64(at + PROTECT_BYTES, range->end));
             part = atomic_fetch_add(&a->next_part, 1);
         }
         before += parts;
     }
 }
 
-static void arm_on_thread(void *context)
+static void begin_on_thread(void *context)
 {
-    struct arming *a = context;
+    struct begin_job *a = context;
     const struct cow_plan *plan = &a->cow->plan;
 
-    arm_parts(a);
+    protect_parts(a);
     for (size_t i; (i = atomic_fetch_add(&a->next_window, 1)) < a->image->window_count;)
-        /* Of memory: it cannot fail. */
-        if (plan->shared)
-            (void)image_copy_eager(a->image, i, plan->held, plan->aside_at, a->cow->aside, NULL);
+        /* This cannot fail: the tensors are in memory. */
+        if (plan->shares_pool)
+            (void)image_copy_eager(a->image, i, plan->protected, plan->eager_offsets,
+                                   a->cow->eager_copy, NULL);
         else
-            (void)image_stage_tensor_data(a->image, i, plan->held,
-                                          pool_slots_get(a->cow->places, i), NULL);
+            (void)image_stage_tensor_data(a->image, i, plan->protected,
+                                          pool_slots_get(a->cow->slots, i), NULL);
 }
 
 uint64_t cow_host_tensor_bytes(const struct image *image)
@@ -227,37 +233,37 @@ uint64_t cow_host_tensor_bytes(const struct image *image)
     return bytes;
 }
 
-/* What is copied aside comes first, then the windows. */
-static void share_pool(struct cow *cow, struct pool_slots *places, const struct pool *pool,
-                       uint64_t largest)
+/* The eager copy is at the beginning of the pool, the windows follow. */
+static void set_shared_slots(struct cow *cow, struct pool_slots *places, const struct pool *pool,
+                             uint64_t largest)
 {
-    uint64_t aside = round_up(cow->plan.aside_bytes, IMAGE_ALIGN);
+    uint64_t aside = round_up(cow->plan.eager_bytes, IMAGE_ALIGN);
     uint64_t left = round_down(pool->length - aside, IMAGE_ALIGN);
     uint64_t reserve = min_u64(round_down(left / 2, IMAGE_ALIGN), COW_RESERVE_BYTES);
 
-    cow->aside = pool->bytes;
+    cow->eager_copy = pool->bytes;
     pool_slots_set_shared(places, pool->bytes + aside, left,
                           max_u64(reserve, min_u64(left, 2 * largest)));
 }
 
-static void set_cells(struct cow *cow)
+static void set_controls(struct cow *cow)
 {
     const struct cow_plan *plan = &cow->plan;
 
     memset(cow->shared.pieces, COW_PIECE_PENDING, plan->piece_count);
     for (size_t g = 0; g < plan->granule_count; g++)
-        cow->shared.cells[g] = (struct cow_granule_control){
+        cow->shared.controls[g] = (struct cow_granule_control){
             .state = COW_GRANULE_PROTECTED,
-            .missing =
+            .pieces_left =
                 (uint32_t)(plan->granules[g + 1].first_piece - plan->granules[g].first_piece),
         };
-    cow->shared.left = plan->granule_count;
-    cow->shared.waiting = 0;
-    atomic_store(&cow->full, false);
+    cow->shared.granules_left = plan->granule_count;
+    cow->shared.granules_awaited = 0;
+    atomic_store(&cow->pool_full, false);
 }
 
-/* Is there somebody whom the protection does not hold?  The caller still stands still.  It is known
- * of what the plan was made for. */
+/* Can a device or KSM change memory now that could not when the plan was made?  The caller is still
+ * in the call. */
 static bool is_bypassed(struct cow *cow)
 {
     struct sidestep_error why = {0};
@@ -283,28 +289,28 @@ static bool is_bypassed(struct cow *cow)
 bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_slots *places,
                         const struct pool *pool, struct workers *workers)
 {
-    struct arming arming = {.cow = cow, .image = image};
+    struct begin_job job = {.cow = cow, .image = image};
 
     cow_lock_idle(cow);
-    cow->places = places;
+    cow->slots = places;
     cow->image = image;
-    atomic_store(&cow->armed, false);
-    cow->aside = NULL;
-    if (cow->plan.shared)
-        share_pool(cow, places, pool, image_largest_window(image));
+    atomic_store(&cow->all_protected, false);
+    cow->eager_copy = NULL;
+    if (cow->plan.shares_pool)
+        set_shared_slots(cow, places, pool, image_largest_window(image));
     else
         pool_slots_set_dedicated(places, pool->bytes);
-    set_cells(cow);
-    cow->shared.failed = cow->shared.no_room = cow->shared.end_wait = false;
+    set_controls(cow);
+    cow->shared.failed = cow->shared.pool_exhausted = cow->shared.wait_cancelled = false;
     cow->shared.stats = (struct cow_stats){
         .held_bytes = cow->plan.held_bytes,
         .copied_bytes = cow_host_tensor_bytes(image) - cow->plan.held_bytes,
     };
     pthread_mutex_unlock(&cow->shared.lock);
-    workers_run(workers, arm_on_thread, &arming);
-    atomic_store(&cow->armed, true);
+    workers_run(workers, begin_on_thread, &job);
+    atomic_store(&cow->all_protected, true);
     pthread_mutex_lock(&cow->shared.lock);
-    bool room = !cow->shared.no_room;
+    bool room = !cow->shared.pool_exhausted;
     pthread_mutex_unlock(&cow->shared.lock);
     if (!room)
         snprintf(cow->refusal, sizeof(cow->refusal),
@@ -317,13 +323,14 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
 
 /* ---- staging */
 
-/* What of granule ${g} lies in windows with a place is in the pool, or the save has failed. */
+/* Copy to the pool what granule ${g} has of windows that have a slot.  Also returns if the save has
+ * failed. */
 static void stage_granule(struct cow *cow, size_t g)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    while (cow->shared.cells[g].state == COW_GRANULE_CLAIMED)
+    while (cow->shared.controls[g].state == COW_GRANULE_CLAIMED)
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-    bool mine = cow->shared.cells[g].state == COW_GRANULE_PROTECTED &&
+    bool mine = cow->shared.controls[g].state == COW_GRANULE_PROTECTED &&
                 cow_claim_granule(cow, g, false) != 0;
     pthread_mutex_unlock(&cow->shared.lock);
     if (mine)
@@ -336,9 +343,9 @@ static void stage_item(struct cow *cow, const struct image *image, size_t i, siz
     uint64_t begin, end;
 
     image_data_in_window(image, i, k, &begin, &end);
-    begin = max_u64(begin, plan->held[k].begin) + plan->places[k].address;
-    end = min_u64(end, plan->held[k].end) + plan->places[k].address;
-    if (plan->held[k].begin == plan->held[k].end || begin >= end)
+    begin = max_u64(begin, plan->protected[k].begin) + plan->items[k].address;
+    end = min_u64(end, plan->protected[k].end) + plan->items[k].address;
+    if (plan->protected[k].begin == plan->protected[k].end || begin >= end)
         return;
     for (size_t g = cow_plan_find_granule(plan, begin);
          g < plan->granule_count && plan->granules[g].begin < end; g++)
@@ -350,12 +357,13 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
 {
     enum sidestep_status status = SIDESTEP_OK;
 
-    uint8_t *place = pool_slots_get(cow->places, i);
+    uint8_t *place = pool_slots_get(cow->slots, i);
 
     (void)fault_hit("cow.stage");
     image_stage_non_tensor_data(image, i, place);
-    if (cow->plan.shared)
-        image_stage_eager(image, i, cow->plan.held, cow->plan.aside_at, cow->aside, place);
+    if (cow->plan.shares_pool)
+        image_stage_eager(image, i, cow->plan.protected, cow->plan.eager_offsets, cow->eager_copy,
+                          place);
     for (size_t k = image->windows[i].first_item; image_window_reaches_item(image, i, k); k++)
         stage_item(cow, image, i, k);
     pthread_mutex_lock(&cow->shared.lock);
@@ -367,13 +375,13 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
     return status;
 }
 
-/* Locked: what nobody is copying is given back as it is. */
-static void forget_protected(struct cow *cow)
+/* Locked: abandon all granules that no thread is copying. */
+static void abandon_protected(struct cow *cow)
 {
     for (size_t g = 0; g < cow->plan.granule_count; g++)
-        if (cow->shared.cells[g].state == COW_GRANULE_PROTECTED) {
-            cow->shared.cells[g].state = COW_GRANULE_UNPROTECTED;
-            cow->shared.left--;
+        if (cow->shared.controls[g].state == COW_GRANULE_PROTECTED) {
+            cow->shared.controls[g].state = COW_GRANULE_UNPROTECTED;
+            cow->shared.granules_left--;
             cow_end_granule_wait(cow, g);
         }
 }
@@ -381,18 +389,19 @@ static void forget_protected(struct cow *cow)
 void cow_end_snapshot(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    bool lift = cow->shared.left != 0;
-    forget_protected(cow);
-    while (cow->shared.left != 0) {
+    bool lift = cow->shared.granules_left != 0;
+    abandon_protected(cow);
+    while (cow->shared.granules_left != 0) {
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-        forget_protected(cow); /* of what was being copied, a rest that has no place */
+        abandon_protected(
+            cow); /* granules that were claimed until now, and have pieces without a slot */
     }
     pthread_mutex_unlock(&cow->shared.lock);
     for (size_t i = 0; lift && i < cow->plan.range_count; i++)
         cow_unprotect(cow, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
 }
 
-/* ---- what others ask */
+/* ---- queries */
 
 const char *cow_failure_reason(const struct cow *cow)
 {
@@ -401,15 +410,15 @@ const char *cow_failure_reason(const struct cow *cow)
 
 const atomic_bool *cow_pool_full_flag(const struct cow *cow)
 {
-    return &cow->full;
+    return &cow->pool_full;
 }
 
 bool cow_wait_for_faults(struct cow *cow, uint64_t faults)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    while (cow->shared.stats.faults < faults && !cow->shared.end_wait && !cow->shared.failed)
+    while (cow->shared.stats.faults < faults && !cow->shared.wait_cancelled && !cow->shared.failed)
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-    bool ended = cow->shared.end_wait;
+    bool ended = cow->shared.wait_cancelled;
     pthread_mutex_unlock(&cow->shared.lock);
     return !ended;
 }
@@ -417,7 +426,7 @@ bool cow_wait_for_faults(struct cow *cow, uint64_t faults)
 void cow_cancel_fault_wait(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    cow->shared.end_wait = true;
+    cow->shared.wait_cancelled = true;
     pthread_cond_broadcast(&cow->shared.changed);
     pthread_mutex_unlock(&cow->shared.lock);
 }

@@ -1,66 +1,69 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cow.h -- hold still without copying first: the caller's pages are write-protected, the call
- * returns, and each granule of them is copied into the pool before anybody writes to it.
+ * cow.h -- takes a snapshot without copying first: write-protects the pages of the state, returns
+ * from the call, and copies each granule to the pool before the trainer writes to it.
  *
- *      protected  <->  taken: some of it is being copied  ->  copied and given back
+ *      protected  <->  claimed: some of it is being copied  ->  copied and unprotected
  *
- * Two kinds of threads take granules: whoever stages a window (cow_stage(), in the order of the
- * file, ahead of the trainer if it can), and the fault handlers, for a trainer that writes to a
- * granule which nobody has copied yet.  A piece of a granule is copied once its window has a place
- * in the pool (pool_slots.h), by who took the granule under the lock; the lock is not held while
- * copying.  Handlers also ask for the places that are missing.  Where there is none, the writer
- * waits, but no handler does: the granule stays protected until its window is staged in its turn,
- * or cow_retry_waiters() has handlers look again.
+ * Two kinds of threads claim granules.  One is the thread that stages a window with cow_stage(), in
+ * file order and if possible ahead of the trainer.  The others are the fault handlers, when the
+ * trainer writes to a granule that is not copied yet.  A piece of a granule is copied once its
+ * window has a slot in the pool (pool_slots.h), by the thread that claimed the granule under the
+ * lock.  The lock is not held during the copy.  Handlers also acquire missing slots.  If there is
+ * no free slot, the trainer's thread waits, but the handler does not: the granule stays protected
+ * until its window is staged in turn, or until cow_retry_waiters() makes the handlers try again.
  *
- * Where nobody writes, nothing needs to be copied: a window that is all memory of one tensor may be
- * hashed, and written, where it lies (cow_begin_zero_copy()).  Its pieces are done when the write
- * has ended, and not before: only then does nobody read them any more.  Who writes to them
- * meanwhile waits for that.
+ * Where nobody writes, nothing needs to be copied.  A window that consists of one tensor's memory
+ * can be hashed and written from there (zero-copy, cow_begin_zero_copy()).  Its pieces are done
+ * only when the write has ended, because the disk reads them until then.  A thread that writes to
+ * them in the meantime waits.
  *
  * Rules:
- *  1. A granule is given back only after its bytes are in the pool, or written, so what is written
- *     to storage is the state at the time of cow_begin_snapshot(), whoever writes to it when; and
- * what is hashed is what is written.
- *  2. Handlers, and who holds the lock, write to nothing but their stacks, the pool and mappings
- *     of our own: any other page may be a protected one (see cow_plan.h), and they would wait for
- *     themselves.  They allocate nothing, and wait for no other lock and no storage.
- *  3. Bytes are read by process_vm_readv(2): memory that was unmapped is an error then, no signal.
- *  4. Events are read and acted on under the lock.  The kernel lets munmap(2), mremap(2) and
- *     madvise(2) discard pages only once the event is read, so a copy that was made before its
- *     granule is marked (under the lock) as copied, with no event in between, is good.
- *  5. What a handler has read belongs to the plan of that time: a new plan waits until no handler
- * is busy.
- *  6. If lifting protection fails, all of it is given up: unregistering and closing the descriptor
- *     lets everybody go on.  The save then fails.
- *  7. What was read counts only if its pages are still protected afterwards (cow_check.c).  The
- *     kernel takes protection away without an event, but never gives it back: so a page that is
- *     protected was so since the call.  What was read before cow_begin_snapshot() had protected
- * everything counts in any case, as the caller stood still.
- *  8. What is written from where it lies is hashed once more before it is given back: a device that
- *     writes there leaves the pages as they are.
+ *  1. A granule is unprotected only after its bytes are in the pool or on storage.  So what is
+ *     written to storage is the state at the time of cow_begin_snapshot(), whoever writes to it
+ *     and when; and what is hashed is what is written.
+ *  2. Handlers, and every thread that holds the lock, write only to their stacks, the pool and
+ *     mappings of sidestep's own.  Any other page may be protected (see cow_plan.h), and they
+ *     would wait for themselves.  They allocate nothing, and wait for no other lock and no storage.
+ *  3. Bytes are read with process_vm_readv(2): memory that was unmapped is an error then, not a
+ *     signal.
+ *  4. Events are read and handled under the lock.  The kernel lets munmap(2), mremap(2) and
+ *     madvise(2) discard pages only once the event is read.  So a copy is valid if no event came
+ *     between it and the moment when its granule was recorded (under the lock) as copied.
+ *  5. What a handler has read belongs to the plan of that time.  A new plan waits until no handler
+ *     is busy.
+ *  6. If lifting protection fails, all protection is given up: sidestep unregisters the ranges and
+ *     closes the descriptor, so no thread stays blocked.  The save fails.
+ *  7. Bytes that were read count only if their pages are still protected afterwards (cow_check.c).
+ *     The kernel may remove protection without an event, but never restores it.  So a page that is
+ *     protected now was protected since the call.  Bytes that were read before cow_begin_snapshot()
+ *     had protected everything count in any case, because the caller was still in the call.
+ *  8. Zero-copy windows are hashed once more before they are unprotected: a device that writes to
+ *     them leaves the pages protected.
  *
- * What can happen to memory that is held, and what becomes of the save:
- *      held    it has the bytes of the call: whoever writes waits, or the bytes stay as they are
- *      event   userfaultfd tells of it, and the save fails
+ * What can happen to protected memory, and what it means for the save:
+ *      held    the bytes stay those of the call, or whoever writes waits
+ *      event   userfaultfd reports it, and the save fails
  *      page    rule 7: the save fails
  *      bytes   rule 8: the save fails
- *      copied  such memory is not held at all
+ *      error   the memory cannot be read, and the save fails
+ *      copied  such memory is not protected; it is copied in the call
+ *      unseen  it is not detected
  * Tests: A cow_attack_test, O cow_others_test, D cow_device_test, L cow_life_test, R cow_room_test,
  * T cow_torture_test; - not tested.
  *
- *      stores; read(2) and io_uring, past the page cache, too            held    T L D R
+ *      stores; read(2) and io_uring, also with O_DIRECT                  held    T L D R
  *      MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE                    event   A L
  *      MADV_COLD, _PAGEOUT, _POPULATE_READ, _POPULATE_WRITE, _COLLAPSE   held    A
  *      MADV_HUGEPAGE, _NOHUGEPAGE, _WIPEONFORK, _DONTFORK; mlock(2)      held    A
  *      MADV_GUARD_INSTALL, MADV_GUARD_REMOVE                             page    A
  *      MADV_MERGEABLE and PR_SET_MEMORY_MERGE (KSM): before the call     copied  O
  *      ... later                                                         page    O
- *      MADV_HWPOISON, memory that fails: it cannot be read               error   -
+ *      MADV_HWPOISON, failing memory: it cannot be read                  error   -
  *      migration: compaction, move_pages(2)                              held    O
  *      ... MADV_SOFT_OFFLINE, hotplug, NUMA balancing                    held    -
  *      munmap(2), brk(2), mmap(2) and mremap(2) over it                  event   A L O
- *      mremap(2) away, with MREMAP_DONTUNMAP, too                        event   A L
+ *      mremap(2) of it, also with MREMAP_DONTUNMAP                       event   A L
  *      mprotect(2), pkey_mprotect(2), mseal(2)                           held    A
  *      ... where reading is forbidden when it is read                    error   A
  *      process_vm_writev(2), /proc/PID/mem, so ptrace(2)                 held    O
@@ -74,10 +77,10 @@
  *      huge pages, mostly zero, that are split (Linux 6.12 to 6.17)      page    -
  *      memory that a device has pinned: before the call, and in it       copied  D
  *      ... later                                                         held    D
- *      ... whose pins nobody counts, where it is written as it lies      bytes   D
- *      ... the same, where it is copied                                  unseen  -
+ *      ... whose pins the kernel does not count, in a zero-copy window   bytes   D
+ *      ... the same, in a window that is copied                          unseen  -
  *      devices that use page tables (HMM, SVA, KVM)                      held    -
- * CRIU cannot dump a process that has a userfaultfd.  bypass.h says more of devices.
+ * CRIU cannot dump a process that has a userfaultfd.  bypass.h says more about devices.
  */
 #ifndef SNAPSHOT_COW_H
 #define SNAPSHOT_COW_H
@@ -91,82 +94,87 @@
 #include "snapshot/pool_slots.h"
 #include "snapshot/pool.h"
 
-/* Of a pool that windows share, this much is in reserve (pool_slots.h), or half: what is being
- * hashed and written at once. */
+/* Size of the reserve of a shared pool (pool_slots.h), but at most half of the pool: it holds what
+ * is being hashed and written at the same time. */
 #define COW_RESERVE_BYTES ((uint64_t)48 << 20)
 
 struct cow;
 
 struct cow_stats {
     uint64_t held_bytes;    /* protected */
-    uint64_t copied_bytes;  /* at once, because they could not be */
+    uint64_t copied_bytes;  /* copied in the call, because they could not be protected */
     uint64_t faults;        /* writes of the trainer that had to wait */
-    uint64_t faults_waited; /* ... for a copy that was under way */
-    uint64_t faults_disk;   /* ... for room in the pool, or a write from where it lies */
-    uint64_t fault_bytes;   /* copied because of them */
-    uint64_t fault_ns;      /* that they waited, all together */
-    uint64_t fault_max_ns;  /* the longest */
+    uint64_t faults_waited; /* ... of which for a copy in progress */
+    uint64_t faults_disk;   /* ... of which for a slot of the pool, or for a zero-copy write */
+    uint64_t fault_bytes;   /* copied because of faults */
+    uint64_t fault_ns;      /* total wait of all faults */
+    uint64_t fault_max_ns;  /* longest wait of a fault */
 };
 
-/* The descriptor and ${handlers} threads.  EPERM or EUNSUPPORTED: this machine does not let us. */
+/* Open a userfaultfd and start ${handlers} threads.  EPERM or EUNSUPPORTED: this machine does not
+ * allow or support write protection. */
 enum sidestep_status cow_open(struct cow **cow, bool user_mode_only, unsigned handlers,
                               struct sidestep_error *err);
-/* Nothing is armed. */
+/* No snapshot may be in progress. */
 void cow_close(struct cow **cow);
 
-/* Find out what of ${image} can be protected, and have that registered, for a pool of
- * ${pool_bytes}. *held_bytes == 0: nothing.  ENOMEM where the pool could not even take what has to
- * be copied at once.  On an error nothing has changed. */
+/* Plan which memory of ${image} to protect, for a pool of ${pool_bytes}, and register it with the
+ * kernel.  *held_bytes == 0: nothing can be protected.  ENOMEM: the pool is too small even for what
+ * must be copied in the call.  An error changes nothing. */
 enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t pool_bytes,
                                  uint64_t *held_bytes, struct sidestep_error *err);
-/* Protect it, and copy the rest into ${pool}, on the caller and ${workers}.  After that the caller
- * may modify the tensors.  ${places} are set for the save, and stay until cow_end_snapshot(), as
- * ${image} must.  What cannot be protected after all is copied.  False: there was no room for that,
- * or protection does not hold everybody (cow_failure_reason() says which); nothing is protected. */
+/* Protect the planned memory, and copy the rest to ${pool}, with the caller and ${workers}.  When
+ * this returns, the caller may modify the tensors.  Sets up ${places} for the save; they and
+ * ${image} must stay until cow_end_snapshot().  Copies what cannot be protected after all.  Returns
+ * false if the pool had no space for that, or if something can write past the protection;
+ * cow_failure_reason() says which, and nothing is protected. */
 bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_slots *places,
                         const struct pool *pool, struct workers *workers);
-/* Complete window ${i} of the image that is armed, which has a place.  Any thread, each window
- * once.  Fails if its memory is gone. */
+/* Complete window ${i} of the current snapshot's image, which must have a slot.  Any thread, each
+ * window once.  Fails if memory of the window was unmapped, discarded or moved. */
 enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_t i,
                                struct sidestep_error *err);
-/* Window ${i} is about to be written from where it lies, in memory of a tensor that is held; *live
- * == false: some of it was copied, and it has a place.  It must be an inner one (image.h), all of
- * it held.  Its blocks are hashed then.  Any thread, instead of cow_stage(). */
+/* Begin to write window ${i} from the tensor's memory (zero-copy), and hash its blocks.  *live ==
+ * false: some of the window was copied already, and it has a slot.  The window must be an inner one
+ * (image.h), and all of it protected.  Any thread, instead of cow_stage(). */
 enum sidestep_status cow_begin_zero_copy(struct cow *cow, struct image *image, size_t i, bool *live,
                                          struct sidestep_error *err);
-/* Where it lies; NULL: it is no inner window, or not all held. */
+/* The memory of a zero-copy window.  NULL: it is not an inner window, or not all of it is
+ * protected. */
 uint8_t *cow_zero_copy_address(const struct cow *cow, const struct image *image, size_t i);
-/* It is written: nobody will read it there any more.  Fails if it was not protected all the time,
- * or is not what was hashed. */
+/* The zero-copy window is written, and nobody reads its memory any more.  Fails if the memory was
+ * not protected all the time, or if its bytes no longer match the hash. */
 enum sidestep_status cow_end_zero_copy(struct cow *cow, struct image *image, size_t i,
                                        struct sidestep_error *err);
-/* Places have become free: whom may they serve? */
+/* Slots were freed: let the handlers serve waiting writers. */
 void cow_retry_waiters(struct cow *cow);
-/* The calling thread begins, and ends, to do what writers may have to wait for, at a priority that
- * ${rights} allow to be raised (NULL: it is not lowered).  Handlers raise it when somebody waits;
- * cow_should_lower_priority() tells the thread, once nobody waits any more, that it may lower
- * itself again. */
+/* The calling thread begins, or ends, work that writers may have to wait for.  ${rights} allow its
+ * priority to be raised; NULL: its priority is not lowered.  Handlers raise the priority while a
+ * writer waits.  cow_should_lower_priority() tells the thread when no writer waits any more and it
+ * may lower its priority again. */
 void cow_attach_thread(struct cow *cow, const struct priority_rights *rights);
 void cow_detach_thread(struct cow *cow);
 bool cow_should_lower_priority(struct cow *cow);
-/* True while somebody waits for a place in the pool.  Lasts as long as ${cow}. */
+/* True while a writer waits for a slot of the pool.  The flag lives as long as ${cow}. */
 const atomic_bool *cow_pool_full_flag(const struct cow *cow);
-/* Wait until ${faults} writes of the trainer have had to wait; false: cow_cancel_fault_wait() was
- * called first, in this save. */
+/* Wait until ${faults} writes of the trainer have had to wait.  Returns false if
+ * cow_cancel_fault_wait() was called first, in this save. */
 bool cow_wait_for_faults(struct cow *cow, uint64_t faults);
 void cow_cancel_fault_wait(struct cow *cow);
-/* Lift what is still protected: nobody will stage it.  Waits for copies that are under way. */
+/* Lift the remaining protection: those windows will not be staged.  Waits for copies in progress.
+ */
 void cow_end_snapshot(struct cow *cow);
 
-/* Stretch ${i} of the memory that was held, by address; false: there are fewer.  While nobody
- * prepares, or arms. */
+/* Range ${i} of the protected memory, by address.  False: there are fewer ranges.  Not during
+ * cow_prepare() or cow_begin_snapshot(). */
 bool cow_get_range(const struct cow *cow, size_t i, uint64_t *begin, uint64_t *end);
-/* Of all tensors in host memory. */
+/* Bytes of all tensors in host memory. */
 uint64_t cow_host_tensor_bytes(const struct image *image);
 void cow_get_stats(struct cow *cow, struct cow_stats *stats);
-/* Why a tensor that is large enough was copied: "" if none was.  Until the next cow_prepare(). */
+/* Why a tensor was copied although it is large enough to be protected; "" if none was.  Valid until
+ * the next cow_prepare(). */
 const char *cow_eager_copy_reason(const struct cow *cow);
-/* Why cow_begin_snapshot() has returned false. */
+/* Why cow_begin_snapshot() returned false. */
 const char *cow_failure_reason(const struct cow *cow);
 
 #endif

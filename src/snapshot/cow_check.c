@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_check.c -- see cow.h: was what has been read of protected memory protected all the time?  The
- * kernel changes memory in ways of which it tells nobody (the table in cow.h); each of them leaves
- * pages that are not protected any more. */
+/* cow_check.c -- checks that memory stayed protected until it was read; see cow.h.  The kernel can
+ * change memory without an event (the table in cow.h), but each such change leaves pages
+ * unprotected. */
 #include <unistd.h>
 
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
-/* Of /proc/self/pagemap: 8 bytes for each page. */
+/* A bit of the entries of /proc/self/pagemap, which has 8 bytes for each page. */
 #define ENTRY_PROTECTED ((uint64_t)1 << 57)
 #define MIN_PAGE_BYTES 4096u
 
-/* The entries of a granule's pages. */
+/* The pagemap entries of a granule. */
 struct granule_pages {
     uint64_t page_bytes;
     uint64_t begin;
     uint64_t entries[COW_GRANULE_BYTES / MIN_PAGE_BYTES];
 };
 
-/* 0 or an errno. */
+/* Returns 0 or an errno. */
 static int read_pages(struct cow *cow, size_t g, struct granule_pages *pages)
 {
     const struct cow_granule *granule = &cow->plan.granules[g];
@@ -39,7 +39,7 @@ static int read_pages(struct cow *cow, size_t g, struct granule_pages *pages)
     return 0;
 }
 
-/* The first page that ${piece} touches and that is not protected; 0: all are. */
+/* The first unprotected page that ${piece} touches; 0: all are protected. */
 static uint64_t find_unprotected(const struct granule_pages *pages, const struct cow_piece *piece)
 {
     uint64_t at = round_down(piece->address, pages->page_bytes);
@@ -50,9 +50,9 @@ static uint64_t find_unprotected(const struct granule_pages *pages, const struct
     return 0;
 }
 
-/* Page ${at}, of ${piece}, is not protected.  Of memory that was unmapped or moved there is an
- * event, which comes behind that: lifting, which changes nothing here, waits for it, and then it is
- * the reason. */
+/* Fail the save because page ${at} of ${piece} is not protected.  If the memory was unmapped or
+ * moved, its event arrives after this check.  Lifting the protection changes nothing here, but
+ * waits for that event, which then becomes the reason. */
 static void fail_unprotected(struct cow *cow, const struct cow_piece *piece, uint64_t at)
 {
     struct sidestep_error why = {0};
@@ -67,7 +67,7 @@ static void fail_unprotected(struct cow *cow, const struct cow_piece *piece, uin
     cow_mark_unreliable(cow, &why);
 }
 
-/* The same for memory of which nobody knows. */
+/* Fail the save because the pagemap could not be read. */
 static void fail_unread(struct cow *cow, int sys_errno)
 {
     struct sidestep_error why = {0};
@@ -82,7 +82,8 @@ void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state, size
     const struct cow_plan *plan = &cow->plan;
     struct granule_pages pages;
 
-    if (!atomic_load(&cow->armed) || fault_hit("trust.pages")) /* see struct cow; a control */
+    if (!atomic_load(&cow->all_protected) ||
+        fault_hit("trust.pages")) /* see cow.all_protected; the fault point is a negative control */
         return;
     int failed = read_pages(cow, g, &pages);
     if (failed != 0)
@@ -90,7 +91,7 @@ void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state, size
     for (size_t i = plan->granules[g].first_piece;
          failed == 0 && i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
-        /* Those of other windows belong to other threads. */
+        /* Pieces of other windows belong to other threads. */
         if ((window != SIZE_MAX && piece->window != window) || cow->shared.pieces[i] != state)
             continue;
         uint64_t at = find_unprotected(&pages, piece);

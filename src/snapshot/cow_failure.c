@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_failure.c -- see cow.h: a save of protected memory fails: the reason, and the tensor that it
- * names.  Everything here obeys rule 2: it may run while any page of the process is protected. */
+/* cow_failure.c -- records why a save of protected memory failed, and names the tensor; see cow.h.
+ * Everything here obeys rule 2: it may run while any page of the process is protected. */
 #include "snapshot/cow_internal.h"
 
 void cow_record_failure(struct cow *cow, const struct sidestep_error *why)
@@ -15,7 +15,7 @@ void cow_mark_unreliable(struct cow *cow, const struct sidestep_error *why)
 {
     pthread_mutex_lock(&cow->shared.lock);
     if (!cow->shared.failed) {
-        cow->shared.distrusted = true;
+        cow->shared.unreliable = true;
         cow_record_failure(cow, why);
     }
     pthread_mutex_unlock(&cow->shared.lock);

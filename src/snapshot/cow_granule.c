@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_granule.c -- see cow.h: a granule is taken, copied and given back.  Everything here obeys
- * rule 2: it may run while any page of the process is protected. */
+/* cow_granule.c -- claims a granule, copies it and lifts its protection; see cow.h.  Everything
+ * here obeys rule 2: it may run while any page of the process is protected. */
 #include <assert.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -10,9 +10,10 @@
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
-/* Bytes [begin, end) of the process's memory are at ${from}: to the places of what is claimed. */
-static void place_bytes(struct cow *cow, size_t g, const uint8_t *from, uint64_t begin,
-                        uint64_t end)
+/* Copy bytes [begin, end) of the process's memory, which are at ${from}, to the slots of the
+ * claimed pieces. */
+static void copy_to_slots(struct cow *cow, size_t g, const uint8_t *from, uint64_t begin,
+                          uint64_t end)
 {
     const struct cow_plan *plan = &cow->plan;
     uint8_t *place = NULL;
@@ -26,7 +27,7 @@ static void place_bytes(struct cow *cow, size_t g, const uint8_t *from, uint64_t
             continue;
         if (piece->window != window) {
             window = piece->window;
-            place = pool_slots_get(cow->places, window) - plan->cuts[window];
+            place = pool_slots_get(cow->slots, window) - plan->window_offsets[window];
         }
         nontemporal_copy(place + piece->file_offset + (first - piece->address),
                          from + (first - begin), last - first);
@@ -45,7 +46,7 @@ int cow_read_memory(void *to, uint64_t from, size_t bytes)
     return (size_t)n == bytes ? 0 : EFAULT;
 }
 
-/* What of granule ${g} is claimed lies in [*begin, *end). */
+/* The range [*begin, *end) of memory that contains all claimed pieces of granule ${g}. */
 static void span_claimed(const struct cow *cow, size_t g, uint64_t *begin, uint64_t *end)
 {
     const struct cow_plan *plan = &cow->plan;
@@ -72,7 +73,7 @@ static enum sidestep_status copy_claimed(struct cow *cow, size_t g, uint8_t *bou
         int failed = cow_read_memory(bounce, at, next - at);
         if (failed != 0)
             return cow_report_unreadable(cow, cow_find_piece(cow, g, at, next), at, failed, err);
-        place_bytes(cow, g, bounce, at, next);
+        copy_to_slots(cow, g, bounce, at, next);
     }
     return SIDESTEP_OK;
 }
@@ -82,18 +83,18 @@ unsigned cow_acquire_bounce_buffer(struct cow *cow)
     unsigned bounce = 0;
 
     pthread_mutex_lock(&cow->shared.lock);
-    while (cow->shared.free_bounces[bounce / 64] == 0)
+    while (cow->shared.free_bounce_buffers[bounce / 64] == 0)
         bounce += 64;
     assert(bounce < COW_BOUNCE_BUFFERS);
-    bounce += (unsigned)__builtin_ctzll(cow->shared.free_bounces[bounce / 64]);
-    cow->shared.free_bounces[bounce / 64] &= ~((uint64_t)1 << bounce % 64);
+    bounce += (unsigned)__builtin_ctzll(cow->shared.free_bounce_buffers[bounce / 64]);
+    cow->shared.free_bounce_buffers[bounce / 64] &= ~((uint64_t)1 << bounce % 64);
     pthread_mutex_unlock(&cow->shared.lock);
     return bounce;
 }
 
 void cow_free_bounce_buffer(struct cow *cow, unsigned bounce)
 {
-    cow->shared.free_bounces[bounce / 64] |= (uint64_t)1 << bounce % 64;
+    cow->shared.free_bounce_buffers[bounce / 64] |= (uint64_t)1 << bounce % 64;
 }
 
 uint64_t cow_now_ns(void)
@@ -104,7 +105,7 @@ uint64_t cow_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Locked: somebody has waited since ${since_ns}. */
+/* Locked: account for a writer that has waited since ${since_ns}. */
 static void account_wait(struct cow *cow, uint64_t since_ns)
 {
     uint64_t waited = cow_now_ns() - since_ns;
@@ -115,14 +116,14 @@ static void account_wait(struct cow *cow, uint64_t since_ns)
 
 void cow_end_granule_wait(struct cow *cow, size_t g)
 {
-    struct cow_granule_control *cell = &cow->shared.cells[g];
+    struct cow_granule_control *cell = &cow->shared.controls[g];
 
-    if (cell->waited_ns == 0)
+    if (cell->waiting_since_ns == 0)
         return;
-    account_wait(cow, cell->waited_ns);
-    cell->waited_ns = 0;
-    if (--cow->shared.waiting == 0)
-        atomic_store(&cow->full, false);
+    account_wait(cow, cell->waiting_since_ns);
+    cell->waiting_since_ns = 0;
+    if (--cow->shared.granules_awaited == 0)
+        atomic_store(&cow->pool_full, false);
 }
 
 uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open)
@@ -132,15 +133,15 @@ uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open)
     bool has_place = false;
     uint64_t bytes = 0;
 
-    assert(cow->shared.cells[g].state == COW_GRANULE_PROTECTED);
+    assert(cow->shared.controls[g].state == COW_GRANULE_PROTECTED);
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
         if (cow->shared.pieces[i] != COW_PIECE_PENDING)
             continue;
         if (piece->window != window) {
             window = piece->window;
-            has_place = (open ? pool_slots_acquire(cow->places, window, POOL_SLOTS_OUT_OF_ORDER)
-                              : pool_slots_get(cow->places, window)) != NULL;
+            has_place = (open ? pool_slots_acquire(cow->slots, window, POOL_SLOTS_OUT_OF_ORDER)
+                              : pool_slots_get(cow->slots, window)) != NULL;
         }
         if (!has_place)
             continue;
@@ -148,12 +149,12 @@ uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open)
         bytes += piece->bytes;
     }
     if (bytes != 0)
-        cow->shared.cells[g].state = COW_GRANULE_CLAIMED;
+        cow->shared.controls[g].state = COW_GRANULE_CLAIMED;
     return bytes;
 }
 
-/* Locked: what was claimed of granule ${g} is copied, or the save has failed; true: it was the last
- * of it. */
+/* Locked: the claimed pieces of granule ${g} are copied, or the save has failed.  Returns true if
+ * no piece of the granule is left. */
 static bool end_copy(struct cow *cow, size_t g)
 {
     const struct cow_plan *plan = &cow->plan;
@@ -161,12 +162,12 @@ static bool end_copy(struct cow *cow, size_t g)
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++)
         if (cow->shared.pieces[i] == COW_PIECE_COPYING) {
             cow->shared.pieces[i] = COW_PIECE_DONE;
-            cow->shared.cells[g].missing--;
+            cow->shared.controls[g].pieces_left--;
         }
-    return cow->shared.cells[g].missing == 0;
+    return cow->shared.controls[g].pieces_left == 0;
 }
 
-/* Copy what was claimed of granule ${g}, and see that it is what was there in the call. */
+/* Copy the claimed pieces of granule ${g}, and check that their bytes are those of the call. */
 static void copy_checked(struct cow *cow, size_t g, uint8_t *bounce)
 {
     struct sidestep_error why = {0};
@@ -182,12 +183,12 @@ static void copy_checked(struct cow *cow, size_t g, uint8_t *bounce)
     }
 }
 
-static void poke(struct cow *cow)
+static void signal_retry(struct cow *cow)
 {
     uint64_t one = 1;
 
-    /* Should the counter be full, it is readable. */
-    if (write(cow->poke_fd, &one, sizeof(one)) < 0)
+    /* If the counter is full, the descriptor is readable already. */
+    if (write(cow->retry_fd, &one, sizeof(one)) < 0)
         return;
 }
 
@@ -200,24 +201,25 @@ void cow_unprotect_granule(struct cow *cow, size_t g)
     (void)fault_hit("cow.lifted");
     pthread_mutex_lock(&cow->shared.lock);
     cow_end_granule_wait(cow, g);
-    cow->shared.cells[g].state = COW_GRANULE_UNPROTECTED;
-    cow->shared.left--;
+    cow->shared.controls[g].state = COW_GRANULE_UNPROTECTED;
+    cow->shared.granules_left--;
 }
 
 void cow_copy_claimed(struct cow *cow, size_t g)
 {
-    struct cow_granule_control *cell = &cow->shared.cells[g];
+    struct cow_granule_control *cell = &cow->shared.controls[g];
     unsigned bounce = cow_acquire_bounce_buffer(cow);
 
-    copy_checked(cow, g, cow->bounces + bounce * COW_BOUNCE_BUFFER_BYTES);
+    copy_checked(cow, g, cow->bounce_buffers + bounce * COW_BOUNCE_BUFFER_BYTES);
     pthread_mutex_lock(&cow->shared.lock);
     cow_free_bounce_buffer(cow, bounce);
     if (end_copy(cow, g)) {
         cow_unprotect_granule(cow, g);
     } else {
         cell->state = COW_GRANULE_PROTECTED;
-        if (cell->waited_ns != 0) /* since it was taken: a handler may have places for the rest */
-            poke(cow);
+        if (cell->waiting_since_ns !=
+            0) /* a writer came since the claim; a handler may find slots for the rest */
+            signal_retry(cow);
     }
     pthread_cond_broadcast(&cow->shared.changed);
     pthread_mutex_unlock(&cow->shared.lock);
@@ -226,7 +228,7 @@ void cow_copy_claimed(struct cow *cow, size_t g)
 void cow_retry_waiters(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    if (cow->shared.waiting != 0)
-        poke(cow);
+    if (cow->shared.granules_awaited != 0)
+        signal_retry(cow);
     pthread_mutex_unlock(&cow->shared.lock);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_plan.c -- see cow_plan.h. */
+/* cow_plan.c -- plans which memory to protect; see cow_plan.h. */
 #include "snapshot/cow_plan.h"
 
 #include <assert.h>
@@ -39,18 +39,18 @@ void cow_plan_locate_items(const struct image *image, struct cow_item_memory *pl
     }
 }
 
-/* ---- ranges: neighbouring tensors as one, cut to what may be protected */
+/* ---- ranges: merge adjacent tensors, and keep what can be protected */
 
 struct planning {
     struct cow_plan *plan;
     const struct image *image;
-    struct cow_range *wanted; /* by address, to the byte */
+    struct cow_range *wanted; /* sorted by address, not rounded to pages */
     size_t wanted_count;
-    size_t next; /* of ${wanted}: those before it end before what comes now */
+    size_t next; /* index in ${wanted}: earlier ones end before the current mapping */
     struct cow_range last_private;
     uint64_t page_bytes;
-    size_t room;  /* of plan->ranges */
-    bool no_room; /* for one more */
+    size_t capacity;    /* capacity of plan->ranges */
+    bool out_of_memory; /* an allocation failed */
 };
 
 static int by_address(const void *a, const void *b)
@@ -77,7 +77,7 @@ size_t cow_plan_merge_ranges(struct cow_range *ranges, size_t count)
     return kept;
 }
 
-/* Part of a wanted range, all of it in private memory. */
+/* Add a part of a wanted range, all of it in private memory. */
 static void add_range(struct planning *p, uint64_t begin, uint64_t end)
 {
     struct cow_plan *plan = p->plan;
@@ -86,23 +86,23 @@ static void add_range(struct planning *p, uint64_t begin, uint64_t end)
     end = round_down(end, p->page_bytes);
     if (begin >= end || end - begin < COW_MIN_RANGE_BYTES)
         return;
-    if (plan->range_count == p->room) {
-        size_t room = p->room != 0 ? 2 * p->room : 64;
-        struct cow_range *ranges = arena_new(&plan->arena, room, sizeof(*ranges));
+    if (plan->range_count == p->capacity) {
+        size_t capacity = p->capacity != 0 ? 2 * p->capacity : 64;
+        struct cow_range *ranges = arena_new(&plan->arena, capacity, sizeof(*ranges));
         if (ranges == NULL) {
-            p->no_room = true;
+            p->out_of_memory = true;
             return;
         }
         if (plan->range_count != 0)
             memcpy(ranges, plan->ranges, plan->range_count * sizeof(*ranges));
         plan->ranges = ranges;
-        p->room = room;
+        p->capacity = capacity;
     }
     plan->ranges[plan->range_count++] = (struct cow_range){.begin = begin, .end = end};
 }
 
-/* A stretch of private memory, as long as it gets: what of it is wanted? */
-static void take_private(struct planning *p, uint64_t begin, uint64_t end)
+/* Add what is wanted of [begin, end), a maximal range of private memory. */
+static void add_private(struct planning *p, uint64_t begin, uint64_t end)
 {
     while (p->next < p->wanted_count && p->wanted[p->next].end <= begin)
         p->next++;
@@ -110,20 +110,20 @@ static void take_private(struct planning *p, uint64_t begin, uint64_t end)
         add_range(p, max_u64(begin, p->wanted[i].begin), min_u64(end, p->wanted[i].end));
 }
 
-/* Memory that cannot be protected: is there a tensor in it? */
-static void take_other(struct planning *p, uint64_t begin, uint64_t end, enum memory_map_kind kind)
+/* Record the reason if a tensor is in [begin, end), memory that cannot be protected. */
+static void note_other(struct planning *p, uint64_t begin, uint64_t end, enum memory_map_kind kind)
 {
     struct cow_plan *plan = p->plan;
 
     for (size_t i = 0; i < plan->item_count && plan->reason[0] == '\0'; i++) {
-        const struct cow_item_memory *place = &plan->places[i];
+        const struct cow_item_memory *place = &plan->items[i];
         if (!place->excluded && place->bytes >= COW_MIN_RANGE_BYTES && place->address < end &&
             begin < place->address + place->bytes)
             cow_plan_set_reason(plan, p->image->items[i].footer.name, memory_map_kind_text(kind));
     }
 }
 
-static void take_mapping(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind)
+static void visit_mapping(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind)
 {
     struct planning *p = context;
     struct cow_range *last = &p->last_private;
@@ -132,12 +132,12 @@ static void take_mapping(void *context, uint64_t begin, uint64_t end, enum memor
         last->end = end;
         return;
     }
-    take_private(p, last->begin, last->end);
+    add_private(p, last->begin, last->end);
     *last = (struct cow_range){0};
     if (kind == MEMORY_MAP_PRIVATE)
         *last = (struct cow_range){.begin = begin, .end = end};
     else
-        take_other(p, begin, end, kind);
+        note_other(p, begin, end, kind);
 }
 
 static bool is_pinned(const struct cow_item_memory *place, pinned_query_function *ask)
@@ -148,13 +148,13 @@ static bool is_pinned(const struct cow_item_memory *place, pinned_query_function
            pinned_is_registered(ask, place->address);
 }
 
-/* Something is pinned for a device: this, too? */
+/* May this item be pinned for a device? */
 static bool may_be_pinned(const struct cow_plan *plan, const struct cow_item_memory *place)
 {
     return plan->bypass.pinned_bytes != 0 && (place->flags & SIDESTEP_TENSOR_CPU_WRITES) == 0;
 }
 
-/* Why a tensor cannot be protected, whatever its memory is; NULL: it can. */
+/* Why a tensor cannot be protected, whatever kind of memory it is in; NULL: it can. */
 static const char *why_excluded(const struct cow_plan *plan, const struct cow_item_memory *place,
                                 pinned_query_function *ask)
 {
@@ -173,7 +173,7 @@ static void exclude(struct cow_plan *plan, const struct image *image)
 
     plan->pinned_item = SIZE_MAX;
     for (size_t i = 0; i < image->tensor_count; i++) {
-        struct cow_item_memory *place = &plan->places[i];
+        struct cow_item_memory *place = &plan->items[i];
         const char *why = why_excluded(plan, place, ask);
         place->excluded = why != NULL;
         if (why == NULL || place->bytes < COW_MIN_RANGE_BYTES)
@@ -214,21 +214,21 @@ enum sidestep_status cow_plan_build_ranges(struct cow_plan *plan, const struct i
 
     plan->item_count = image->count;
     plan->bypass = *bypass;
-    plan->places = arena_new(&plan->arena, image->count, sizeof(*plan->places));
-    if (wanted == NULL || plan->places == NULL)
+    plan->items = arena_new(&plan->arena, image->count, sizeof(*plan->items));
+    if (wanted == NULL || plan->items == NULL)
         return plan_memory(image->count, sizeof(*wanted), err);
-    cow_plan_locate_items(image, plan->places);
+    cow_plan_locate_items(image, plan->items);
     exclude(plan, image);
     for (size_t i = 0; i < image->count; i++) {
-        const struct cow_item_memory *place = &plan->places[i];
+        const struct cow_item_memory *place = &plan->items[i];
         if (!place->excluded && place->bytes != 0)
             wanted[p.wanted_count++] =
                 (struct cow_range){.begin = place->address, .end = place->address + place->bytes};
     }
     p.wanted_count = cow_plan_merge_ranges(wanted, p.wanted_count);
-    TRY(memory_map_read(take_mapping, &p, err));
-    take_private(&p, p.last_private.begin, p.last_private.end);
-    return p.no_room ? plan_memory(p.room, sizeof(*wanted), err) : SIDESTEP_OK;
+    TRY(memory_map_read(visit_mapping, &p, err));
+    add_private(&p, p.last_private.begin, p.last_private.end);
+    return p.out_of_memory ? plan_memory(p.capacity, sizeof(*wanted), err) : SIDESTEP_OK;
 }
 
 /* ---- granules and pieces */
@@ -244,7 +244,7 @@ static void count_granules(struct cow_plan *plan)
     }
 }
 
-static void cut_granules(struct cow_plan *plan)
+static void split_granules(struct cow_plan *plan)
 {
     for (size_t i = 0; i < plan->range_count; i++) {
         const struct cow_range *range = &plan->ranges[i];
@@ -258,7 +258,7 @@ static void cut_granules(struct cow_plan *plan)
     }
 }
 
-/* The range that holds ${address}, or else the first one behind it. */
+/* The range that contains ${address}, or else the next one. */
 static size_t find_range(const struct cow_plan *plan, uint64_t address)
 {
     size_t low = 0, high = plan->range_count;
@@ -293,16 +293,16 @@ bool cow_plan_has_piece_in(const struct cow_plan *plan, size_t g, uint64_t begin
     return false;
 }
 
-static void hold_item(struct cow_plan *plan, size_t i)
+static void protect_item(struct cow_plan *plan, size_t i)
 {
-    const struct cow_item_memory *place = &plan->places[i];
+    const struct cow_item_memory *place = &plan->items[i];
     size_t r = find_range(plan, place->address);
 
     if (place->excluded || r == plan->range_count)
         return;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = place->address;
     uint64_t end = begin + place->bytes;
-    if (plan->shared) {
+    if (plan->shares_pool) {
         begin = round_up(begin, page);
         end = round_down(end, page);
     }
@@ -310,19 +310,19 @@ static void hold_item(struct cow_plan *plan, size_t i)
     end = min_u64(end, plan->ranges[r].end);
     if (begin >= end)
         return;
-    plan->held[i] = (struct image_protected_range){.begin = begin - place->address,
-                                                   .end = end - place->address};
+    plan->protected[i] = (struct image_protected_range){.begin = begin - place->address,
+                                                        .end = end - place->address};
     plan->held_bytes += end - begin;
 }
 
-/* The window that has byte ${offset} of the file. */
+/* The window that contains byte ${offset} of the file. */
 static size_t find_window(const struct cow_plan *plan, uint64_t offset)
 {
-    size_t low = 0, high = plan->cut_count;
+    size_t low = 0, high = plan->window_count;
 
     while (low + 1 < high) {
         size_t middle = low + (high - low) / 2;
-        if (plan->cuts[middle] <= offset)
+        if (plan->window_offsets[middle] <= offset)
             low = middle;
         else
             high = middle;
@@ -330,11 +330,12 @@ static size_t find_window(const struct cow_plan *plan, uint64_t offset)
     return low;
 }
 
-/* Count each piece of item ${i} in next[granule]; ${put}: that is its place. */
-static void cut_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put)
+/* Count the pieces of item ${i} per granule in next[].  ${put}: next[] has the index for each
+ * granule's next piece, and the piece is stored there. */
+static void split_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put)
 {
-    const struct cow_item_memory *place = &plan->places[i];
-    const struct image_protected_range *held = &plan->held[i];
+    const struct cow_item_memory *place = &plan->items[i];
+    const struct image_protected_range *held = &plan->protected[i];
 
     if (held->begin == held->end)
         return;
@@ -343,8 +344,8 @@ static void cut_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put)
     size_t w = find_window(plan, at + to_file);
     for (size_t g = cow_plan_find_granule(plan, at); at < end;) {
         uint64_t last = min_u64(end, plan->granules[g].end);
-        if (w + 1 < plan->cut_count)
-            last = min_u64(last, plan->cuts[w + 1] - to_file);
+        if (w + 1 < plan->window_count)
+            last = min_u64(last, plan->window_offsets[w + 1] - to_file);
         if (put)
             plan->pieces[next[g]] = (struct cow_piece){.address = at,
                                                        .bytes = last - at,
@@ -354,11 +355,11 @@ static void cut_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put)
         next[g]++;
         at = last;
         g += at == plan->granules[g].end;
-        w += w + 1 < plan->cut_count && at + to_file == plan->cuts[w + 1];
+        w += w + 1 < plan->window_count && at + to_file == plan->window_offsets[w + 1];
     }
 }
 
-static size_t count_cuts(const struct image *image)
+static size_t count_windows(const struct image *image)
 {
     size_t count = 0;
 
@@ -369,20 +370,21 @@ static size_t count_cuts(const struct image *image)
 
 bool cow_plan_matches_windows(const struct cow_plan *plan, const struct image *image)
 {
-    if (plan->cut_count != count_cuts(image))
+    if (plan->window_count != count_windows(image))
         return false;
-    for (size_t i = 0; i < plan->cut_count; i++)
-        if (plan->cuts[i] != image->windows[i].offset)
+    for (size_t i = 0; i < plan->window_count; i++)
+        if (plan->window_offsets[i] != image->windows[i].offset)
             return false;
     return true;
 }
 
-static void lay_aside(struct cow_plan *plan)
+static void lay_out_eager(struct cow_plan *plan)
 {
-    plan->aside_bytes = 0;
+    plan->eager_bytes = 0;
     for (size_t i = 0; i < plan->item_count; i++) {
-        plan->aside_at[i] = plan->aside_bytes;
-        plan->aside_bytes += plan->places[i].bytes - (plan->held[i].end - plan->held[i].begin);
+        plan->eager_offsets[i] = plan->eager_bytes;
+        plan->eager_bytes +=
+            plan->items[i].bytes - (plan->protected[i].end - plan->protected[i].begin);
     }
 }
 
@@ -391,24 +393,25 @@ enum sidestep_status cow_plan_build_pieces(struct cow_plan *plan, const struct i
 {
     size_t total = 0;
 
-    plan->shared = shared;
+    plan->shares_pool = shared;
     count_granules(plan);
     OWNED size_t *next = memory_new(plan->granule_count, sizeof(*next));
-    plan->held = arena_new(&plan->arena, plan->item_count, sizeof(*plan->held));
+    plan->protected = arena_new(&plan->arena, plan->item_count, sizeof(*plan->protected));
     plan->granules = arena_new(&plan->arena, plan->granule_count + 1, sizeof(*plan->granules));
-    plan->cut_count = count_cuts(image);
-    plan->cuts = arena_new(&plan->arena, plan->cut_count, sizeof(*plan->cuts));
-    plan->aside_at = arena_new(&plan->arena, plan->item_count, sizeof(*plan->aside_at));
-    if (next == NULL || plan->held == NULL || plan->granules == NULL || plan->cuts == NULL ||
-        plan->aside_at == NULL)
+    plan->window_count = count_windows(image);
+    plan->window_offsets =
+        arena_new(&plan->arena, plan->window_count, sizeof(*plan->window_offsets));
+    plan->eager_offsets = arena_new(&plan->arena, plan->item_count, sizeof(*plan->eager_offsets));
+    if (next == NULL || plan->protected == NULL || plan->granules == NULL ||
+        plan->window_offsets == NULL || plan->eager_offsets == NULL)
         return plan_memory(plan->granule_count, sizeof(*plan->granules), err);
-    for (size_t i = 0; i < plan->cut_count; i++)
-        plan->cuts[i] = image->windows[i].offset;
-    cut_granules(plan);
+    for (size_t i = 0; i < plan->window_count; i++)
+        plan->window_offsets[i] = image->windows[i].offset;
+    split_granules(plan);
     plan->held_bytes = 0;
     for (size_t i = 0; i < plan->item_count; i++) {
-        hold_item(plan, i);
-        cut_pieces(plan, i, next, false);
+        protect_item(plan, i);
+        split_pieces(plan, i, next, false);
     }
     for (size_t g = 0; g <= plan->granule_count; g++) {
         size_t count = g < plan->granule_count ? next[g] : 0;
@@ -417,13 +420,13 @@ enum sidestep_status cow_plan_build_pieces(struct cow_plan *plan, const struct i
             next[g] = total;
         total += count;
     }
-    lay_aside(plan);
+    lay_out_eager(plan);
     plan->piece_count = total;
     plan->pieces = arena_new(&plan->arena, total, sizeof(*plan->pieces));
     if (plan->pieces == NULL)
         return plan_memory(total, sizeof(*plan->pieces), err);
     for (size_t i = 0; i < plan->item_count; i++)
-        cut_pieces(plan, i, next, true);
+        split_pieces(plan, i, next, true);
     return SIDESTEP_OK;
 }
 

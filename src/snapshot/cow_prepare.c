@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_prepare.c -- see cow.h: what is to be protected is planned, and registered with the kernel;
- * both last from save to save, as long as the state's memory stays the same. */
+/* cow_prepare.c -- plans what to protect, and registers it with the kernel; see cow.h.  Both are
+ * reused by later saves as long as the memory of the state stays the same. */
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -9,40 +9,40 @@
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
-/* So much is copied aside at most where the pool could be whole. */
-#define MAX_ASIDE_BYTES ((uint64_t)64 << 20)
+/* A pool that could hold all windows is shared only if the eager copy is not larger. */
+#define MAX_EAGER_BYTES ((uint64_t)64 << 20)
 
-static bool is_planned(struct cow *cow)
+static bool has_valid_plan(struct cow *cow)
 {
     pthread_mutex_lock(&cow->shared.lock);
-    bool planned = cow->shared.planned;
+    bool planned = cow->shared.plan_valid;
     pthread_mutex_unlock(&cow->shared.lock);
     return planned;
 }
 
-static enum sidestep_status check_alive(struct cow *cow, struct sidestep_error *err)
+static enum sidestep_status check_usable(struct cow *cow, struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
 
     pthread_mutex_lock(&cow->shared.lock);
-    assert(cow->shared.left == 0);
-    if (cow->shared.dead)
+    assert(cow->shared.granules_left == 0);
+    if (cow->shared.disabled)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED, "write protection failed in an earlier save");
-    else if (cow->shared.distrusted)
+    else if (cow->shared.unreliable)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED,
                       "memory changed in spite of its write protection in an earlier save");
     pthread_mutex_unlock(&cow->shared.lock);
     return status;
 }
 
-/* Is the plan made for just these places? */
+/* Was the plan made for exactly this memory? */
 static enum sidestep_status plan_fits(struct cow *cow, const struct image *image,
                                       uint64_t pool_bytes, const struct bypass *bypass, bool *fits,
                                       struct sidestep_error *err)
 {
     *fits = false;
-    if (!is_planned(cow) || cow->plan.item_count != image->count ||
-        cow->planned_pool_bytes != pool_bytes || (cow->plan.shared && image->away) ||
+    if (!has_valid_plan(cow) || cow->plan.item_count != image->count ||
+        cow->planned_pool_bytes != pool_bytes || (cow->plan.shares_pool && image->away) ||
         !cow_plan_matches_windows(&cow->plan, image) || !cow_plan_is_valid(&cow->plan, bypass))
         return SIDESTEP_OK;
     OWNED struct cow_item_memory *places = memory_new(image->count, sizeof(*places));
@@ -51,14 +51,14 @@ static enum sidestep_status plan_fits(struct cow *cow, const struct image *image
     cow_plan_locate_items(image, places);
     *fits = true;
     for (size_t i = 0; i < image->count && *fits; i++) {
-        const struct cow_item_memory *now = &places[i], *then = &cow->plan.places[i];
+        const struct cow_item_memory *now = &places[i], *then = &cow->plan.items[i];
         *fits = now->address == then->address && now->bytes == then->bytes &&
                 now->file_offset == then->file_offset && now->flags == then->flags;
     }
     return SIDESTEP_OK;
 }
 
-/* What cannot be registered is no part of the plan. */
+/* Remove ranges that cannot be registered from the plan. */
 static void register_ranges(struct cow *cow, struct cow_plan *plan)
 {
     size_t kept = 0;
@@ -76,49 +76,51 @@ static void register_ranges(struct cow *cow, struct cow_plan *plan)
     plan->range_count = kept;
 }
 
-/* Room for ${count} of ${size} bytes, in a mapping of its own; what was there is lost. */
-static enum sidestep_status make_room(void **at, size_t *room, size_t count, size_t size,
-                                      struct sidestep_error *err)
+/* Capacity for ${count} elements of ${size} bytes, in a mapping of its own; the contents are lost.
+ */
+static enum sidestep_status reserve_mapping(void **at, size_t *capacity, size_t count, size_t size,
+                                            struct sidestep_error *err)
 {
-    if (count <= *room)
+    if (count <= *capacity)
         return SIDESTEP_OK;
     size_t bytes = cow_round_up_to_page(count * size);
     void *map = cow_map_anonymous(bytes);
     if (map == NULL)
         return FAIL_NOMEM(err, bytes);
     if (*at != NULL)
-        (void)munmap(*at, *room * size);
+        (void)munmap(*at, *capacity * size);
     *at = map;
-    *room = bytes / size;
+    *capacity = bytes / size;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status make_cells(struct cow *cow, const struct cow_plan *plan,
-                                       struct sidestep_error *err)
+static enum sidestep_status reserve_controls(struct cow *cow, const struct cow_plan *plan,
+                                             struct sidestep_error *err)
 {
-    void *cells = cow->shared.cells, *pieces = cow->shared.pieces;
+    void *controls = cow->shared.controls, *pieces = cow->shared.pieces;
 
-    enum sidestep_status status = make_room(&cells, &cow->shared.cells_room, plan->granule_count,
-                                            sizeof(*cow->shared.cells), err);
+    enum sidestep_status status =
+        reserve_mapping(&controls, &cow->shared.controls_capacity, plan->granule_count,
+                        sizeof(*cow->shared.controls), err);
     if (status == SIDESTEP_OK)
-        status = make_room(&pieces, &cow->shared.pieces_room, plan->piece_count, 1, err);
-    cow->shared.cells = cells;
+        status = reserve_mapping(&pieces, &cow->shared.pieces_capacity, plan->piece_count, 1, err);
+    cow->shared.controls = controls;
     cow->shared.pieces = pieces;
     return status;
 }
 
-/* Windows share the pool where little has to be copied aside; else it must be whole, as it must for
- * what comes from devices. */
+/* Windows share the pool if the eager copy is small.  Otherwise every window needs a slot of its
+ * own; so it does if tensors are on devices. */
 static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image *image,
                                       uint64_t pool_bytes, struct sidestep_error *err)
 {
     TRY(cow_plan_build_pieces(plan, image, !image->away, err));
     if (image->away)
         return SIDESTEP_OK;
-    uint64_t aside = round_up(plan->aside_bytes, IMAGE_ALIGN),
+    uint64_t aside = round_up(plan->eager_bytes, IMAGE_ALIGN),
              two = 2 * image_largest_window(image);
     bool whole = pool_bytes >= image->body_bytes;
-    if (pool_bytes >= two && aside <= pool_bytes - two && (!whole || aside <= MAX_ASIDE_BYTES))
+    if (pool_bytes >= two && aside <= pool_bytes - two && (!whole || aside <= MAX_EAGER_BYTES))
         return SIDESTEP_OK;
     if (whole)
         return cow_plan_build_pieces(plan, image, false, err);
@@ -127,7 +129,7 @@ static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image 
                 (unsigned long long)(aside >> 20));
 }
 
-static enum sidestep_status plan_anew(struct cow *cow, const struct image *image,
+static enum sidestep_status make_plan(struct cow *cow, const struct image *image,
                                       uint64_t pool_bytes, const struct bypass *bypass,
                                       struct sidestep_error *err)
 {
@@ -135,26 +137,27 @@ static enum sidestep_status plan_anew(struct cow *cow, const struct image *image
 
     enum sidestep_status status = cow_plan_build_ranges(&plan, image, bypass, err);
     if (status == SIDESTEP_OK) {
-        /* From here on events of the new ranges count, so the word goes out first. */
+        /* From here on events of the new ranges are valid, so set this before they are registered.
+         */
         cow_lock_idle(cow);
         cow_unregister_ranges(cow);
         cow->plan.range_count = 0;
-        cow->shared.planned = true;
+        cow->shared.plan_valid = true;
         pthread_mutex_unlock(&cow->shared.lock);
         register_ranges(cow, &plan);
         status = fill_plan(&plan, image, pool_bytes, err);
     }
     cow_lock_idle(cow);
     if (status == SIDESTEP_OK)
-        status = make_cells(cow, &plan, err);
+        status = reserve_controls(cow, &plan, err);
     if (status == SIDESTEP_OK) {
         for (size_t g = 0; g < plan.granule_count; g++)
-            cow->shared.cells[g] = (struct cow_granule_control){0};
+            cow->shared.controls[g] = (struct cow_granule_control){0};
         cow_plan_release(&cow->plan);
         cow->plan = plan;
         cow->planned_pool_bytes = pool_bytes;
     } else {
-        cow->shared.planned = false;
+        cow->shared.plan_valid = false;
     }
     pthread_mutex_unlock(&cow->shared.lock);
     if (status != SIDESTEP_OK)
@@ -168,11 +171,11 @@ enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uin
     struct bypass bypass;
     bool fits;
 
-    TRY(check_alive(cow, err));
+    TRY(check_usable(cow, err));
     TRY(bypass_read(&bypass, err));
     TRY(plan_fits(cow, image, pool_bytes, &bypass, &fits, err));
     if (!fits)
-        TRY(plan_anew(cow, image, pool_bytes, &bypass, err));
+        TRY(make_plan(cow, image, pool_bytes, &bypass, err));
     cow_plan_set_pinned_reason(&cow->plan, image, bypass.pinned_bytes);
     *held_bytes = cow->plan.held_bytes;
     return SIDESTEP_OK;

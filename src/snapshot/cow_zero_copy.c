@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_zero_copy.c -- see cow.h: windows that are hashed and written where they lie, without a copy.
- */
+/* cow_zero_copy.c -- hashes and writes windows from the trainer's memory, without a copy; see
+ * cow.h. */
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
-/* Granules of an inner window: [first, last]. */
+/* The granules of an inner window: [first, last]. */
 struct span {
     size_t first;
     size_t last;
@@ -19,9 +19,9 @@ uint8_t *cow_zero_copy_address(const struct cow *cow, const struct image *image,
     if (!image_is_tensor_only(image, i, &k, &begin))
         return NULL;
     end = begin + image->windows[i].bytes;
-    if (begin < plan->held[k].begin || end > plan->held[k].end)
+    if (begin < plan->protected[k].begin || end > plan->protected[k].end)
         return NULL;
-    return (uint8_t *)(uintptr_t)(plan->places[k].address + begin);
+    return (uint8_t *)(uintptr_t)(plan->items[k].address + begin);
 }
 
 static struct span granules_of(const struct cow *cow, const struct image *image, size_t i)
@@ -34,44 +34,46 @@ static struct span granules_of(const struct cow *cow, const struct image *image,
     };
 }
 
-/* Locked: the pieces of window ${i} in granule ${g} that are ${from} become ${to}; how many. */
-static uint32_t turn_pieces(struct cow *cow, size_t g, size_t i, enum cow_piece_state from,
-                            enum cow_piece_state to)
+/* Locked: change the pieces of window ${i} in granule ${g} from state ${from} to ${to}.  Returns
+ * how many. */
+static uint32_t change_piece_states(struct cow *cow, size_t g, size_t i, enum cow_piece_state from,
+                                    enum cow_piece_state to)
 {
     const struct cow_plan *plan = &cow->plan;
-    uint32_t turned = 0;
+    uint32_t changed = 0;
 
     for (size_t n = plan->granules[g].first_piece; n < plan->granules[g + 1].first_piece; n++)
         if (plan->pieces[n].window == i && cow->shared.pieces[n] == from) {
             cow->shared.pieces[n] = (uint8_t)to;
-            turned++;
+            changed++;
         }
-    return turned;
+    return changed;
 }
 
-/* Locked: who has taken a granule looks at all of its pieces without the lock. */
-static bool any_is_taken(const struct cow *cow, struct span span)
+/* Locked: is any granule claimed?  A thread that has claimed one reads all of its pieces without
+ * the lock. */
+static bool any_is_claimed(const struct cow *cow, struct span span)
 {
     for (size_t g = span.first; g <= span.last; g++)
-        if (cow->shared.cells[g].state == COW_GRANULE_CLAIMED)
+        if (cow->shared.controls[g].state == COW_GRANULE_CLAIMED)
             return true;
     return false;
 }
 
-/* Locked.  A piece is copied only once its window has a place; handlers give it one under the
- * lock. */
-static bool take_pieces(struct cow *cow, struct span span, size_t i)
+/* Locked: set the pieces of window ${i} to COW_PIECE_ZERO_COPY.  Returns false if the window has a
+ * slot: pieces are copied only then, and handlers acquire it under the lock. */
+static bool claim_pieces(struct cow *cow, struct span span, size_t i)
 {
-    while (pool_slots_get(cow->places, i) == NULL && any_is_taken(cow, span))
+    while (pool_slots_get(cow->slots, i) == NULL && any_is_claimed(cow, span))
         pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-    if (pool_slots_get(cow->places, i) != NULL)
+    if (pool_slots_get(cow->slots, i) != NULL)
         return false;
     for (size_t g = span.first; g <= span.last; g++)
-        (void)turn_pieces(cow, g, i, COW_PIECE_PENDING, COW_PIECE_ZERO_COPY);
+        (void)change_piece_states(cow, g, i, COW_PIECE_PENDING, COW_PIECE_ZERO_COPY);
     return true;
 }
 
-/* The tensor that an inner window is of. */
+/* The first piece of inner window ${i} in granule ${g}, which names the tensor. */
 static const struct cow_piece *piece_of(const struct cow *cow, size_t g, size_t i)
 {
     const struct cow_piece *piece = &cow->plan.pieces[cow->plan.granules[g].first_piece];
@@ -81,21 +83,21 @@ static const struct cow_piece *piece_of(const struct cow *cow, size_t g, size_t 
     return piece;
 }
 
-/* What a window's bytes are like, all together. */
-static uint64_t add_print(uint64_t print, uint64_t hash)
+/* Add a block's hash to the fingerprint of a window. */
+static uint64_t add_fingerprint(uint64_t print, uint64_t hash)
 {
     return (print ^ hash) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* Read what lies in window ${i}, and hash it: for the file, or once more.  ${*print}: of all that
- * was read. */
-static enum sidestep_status hash_live(struct cow *cow, struct image *image, size_t i,
-                                      uint64_t (*hash)(struct image *image, size_t i, uint64_t at,
-                                                       const uint8_t *bytes),
-                                      uint64_t *print, struct sidestep_error *err)
+/* Read window ${i} and hash its parts with ${hash}, which hashes for the file or for comparison.
+ * ${*print}: the fingerprint of what was read. */
+static enum sidestep_status hash_window(struct cow *cow, struct image *image, size_t i,
+                                        uint64_t (*hash)(struct image *image, size_t i, uint64_t at,
+                                                         const uint8_t *bytes),
+                                        uint64_t *print, struct sidestep_error *err)
 {
     unsigned number = cow_acquire_bounce_buffer(cow);
-    uint8_t *bounce = cow->bounces + number * COW_BOUNCE_BUFFER_BYTES;
+    uint8_t *bounce = cow->bounce_buffers + number * COW_BOUNCE_BUFFER_BYTES;
     enum sidestep_status status = SIDESTEP_OK;
     uint64_t memory = (uint64_t)(uintptr_t)cow_zero_copy_address(cow, image, i), bytes;
 
@@ -108,7 +110,7 @@ static enum sidestep_status hash_live(struct cow *cow, struct image *image, size
             status = cow_report_unreadable(cow, piece_of(cow, granules_of(cow, image, i).first, i),
                                            memory + at, failed, err);
         else
-            *print = add_print(*print, hash(image, i, at, bounce));
+            *print = add_fingerprint(*print, hash(image, i, at, bounce));
     }
     pthread_mutex_lock(&cow->shared.lock);
     cow_free_bounce_buffer(cow, number);
@@ -129,26 +131,26 @@ enum sidestep_status cow_begin_zero_copy(struct cow *cow, struct image *image, s
         status = (enum sidestep_status)cow->shared.err.status;
         error_copy(err, &cow->shared.err);
     } else {
-        *live = take_pieces(cow, span, i);
+        *live = claim_pieces(cow, span, i);
     }
     pthread_mutex_unlock(&cow->shared.lock);
     if (*live)
-        status = hash_live(cow, image, i, image_hash_tensor_part, &image->windows[i].print, err);
+        status = hash_window(cow, image, i, image_hash_tensor_part, &image->windows[i].print, err);
     (void)fault_hit("cow.hashed");
     return status;
 }
 
-/* Window ${i} is written: is it what was hashed?  A device that writes to it meets no protection.
- */
+/* After window ${i} was written: check that its bytes still match the hash.  Protection does not
+ * stop a device from writing. */
 static void check_bytes(struct cow *cow, struct image *image, size_t i,
                         const struct cow_piece *piece)
 {
     struct sidestep_error why = {0};
     uint64_t print;
 
-    if (fault_hit("trust.bytes")) /* the negative control of the tests of attacks */
+    if (fault_hit("trust.bytes")) /* negative control of the attack tests */
         return;
-    if (hash_live(cow, image, i, image_rehash_tensor_part, &print, &why) != SIDESTEP_OK) {
+    if (hash_window(cow, image, i, image_rehash_tensor_part, &print, &why) != SIDESTEP_OK) {
         pthread_mutex_lock(&cow->shared.lock);
         cow_record_failure(cow, &why);
         pthread_mutex_unlock(&cow->shared.lock);
@@ -163,15 +165,15 @@ static void check_bytes(struct cow *cow, struct image *image, size_t i,
     }
 }
 
-/* Locked; the lock is released meanwhile. */
-static void give_back_live(struct cow *cow, size_t i, struct span span)
+/* Locked; releases the lock in between. */
+static void unprotect_window(struct cow *cow, size_t i, struct span span)
 {
     for (size_t g = span.first; g <= span.last; g++) {
-        struct cow_granule_control *cell = &cow->shared.cells[g];
+        struct cow_granule_control *cell = &cow->shared.controls[g];
         while (cell->state == COW_GRANULE_CLAIMED)
             pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-        cell->missing -= turn_pieces(cow, g, i, COW_PIECE_ZERO_COPY, COW_PIECE_DONE);
-        if (cell->missing != 0 || cell->state != COW_GRANULE_PROTECTED)
+        cell->pieces_left -= change_piece_states(cow, g, i, COW_PIECE_ZERO_COPY, COW_PIECE_DONE);
+        if (cell->pieces_left != 0 || cell->state != COW_GRANULE_PROTECTED)
             continue;
         cell->state = COW_GRANULE_CLAIMED;
         cow_unprotect_granule(cow, g);
@@ -190,7 +192,7 @@ enum sidestep_status cow_end_zero_copy(struct cow *cow, struct image *image, siz
         cow_check_pages(cow, g, COW_PIECE_ZERO_COPY, i);
     check_bytes(cow, image, i, piece_of(cow, span.first, i));
     pthread_mutex_lock(&cow->shared.lock);
-    give_back_live(cow, i, span);
+    unprotect_window(cow, i, span);
     if (cow->shared.failed) {
         status = (enum sidestep_status)cow->shared.err.status;
         error_copy(err, &cow->shared.err);

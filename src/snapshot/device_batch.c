@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_batch.c -- see device_batch.h. */
+/* device_batch.c -- collects copies and merges them into rows; see device_batch.h. */
 #include "snapshot/device_batch.h"
 
 #include "base/base.h"
 
-/* So many copies are worth asking whether they lie in one allocation. */
-#define JOIN_MIN 4u
+/* Merge at least this many copies: fewer are not worth a call that checks their allocation. */
+#define MERGE_MIN 4u
 
 void device_batch_begin(struct device_batch *batch, struct devices *devices, int32_t device,
                         bool to_device)
@@ -32,13 +32,13 @@ enum sidestep_status device_batch_add(struct device_batch *batch, const struct d
     return SIDESTEP_OK;
 }
 
-/* From ${a} to ${b}, as the distance of two rows; 0: it is none. */
+/* The pitch of two rows at ${a} and ${b}; 0: they cannot be rows of one copy. */
 static uint64_t step_between(uint64_t a, uint64_t b, uint64_t bytes)
 {
     return b >= a && b - a >= bytes && b - a <= DEVICE_MAX_PITCH ? b - a : 0;
 }
 
-/* How many copies from ${first} on could be rows of one? */
+/* The number of copies from ${first} on that could be rows of one copy. */
 static size_t count_rows(const struct device_batch *batch, size_t first, struct device_copy *rows)
 {
     const struct device_copy *copies = batch->copies;
@@ -59,9 +59,9 @@ static size_t count_rows(const struct device_batch *batch, size_t first, struct 
     return i + 1 - first;
 }
 
-/* A driver copies no rows from one allocation to the next, and none across the end of what was
- * pinned as one. */
-static bool are_together(const struct device_batch *batch, const struct device_copy *rows)
+/* A driver cannot copy rows across the end of an allocation, or of memory that was pinned in one
+ * call. */
+static bool are_in_one_allocation(const struct device_batch *batch, const struct device_copy *rows)
 {
     struct device_driver *driver = batch->devices->driver;
     struct device_allocation range;
@@ -73,22 +73,22 @@ static bool are_together(const struct device_batch *batch, const struct device_c
            range.device == batch->device && range.end - rows->address >= device_bytes;
 }
 
-/* As few copies as can be; how many. */
-static size_t join(struct device_batch *batch)
+/* Merge the copies into as few as possible.  Returns how many. */
+static size_t merge_copies(struct device_batch *batch)
 {
-    size_t joined = 0;
+    size_t merged = 0;
 
     for (size_t i = 0; i < batch->count;) {
         struct device_copy rows;
         size_t count = count_rows(batch, i, &rows);
-        if (count >= JOIN_MIN && are_together(batch, &rows)) {
-            batch->joined[joined++] = rows;
+        if (count >= MERGE_MIN && are_in_one_allocation(batch, &rows)) {
+            batch->merged[merged++] = rows;
             i += count;
         } else {
-            batch->joined[joined++] = batch->copies[i++];
+            batch->merged[merged++] = batch->copies[i++];
         }
     }
-    return joined;
+    return merged;
 }
 
 enum sidestep_status device_batch_submit(struct device_batch *batch, struct sidestep_error *err)
@@ -96,13 +96,13 @@ enum sidestep_status device_batch_submit(struct device_batch *batch, struct side
     struct device_driver *driver = batch->devices->driver;
     const struct device *ours = &batch->devices->devices[batch->device];
     void *stream = batch->to_device ? ours->in : ours->out;
-    size_t joined = join(batch), failed = 0;
+    size_t merged = merge_copies(batch), failed = 0;
     enum sidestep_status status = SIDESTEP_EINVAL;
 
     if (batch->count == 0)
         return SIDESTEP_OK;
-    if (joined < batch->count)
-        status = driver->ops->copy(driver, batch->joined, joined, stream, &failed, NULL);
+    if (merged < batch->count)
+        status = driver->ops->copy(driver, batch->merged, merged, stream, &failed, NULL);
     if (status != SIDESTEP_OK)
         status = driver->ops->copy(driver, batch->copies, batch->count, stream, &failed, err);
     if (status != SIDESTEP_OK)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_cuda.c -- see device.h: NVIDIA's driver, libcuda.so.1, found in the process by dlopen(3).
+ * device_cuda.c -- implements device.h with NVIDIA's driver, libcuda.so.1, which dlopen(3) finds in
+ * the process.
  *
- * Names, numbers and structs are those of the driver API; symbols are asked for by the version
- * whose prototype stands here, since a plain name may mean an older one.  Nothing of the runtime
- * (cudart) is used: torch may carry another one than this machine has.
+ * Names, numbers and structs are those of the driver API.  Symbols are looked up with the version
+ * whose prototype is used here, because a plain name may mean an older one.  Nothing of the runtime
+ * (cudart) is used: torch may bring a version that differs from this machine's.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -30,10 +31,10 @@ enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum { CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2 };
 enum { CU_MEMHOSTREGISTER_PORTABLE = 1 };
-enum { NEEDED_VERSION = 10010 }; /* relaxed captures, see enter() */
+enum { NEEDED_VERSION = 10010 }; /* relaxed capture mode, see enter() */
 enum {
     BATCH_VERSION = 12080
-}; /* the prototype of cuMemcpyBatchAsync() here; that of 13.0 differs */
+}; /* has the prototype of cuMemcpyBatchAsync() used here; CUDA 13.0 changed it */
 
 /* CU_STREAM_LEGACY */
 void *const device_default_stream = (void *)1; /* NOLINT(performance-no-int-to-ptr) */
@@ -75,7 +76,7 @@ static enum sidestep_status cuda_find(struct device_driver *driver, uint64_t add
     void *data[] = {&type, &managed, &device, &begin, &bytes, &mapped};
 
     *range = (struct device_allocation){.device = -1};
-    /* Plain memory is no error, and has zeroes. */
+    /* For ordinary host memory this succeeds and sets zeros. */
     cu_result result = cuda->calls.pointer_get(ARRAY_LENGTH(attributes), attributes, data, address);
     if (result == CUDA_ERROR_INVALID_VALUE)
         return SIDESTEP_OK;
@@ -87,7 +88,7 @@ static enum sidestep_status cuda_find(struct device_driver *driver, uint64_t add
         return device_cuda_fail(&cuda->calls, result, "cuPointerGetAttributes", HERE, err);
     if (type != CU_MEMORYTYPE_DEVICE && (managed & 0xff) == 0)
         return SIDESTEP_OK;
-    if ((mapped & 0xff) == 0) /* addresses that are reserved, with no memory behind them */
+    if ((mapped & 0xff) == 0) /* addresses that are reserved without memory */
         return SIDESTEP_OK;
     *range = (struct device_allocation){.device = device >= 0 ? device : 0,
                                         .begin = bytes != 0 ? begin : address,
@@ -119,7 +120,7 @@ static enum sidestep_status cuda_retain(struct device_driver *driver, int32_t de
     int active = 0;
 
     CUDA_TRY(cuda, "cuDevicePrimaryCtxGetState", primary_get_state, device, &flags, &active);
-    if (active == 0) /* retaining it would make one, of hundreds of MB */
+    if (active == 0) /* retaining would create a context of hundreds of MB */
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "device %d has no primary context: only that of CUDA's runtime is used, and "
                     "the program has another one",
@@ -133,8 +134,8 @@ static void cuda_release(struct device_driver *driver, int32_t device)
     (void)cuda_from_driver(driver)->calls.primary_release(device);
 }
 
-/* A thread that is relaxed may allocate and ask while another captures a graph: else our call would
- * fail, or spoil the program's capture. */
+/* In relaxed mode a thread may allocate and query while another thread captures a graph. Otherwise
+ * our call would fail, or invalidate the program's capture. */
 static enum sidestep_status cuda_enter(struct device_driver *driver, void *context, int *before,
                                        struct sidestep_error *err)
 {
@@ -168,7 +169,7 @@ static int cuda_numa_node(struct device_driver *driver, int32_t device)
     if (cuda_from_driver(driver)->calls.device_get_pci_bus_id(id, sizeof(id), device) !=
         CUDA_SUCCESS)
         return -1;
-    for (char *c = id; *c != '\0'; c++) /* the kernel writes it small */
+    for (char *c = id; *c != '\0'; c++) /* sysfs has the ID in lower case */
         *c = *c >= 'A' && *c <= 'F' ? (char)(*c - 'A' + 'a') : *c;
     snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", id);
     OWNED_FD fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -213,15 +214,16 @@ static enum sidestep_status cuda_stream_is_capturing(struct device_driver *drive
     cu_result result = cuda->calls.stream_is_capturing(stream, &status);
 
     *capturing =
-        result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || /* the default stream is drawn in */
+        result ==
+            CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || /* the default stream takes part in a capture */
         status != CU_STREAM_CAPTURE_STATUS_NONE;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
         return device_cuda_fail(&cuda->calls, result, "cuStreamIsCapturing", HERE, err);
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status cuda_stream_settle(struct device_driver *driver, void *stream,
-                                               struct sidestep_error *err)
+static enum sidestep_status cuda_stream_synchronize(struct device_driver *driver, void *stream,
+                                                    struct sidestep_error *err)
 {
     struct cuda *cuda = cuda_from_driver(driver);
 
@@ -253,8 +255,8 @@ static enum sidestep_status cuda_event_record(struct device_driver *driver, void
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status cuda_event_await(struct device_driver *driver, void *event,
-                                             struct sidestep_error *err)
+static enum sidestep_status cuda_event_synchronize(struct device_driver *driver, void *event,
+                                                   struct sidestep_error *err)
 {
     struct cuda *cuda = cuda_from_driver(driver);
 
@@ -271,8 +273,8 @@ static bool is_off(void)
     return wanted != NULL && strcmp(wanted, "0") == 0;
 }
 
-/* Through the driver's own table; NULL: it does not know the name, or not in the form that it had
- * in ${version}, which is that of the prototype here. */
+/* Look a symbol up in the driver's own table.  NULL: the driver does not have the name in
+ * ${version}, whose prototype is used here. */
 static void *look_up(void *library, const char *name, int version)
 {
     void *symbol = NULL, *get = dlsym(library, "cuGetProcAddress_v2");
@@ -285,7 +287,7 @@ static void *look_up(void *library, const char *name, int version)
     return get_call(name, &symbol, version, 0, &status) == CUDA_SUCCESS ? symbol : NULL;
 }
 
-/* By name and version; by the table where the linker does not know it. */
+/* Look a symbol up with dlsym(), or else in the driver's table. */
 static void *find_symbol(void *library, const char *name)
 {
     void *symbol = dlsym(library, name);
@@ -300,7 +302,7 @@ static void *find_symbol(void *library, const char *name)
     return look_up(library, plain, 12000);
 }
 
-/* The name of the first that is not there; NULL: all are. */
+/* Returns the name of the first missing function; NULL: all were found. */
 static const char *find_calls(void *library, struct cuda_functions *calls)
 {
     void *symbol;
@@ -319,7 +321,7 @@ static void cuda_close(struct device_driver *driver)
 {
     struct cuda *cuda = cuda_from_driver(driver);
 
-    (void)dlclose(cuda->library); /* the program still has it */
+    (void)dlclose(cuda->library); /* the program still has it open */
     free(cuda);
 }
 
@@ -335,18 +337,18 @@ static const struct device_ops cuda_ops = {
     .stream_free = cuda_stream_free,
     .stream_wait = cuda_stream_wait,
     .stream_is_capturing = cuda_stream_is_capturing,
-    .stream_settle = cuda_stream_settle,
+    .stream_synchronize = cuda_stream_synchronize,
     .event_new = cuda_event_new,
     .event_free = cuda_event_free,
     .event_record = cuda_event_record,
-    .event_await = cuda_event_await,
+    .event_synchronize = cuda_event_synchronize,
     .copy = device_cuda_copy,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .numa_node = cuda_numa_node,
 };
 
-/* May this library be used?  Finds its functions. */
+/* Can this library be used?  Stores its functions in ${calls}. */
 static enum sidestep_status check_library(void *library, struct cuda_functions *calls,
                                           struct sidestep_error *err)
 {
@@ -408,7 +410,7 @@ void device_cuda_probe(struct device_cuda_report *report)
     enum sidestep_status status = check_library(library, &calls, &why);
     if (status == SIDESTEP_OK) {
         (void)calls.driver_get_version(&report->version);
-        library = NULL; /* once started it has threads: it stays */
+        library = NULL; /* once started, the driver has threads: keep it loaded */
         cu_result result = calls.init(0);
         if (result == CUDA_SUCCESS)
             result = calls.device_get_count(&report->devices);

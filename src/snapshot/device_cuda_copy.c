@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_cuda_copy.c -- copies by NVIDIA's driver: rows by one call each, and many stretches by one
- * call where it is of CUDA 12.8 or later.
+ * device_cuda_copy.c -- copies with NVIDIA's driver: one call for each copy of rows, and one call
+ * for many contiguous copies if the driver supports CUDA 12.8 or later.
  */
 #include <assert.h>
 
@@ -71,14 +71,14 @@ static enum sidestep_status copy_one(struct cuda *cuda, const struct device_copy
     return SIDESTEP_OK;
 }
 
-/* May it be one of a batch?  Those know no rows; and of what they do with pageable memory nothing
- * is promised. */
+/* Can this copy be part of a batch?  A batch has no copies of rows, and its behaviour with pageable
+ * memory is not documented. */
 static bool is_for_batch(const struct device_copy *copy)
 {
     return copy->rows == 1 && copy->pinned;
 }
 
-/* Those of the copies that may be, by one call.  False: it was refused. */
+/* Submit all copies that can be batched with one call.  False: the driver refused it. */
 static bool copy_batch(struct cuda *cuda, const struct device_copy *copies, size_t count,
                        void *stream)
 {
@@ -100,8 +100,8 @@ static bool copy_batch(struct cuda *cuda, const struct device_copy *copies, size
            CUDA_SUCCESS;
 }
 
-/* Which copy a batch failed for is not asked: all are made again, one by one, and may even succeed.
- */
+/* If a batch fails, we do not ask which copy caused it: all copies are submitted again one by one,
+ * and may succeed. */
 enum sidestep_status device_cuda_copy(struct device_driver *driver,
                                       const struct device_copy *copies, size_t count, void *stream,
                                       size_t *failed, struct sidestep_error *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_cuda_internal.h -- what the parts of CUDA's driver (device_cuda*.c) share: its functions.
- */
+/* device_cuda_internal.h -- declarations shared by the CUDA files (device_cuda*.c): the driver's
+ * functions. */
 #ifndef SNAPSHOT_DEVICE_CUDA_INTERNAL_H
 #define SNAPSHOT_DEVICE_CUDA_INTERNAL_H
 
@@ -34,7 +34,7 @@ typedef cu_result cuda_copy_batch_function(cu_device_pointer *to, cu_device_poin
                                            size_t *first_with, size_t attribute_count,
                                            size_t *failed, void *stream);
 
-/* X(symbol, as we call it, its parameters) */
+/* X(symbol, field name, parameters) */
 #define CUDA_FUNCTIONS(X)                                                                          \
     X(cuInit, init, (unsigned flags))                                                              \
     X(cuDriverGetVersion, driver_get_version, (int *version))                                      \
@@ -76,11 +76,11 @@ struct cuda_functions {
 };
 
 struct cuda {
-    struct device_driver driver; /* first */
+    struct device_driver driver; /* must be first */
     void *library;
     struct cuda_functions calls;
     cuda_copy_batch_function *copy_batch; /* or NULL */
-    atomic_bool batches_refused;          /* where single copies were not */
+    atomic_bool batches_refused;          /* a batch failed, but its copies one by one did not */
 };
 
 static inline struct cuda *cuda_from_driver(struct device_driver *driver)
@@ -88,12 +88,13 @@ static inline struct cuda *cuda_from_driver(struct device_driver *driver)
     return (struct cuda *)(void *)driver;
 }
 
-/* "cuEventRecord: CUDA_ERROR_INVALID_HANDLE (invalid resource handle)" */
+/* Fail with a message such as "cuEventRecord: CUDA_ERROR_INVALID_HANDLE (invalid resource
+ * handle)". */
 enum sidestep_status device_cuda_fail(const struct cuda_functions *calls, cu_result result,
                                       const char *call, const char *where,
                                       struct sidestep_error *err);
 
-/* Call a function of the driver's; on failure return it to our caller. */
+/* Call a function of the driver; return from the calling function if it fails. */
 #define CUDA_TRY(cuda, symbol, call, ...)                                                          \
     do {                                                                                           \
         cu_result cuda_result_ = (cuda)->calls.call(__VA_ARGS__);                                  \

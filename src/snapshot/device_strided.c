@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_strided.c -- see device_strided.h. */
+/* device_strided.c -- turns parts of a strided tensor into device copies; see device_strided.h. */
 #include "snapshot/device_strided.h"
 
 #include "base/base.h"
@@ -17,8 +17,8 @@ static void add(struct adding *a, const struct device_copy *copy)
         a->status = device_batch_add(a->batch, copy, a->err);
 }
 
-/* One stretch, in as many parts as the host memory has pieces. */
-static void add_stretch(struct adding *a, uint8_t *host, uint64_t address, uint64_t bytes)
+/* Add contiguous bytes, split where pinned host memory consists of several registrations. */
+static void add_bytes(struct adding *a, uint8_t *host, uint64_t address, uint64_t bytes)
 {
     while (bytes != 0) {
         struct device_copy copy = {
@@ -34,7 +34,7 @@ static void add_stretch(struct adding *a, uint8_t *host, uint64_t address, uint6
     }
 }
 
-/* As one copy, if the driver can do it so. */
+/* Add rows as one copy, if the driver supports it. */
 static bool add_rows(struct adding *a, const struct box_rows *rows)
 {
     uint8_t *host = a->host + rows->at;
@@ -56,16 +56,16 @@ static bool add_rows(struct adding *a, const struct box_rows *rows)
     return true;
 }
 
-static void take_rows(void *context, const struct box_rows *rows)
+static void visit_rows(void *context, const struct box_rows *rows)
 {
     struct adding *a = context;
 
     if (add_rows(a, rows))
         return;
     for (uint64_t i = 0; i < rows->count; i++)
-        add_stretch(a, a->host + rows->at + (int64_t)i * rows->at_step,
-                    (uint64_t)(uintptr_t)rows->memory + (uint64_t)((int64_t)i * rows->memory_step),
-                    rows->bytes);
+        add_bytes(a, a->host + rows->at + (int64_t)i * rows->at_step,
+                  (uint64_t)(uintptr_t)rows->memory + (uint64_t)((int64_t)i * rows->memory_step),
+                  rows->bytes);
 }
 
 enum sidestep_status device_strided_add(struct device_batch *batch, const struct box *stored,
@@ -75,6 +75,6 @@ enum sidestep_status device_strided_add(struct device_batch *batch, const struct
 {
     struct adding a = {.batch = batch, .host = host, .err = err};
 
-    (void)box_visit_rows(stored, begin, bytes, memory, take_rows, &a);
+    (void)box_visit_rows(stored, begin, bytes, memory, visit_rows, &a);
     return a.status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_strided.h -- parts of a tensor between host memory, where they lie as in the file, and a
- * device, where they lie as the tensor does: as few copies as its strides allow.
+ * device_strided.h -- copies parts of a tensor between host memory, which has the order of the
+ * file, and a device, where the tensor has strides, with as few copies as the strides allow.
  */
 #ifndef SNAPSHOT_DEVICE_STRIDED_H
 #define SNAPSHOT_DEVICE_STRIDED_H
@@ -9,8 +9,8 @@
 #include "model/model.h"
 #include "snapshot/device_batch.h"
 
-/* Add the copies of bytes [begin, begin + bytes) of the chunk ${stored}, of which host[0] is the
- * first, from or to ${memory} on the device of the batch. */
+/* Add the copies of bytes [begin, begin + bytes) of chunk ${stored} between ${host}, where they
+ * begin at host[0], and ${memory} on the device of the batch. */
 enum sidestep_status device_strided_add(struct device_batch *batch, const struct box *stored,
                                         uint64_t begin, uint64_t bytes,
                                         const struct box_memory *memory, uint8_t *host,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* devices.c -- see devices.h. */
+/* devices.c -- opens devices, locates memory and pins the pool; see devices.h. */
 #include "snapshot/devices.h"
 
 #include <assert.h>
@@ -22,8 +22,8 @@ bool devices_detect_driver(struct devices *devices)
     return devices->driver != NULL;
 }
 
-/* What is ours on a device, which is entered. */
-static void free_parts(struct devices *devices, struct device *device)
+/* Free our streams and events of a device, which is entered. */
+static void free_handles(struct devices *devices, struct device *device)
 {
     const struct device_ops *ops = devices->driver->ops;
 
@@ -42,9 +42,9 @@ static void close_device(struct devices *devices, int32_t i)
 
     if (device->context == NULL)
         return;
-    /* Where the driver has ended before us, all of this fails, and is not needed. */
+    /* If the driver has shut down already, all of this fails, and is not needed. */
     if (devices_enter(devices, i, &before, NULL) == SIDESTEP_OK) {
-        free_parts(devices, device);
+        free_handles(devices, device);
         devices_leave(devices, before);
     }
     free(device->events);
@@ -65,7 +65,7 @@ void devices_close(struct devices *devices)
 
 /* ---- memory */
 
-/* Is all of it there?  ${range} is the first piece. */
+/* Check that all ${bytes} are allocated on one device.  ${range} is the first allocation. */
 static enum sidestep_status check_extent(struct devices *devices, uint64_t address, uint64_t bytes,
                                          struct device_allocation range, struct sidestep_error *err)
 {
@@ -78,7 +78,7 @@ static enum sidestep_status check_extent(struct devices *devices, uint64_t addre
         at = range.end;
         TRY(ops->find(devices->driver, at, &range, err));
     }
-    /* Addresses may be reserved where there is no memory. */
+    /* Address ranges may be reserved without memory. */
     if (range.device == device && range.end - address >= bytes)
         TRY(ops->find(devices->driver, address + bytes - 1, &range, err));
     if (range.device != device || range.end - address < bytes)
@@ -89,7 +89,7 @@ static enum sidestep_status check_extent(struct devices *devices, uint64_t addre
     return SIDESTEP_OK;
 }
 
-/* Can the processor read it?  Device memory has addresses that it cannot. */
+/* Can the CPU read this address?  Device memory has addresses that it cannot. */
 static bool is_readable(uint64_t address)
 {
     char byte;
@@ -99,9 +99,9 @@ static bool is_readable(uint64_t address)
     return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
-/* A driver that cannot be asked cannot say what an address is.  What can be read is host memory. */
-static enum sidestep_status guess(uint64_t address, const struct sidestep_error *why,
-                                  struct sidestep_error *err)
+/* Decide without the driver, which cannot be asked: what the CPU can read is host memory. */
+static enum sidestep_status locate_by_reading(uint64_t address, const struct sidestep_error *why,
+                                              struct sidestep_error *err)
 {
     if (is_readable(address))
         return SIDESTEP_OK;
@@ -110,8 +110,8 @@ static enum sidestep_status guess(uint64_t address, const struct sidestep_error 
     return (enum sidestep_status)why->status;
 }
 
-/* A driver that knows nothing of an address: host memory, or what was a device's and is gone, where
- * a copy would end the program.  Some sandboxes do not let us look. */
+/* Check an address that the driver does not know.  It is host memory, or freed device memory, for
+ * which a copy would crash the program.  Some sandboxes do not let us check. */
 static enum sidestep_status check_host(uint64_t address, struct sidestep_error *err)
 {
     if (!is_readable(address) && errno == EFAULT)
@@ -130,11 +130,12 @@ enum sidestep_status devices_locate(struct devices *devices, uint64_t address, u
     if (bytes == 0)
         return SIDESTEP_OK;
     if (devices->driver == NULL)
-        return devices->refused.status == SIDESTEP_OK ? SIDESTEP_OK
-                                                      : guess(address, &devices->refused, err);
+        return devices->refused.status == SIDESTEP_OK
+                   ? SIDESTEP_OK
+                   : locate_by_reading(address, &devices->refused, err);
     struct sidestep_error why = {0};
     if (devices->driver->ops->find(devices->driver, address, &range, &why) != SIDESTEP_OK)
-        return guess(address, &why, err);
+        return locate_by_reading(address, &why, err);
     if (range.device < 0)
         return check_host(address, err);
     if (range.device >= DEVICE_MAX)
@@ -166,7 +167,7 @@ static void unpin_pieces(struct devices *devices, uint8_t *memory, uint64_t byte
         devices->driver->ops->unpin(devices->driver, memory + at);
 }
 
-/* The context of some device that is open: memory is pinned for all of them. */
+/* Enter the context of any open device: memory is pinned for all of them. */
 static enum sidestep_status enter_any(struct devices *devices, int *before,
                                       struct sidestep_error *err)
 {
@@ -176,7 +177,8 @@ static enum sidestep_status enter_any(struct devices *devices, int *before,
     return FAIL(err, SIDESTEP_EDEVICE, "no device is open");
 }
 
-/* Also where the context is gone: then this does nothing, and the pinning is gone with it. */
+/* Also called when the context is gone: then this does nothing, and the memory is no longer
+ * pinned. */
 static void unpin_all(struct devices *devices, uint8_t *memory, uint64_t bytes)
 {
     int before;
@@ -271,26 +273,27 @@ void devices_leave(struct devices *devices, int before)
     devices->driver->ops->leave(devices->driver, before);
 }
 
-static enum sidestep_status settle(struct devices *devices, int32_t device, void *stream,
-                                   struct sidestep_error *err)
+static enum sidestep_status synchronize(struct devices *devices, int32_t device, void *stream,
+                                        struct sidestep_error *err)
 {
     int before;
 
     TRY(devices_enter(devices, device, &before, err));
-    enum sidestep_status status = devices->driver->ops->stream_settle(devices->driver, stream, err);
+    enum sidestep_status status =
+        devices->driver->ops->stream_synchronize(devices->driver, stream, err);
     devices_leave(devices, before);
     return status;
 }
 
-/* Twice, since memory that a copy may still reach is given back next.  A device that is lost fails
- * both times, and copies nothing any more. */
+/* Waits twice if the first wait fails, because the caller frees memory next that a copy may still
+ * access.  If the device is lost, both waits fail, and nothing is copied any more. */
 enum sidestep_status devices_synchronize(struct devices *devices, int32_t device, void *stream,
                                          struct sidestep_error *err)
 {
-    enum sidestep_status status = settle(devices, device, stream, err);
+    enum sidestep_status status = synchronize(devices, device, stream, err);
 
     if (status != SIDESTEP_OK)
-        (void)settle(devices, device, stream, NULL);
+        (void)synchronize(devices, device, stream, NULL);
     return status;
 }
 
@@ -309,7 +312,7 @@ enum sidestep_status devices_open(struct devices *devices, int32_t i, struct sid
         if (status == SIDESTEP_OK)
             status = ops->stream_new(devices->driver, &device->in, err);
         if (status != SIDESTEP_OK)
-            free_parts(devices, device);
+            free_handles(devices, device);
         devices_leave(devices, before);
     }
     if (status != SIDESTEP_OK) {

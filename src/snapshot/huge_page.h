@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* huge_page.h -- memory that is there becomes a huge page, without moving to another address. */
+/* huge_page.h -- turns existing memory into a huge page, at the same address. */
 #ifndef SNAPSHOT_HUGE_PAGE_H
 #define SNAPSHOT_HUGE_PAGE_H
 
@@ -14,11 +14,12 @@
 #define MADV_COLLAPSE 25
 #endif
 
-/* Of x86-64, and of arm64 with pages of 4 KiB: also what cow takes for a granule. */
+/* The size on x86-64, and on arm64 with pages of 4 KiB; also the size of a granule. */
 #define HUGE_PAGE_BYTES COW_GRANULE_BYTES
 
-/* ${at}: a multiple of HUGE_PAGE_BYTES, mapped for as long.  0.2 to 0.5 ms, in which the process
- * cannot map memory.  On false errno: EINVAL on Linux before 6.1. */
+/* Collapse the memory at ${at}, a multiple of HUGE_PAGE_BYTES, all of which is mapped.  Takes 0.2
+ * to 0.5 ms, during which the process cannot map memory.  Returns false with errno set: EINVAL on
+ * Linux before 6.1. */
 static inline bool huge_page_collapse(uint64_t at)
 {
     return !fault_hit("huge.collapse") &&

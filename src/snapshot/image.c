@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* image.c -- see image.h: the layout of a shard file. */
+/* image.c -- lays out a shard file and splits it into windows; see image.h. */
 #include "snapshot/image.h"
 
 #include <assert.h>
@@ -31,28 +31,28 @@ uint64_t image_align_offset(const struct footer_item *f, uint64_t at)
     return round_up(at + f->data_offset, IMAGE_ALIGN) - f->data_offset;
 }
 
-static uint64_t into_page(const struct image_item *item)
+static uint64_t page_offset(const struct image_item *item)
 {
     return (uint64_t)(uintptr_t)item->entry->data % IMAGE_ALIGN;
 }
 
-/* Is item ${i} to be written from where it lies in memory?  Not a kept one: where that lies in the
- * file outlives its address, and what it is is told window by window.  No block of it goes through
- * two seams: the first one may be cut at its beginning, or at its end. */
-static bool is_by_address(const struct image *image, size_t i)
+/* May item ${i} be written from its memory (zero-copy)?  Not an item of the unchanged file: its
+ * offset outlives its address, and its windows are compared one by one.  The size makes sure that
+ * no block is split twice: the first block may be split at its beginning, or at its end. */
+static bool is_aligned_to_memory(const struct image *image, size_t i)
 {
     const struct image_item *item = &image->items[i];
     uint64_t bytes = item->footer.data_bytes;
 
     return image->cut_at_data && bytes >= IMAGE_LARGE_ITEM_BYTES && !item->kept &&
            image_is_contiguous(image, i) &&
-           (into_page(item) == 0 || bytes >= HASH_BLOCK_BYTES + IMAGE_ALIGN);
+           (page_offset(item) == 0 || bytes >= HASH_BLOCK_BYTES + IMAGE_ALIGN);
 }
 
-/* The same for an item whose pages in the file are to be those in memory. */
-static uint64_t place_by_address(const struct image_item *item, uint64_t at)
+/* The first offset from ${at} on at which the item's pages in the file are its pages in memory. */
+static uint64_t align_to_address(const struct image_item *item, uint64_t at)
 {
-    uint64_t data = round_down(at + item->footer.data_offset, IMAGE_ALIGN) + into_page(item);
+    uint64_t data = round_down(at + item->footer.data_offset, IMAGE_ALIGN) + page_offset(item);
 
     if (data < at + item->footer.data_offset)
         data += IMAGE_ALIGN;
@@ -148,7 +148,7 @@ static enum sidestep_status bind_object(struct image *image, const struct state_
     if (entry->value == NULL && entry->bytes == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "it has no value to save");
     TRY(copy_names(&image->objects, entry, &item->footer, err));
-    /* A loaded object has both: what is opaque to us is saved again as it was. */
+    /* A loaded object has both.  What we could not parse is saved again as it was. */
     if (entry->bytes != NULL)
         buffer_put(&bytes, entry->bytes, entry->length);
     else
@@ -182,16 +182,17 @@ static enum sidestep_status bind_items(struct image *image, const struct save_pl
     return SIDESTEP_OK;
 }
 
-/* The window that is being filled. */
-struct cutter {
+/* State of the loop that splits the file: the window that is being filled. */
+struct splitter {
     struct image *image;
     uint64_t begin;
     size_t first_item;
-    struct image_split_block *opens;
+    struct image_split_block *split_at_begin;
 };
 
-/* The seam that a cut at ${end} makes in item ${i}; NULL: it does not go through a block. */
-static struct image_split_block *sew(const struct cutter *c, uint64_t end, size_t i)
+/* Add a split block if a window that ends at ${end} splits a block of item ${i}.  Else returns
+ * NULL. */
+static struct image_split_block *add_split_block(const struct splitter *c, uint64_t end, size_t i)
 {
     struct image_item *item = &c->image->items[i];
     uint64_t data = item->footer.offset + item->footer.data_offset;
@@ -201,59 +202,62 @@ static struct image_split_block *sew(const struct cutter *c, uint64_t end, size_
         return NULL;
     uint64_t at = end - data, left = at % HASH_BLOCK_BYTES;
     uint64_t right = min_u64(HASH_BLOCK_BYTES - left, data_bytes - at);
-    struct image_split_block *seam = &c->image->seams[c->image->seam_count++];
-    seam->item = item;
-    seam->at = at;
-    seam->at_beginning = right >= IMAGE_ALIGN;
-    seam->bytes = (uint32_t)(seam->at_beginning ? left : right);
-    assert(seam->bytes < IMAGE_ALIGN);
-    return seam;
+    struct image_split_block *split = &c->image->split_blocks[c->image->split_block_count++];
+    split->item = item;
+    split->at = at;
+    split->smaller_is_first = right >= IMAGE_ALIGN;
+    split->smaller_bytes = (uint32_t)(split->smaller_is_first ? left : right);
+    assert(split->smaller_bytes < IMAGE_ALIGN);
+    return split;
 }
 
-static void cut_with(struct cutter *c, uint64_t end, size_t next_first,
-                     struct image_split_block *closes)
+static void end_window(struct splitter *c, uint64_t end, size_t next_first,
+                       struct image_split_block *closes)
 {
     assert(end % IMAGE_ALIGN == 0 && end - c->begin <= IMAGE_WINDOW_MAX_BYTES);
-    c->image->windows[c->image->window_count++] = (struct image_window){.offset = c->begin,
-                                                                        .bytes = end - c->begin,
-                                                                        .first_item = c->first_item,
-                                                                        .opens = c->opens,
-                                                                        .closes = closes};
-    c->opens = closes;
+    c->image->windows[c->image->window_count++] =
+        (struct image_window){.offset = c->begin,
+                              .bytes = end - c->begin,
+                              .first_item = c->first_item,
+                              .split_at_begin = c->split_at_begin,
+                              .split_at_end = closes};
+    c->split_at_begin = closes;
     c->begin = end;
     c->first_item = next_first;
 }
 
-/* Close it at ${end}, a multiple of IMAGE_ALIGN; the next one starts with item ${next_first}. */
-static void cut(struct cutter *c, uint64_t end, size_t next_first)
+/* End the window at ${end}, a multiple of IMAGE_ALIGN.  The next one starts with item
+ * ${next_first}. */
+static void split_before_item(struct splitter *c, uint64_t end, size_t next_first)
 {
     if (end > c->begin)
-        cut_with(c, end, next_first, NULL);
+        end_window(c, end, next_first, NULL);
     c->first_item = next_first;
 }
 
-/* The same in item ${i}, which has its place. */
-static void cut_inside(struct cutter *c, uint64_t end, size_t i)
+/* End the window at ${end}, inside item ${i}, whose offset is known. */
+static void split_inside_item(struct splitter *c, uint64_t end, size_t i)
 {
     if (end > c->begin)
-        cut_with(c, end, i, sew(c, end, i));
+        end_window(c, end, i, add_split_block(c, end, i));
     c->first_item = i;
 }
 
-/* At the page in which a block begins, of a large item; its head and its first block stay together
- * unless they are cut apart before: what is known of an item begins with some of its data. */
-static void cut_blocks(struct cutter *c, const struct footer_item *f, size_t i)
+/* Split a large item at the pages in which its blocks begin.  The head and the first block stay in
+ * one window unless split_large_item() has split them: the known data of an item must begin with
+ * its first bytes. */
+static void split_blocks_of_item(struct splitter *c, const struct footer_item *f, size_t i)
 {
     for (uint64_t block = 1; block < f->block_count; block++) {
         uint64_t at =
             round_down(f->offset + f->data_offset + block * HASH_BLOCK_BYTES, IMAGE_ALIGN);
         if (at - c->begin + IMAGE_ALIGN >= IMAGE_WINDOW_BYTES)
-            cut_inside(c, at, i);
+            split_inside_item(c, at, i);
     }
 }
 
-/* How many windows there are at most. */
-static size_t most_windows(const struct image *image)
+/* An upper bound of the number of windows. */
+static size_t max_windows(const struct image *image)
 {
     uint64_t bytes = 0, large = 0;
 
@@ -264,83 +268,84 @@ static size_t most_windows(const struct image *image)
     return bytes / (IMAGE_WINDOW_BYTES - IMAGE_ALIGN) + 3 + (image->cut_at_data ? 2 * large : 0);
 }
 
-/* The windows of a large item. */
-static void cut_large(struct cutter *c, const struct footer_item *f, size_t i)
+/* Split a large item into windows. */
+static void split_large_item(struct splitter *c, const struct footer_item *f, size_t i)
 {
     uint64_t data = f->offset + f->data_offset;
-    bool by_address = is_by_address(c->image, i);
+    bool aligned = is_aligned_to_memory(c->image, i);
 
-    if (by_address)
-        cut_inside(c, round_up(data, IMAGE_ALIGN), i);
-    cut_blocks(c, f, i);
+    if (aligned)
+        split_inside_item(c, round_up(data, IMAGE_ALIGN), i);
+    split_blocks_of_item(c, f, i);
     uint64_t end = round_down(data + f->data_bytes, IMAGE_ALIGN);
-    if (by_address)
-        cut_inside(c, end, i);
+    if (aligned)
+        split_inside_item(c, end, i);
 }
 
-/* Room for what is kept of blocks that go through two windows. */
-static enum sidestep_status make_seams(struct image *image, struct sidestep_error *err)
+/* Allocate what is needed to hash split blocks. */
+static enum sidestep_status allocate_split_blocks(struct image *image, struct sidestep_error *err)
 {
-    for (size_t i = 0; i < image->seam_count; i++) {
-        struct image_split_block *seam = &image->seams[i];
-        seam->lesser = arena_new(&image->objects, seam->bytes, 1);
-        seam->stream = hash_stream_new();
-        if (seam->lesser == NULL || seam->stream == NULL)
+    for (size_t i = 0; i < image->split_block_count; i++) {
+        struct image_split_block *split = &image->split_blocks[i];
+        split->smaller_part = arena_new(&image->objects, split->smaller_bytes, 1);
+        split->stream = hash_stream_new();
+        if (split->smaller_part == NULL || split->stream == NULL)
             return image_memory(err);
     }
     return SIDESTEP_OK;
 }
 
-/* The kept file ends here. */
-static void end_kept(struct image *image, uint64_t at)
+/* The unchanged file ends at ${at}. */
+static void end_unchanged_file(struct image *image, uint64_t at)
 {
     image->kept_bytes = at;
     image->kept_windows = image->window_count;
 }
 
-static enum sidestep_status place_items(struct image *image, struct sidestep_error *err)
+static enum sidestep_status lay_out_items(struct image *image, struct sidestep_error *err)
 {
-    struct cutter c = {.image = image};
+    struct splitter c = {.image = image};
     uint64_t at = 0;
-    size_t most = most_windows(image);
+    size_t most = max_windows(image);
 
     image->windows = arena_new(&image->objects, most, sizeof(*image->windows));
-    image->seams = arena_new(&image->objects, image->cut_at_data ? most : 1, sizeof(*image->seams));
-    if (image->windows == NULL || image->seams == NULL)
+    image->split_blocks =
+        arena_new(&image->objects, image->cut_at_data ? most : 1, sizeof(*image->split_blocks));
+    if (image->windows == NULL || image->split_blocks == NULL)
         return image_memory(err);
     for (size_t i = 0; i < image->count; i++) {
         struct footer_item *f = &image->items[i].footer;
         bool is_other_file = image->splits && i != 0 && i == image->kept_count;
         if (is_other_file || at - c.begin >= IMAGE_WINDOW_BYTES) {
             at = round_up(at, IMAGE_ALIGN);
-            cut(&c, at, i);
+            split_before_item(&c, at, i);
         }
         if (is_other_file)
-            end_kept(image, at);
-        f->offset = is_by_address(image, i) ? place_by_address(&image->items[i], at)
-                                            : image_align_offset(f, at);
+            end_unchanged_file(image, at);
+        f->offset = is_aligned_to_memory(image, i) ? align_to_address(&image->items[i], at)
+                                                   : image_align_offset(f, at);
         if (f->data_bytes >= IMAGE_LARGE_ITEM_BYTES)
-            cut_large(&c, f, i);
+            split_large_item(&c, f, i);
         at = f->offset + f->bytes;
     }
     image->body_bytes = round_up(at, IMAGE_ALIGN);
-    cut(&c, image->body_bytes, image->count);
+    split_before_item(&c, image->body_bytes, image->count);
     if (image->splits && image->count != 0 && image->kept_count == image->count)
-        end_kept(image, image->body_bytes);
+        end_unchanged_file(image, image->body_bytes);
     assert(image->window_count <= most);
-    return make_seams(image, err);
+    return allocate_split_blocks(image, err);
 }
 
-/* What image_bind() made. */
+/* Release what image_bind() made. */
 static void unbind(struct image *image)
 {
-    for (size_t i = 0; i < image->seam_count; i++)
-        hash_stream_free(image->seams[i].stream);
+    for (size_t i = 0; i < image->split_block_count; i++)
+        hash_stream_free(image->split_blocks[i].stream);
     arena_release(&image->objects);
     image->windows = NULL;
     image->window_count = 0;
-    image->seams = NULL;
-    image->seam_count = 0;
+    image->split_blocks = NULL;
+    image->split_block_count = 0;
     image->kept_windows = 0;
     image->kept_bytes = 0;
 }
@@ -350,7 +355,7 @@ enum sidestep_status image_bind(struct image *image, const struct save_plan *pla
 {
     unbind(image);
     TRY(bind_items(image, plan, state, err));
-    return place_items(image, err);
+    return lay_out_items(image, err);
 }
 
 void image_release(struct image *image)

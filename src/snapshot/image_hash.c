@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* image_hash.c -- see image.h: the hashes of windows, whose blocks may reach into the next one. */
+/* image_hash.c -- hashes windows, whose blocks may continue in the next window; see image.h. */
 #include <assert.h>
 #include <string.h>
 
@@ -11,56 +11,56 @@ static uint64_t block_bytes(const struct footer_item *f, uint64_t block)
     return min_u64(HASH_BLOCK_BYTES, f->data_bytes - block * HASH_BLOCK_BYTES);
 }
 
-/* Of the block that goes through ${seam}, both parts are known. */
-static void join_parts(struct image_split_block *seam)
+/* Combine the two hashed parts of a split block. */
+static void combine_parts(struct image_split_block *split)
 {
-    struct image_item *item = seam->item;
-    uint64_t block = seam->at / HASH_BLOCK_BYTES;
-    uint64_t left = seam->at % HASH_BLOCK_BYTES, right = block_bytes(&item->footer, block) - left;
+    struct image_item *item = split->item;
+    uint64_t block = split->at / HASH_BLOCK_BYTES;
+    uint64_t left = split->at % HASH_BLOCK_BYTES, right = block_bytes(&item->footer, block) - left;
 
-    if (!seam->at_beginning) {
-        hash_stream_update(seam->stream, seam->lesser, right);
-        seam->crc = hash_crc32(seam->crc, seam->lesser, right);
+    if (!split->smaller_is_first) {
+        hash_stream_update(split->stream, split->smaller_part, right);
+        split->crc = hash_crc32(split->crc, split->smaller_part, right);
     }
-    item->blocks[block] = hash_stream_finish(seam->stream);
-    item->crcs[block] = seam->crc;
+    item->blocks[block] = hash_stream_finish(split->stream);
+    item->crcs[block] = split->crc;
 }
 
-/* One part of a block is at ${bytes}: what comes first of it, or the rest.  Where the lesser part
- * comes first, it has been here before (image_hash_needs_previous()). */
-static void take_part(struct image_split_block *seam, bool first, const uint8_t *bytes,
+/* Hash one part of a split block, which is at ${bytes}: the first part, or the rest.  If the
+ * smaller part is the first, it was hashed before (image_hash_needs_previous()). */
+static void hash_part(struct image_split_block *split, bool first, const uint8_t *bytes,
                       uint64_t length)
 {
-    if (seam->at_beginning == first) {
-        assert(length == seam->bytes);
-        memcpy(seam->lesser, bytes, length);
+    if (split->smaller_is_first == first) {
+        assert(length == split->smaller_bytes);
+        memcpy(split->smaller_part, bytes, length);
     }
-    if (first || seam->at_beginning) {
-        hash_stream_update(seam->stream, bytes, length);
-        seam->crc = hash_crc32(seam->crc, bytes, length);
+    if (first || split->smaller_is_first) {
+        hash_stream_update(split->stream, bytes, length);
+        split->crc = hash_crc32(split->crc, bytes, length);
     }
-    if (atomic_fetch_add(&seam->parts, 1) == 1)
-        join_parts(seam);
+    if (atomic_fetch_add(&split->parts_hashed, 1) == 1)
+        combine_parts(split);
 }
 
-static void keep_first_bytes(struct image_item *item, uint64_t at, const uint8_t *bytes,
+static void copy_first_bytes(struct image_item *item, uint64_t at, const uint8_t *bytes,
                              uint64_t length)
 {
     if (at < sizeof(item->first_bytes))
         memcpy(item->first_bytes + at, bytes, min_u64(sizeof(item->first_bytes) - at, length));
 }
 
-/* Bytes [at, at + length) of an item's data, all in one block, and all of it that window ${w} has,
- * are at ${bytes}. */
-static void hash_stretch(const struct image_window *w, struct image_item *item, uint64_t at,
-                         const uint8_t *bytes, uint64_t length)
+/* Hash bytes [at, at + length) of an item's data, which are at ${bytes}.  They are all that window
+ * ${w} has of one block. */
+static void hash_bytes(const struct image_window *w, struct image_item *item, uint64_t at,
+                       const uint8_t *bytes, uint64_t length)
 {
     uint64_t block = at / HASH_BLOCK_BYTES;
 
-    keep_first_bytes(item, at, bytes, length);
+    copy_first_bytes(item, at, bytes, length);
     if (length != block_bytes(&item->footer, block)) {
         bool first = at % HASH_BLOCK_BYTES == 0;
-        take_part(first ? w->closes : w->opens, first, bytes, length);
+        hash_part(first ? w->split_at_end : w->split_at_begin, first, bytes, length);
         return;
     }
     item->blocks[block] = hash_block(bytes, length);
@@ -68,8 +68,8 @@ static void hash_stretch(const struct image_window *w, struct image_item *item, 
         item->crcs[block] = hash_crc32(0, bytes, length);
 }
 
-/* To the end of the block, or of what is there. */
-static uint64_t stretch_bytes(uint64_t at, uint64_t end)
+/* The number of bytes to the end of the block or to ${end}. */
+static uint64_t bytes_in_block(uint64_t at, uint64_t end)
 {
     return min_u64(HASH_BLOCK_BYTES - at % HASH_BLOCK_BYTES, end - at);
 }
@@ -79,7 +79,7 @@ uint64_t image_tensor_part_bytes(const struct image *image, size_t i, uint64_t a
     uint64_t begin, end;
 
     image_data_in_window(image, i, image->windows[i].first_item, &begin, &end);
-    return begin + at < end ? stretch_bytes(begin + at, end) : 0;
+    return begin + at < end ? bytes_in_block(begin + at, end) : 0;
 }
 
 uint64_t image_hash_tensor_part(struct image *image, size_t i, uint64_t at, const uint8_t *bytes)
@@ -89,8 +89,8 @@ uint64_t image_hash_tensor_part(struct image *image, size_t i, uint64_t at, cons
     uint64_t begin, end;
 
     image_data_in_window(image, i, w->first_item, &begin, &end);
-    uint64_t length = stretch_bytes(begin + at, end), block = (begin + at) / HASH_BLOCK_BYTES;
-    hash_stretch(w, item, begin + at, bytes, length);
+    uint64_t length = bytes_in_block(begin + at, end), block = (begin + at) / HASH_BLOCK_BYTES;
+    hash_bytes(w, item, begin + at, bytes, length);
     return length == block_bytes(&item->footer, block) ? item->blocks[block]
                                                        : hash_block(bytes, length);
 }
@@ -102,9 +102,9 @@ uint64_t image_rehash_tensor_part(struct image *image, size_t i, uint64_t at, co
 
 bool image_hash_needs_previous(const struct image *image, size_t i)
 {
-    const struct image_split_block *seam = image->windows[i].opens;
+    const struct image_split_block *split = image->windows[i].split_at_begin;
 
-    return seam != NULL && seam->at_beginning;
+    return split != NULL && split->smaller_is_first;
 }
 
 void image_hash(struct image *image, size_t i, const uint8_t *buffer)
@@ -120,8 +120,8 @@ void image_hash(struct image *image, size_t i, const uint8_t *buffer)
         image_data_in_window(image, i, k, &begin, &end);
         bytes += f->offset + f->data_offset + begin - w->offset;
         for (uint64_t at = begin, length; at < end; at += length, bytes += length) {
-            length = stretch_bytes(at, end);
-            hash_stretch(w, item, at, bytes, length);
+            length = bytes_in_block(at, end);
+            hash_bytes(w, item, at, bytes, length);
         }
     }
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* image_staging.c -- see image.h: filling and finishing windows.  The copy that the trainer waits
- * for is image_stage_window(); all else happens behind its back. */
+/*
+ * image_staging.c -- fills and finishes windows; see image.h.  The trainer waits only for
+ * image_stage_window(); everything else runs in the background.
+ */
 #include "snapshot/image.h"
 
 #include <assert.h>
@@ -8,11 +10,11 @@
 
 #include "base/base.h"
 
-/* The part of an item's data that lies in a window: [begin, end) of the data. */
+/* The part of an item's data that is in a window: [begin, end) of the data. */
 struct part {
     uint64_t begin;
     uint64_t end;
-    uint64_t at; /* of its first byte, in the window */
+    uint64_t at; /* offset of its first byte in the window */
 };
 
 static struct part data_part(const struct image_window *w, const struct footer_item *f)
@@ -31,7 +33,7 @@ static bool reaches(const struct image *image, const struct image_window *w, siz
     return i < image->count && image->items[i].footer.offset < w->offset + w->bytes;
 }
 
-/* Bytes [from, from + length) of the file, as far as they lie in the window. */
+/* Copy bytes [from, from + length) of the file, as far as they are in the window. */
 static void put_bytes(const struct image_window *w, uint8_t *buffer, const uint8_t *bytes,
                       uint64_t from, uint64_t length)
 {
@@ -95,10 +97,10 @@ static enum sidestep_status stage_part(const struct image *image, size_t k, cons
                       : image_copy_item_data(image, k, part->begin, part->end, to, err);
 }
 
-/* What of item ${k}'s data in the window is not held: before what is, and after it.  Either may be
- * empty. */
-static void unheld_parts(const struct image *image, const struct image_window *w, size_t k,
-                         const struct image_protected_range *held, struct part parts[2])
+/* The parts of item ${k}'s data in the window that are not protected: before the protected range,
+ * and after it.  Either may be empty. */
+static void unprotected_parts(const struct image *image, const struct image_window *w, size_t k,
+                              const struct image_protected_range *protected, struct part parts[2])
 {
     struct part all = data_part(w, &image->items[k].footer);
 
@@ -106,17 +108,17 @@ static void unheld_parts(const struct image *image, const struct image_window *w
     if (image->items[k].footer.is_object)
         return;
     parts[0] = all;
-    if (held == NULL || held[k].begin == held[k].end)
+    if (protected == NULL || protected[k].begin == protected[k].end)
         return;
-    parts[0].end = min_u64(all.end, held[k].begin);
+    parts[0].end = min_u64(all.end, protected[k].begin);
     parts[1] = all;
-    parts[1].begin = max_u64(all.begin, held[k].end);
+    parts[1].begin = max_u64(all.begin, protected[k].end);
     if (parts[1].begin < parts[1].end)
         parts[1].at += parts[1].begin - all.begin;
 }
 
 enum sidestep_status image_stage_tensor_data(const struct image *image, size_t i,
-                                             const struct image_protected_range *held,
+                                             const struct image_protected_range *protected,
                                              uint8_t *buffer, struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
@@ -124,39 +126,40 @@ enum sidestep_status image_stage_tensor_data(const struct image *image, size_t i
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct part parts[2];
 
-        unheld_parts(image, w, k, held, parts);
+        unprotected_parts(image, w, k, protected, parts);
         for (int n = 0; n < 2; n++)
             TRY(stage_part(image, k, &parts[n], buffer + parts[n].at, err));
     }
     return SIDESTEP_OK;
 }
 
-/* Of what is not held of an item, where byte ${byte} of its data lies: what comes before what is
- * held, and then what comes after. */
-static uint64_t place_aside(const struct image_protected_range *held, uint64_t byte)
+/* Where byte ${byte} of an item's data is in the eager copy, which has the data before the
+ * protected range, and then the data after it. */
+static uint64_t eager_offset(const struct image_protected_range *protected, uint64_t byte)
 {
-    return byte < held->end ? byte : byte - (held->end - held->begin);
+    return byte < protected->end ? byte : byte - (protected->end - protected->begin);
 }
 
 enum sidestep_status image_copy_eager(const struct image *image, size_t i,
-                                      const struct image_protected_range *held, const uint64_t *at,
-                                      uint8_t *aside, struct sidestep_error *err)
+                                      const struct image_protected_range *protected,
+                                      const uint64_t *at, uint8_t *aside,
+                                      struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
 
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct part parts[2];
 
-        unheld_parts(image, w, k, held, parts);
+        unprotected_parts(image, w, k, protected, parts);
         for (int n = 0; n < 2; n++)
             TRY(stage_part(image, k, &parts[n],
-                           aside + at[k] + place_aside(&held[k], parts[n].begin), err));
+                           aside + at[k] + eager_offset(&protected[k], parts[n].begin), err));
     }
     return SIDESTEP_OK;
 }
 
 void image_stage_eager(const struct image *image, size_t i,
-                       const struct image_protected_range *held, const uint64_t *at,
+                       const struct image_protected_range *protected, const uint64_t *at,
                        const uint8_t *aside, uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
@@ -164,10 +167,11 @@ void image_stage_eager(const struct image *image, size_t i,
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct part parts[2];
 
-        unheld_parts(image, w, k, held, parts);
+        unprotected_parts(image, w, k, protected, parts);
         for (int n = 0; n < 2; n++)
             if (parts[n].begin < parts[n].end)
-                memcpy(buffer + parts[n].at, aside + at[k] + place_aside(&held[k], parts[n].begin),
+                memcpy(buffer + parts[n].at,
+                       aside + at[k] + eager_offset(&protected[k], parts[n].begin),
                        parts[n].end - parts[n].begin);
     }
 }
@@ -175,7 +179,7 @@ void image_stage_eager(const struct image *image, size_t i,
 void image_stage_non_tensor_data(const struct image *image, size_t i, uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
-    uint64_t at = w->offset; /* what lies before it is filled */
+    uint64_t at = w->offset; /* everything before this offset is filled */
 
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         const struct image_item *item = &image->items[k];
@@ -233,7 +237,7 @@ bool image_is_tensor_only(const struct image *image, size_t i, size_t *k, uint64
     return !f->is_object && part.end - part.begin == w->bytes;
 }
 
-static uint32_t join_crcs(const struct image_item *item)
+static uint32_t combine_crcs(const struct image_item *item)
 {
     uint32_t crc = 0;
     uint64_t left = item->footer.data_bytes;
@@ -246,8 +250,8 @@ static uint32_t join_crcs(const struct image_item *item)
     return crc;
 }
 
-/* ${envelope}: for the item's head and tail, which are hashed together.  ${last}: the tail before.
- */
+/* ${envelope}: buffer for the item's head and tail, which are hashed together.  ${last}: cache with
+ * the previous tail. */
 static enum sidestep_status finish_tensor(struct image_item *item, const struct image_window *w,
                                           uint8_t *buffer, struct buffer *envelope,
                                           struct archive_tail_cache *last,
@@ -257,7 +261,7 @@ static enum sidestep_status finish_tensor(struct image_item *item, const struct 
 
     envelope->length = 0;
     buffer_put(envelope, item->head, item->layout.head_bytes);
-    TRY(archive_tensor_write_tail_cached(last, &item->layout, join_crcs(item), item->first_bytes,
+    TRY(archive_tensor_write_tail_cached(last, &item->layout, combine_crcs(item), item->first_bytes,
                                          envelope, err));
     assert(envelope->length == item->layout.head_bytes + item->layout.tail_bytes);
     f->envelope_hash = hash_block(envelope->bytes, envelope->length);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory_map.c -- see memory_map.h. */
+/* memory_map.c -- parses /proc/self/maps and smaps; see memory_map.h. */
 #include "snapshot/memory_map.h"
 
 #include <fcntl.h>
@@ -13,13 +13,13 @@
 #define MAPS_BYTES ((size_t)64 << 10) /* longer than the longest line */
 
 struct reading {
-    void (*take)(struct reading *r, const char *line);
+    void (*parse)(struct reading *r, const char *line);
     void (*each)(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind);
     void (*each_access)(void *context, uint64_t begin, uint64_t end, bool writable);
     void (*each_huge)(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes);
     void *context;
-    uint64_t stack;                  /* an address in the caller's */
-    uint64_t begin, end, huge_bytes; /* of the mapping whose lines are read */
+    uint64_t stack;                  /* an address in the caller's stack */
+    uint64_t begin, end, huge_bytes; /* the mapping whose lines are being read */
 };
 
 const char *memory_map_kind_text(enum memory_map_kind kind)
@@ -39,7 +39,7 @@ const char *memory_map_kind_text(enum memory_map_kind kind)
     return "its memory is unknown";
 }
 
-/* After "begin-end ": "rw-p offset device inode   name". */
+/* ${text} follows "begin-end ": "rw-p offset device inode   name". */
 static enum memory_map_kind kind_of(const char *text, uint64_t begin, uint64_t end, uint64_t stack)
 {
     char *next;
@@ -61,7 +61,8 @@ static enum memory_map_kind kind_of(const char *text, uint64_t begin, uint64_t e
                : MEMORY_MAP_FILE;
 }
 
-/* "begin-end text"; the text, or NULL: it is another line, and ${begin} and ${end} stay. */
+/* Parse "begin-end text".  Returns the text; NULL: it is another kind of line, and ${begin} and
+ * ${end} are unchanged. */
 static const char *parse_range(const char *line, uint64_t *begin, uint64_t *end)
 {
     char *next;
@@ -77,7 +78,7 @@ static const char *parse_range(const char *line, uint64_t *begin, uint64_t *end)
     return next + 1;
 }
 
-static void take_mapping(struct reading *r, const char *line)
+static void parse_mapping(struct reading *r, const char *line)
 {
     uint64_t begin, end;
     const char *text = parse_range(line, &begin, &end);
@@ -86,7 +87,7 @@ static void take_mapping(struct reading *r, const char *line)
         r->each(r->context, begin, end, kind_of(text, begin, end, r->stack));
 }
 
-static void take_access(struct reading *r, const char *line)
+static void parse_access(struct reading *r, const char *line)
 {
     uint64_t begin, end;
     const char *text = parse_range(line, &begin, &end);
@@ -95,8 +96,9 @@ static void take_access(struct reading *r, const char *line)
         r->each_access(r->context, begin, end, text[1] == 'w');
 }
 
-/* A mapping has its range, then lines "Name: value", of which the last are flags of two letters. */
-static void take_detail(struct reading *r, const char *line)
+/* Of a mapping there is a line with its range, then lines "Name: value".  The last has flags of two
+ * letters. */
+static void parse_detail(struct reading *r, const char *line)
 {
     static const char pages[] = "AnonHugePages:", flags[] = "VmFlags:";
 
@@ -108,14 +110,14 @@ static void take_detail(struct reading *r, const char *line)
         r->each_huge(r->context, r->begin, r->end, r->huge_bytes);
 }
 
-/* Lines that are complete; returns how many bytes they had. */
-static size_t take_lines(struct reading *r, char *text, size_t length)
+/* Parse the complete lines.  Returns how many bytes they had. */
+static size_t parse_lines(struct reading *r, char *text, size_t length)
 {
     size_t done = 0;
 
     for (char *end; (end = memchr(text + done, '\n', length - done)) != NULL;) {
         *end = '\0';
-        r->take(r, text + done);
+        r->parse(r, text + done);
         done = (size_t)(end + 1 - text);
     }
     return done;
@@ -139,7 +141,7 @@ static enum sidestep_status read_lines(struct reading *r, const char *path,
         if (n == 0)
             return SIDESTEP_OK;
         length += (size_t)n;
-        size_t done = take_lines(r, text, length);
+        size_t done = parse_lines(r, text, length);
         length -= done;
         memmove(text, text + done, length);
         if (length == MAPS_BYTES)
@@ -152,7 +154,7 @@ enum sidestep_status memory_map_read(void (*each)(void *context, uint64_t begin,
                                      void *context, struct sidestep_error *err)
 {
     struct reading r = {
-        .take = take_mapping, .each = each, .context = context, .stack = (uint64_t)(uintptr_t)&r};
+        .parse = parse_mapping, .each = each, .context = context, .stack = (uint64_t)(uintptr_t)&r};
 
     return read_lines(&r, "/proc/self/maps", err);
 }
@@ -161,7 +163,7 @@ enum sidestep_status memory_map_read_access(void (*each)(void *context, uint64_t
                                                          uint64_t end, bool writable),
                                             void *context, struct sidestep_error *err)
 {
-    struct reading r = {.take = take_access, .each_access = each, .context = context};
+    struct reading r = {.parse = parse_access, .each_access = each, .context = context};
 
     return read_lines(&r, "/proc/self/maps", err);
 }
@@ -170,7 +172,7 @@ enum sidestep_status memory_map_read_huge(void (*each)(void *context, uint64_t b
                                                        uint64_t huge_bytes),
                                           void *context, struct sidestep_error *err)
 {
-    struct reading r = {.take = take_detail, .each_huge = each, .context = context};
+    struct reading r = {.parse = parse_detail, .each_huge = each, .context = context};
 
     return read_lines(&r, "/proc/self/smaps", err);
 }

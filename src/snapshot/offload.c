@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* offload.c -- see offload.h: finding what lies on devices, events between streams, fences. */
+/* offload.c -- finds tensors on devices, connects streams by events, and sets fences; see
+ * offload.h. */
 #include "snapshot/offload.h"
 
 #include <assert.h>
@@ -11,10 +12,11 @@
 #include "base/base.h"
 #include "snapshot/offload_internal.h"
 
-/* Where windows share the pool each has a chunk: more events than threads that wait for them. */
+/* If windows share the pool, each uses an event of its own.  There must be more events than threads
+ * that wait for them. */
 #define OFFLOAD_MIN_EVENTS 72u
 
-/* As the environment says. */
+/* The value of SIDESTEP_FENCE_DEBUG in ms; 0: not set. */
 static unsigned fence_check_ms(void)
 {
     const char *wanted = getenv("SIDESTEP_FENCE_DEBUG");
@@ -46,9 +48,9 @@ static enum sidestep_status offload_memory(struct sidestep_error *err)
     return FAIL_NOMEM(err, sizeof(struct offload_device));
 }
 
-/* ---- what lies where */
+/* ---- which tensors are on which device */
 
-/* The lane of ${device}, made if there is none. */
+/* The lane of ${device}; adds it if there is none. */
 static enum sidestep_status lane_of(struct offload *o, int32_t device, int16_t *out,
                                     struct sidestep_error *err)
 {
@@ -62,33 +64,34 @@ static enum sidestep_status lane_of(struct offload *o, int32_t device, int16_t *
     assert(i < DEVICE_MAX);
     TRY(devices_open(o->devices, device, err));
     o->lanes[i] = (struct offload_device){.device = device};
-    o->lanes[i].chunks = arena_new(&o->arena, o->image->window_count, sizeof(*o->lanes[i].chunks));
-    if (o->lanes[i].chunks == NULL)
+    o->lanes[i].window_segments =
+        arena_new(&o->arena, o->image->window_count, sizeof(*o->lanes[i].window_segments));
+    if (o->lanes[i].window_segments == NULL)
         return offload_memory(err);
     o->lane_count++;
     return SIDESTEP_OK;
 }
 
-/* The state is the caller's, and may be gone when a window has its turn. */
-static enum sidestep_status keep_entry(struct offload *o, struct image_item *item,
+/* Copy the entry: the state is the caller's, and may be freed before the windows are staged. */
+static enum sidestep_status copy_entry(struct offload *o, struct image_item *item,
                                        struct sidestep_error *err)
 {
     const struct state_entry *entry = item->entry;
     size_t dims = entry->ndim * sizeof(int64_t);
-    struct state_entry *kept = arena_copy(&o->arena, entry, sizeof(*entry));
+    struct state_entry *copy = arena_copy(&o->arena, entry, sizeof(*entry));
 
-    if (kept == NULL)
+    if (copy == NULL)
         return offload_memory(err);
-    kept->strides = arena_copy(&o->arena, entry->strides, dims);
-    kept->box.offsets = arena_copy(&o->arena, entry->box.offsets, dims);
-    kept->box.lengths = arena_copy(&o->arena, entry->box.lengths, dims);
-    if (kept->strides == NULL || kept->box.offsets == NULL || kept->box.lengths == NULL)
+    copy->strides = arena_copy(&o->arena, entry->strides, dims);
+    copy->box.offsets = arena_copy(&o->arena, entry->box.offsets, dims);
+    copy->box.lengths = arena_copy(&o->arena, entry->box.lengths, dims);
+    if (copy->strides == NULL || copy->box.offsets == NULL || copy->box.lengths == NULL)
         return offload_memory(err);
-    item->entry = kept;
+    item->entry = copy;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status look_at_item(struct offload *o, size_t k, struct sidestep_error *err)
+static enum sidestep_status locate_item(struct offload *o, size_t k, struct sidestep_error *err)
 {
     struct image_item *item = &o->image->items[k];
     uint64_t begin, bytes;
@@ -104,7 +107,7 @@ static enum sidestep_status look_at_item(struct offload *o, size_t k, struct sid
     if (status == SIDESTEP_OK && device >= 0) {
         status = lane_of(o, device, &o->item_lanes[k], err);
         if (status == SIDESTEP_OK)
-            status = keep_entry(o, item, err);
+            status = copy_entry(o, item, err);
         item->away = status == SIDESTEP_OK;
     }
     if (status != SIDESTEP_OK)
@@ -121,7 +124,7 @@ static enum sidestep_status look_at_item(struct offload *o, size_t k, struct sid
     return SIDESTEP_OK;
 }
 
-/* Those of one turn as the file has them, since that is how they are written. */
+/* By fence number, then in file order, since they are written in that order. */
 static int compare_turns(const void *left, const void *right)
 {
     const struct offload_fenced_tensor *a = left, *b = right;
@@ -159,9 +162,9 @@ static enum sidestep_status check_stream(struct offload *o, const struct sideste
     return status;
 }
 
-/* Those that have to do with this save, each with an event of its own. */
-static enum sidestep_status take_streams(struct offload *o, const struct sidestep_stream *streams,
-                                         size_t count, struct sidestep_error *err)
+/* Select the streams whose devices are part of this save, each with an event of its own. */
+static enum sidestep_status add_streams(struct offload *o, const struct sidestep_stream *streams,
+                                        size_t count, struct sidestep_error *err)
 {
     if (count > OFFLOAD_MAX_STREAMS)
         return FAIL(err, SIDESTEP_EINVAL, "save options: %zu streams are more than %u", count,
@@ -192,7 +195,7 @@ static enum sidestep_status make_events(struct offload *o, struct sidestep_error
     for (size_t i = 0; i < o->lane_count; i++) {
         struct offload_device *lane = &o->lanes[i];
         int before;
-        /* All chunks, of which the last early and the last late one need not be full. */
+        /* All segments; the last early one and the last fenced one may not be full. */
         lane->event_count =
             (uint32_t)max_u64(lane->bytes / OFFLOAD_SEGMENT_BYTES + 3, OFFLOAD_MIN_EVENTS);
         TRY(devices_enter(o->devices, lane->device, &before, err));
@@ -220,29 +223,30 @@ enum sidestep_status offload_prepare(struct offload *o, struct image *image,
         return offload_memory(err);
     (void)devices_detect_driver(o->devices);
     for (size_t k = 0; k < image->count; k++)
-        TRY(look_at_item(o, k, err));
+        TRY(locate_item(o, k, err));
     if (o->bytes == 0)
         return SIDESTEP_OK;
     image->away = true;
     qsort(o->late, o->late_count, sizeof(*o->late), compare_turns);
-    TRY(take_streams(o, streams, stream_count, err));
+    TRY(add_streams(o, streams, stream_count, err));
     return make_events(o, err);
 }
 
 /* ---- events */
 
-/* An event that was recorded again meanwhile tells of a later chunk: of the earlier one, too. */
+/* If the event was recorded again in the meantime, it stands for a later segment, and so for this
+ * one, too. */
 void *offload_segment_event(const struct offload *o, const struct offload_device *lane,
-                            uint32_t chunk)
+                            uint32_t segment)
 {
     const struct device *device = &o->devices->devices[lane->device];
-    uint32_t i = lane->first_event + (chunk - 1) % lane->event_count;
+    uint32_t i = lane->first_event + (segment - 1) % lane->event_count;
 
-    assert(chunk >= 1 && i < device->event_count);
+    assert(segment >= 1 && i < device->event_count);
     return device->events[i];
 }
 
-/* Our streams begin where the program's are now. */
+/* Our streams wait for what the program's streams have now. */
 enum sidestep_status offload_wait_for_program(struct offload *o, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
@@ -266,14 +270,15 @@ enum sidestep_status offload_wait_for_program(struct offload *o, struct sidestep
     return SIDESTEP_OK;
 }
 
-/* Of lane ${l}: the chunk behind which all tensors up to ${turn} are copied; 0: it has none. */
-static uint32_t chunk_of_turn(const struct offload *o, size_t l, uint32_t turn)
+/* The segment of lane ${l} after which all tensors up to fence ${turn} are copied; 0: it has
+ * none. */
+static uint32_t segment_of_fence(const struct offload *o, size_t l, uint32_t turn)
 {
     size_t low = 0, high = o->late_count;
 
     if (o->pool == NULL)
-        return o->lanes[l].chunk_count;
-    while (low < high) { /* the first of a later turn */
+        return o->lanes[l].segment_count;
+    while (low < high) { /* find the first tensor with a later fence number */
         size_t middle = low + (high - low) / 2;
         if (o->late[middle].turn <= turn)
             low = middle + 1;
@@ -282,10 +287,11 @@ static uint32_t chunk_of_turn(const struct offload *o, size_t l, uint32_t turn)
     }
     while (low != 0 && o->item_lanes[o->late[low - 1].item] != (int16_t)l)
         low--;
-    return low != 0 ? o->late[low - 1].chunk : o->lanes[l].early_count;
+    return low != 0 ? o->late[low - 1].segment : o->lanes[l].early_count;
 }
 
-/* Make ${stream} wait for what is early, or for ${turn}: of each lane. */
+/* Make ${stream} wait for the early tensors (${turn} NULL), or for tensors up to ${turn}, of each
+ * lane. */
 static enum sidestep_status wait_on_stream(struct offload *o, const struct sidestep_stream *stream,
                                            const uint32_t *turn, struct sidestep_error *err)
 {
@@ -296,10 +302,10 @@ static enum sidestep_status wait_on_stream(struct offload *o, const struct sides
     TRY(devices_enter(o->devices, stream->device, &before, err));
     for (size_t i = 0; i < o->lane_count && status == SIDESTEP_OK; i++) {
         const struct offload_device *lane = &o->lanes[i];
-        uint32_t chunk = turn == NULL ? lane->early_count : chunk_of_turn(o, i, *turn);
-        if (chunk != 0)
+        uint32_t segment = turn == NULL ? lane->early_count : segment_of_fence(o, i, *turn);
+        if (segment != 0)
             status = driver->ops->stream_wait(driver, stream->stream,
-                                              offload_segment_event(o, lane, chunk), err);
+                                              offload_segment_event(o, lane, segment), err);
     }
     devices_leave(o->devices, before);
     return status;
@@ -313,23 +319,25 @@ enum sidestep_status offload_make_program_wait(struct offload *o, struct sideste
 }
 
 enum sidestep_status offload_wait_segment(struct offload *o, struct offload_device *lane,
-                                          uint32_t chunk, struct sidestep_error *err)
+                                          uint32_t segment, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
     int before;
 
-    if (chunk <= atomic_load(&lane->awaited))
+    if (segment <= atomic_load(&lane->segments_done))
         return SIDESTEP_OK;
     TRY(devices_enter(o->devices, lane->device, &before, err));
     enum sidestep_status status =
         fault_hit("device.await")
             ? FAIL(err, SIDESTEP_EDEVICE, "a fault point")
-            : driver->ops->event_await(driver, offload_segment_event(o, lane, chunk), err);
+            : driver->ops->event_synchronize(driver, offload_segment_event(o, lane, segment), err);
     devices_leave(o->devices, before);
     TRY(status);
-    /* A stream does one after the other; another thread may know of a later one already. */
-    uint32_t known = atomic_load(&lane->awaited);
-    while (known < chunk && !atomic_compare_exchange_weak(&lane->awaited, &known, chunk)) {
+    /* A stream is sequential, so earlier segments are done, too.  Another thread may have recorded
+     * a later one already. */
+    uint32_t known = atomic_load(&lane->segments_done);
+    while (known < segment &&
+           !atomic_compare_exchange_weak(&lane->segments_done, &known, segment)) {
     }
     return SIDESTEP_OK;
 }
@@ -339,7 +347,7 @@ enum sidestep_status offload_wait_segment(struct offload *o, struct offload_devi
 void offload_set_submitted(struct offload *o)
 {
     pthread_mutex_lock(&o->shared.lock);
-    o->shared.all = true;
+    o->shared.all_submitted = true;
     pthread_cond_broadcast(&o->shared.changed);
     pthread_mutex_unlock(&o->shared.lock);
 }
@@ -353,21 +361,22 @@ bool offload_wait_submitted(struct offload *o, unsigned ms)
     until.tv_sec += (time_t)(ns / 1000000000);
     until.tv_nsec = (long)(ns % 1000000000);
     pthread_mutex_lock(&o->shared.lock);
-    while (ms != 0 && !o->shared.all &&
+    while (ms != 0 && !o->shared.all_submitted &&
            pthread_cond_timedwait(&o->shared.changed, &o->shared.lock, &until) != ETIMEDOUT) {
     }
-    bool all = o->shared.all;
+    bool all = o->shared.all_submitted;
     pthread_mutex_unlock(&o->shared.lock);
     return all;
 }
 
-/* The caller waits instead of a stream. */
-static enum sidestep_status await_turn(struct offload *o, uint32_t turn, struct sidestep_error *err)
+/* The caller waits for the copies instead of a stream. */
+static enum sidestep_status wait_for_fence(struct offload *o, uint32_t turn,
+                                           struct sidestep_error *err)
 {
     for (size_t i = 0; i < o->lane_count; i++) {
-        uint32_t chunk = chunk_of_turn(o, i, turn);
-        if (chunk != 0)
-            TRY(offload_wait_segment(o, &o->lanes[i], chunk, err));
+        uint32_t segment = segment_of_fence(o, i, turn);
+        if (segment != 0)
+            TRY(offload_wait_segment(o, &o->lanes[i], segment, err));
     }
     return SIDESTEP_OK;
 }
@@ -381,14 +390,14 @@ enum sidestep_status offload_fence(struct offload *o, const struct sidestep_stre
 
     if (stream->device < 0 || stream->device >= DEVICE_MAX ||
         o->devices->devices[stream->device].context == NULL)
-        return await_turn(o, turn, err);
+        return wait_for_fence(o, turn, err);
     TRY(devices_enter(o->devices, stream->device, &before, err));
     enum sidestep_status status =
         driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
     devices_leave(o->devices, before);
     TRY(status);
-    /* A captured wait would be one for an event of another time. */
-    return capturing ? await_turn(o, turn, err) : wait_on_stream(o, stream, &turn, err);
+    /* A captured wait would refer to the event at the time of replay. */
+    return capturing ? wait_for_fence(o, turn, err) : wait_on_stream(o, stream, &turn, err);
 }
 
 enum sidestep_status offload_synchronize_stream(struct offload *o,
@@ -406,7 +415,7 @@ enum sidestep_status offload_synchronize_stream(struct offload *o,
     enum sidestep_status status =
         driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
     if (status == SIDESTEP_OK && !capturing)
-        status = driver->ops->stream_settle(driver, stream->stream, err);
+        status = driver->ops->stream_synchronize(driver, stream->stream, err);
     devices_leave(o->devices, before);
     return status;
 }

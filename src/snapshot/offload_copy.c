@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* offload_copy.c -- see offload.h: which bytes are submitted when, and when windows are staged. */
+/* offload_copy.c -- submits the device copies, and stages windows from them; see offload.h. */
 #include <assert.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "snapshot/device_strided.h"
 #include "snapshot/offload_internal.h"
 
-#define ASIDE_ALIGN ((uint64_t)64)
+#define EAGER_ALIGN ((uint64_t)64)
 
 static void begin_batch(struct offload *o, const struct offload_device *lane,
                         struct device_batch *batch)
@@ -15,8 +15,8 @@ static void begin_batch(struct offload *o, const struct offload_device *lane,
     device_batch_begin(batch, o->devices, lane->device, false);
 }
 
-/* What a batch was refused for. */
-static enum sidestep_status tell_tensor(struct offload *o, const struct device_batch *batch,
+/* Add the tensor's name to the error if the batch was refused. */
+static enum sidestep_status name_tensor(struct offload *o, const struct device_batch *batch,
                                         enum sidestep_status status, struct sidestep_error *err)
 {
     if (status != SIDESTEP_OK)
@@ -28,10 +28,10 @@ static enum sidestep_status tell_tensor(struct offload *o, const struct device_b
 static enum sidestep_status submit_batch(struct offload *o, struct device_batch *batch,
                                          struct sidestep_error *err)
 {
-    return tell_tensor(o, batch, device_batch_submit(batch, err), err);
+    return name_tensor(o, batch, device_batch_submit(batch, err), err);
 }
 
-/* Bytes [begin, end) of the data of item ${k} to ${host}, with others of its lane. */
+/* Add copies of bytes [begin, end) of item ${k}'s data to ${host}. */
 static enum sidestep_status add_part(struct offload *o, struct device_batch *batch, size_t k,
                                      uint64_t begin, uint64_t end, uint8_t *host,
                                      struct sidestep_error *err)
@@ -40,7 +40,7 @@ static enum sidestep_status add_part(struct offload *o, struct device_batch *bat
     struct box_memory memory = state_entry_memory(item->entry);
 
     batch->tag = k;
-    return tell_tensor(
+    return name_tensor(
         o, batch,
         device_strided_add(batch, &item->footer.box, begin, end - begin, &memory, host, err), err);
 }
@@ -55,21 +55,21 @@ enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t b
     return submit_batch(o, &batch, err);
 }
 
-/* An event behind all that was added for the lane, which is entered. */
-static enum sidestep_status end_chunk(struct offload *o, struct offload_device *lane,
-                                      struct device_batch *batch, struct sidestep_error *err)
+/* Submit the batch and record an event after it.  The lane's device is entered. */
+static enum sidestep_status end_segment(struct offload *o, struct offload_device *lane,
+                                        struct device_batch *batch, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
 
     TRY(submit_batch(o, batch, err));
-    TRY(driver->ops->event_record(driver, offload_segment_event(o, lane, lane->chunk_count + 1),
+    TRY(driver->ops->event_record(driver, offload_segment_event(o, lane, lane->segment_count + 1),
                                   o->devices->devices[lane->device].out, err));
-    lane->chunk_count++;
-    lane->since = 0;
+    lane->segment_count++;
+    lane->segment_bytes = 0;
     return SIDESTEP_OK;
 }
 
-/* ---- with a place for every window */
+/* ---- with a slot for every window */
 
 static size_t window_at(const struct image *image, uint64_t offset)
 {
@@ -85,15 +85,15 @@ static size_t window_at(const struct image *image, uint64_t offset)
     return low;
 }
 
-/* The windows with bytes [begin, end) of the file need the chunk that is being filled. */
-static void note_windows(struct offload *o, struct offload_device *lane, uint64_t begin,
-                         uint64_t end)
+/* Record that windows with bytes [begin, end) of the file need the current segment. */
+static void record_windows(struct offload *o, struct offload_device *lane, uint64_t begin,
+                           uint64_t end)
 {
     const struct image *image = o->image;
 
     for (size_t i = window_at(image, begin);
          i < image->window_count && image->windows[i].offset < end; i++)
-        lane->chunks[i] = lane->chunk_count + 1;
+        lane->window_segments[i] = lane->segment_count + 1;
 }
 
 static enum sidestep_status submit_item(struct offload *o, size_t k, struct device_batch *batch,
@@ -104,18 +104,18 @@ static enum sidestep_status submit_item(struct offload *o, size_t k, struct devi
     uint64_t data = f->offset + f->data_offset;
 
     for (uint64_t at = 0; at < f->data_bytes;) {
-        uint64_t end = min_u64(f->data_bytes, at + OFFLOAD_SEGMENT_BYTES - lane->since);
+        uint64_t end = min_u64(f->data_bytes, at + OFFLOAD_SEGMENT_BYTES - lane->segment_bytes);
         TRY(add_part(o, batch, k, at, end, o->pool + data + at, err));
-        note_windows(o, lane, data + at, data + end);
-        lane->since += end - at;
+        record_windows(o, lane, data + at, data + end);
+        lane->segment_bytes += end - at;
         at = end;
-        if (lane->since == OFFLOAD_SEGMENT_BYTES)
-            TRY(end_chunk(o, lane, batch, err));
+        if (lane->segment_bytes == OFFLOAD_SEGMENT_BYTES)
+            TRY(end_segment(o, lane, batch, err));
     }
     return SIDESTEP_OK;
 }
 
-/* Its early ones, in the order of the file: that is how they are written. */
+/* Submit the lane's early tensors in file order, since they are written in that order. */
 static enum sidestep_status submit_early(struct offload *o, size_t l, struct device_batch *batch,
                                          struct sidestep_error *err)
 {
@@ -125,7 +125,7 @@ static enum sidestep_status submit_early(struct offload *o, size_t l, struct dev
     return SIDESTEP_OK;
 }
 
-/* Its late ones, by their turns. */
+/* Submit the lane's late tensors, by fence number. */
 static enum sidestep_status submit_late(struct offload *o, size_t l, struct device_batch *batch,
                                         struct sidestep_error *err)
 {
@@ -136,12 +136,12 @@ static enum sidestep_status submit_late(struct offload *o, size_t l, struct devi
         if (o->item_lanes[late->item] != (int16_t)l)
             continue;
         TRY(submit_item(o, late->item, batch, err));
-        late->chunk = lane->chunk_count + (lane->since != 0);
+        late->segment = lane->segment_count + (lane->segment_bytes != 0);
     }
     return SIDESTEP_OK;
 }
 
-/* All that is late, or early, of one lane. */
+/* Submit all late, or all early, tensors of one lane. */
 static enum sidestep_status submit_lane(struct offload *o, size_t l, bool late,
                                         struct sidestep_error *err)
 {
@@ -153,10 +153,10 @@ static enum sidestep_status submit_lane(struct offload *o, size_t l, bool late,
     TRY(devices_enter(o->devices, lane->device, &before, err));
     enum sidestep_status status =
         late ? submit_late(o, l, &batch, err) : submit_early(o, l, &batch, err);
-    if (status == SIDESTEP_OK && lane->since != 0)
-        status = end_chunk(o, lane, &batch, err);
+    if (status == SIDESTEP_OK && lane->segment_bytes != 0)
+        status = end_segment(o, lane, &batch, err);
     if (!late)
-        lane->early_count = lane->chunk_count;
+        lane->early_count = lane->segment_count;
     devices_leave(o->devices, before);
     return status;
 }
@@ -164,11 +164,11 @@ static enum sidestep_status submit_lane(struct offload *o, size_t l, bool late,
 static void reset(struct offload *o)
 {
     o->pool = NULL;
-    atomic_store(&o->aside_ready, true);
+    atomic_store(&o->eager_ready, true);
     pthread_mutex_lock(&o->shared.lock);
     o->shared.submitted = 0;
     o->shared.fenced = false;
-    o->shared.all = false;
+    o->shared.all_submitted = false;
     pthread_mutex_unlock(&o->shared.lock);
 }
 
@@ -186,9 +186,9 @@ enum sidestep_status offload_begin(struct offload *o, uint8_t *pool, struct side
     return SIDESTEP_OK;
 }
 
-/* ---- where windows share the pool */
+/* ---- with a pool that windows share */
 
-static bool goes_aside(const struct offload *o, size_t k)
+static bool is_eager(const struct offload *o, size_t k)
 {
     return !o->image->items[k].footer.is_object &&
            (o->item_lanes[k] < 0 || !offload_is_fenced(o, k));
@@ -199,29 +199,29 @@ uint64_t offload_eager_bytes(const struct offload *o)
     uint64_t bytes = 0;
 
     for (size_t k = 0; k < o->image->tensor_count; k++)
-        if (goes_aside(o, k))
-            bytes += round_up(o->image->items[k].footer.data_bytes, ASIDE_ALIGN);
+        if (is_eager(o, k))
+            bytes += round_up(o->image->items[k].footer.data_bytes, EAGER_ALIGN);
     return bytes;
 }
 
-/* Places for what goes aside, from ${aside} on; and what lies in host memory is put there. */
-static enum sidestep_status give_places(struct offload *o, uint8_t *aside,
-                                        struct sidestep_error *err)
+/* Assign each eager tensor its part of ${aside}, and copy those in host memory there. */
+static enum sidestep_status assign_eager_buffers(struct offload *o, uint8_t *aside,
+                                                 struct sidestep_error *err)
 {
     for (size_t k = 0; k < o->image->tensor_count; k++) {
         struct image_item *item = &o->image->items[k];
-        if (!goes_aside(o, k))
+        if (!is_eager(o, k))
             continue;
         item->aside = aside;
         if (o->item_lanes[k] < 0)
             TRY(image_copy_item_data(o->image, k, 0, item->footer.data_bytes, aside, err));
-        aside += round_up(item->footer.data_bytes, ASIDE_ALIGN);
+        aside += round_up(item->footer.data_bytes, EAGER_ALIGN);
     }
     return SIDESTEP_OK;
 }
 
-/* What goes aside of one lane, which is entered. */
-static enum sidestep_status put_aside(struct offload *o, size_t l, struct sidestep_error *err)
+/* Submit the eager copies of one lane, whose device is entered. */
+static enum sidestep_status copy_eager(struct offload *o, size_t l, struct sidestep_error *err)
 {
     struct offload_device *lane = &o->lanes[l];
     struct device_batch batch;
@@ -229,14 +229,14 @@ static enum sidestep_status put_aside(struct offload *o, size_t l, struct sidest
     begin_batch(o, lane, &batch);
     for (size_t k = 0; k < o->image->tensor_count; k++) {
         const struct image_item *item = &o->image->items[k];
-        if (o->item_lanes[k] != (int16_t)l || !goes_aside(o, k))
+        if (o->item_lanes[k] != (int16_t)l || !is_eager(o, k))
             continue;
         TRY(add_part(o, &batch, k, 0, item->footer.data_bytes, item->aside, err));
-        lane->since += item->footer.data_bytes;
+        lane->segment_bytes += item->footer.data_bytes;
     }
-    if (lane->since != 0)
-        TRY(end_chunk(o, lane, &batch, err));
-    lane->early_count = lane->chunk_count;
+    if (lane->segment_bytes != 0)
+        TRY(end_segment(o, lane, &batch, err));
+    lane->early_count = lane->segment_count;
     return SIDESTEP_OK;
 }
 
@@ -249,11 +249,11 @@ enum sidestep_status offload_begin_shared_pool(struct offload *o, uint8_t *aside
     TRY(offload_wait_for_program(o, err));
     if (aside == NULL)
         return SIDESTEP_OK;
-    atomic_store(&o->aside_ready, false);
-    TRY(give_places(o, aside, err));
+    atomic_store(&o->eager_ready, false);
+    TRY(assign_eager_buffers(o, aside, err));
     for (size_t l = 0; l < o->lane_count; l++) {
         TRY(devices_enter(o->devices, o->lanes[l].device, &before, err));
-        enum sidestep_status status = put_aside(o, l, err);
+        enum sidestep_status status = copy_eager(o, l, err);
         devices_leave(o->devices, before);
         TRY(status);
     }
@@ -262,16 +262,16 @@ enum sidestep_status offload_begin_shared_pool(struct offload *o, uint8_t *aside
 
 enum sidestep_status offload_wait_eager(struct offload *o, struct sidestep_error *err)
 {
-    if (atomic_load(&o->aside_ready))
+    if (atomic_load(&o->eager_ready))
         return SIDESTEP_OK;
     for (size_t l = 0; l < o->lane_count; l++)
         if (o->lanes[l].early_count != 0)
             TRY(offload_wait_segment(o, &o->lanes[l], o->lanes[l].early_count, err));
-    atomic_store(&o->aside_ready, true);
+    atomic_store(&o->eager_ready, true);
     return SIDESTEP_OK;
 }
 
-/* The part of window ${i} that has not been put aside, of one lane, which is entered. */
+/* Add what window ${i} has of one lane, except eager tensors.  The device is entered. */
 static enum sidestep_status add_window(struct offload *o, size_t l, size_t i, uint8_t *buffer,
                                        struct device_batch *batch, uint64_t *bytes,
                                        struct sidestep_error *err)
@@ -293,9 +293,10 @@ static enum sidestep_status add_window(struct offload *o, size_t l, size_t i, ui
     return SIDESTEP_OK;
 }
 
-/* Submit the copies of window ${i} of one lane; *chunk, if there are any, tells of their end. */
+/* Submit the copies of window ${i} from one lane.  *segment: the segment that contains them, if
+ * any. */
 static enum sidestep_status submit_window_of_lane(struct offload *o, size_t l, size_t i,
-                                                  uint8_t *buffer, uint32_t *chunk,
+                                                  uint8_t *buffer, uint32_t *segment,
                                                   struct sidestep_error *err)
 {
     struct offload_device *lane = &o->lanes[l];
@@ -310,8 +311,8 @@ static enum sidestep_status submit_window_of_lane(struct offload *o, size_t l, s
         status = submit_batch(o, &batch, err);
     if (status == SIDESTEP_OK && bytes != 0) {
         pthread_mutex_lock(&o->shared.lock);
-        status = end_chunk(o, lane, &batch, err);
-        *chunk = lane->chunk_count;
+        status = end_segment(o, lane, &batch, err);
+        *segment = lane->segment_count;
         pthread_mutex_unlock(&o->shared.lock);
     }
     devices_leave(o->devices, before);
@@ -327,7 +328,7 @@ static void count_submitted(struct offload *o)
         offload_set_submitted(o);
 }
 
-/* The tensor that a failure of window ${i} is told by: the first of that lane. */
+/* For an error message about window ${i}: its first tensor of the lane. */
 static const char *name_in_window(const struct offload *o, size_t l, size_t i)
 {
     for (size_t k = o->image->windows[i].first_item; image_window_reaches_item(o->image, i, k); k++)
@@ -339,20 +340,20 @@ static const char *name_in_window(const struct offload *o, size_t l, size_t i)
 enum sidestep_status offload_stage(struct offload *o, size_t i, uint8_t *buffer,
                                    struct sidestep_error *err)
 {
-    uint32_t chunks[DEVICE_MAX] = {0};
+    uint32_t segments[DEVICE_MAX] = {0};
 
     for (size_t l = 0; l < o->lane_count; l++) {
         if (o->pool != NULL)
-            chunks[l] = o->lanes[l].chunks[i];
+            segments[l] = o->lanes[l].window_segments[i];
         else
-            TRY(submit_window_of_lane(o, l, i, buffer, &chunks[l], err));
+            TRY(submit_window_of_lane(o, l, i, buffer, &segments[l], err));
     }
     if (o->pool == NULL)
         count_submitted(o);
     for (size_t l = 0; l < o->lane_count; l++) {
-        if (chunks[l] == 0)
+        if (segments[l] == 0)
             continue;
-        enum sidestep_status status = offload_wait_segment(o, &o->lanes[l], chunks[l], err);
+        enum sidestep_status status = offload_wait_segment(o, &o->lanes[l], segments[l], err);
         if (status != SIDESTEP_OK) {
             error_wrap(err, "copy tensor '%s' and others from device %d", name_in_window(o, l, i),
                        o->lanes[l].device);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * offload_fence_check.c -- see offload.h: for who looks for a missing fence, whether what was
- * promised to be written behind fences only (SIDESTEP_TENSOR_FENCED) is the same before and after.
+ * offload_fence_check.c -- helps to find a missing fence: checks that tensors which are to be
+ * written only behind fences (SIDESTEP_TENSOR_FENCED) are not written before; see offload.h.
  *
- * It is read in the call, for which the call waits, and again when the checkpoint has been written,
- * or when the first fence is set and all that the program submitted before has been done.  Hashes
- * of what was read are compared; nothing of it goes into the checkpoint.
+ * They are read in the call, which waits for that.  They are read again when the checkpoint has
+ * been written, or when the first fence is set and the work that the program submitted before is
+ * done. The hashes are compared; nothing of this goes into the checkpoint.
  */
 #include <errno.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static bool is_promised(const struct offload *o, size_t k)
     return o->item_lanes[k] >= 0 && offload_is_fenced(o, k);
 }
 
-/* A hash over the data of item ${k}, read by way of ${buffer}; its device is entered. */
+/* Hash the data of item ${k}, read through ${buffer}.  Its device is entered. */
 static enum sidestep_status digest_item(struct offload *o, size_t k, uint8_t *buffer,
                                         uint64_t *digest, struct sidestep_error *err)
 {
@@ -34,7 +34,7 @@ static enum sidestep_status digest_item(struct offload *o, size_t k, uint8_t *bu
     for (uint64_t at = 0; at < bytes; at += READ_BYTES) {
         uint64_t end = min_u64(at + READ_BYTES, bytes);
         enum sidestep_status status = offload_submit_part(o, k, at, end, buffer, err);
-        /* Whatever happened: the buffer is used again, or goes away. */
+        /* Wait even after a failure, because the buffer is reused or freed. */
         if (status == SIDESTEP_OK)
             status = devices_synchronize(o->devices, device, stream, err);
         else
@@ -83,8 +83,8 @@ void offload_fence_check_trigger(struct offload *o)
     pthread_mutex_unlock(&o->shared.lock);
 }
 
-/* Time for the program to do what it should not. */
-static void await_fence(struct offload *o)
+/* Give the program time to write too early. */
+static void wait_for_fence(struct offload *o)
 {
     struct timespec until;
 
@@ -105,7 +105,7 @@ enum sidestep_status offload_fence_check_end(struct offload *o, struct sidestep_
 
     if (digests == NULL)
         return FAIL_NOMEM(err, o->image->tensor_count * sizeof(*digests));
-    await_fence(o);
+    wait_for_fence(o);
     TRY(digest_promised(o, digests, err));
     for (size_t k = 0; k < o->image->tensor_count; k++)
         if (is_promised(o, k) && digests[k] != o->digests[k])

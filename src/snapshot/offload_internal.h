@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* offload_internal.h -- what the parts of offload.h share: the copies, and the waiting. */
+/* offload_internal.h -- declarations shared by the files that implement offload.h. */
 #ifndef SNAPSHOT_OFFLOAD_INTERNAL_H
 #define SNAPSHOT_OFFLOAD_INTERNAL_H
 
 #include "snapshot/device_batch.h"
 #include "snapshot/offload.h"
 
-/* So much is submitted before the next event tells how far the device is: small enough for hashing
- * and writing to begin early, large enough for events to cost nothing. */
+/* Bytes of copies that are submitted between two events: few enough for hashing and writing to
+ * begin early, enough for events to cost nothing. */
 #define OFFLOAD_SEGMENT_BYTES ((uint64_t)32 << 20)
 
-/* Is item ${k}, on a device, one that waits for a fence? */
+/* Is item ${k}, which is on a device, a late one? */
 static inline bool offload_is_fenced(const struct offload *o, size_t k)
 {
     return (o->image->items[k].entry->flags & SIDESTEP_TENSOR_FENCED) != 0;
 }
 
-/* The event behind chunk ${chunk}, from 1, of a lane. */
+/* The event after segment ${segment}, from 1, of a lane. */
 void *offload_segment_event(const struct offload *o, const struct offload_device *lane,
-                            uint32_t chunk);
+                            uint32_t segment);
 enum sidestep_status offload_wait_for_program(struct offload *o, struct sidestep_error *err);
-/* The program's streams wait for what is early. */
+/* Make the program's streams wait for the early tensors. */
 enum sidestep_status offload_make_program_wait(struct offload *o, struct sidestep_error *err);
 enum sidestep_status offload_wait_segment(struct offload *o, struct offload_device *lane,
-                                          uint32_t chunk, struct sidestep_error *err);
-/* Submit copies of bytes [begin, end) of the data of item ${k} to ${host}; its device is entered.
- */
+                                          uint32_t segment, struct sidestep_error *err);
+/* Submit copies of bytes [begin, end) of item ${k}'s data to ${host}.  Its device is entered. */
 enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,
                                          uint8_t *host, struct sidestep_error *err);
 void offload_set_submitted(struct offload *o);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pinned.c -- see pinned.h. */
+/* pinned.c -- asks CUDA's driver about registered memory; see pinned.h. */
 #include "snapshot/pinned.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 #define CU_POINTER_ATTRIBUTE_MEMORY_TYPE 2
-#define CU_SUCCESS 0 /* only for memory that the driver knows; plain memory is an invalid value */
+#define CU_SUCCESS 0 /* only for memory that the driver knows; other memory gives an error */
 
 pinned_query_function *pinned_find_query(void)
 {
@@ -20,7 +20,7 @@ pinned_query_function *pinned_find_query(void)
         return NULL;
     void *symbol = dlsym(driver, "cuPointerGetAttribute");
     memcpy(&ask, &symbol, sizeof(ask));
-    (void)dlclose(driver); /* the program still has it */
+    (void)dlclose(driver); /* the program still has it open */
     return ask;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pinned.h -- may a GPU write into this memory without asking the page tables?  Only the driver
- * knows what was registered with it.  It is asked if the program has loaded it, and never loaded or
- * started by us.
+ * pinned.h -- asks a GPU driver whether memory is registered with it, so that the GPU may write to
+ * it past the page tables.  Only the driver knows.  The driver is asked if the program has loaded
+ * it; sidestep never loads or starts it here.
  */
 #ifndef SNAPSHOT_PINNED_H
 #define SNAPSHOT_PINNED_H
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of CUDA: cuPointerGetAttribute(); NULL: the program has no such driver. */
+/* CUDA's cuPointerGetAttribute(); NULL: the program has not loaded the driver. */
 typedef int pinned_query_function(void *data, int attribute, uint64_t pointer);
 
 pinned_query_function *pinned_find_query(void);

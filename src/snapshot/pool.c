@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pool.c -- see pool.h. */
+/* pool.c -- allocates the staging pool; see pool.h. */
 #include "snapshot/pool.h"
 
 #include <linux/mempolicy.h>
@@ -13,7 +13,7 @@
 
 #define POOL_HUGE_BYTES ((uint64_t)2 << 20)
 #define POOL_SMALL_BYTES ((uint64_t)64 << 10) /* a multiple of every page size */
-#define POOL_MAX_NODES 1024                   /* of the kernel */
+#define POOL_MAX_NODES 1024                   /* the kernel's limit */
 #define POOL_TOUCH_BYTES ((uint64_t)32 << 20)
 
 struct touching {
@@ -34,7 +34,8 @@ static void touch(void *context)
     }
 }
 
-/* Before any page is there.  Where it is not allowed, the pages come from near who touches them. */
+/* Call before any page is touched.  If it is not allowed, pages come from the node of the thread
+ * that touches them. */
 static void prefer_node(void *memory, uint64_t bytes, int node)
 {
     enum { WORD_BITS = 8 * sizeof(unsigned long) };
@@ -66,14 +67,14 @@ enum sidestep_status pool_reserve_on_node(struct pool *pool, uint64_t bytes, int
         return error_set(err, SIDESTEP_ENOMEM, errno, HERE,
                          "allocate %llu MiB of staging memory (see pool_bytes)",
                          (unsigned long long)(bytes >> 20));
-    /* Give back what lies outside the huge pages. */
+    /* Unmap what is outside the aligned part. */
     unsigned char *begin = map;
     unsigned char *aligned = (unsigned char *)round_up((uint64_t)(uintptr_t)map, POOL_HUGE_BYTES);
     if (aligned != begin)
         (void)munmap(begin, (size_t)(aligned - begin));
     if (begin + POOL_HUGE_BYTES != aligned)
         (void)munmap(aligned + bytes, (size_t)(begin + POOL_HUGE_BYTES - aligned));
-    /* All of these are improvements, not needs. */
+    /* These calls improve performance; failures do not matter. */
     (void)madvise(aligned, bytes, MADV_HUGEPAGE);
     (void)madvise(aligned, bytes, MADV_DONTFORK);
     (void)madvise(aligned, bytes, MADV_DONTDUMP);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pool.h -- the one large piece of memory: allocated once, huge pages, pre-faulted, reused.  First
- * touch of memory is slower than the disk on many machines, so it is never done in a save twice.
+ * pool.h -- the staging memory: allocated once, with huge pages, pre-faulted, reused.  On many
+ * machines the first touch of memory is slower than the disk, so no save does it again.
  */
 #ifndef SNAPSHOT_POOL_H
 #define SNAPSHOT_POOL_H
@@ -13,15 +13,16 @@ struct pool {
     uint64_t length;
 };
 
-/* At least ${bytes}; contents are lost when it grows.  ${workers} touch the pages in advance. NULL,
- * or a pool smaller than a huge page: whoever uses a page first touches it. */
+/* Make the pool at least ${bytes} large; contents are lost when it grows.  ${workers} touch the
+ * pages in advance.  With NULL, or a pool smaller than a huge page, pages are touched on first
+ * use. */
 enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct workers *workers,
                                   struct sidestep_error *err);
-/* The same, on ${node} of the machine's memory if there is room; -1: wherever. */
+/* The same, on NUMA node ${node} if it has free memory; -1: any node. */
 enum sidestep_status pool_reserve_on_node(struct pool *pool, uint64_t bytes, int node,
                                           struct workers *workers, struct sidestep_error *err);
-/* Give the memory behind ${begin}, which lies in the pool or at its end, back to the system, until
- * it is used again. */
+/* Return the memory from ${begin}, an address in the pool or its end, to the system until it is
+ * used again. */
 void pool_trim(const struct pool *pool, const unsigned char *begin);
 void pool_release(struct pool *pool);
 

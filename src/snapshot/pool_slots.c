@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pool_slots.c -- see pool_slots.h. */
+/* pool_slots.c -- assigns slots of the pool to windows; see pool_slots.h. */
 #include "snapshot/pool_slots.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@
 
 #define NOWHERE UINT64_MAX
 
-/* Of the pool: [begin, end). */
+/* Bytes [begin, end) of the pool. */
 struct extent {
     uint64_t begin;
     uint64_t end;
@@ -20,8 +20,8 @@ struct extent {
 struct region {
     uint64_t begin;
     uint64_t end;
-    uint64_t high;       /* nothing behind it was ever taken */
-    struct extent *free; /* by place, never touching each other: one more than there are windows */
+    uint64_t high;       /* no byte from here on was ever used */
+    struct extent *free; /* by offset, never adjacent; capacity: one more than there are windows */
     size_t count;
 };
 
@@ -29,12 +29,12 @@ struct pool_slots {
     /* Constant. */
     const struct image *image;
     size_t mapped_bytes;
-    /* Since places_set_...(). */
+    /* Set by pool_slots_set_...(). */
     uint8_t *pool;
-    bool whole;
+    bool dedicated;
     struct {
         pthread_mutex_t lock;
-        uint64_t *at; /* per window, in the pool; or NOWHERE */
+        uint64_t *at; /* per window: offset in the pool, or NOWHERE */
         struct region reserve, rest;
     } shared;
 };
@@ -51,28 +51,28 @@ enum sidestep_status pool_slots_new(struct pool_slots **out, const struct image 
     *out = NULL;
     if (map == MAP_FAILED)
         return FAIL_NOMEM(err, bytes);
-    struct pool_slots *places = map;
-    uint64_t *at = (void *)(places + 1);
+    struct pool_slots *slots = map;
+    uint64_t *at = (void *)(slots + 1);
     struct extent *free = (void *)(at + count);
-    places->image = image;
-    places->mapped_bytes = bytes;
-    places->shared.at = at;
-    places->shared.reserve.free = free;
-    places->shared.rest.free = free + count + 1;
-    pthread_mutex_init(&places->shared.lock, NULL);
-    *out = places;
+    slots->image = image;
+    slots->mapped_bytes = bytes;
+    slots->shared.at = at;
+    slots->shared.reserve.free = free;
+    slots->shared.rest.free = free + count + 1;
+    pthread_mutex_init(&slots->shared.lock, NULL);
+    *out = slots;
     return SIDESTEP_OK;
 }
 
 void pool_slots_free(struct pool_slots **out)
 {
-    struct pool_slots *places = *out;
+    struct pool_slots *slots = *out;
 
-    if (places == NULL)
+    if (slots == NULL)
         return;
     *out = NULL;
-    pthread_mutex_destroy(&places->shared.lock);
-    (void)munmap(places, places->mapped_bytes);
+    pthread_mutex_destroy(&slots->shared.lock);
+    (void)munmap(slots, slots->mapped_bytes);
 }
 
 static void region_set(struct region *region, uint64_t begin, uint64_t end)
@@ -84,32 +84,32 @@ static void region_set(struct region *region, uint64_t begin, uint64_t end)
         region->free[region->count++] = (struct extent){.begin = begin, .end = end};
 }
 
-void pool_slots_set_dedicated(struct pool_slots *places, uint8_t *pool)
+void pool_slots_set_dedicated(struct pool_slots *slots, uint8_t *pool)
 {
-    places->pool = pool;
-    places->whole = true;
-    for (size_t i = 0; i < places->image->window_count; i++)
-        places->shared.at[i] = places->image->windows[i].offset;
-    region_set(&places->shared.reserve, 0, 0);
-    region_set(&places->shared.rest, 0, 0);
-    places->shared.rest.high = places->image->body_bytes;
+    slots->pool = pool;
+    slots->dedicated = true;
+    for (size_t i = 0; i < slots->image->window_count; i++)
+        slots->shared.at[i] = slots->image->windows[i].offset;
+    region_set(&slots->shared.reserve, 0, 0);
+    region_set(&slots->shared.rest, 0, 0);
+    slots->shared.rest.high = slots->image->body_bytes;
 }
 
-void pool_slots_set_shared(struct pool_slots *places, uint8_t *pool, uint64_t bytes,
+void pool_slots_set_shared(struct pool_slots *slots, uint8_t *pool, uint64_t bytes,
                            uint64_t reserve)
 {
     assert(reserve <= bytes && bytes % IMAGE_ALIGN == 0 && reserve % IMAGE_ALIGN == 0);
-    places->pool = pool;
-    places->whole = false;
-    for (size_t i = 0; i < places->image->window_count; i++)
-        places->shared.at[i] = NOWHERE;
-    region_set(&places->shared.reserve, 0, reserve);
-    region_set(&places->shared.rest, reserve, bytes);
+    slots->pool = pool;
+    slots->dedicated = false;
+    for (size_t i = 0; i < slots->image->window_count; i++)
+        slots->shared.at[i] = NOWHERE;
+    region_set(&slots->shared.reserve, 0, reserve);
+    region_set(&slots->shared.rest, reserve, bytes);
 }
 
 /* ---- regions */
 
-static uint64_t region_take(struct region *region, uint64_t bytes)
+static uint64_t region_acquire(struct region *region, uint64_t bytes)
 {
     for (size_t i = 0; i < region->count; i++) {
         struct extent *free = &region->free[i];
@@ -126,7 +126,7 @@ static uint64_t region_take(struct region *region, uint64_t bytes)
     return NOWHERE;
 }
 
-static void region_put(struct region *region, uint64_t begin, uint64_t end)
+static void region_release(struct region *region, uint64_t begin, uint64_t end)
 {
     size_t i = 0;
 
@@ -153,72 +153,72 @@ static void region_put(struct region *region, uint64_t begin, uint64_t end)
     }
 }
 
-/* ---- places */
+/* ---- slots */
 
-static uint8_t *address(const struct pool_slots *places, size_t i)
+static uint8_t *slot_address(const struct pool_slots *slots, size_t i)
 {
-    uint64_t at = places->shared.at[i];
+    uint64_t at = slots->shared.at[i];
 
-    return at != NOWHERE ? places->pool + at : NULL;
+    return at != NOWHERE ? slots->pool + at : NULL;
 }
 
-uint8_t *pool_slots_get(struct pool_slots *places, size_t i)
+uint8_t *pool_slots_get(struct pool_slots *slots, size_t i)
 {
-    pthread_mutex_lock(&places->shared.lock);
-    uint8_t *place = address(places, i);
-    pthread_mutex_unlock(&places->shared.lock);
-    return place;
+    pthread_mutex_lock(&slots->shared.lock);
+    uint8_t *slot = slot_address(slots, i);
+    pthread_mutex_unlock(&slots->shared.lock);
+    return slot;
 }
 
 /* Locked. */
-static uint64_t take(struct pool_slots *places, uint64_t bytes, enum pool_slots_order who)
+static uint64_t acquire(struct pool_slots *slots, uint64_t bytes, enum pool_slots_order who)
 {
     uint64_t at = NOWHERE;
 
     if (who != POOL_SLOTS_OUT_OF_ORDER)
-        at = region_take(&places->shared.reserve, bytes);
+        at = region_acquire(&slots->shared.reserve, bytes);
     if (at == NOWHERE && who != POOL_SLOTS_IN_ORDER)
-        at = region_take(&places->shared.rest, bytes);
+        at = region_acquire(&slots->shared.rest, bytes);
     return at;
 }
 
-uint8_t *pool_slots_acquire(struct pool_slots *places, size_t i, enum pool_slots_order who)
+uint8_t *pool_slots_acquire(struct pool_slots *slots, size_t i, enum pool_slots_order who)
 {
-    pthread_mutex_lock(&places->shared.lock);
-    if (places->shared.at[i] == NOWHERE)
-        places->shared.at[i] = take(places, places->image->windows[i].bytes, who);
-    uint8_t *place = address(places, i);
-    pthread_mutex_unlock(&places->shared.lock);
-    return place;
+    pthread_mutex_lock(&slots->shared.lock);
+    if (slots->shared.at[i] == NOWHERE)
+        slots->shared.at[i] = acquire(slots, slots->image->windows[i].bytes, who);
+    uint8_t *slot = slot_address(slots, i);
+    pthread_mutex_unlock(&slots->shared.lock);
+    return slot;
 }
 
-void pool_slots_return(struct pool_slots *places, size_t i)
+void pool_slots_return(struct pool_slots *slots, size_t i)
 {
-    pthread_mutex_lock(&places->shared.lock);
-    uint64_t at = places->shared.at[i];
-    if (!places->whole && at != NOWHERE) {
-        bool reserved = at < places->shared.reserve.end;
-        region_put(reserved ? &places->shared.reserve : &places->shared.rest, at,
-                   at + places->image->windows[i].bytes);
-        places->shared.at[i] = NOWHERE;
+    pthread_mutex_lock(&slots->shared.lock);
+    uint64_t at = slots->shared.at[i];
+    if (!slots->dedicated && at != NOWHERE) {
+        bool reserved = at < slots->shared.reserve.end;
+        region_release(reserved ? &slots->shared.reserve : &slots->shared.rest, at,
+                       at + slots->image->windows[i].bytes);
+        slots->shared.at[i] = NOWHERE;
     }
-    pthread_mutex_unlock(&places->shared.lock);
+    pthread_mutex_unlock(&slots->shared.lock);
 }
 
-uint64_t pool_slots_peak_bytes(struct pool_slots *places)
+uint64_t pool_slots_peak_bytes(struct pool_slots *slots)
 {
-    pthread_mutex_lock(&places->shared.lock);
-    uint64_t used = places->shared.reserve.high - places->shared.reserve.begin +
-                    places->shared.rest.high - places->shared.rest.begin;
-    pthread_mutex_unlock(&places->shared.lock);
+    pthread_mutex_lock(&slots->shared.lock);
+    uint64_t used = slots->shared.reserve.high - slots->shared.reserve.begin +
+                    slots->shared.rest.high - slots->shared.rest.begin;
+    pthread_mutex_unlock(&slots->shared.lock);
     return used;
 }
 
-uint8_t *pool_slots_first_unused(struct pool_slots *places)
+uint8_t *pool_slots_first_unused(struct pool_slots *slots)
 {
-    pthread_mutex_lock(&places->shared.lock);
-    const struct region *rest = &places->shared.rest;
-    uint64_t end = rest->high != rest->begin ? rest->high : places->shared.reserve.high;
-    pthread_mutex_unlock(&places->shared.lock);
-    return places->pool + end;
+    pthread_mutex_lock(&slots->shared.lock);
+    const struct region *rest = &slots->shared.rest;
+    uint64_t end = rest->high != rest->begin ? rest->high : slots->shared.reserve.high;
+    pthread_mutex_unlock(&slots->shared.lock);
+    return slots->pool + end;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* uffd.c -- see uffd.h. */
+/* uffd.c -- calls userfaultfd(2); see uffd.h. */
 #include "snapshot/uffd.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #include "base/base.h"
 
-/* Parts of the kernel's interface that are younger than some distributions' headers. */
+/* Parts of the kernel's interface that older distributions' headers lack. */
 #ifndef USERFAULTFD_IOC_NEW
 #define USERFAULTFD_IOC_NEW _IO(0xAA, 0)
 #endif
@@ -27,7 +27,7 @@
     (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_REMAP |       \
      UFFD_FEATURE_EVENT_UNMAP)
 
-/* A descriptor, by the system call or by the device; -1 with errno. */
+/* Open a descriptor with the system call, or else with the device.  Returns -1 and sets errno. */
 static int open_any(bool user_mode_only)
 {
     int flags = OPEN_FLAGS | (user_mode_only ? UFFD_USER_MODE_ONLY : 0);
@@ -45,7 +45,8 @@ static int open_any(bool user_mode_only)
     return fd;
 }
 
-/* The descriptor with these features: once refused it is spoilt, so each try has its own. */
+/* Open a descriptor with these features.  After a refusal a descriptor is unusable, so each attempt
+ * opens its own. */
 static int open_with(bool user_mode_only, uint64_t features)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = features};
@@ -114,7 +115,7 @@ int uffd_unregister(const struct uffd *uffd, uint64_t begin, uint64_t end)
     struct uffdio_range range = {.start = begin, .len = end - begin};
 
     int failed = ioctl(uffd->fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
-    uffd_wake(uffd, begin, end); /* the kernel does so only for the other kinds of faults */
+    uffd_wake(uffd, begin, end); /* the kernel wakes only the threads of other kinds of faults */
     return failed;
 }
 
@@ -130,7 +131,7 @@ int uffd_protect(const struct uffd *uffd, uint64_t begin, uint64_t end)
 {
     if (fault_hit("uffd.protect"))
         return errno;
-    if (fault_hit("uffd.unprotected")) /* the negative control of the torture test */
+    if (fault_hit("uffd.unprotected")) /* negative control of the torture test */
         return 0;
     if (uffd->populates && madvise((void *)(uintptr_t)begin, end - begin, MADV_POPULATE_READ) != 0)
         return errno;

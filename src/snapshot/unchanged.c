@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* unchanged.c -- see unchanged.h. */
+/* unchanged.c -- tracks which tensors do not change; see unchanged.h. */
 #include "snapshot/unchanged.h"
 
 #include <assert.h>
@@ -8,8 +8,9 @@
 
 #include "base/base.h"
 
-/* Others that do not change, before they are worth writing the kept ones anew with them: a part. */
-#define LATE_PART 4u
+/* The unchanged file is rewritten when further unchanged tensors have at least this fraction (1/N)
+ * of its bytes. */
+#define MIN_LATE_FRACTION 4u
 
 enum sidestep_status unchanged_prepare(struct image *image, struct sidestep_error *err)
 {
@@ -27,13 +28,13 @@ enum sidestep_status unchanged_prepare(struct image *image, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
-/* Does tensor ${k} not change? */
-static bool is_still(const struct image *image, size_t k)
+/* Has tensor ${k} not changed since the save before? */
+static bool is_unchanged(const struct image *image, size_t k)
 {
     return image->items[k].unchanged != 0 && image->items[k].footer.data_bytes != 0;
 }
 
-/* Kept ones first, each in the order of the plan. */
+/* Items of the unchanged file first, each group in the order of the plan. */
 static int compare_items(const void *a, const void *b)
 {
     const struct image_item *x = a, *y = b;
@@ -49,7 +50,7 @@ static void sort_items(struct image *image, bool keeps)
 
     image->kept_count = 0;
     for (size_t k = 0; k < image->tensor_count; k++) {
-        bool kept = keeps && is_still(image, k);
+        bool kept = keeps && is_unchanged(image, k);
         changed |= kept != image->items[k].kept;
         image->items[k].kept = kept;
         image->kept_count += kept;
@@ -63,7 +64,7 @@ void unchanged_choose(struct image *image, uint64_t worth)
     uint64_t bytes = 0;
 
     for (size_t k = 0; k < image->tensor_count; k++)
-        bytes += is_still(image, k) ? image->items[k].footer.data_bytes : 0;
+        bytes += is_unchanged(image, k) ? image->items[k].footer.data_bytes : 0;
     sort_items(image, bytes >= worth);
 }
 
@@ -77,13 +78,13 @@ bool unchanged_is_current(const struct image *image, uint64_t worth)
             return false;
         if (item->kept)
             kept += item->footer.data_bytes;
-        else if (is_still(image, k))
+        else if (is_unchanged(image, k))
             late += item->footer.data_bytes;
     }
-    return late < worth || late < kept / LATE_PART;
+    return late < worth || late < kept / MIN_LATE_FRACTION;
 }
 
-/* Hashes of blocks [first, last) of an item. */
+/* A range of block indexes of an item: [first, last). */
 struct blocks {
     uint64_t first;
     uint64_t last;

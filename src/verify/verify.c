@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * verify.c -- see verify.h.
+ * verify.c -- reads every byte of a checkpoint and checks it; see verify.h.
  *
- * A file of ours is read in stretches of some MiB that are cut where items start and between hash
- * blocks, like the windows in which it was written.  Every byte is accounted for: data by block
- * hashes, heads and tails by the envelope hash, gaps must be zero, footers and small files were
+ * A file that sidestep wrote is read in ranges of some MiB, split where items start and between
+ * hash blocks, like the windows in which it was written.  Every byte is checked: data by block
+ * hashes, heads and tails by the envelope hash, gaps must be zero.  Footers and small files were
  * checked when the checkpoint was opened.
  */
 #include "verify/verify.h"
@@ -23,27 +23,29 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-struct stretch {
+struct range {
     size_t file;
-    size_t item;  /* the first with a byte in it */
-    bool decoded; /* that item, which is transformed: it is read and checked by itself */
+    size_t item;  /* first item with a byte in the range */
+    bool decoded; /* the range is this item, which is compressed: it is read and checked separately
+                   */
     uint64_t begin;
     uint64_t end;
-    /* Not 0: an item without hashes of ours, and these of v->pointers all lead to it. */
-    size_t pointer_count;
-    size_t pointer;
+    /* Not 0: the range is an item without sidestep's hashes, to which these of v->references
+     * refer. */
+    size_t reference_count;
+    size_t reference;
 };
 
 struct verify {
     struct reader *reader;
     const struct verify_options *options;
     struct verify_findings *findings;
-    struct verify_reference *pointers; /* to items without hashes of ours */
-    size_t pointer_count;
-    bool *refused; /* per file: it was said that it may not be read */
-    struct stretch *stretches;
-    size_t count, room;
-    struct budget *memory; /* for what must be held whole */
+    struct verify_reference *references; /* references to items without sidestep's hashes */
+    size_t reference_count;
+    bool *refused; /* per file: a finding says that it may not be read */
+    struct range *ranges;
+    size_t count, capacity;
+    struct budget *memory; /* for what must be in memory completely */
     uint64_t total_bytes;
     _Atomic bool stop;
     struct {
@@ -54,7 +56,7 @@ struct verify {
     } shared;
 };
 
-/* ${message} without the words that say where, which the finding says in fields of its own. */
+/* ${message} without the file and name, which the finding has in fields of its own. */
 static const char *shorten(const char *message, const char *file, const char *name)
 {
     char prefix[sizeof(((struct sidestep_error *)0)->message)];
@@ -71,8 +73,9 @@ static bool names_unread(const struct verify *v)
     return v->options != NULL && v->options->names_unread;
 }
 
-/* Who may not read a file may read none of it: that is said once.  Under the lock. */
-static bool was_said(struct verify *v, const char *file, enum sidestep_status status)
+/* Was it reported already that this file may not be read?  It is reported once per file, because
+ * none of it may be read then.  Locked. */
+static bool was_reported(struct verify *v, const char *file, enum sidestep_status status)
 {
     bool once = status == SIDESTEP_EPERM && file != NULL && !names_unread(v);
     size_t i = once ? hash_table_find(&v->reader->file_names, file) : SIZE_MAX;
@@ -90,116 +93,118 @@ static void report(struct verify *v, const char *file, const char *name,
     const char *message = shorten(why->message, file, name);
 
     pthread_mutex_lock(&v->shared.lock);
-    if (v->shared.status == SIDESTEP_OK && !was_said(v, file, status))
+    if (v->shared.status == SIDESTEP_OK && !was_reported(v, file, status))
         v->shared.status = verify_findings_add(v->findings, file, name, verify_kind(status),
                                                message, &v->shared.err);
     pthread_mutex_unlock(&v->shared.lock);
 }
 
-static enum sidestep_status add_stretch(struct verify *v, const struct stretch *stretch,
-                                        struct sidestep_error *err)
+static enum sidestep_status add_range(struct verify *v, const struct range *range,
+                                      struct sidestep_error *err)
 {
-    if (v->count == v->room) {
-        size_t room = v->room != 0 ? v->room * 2 : 64;
-        struct stretch *stretches = memory_resize(v->stretches, room, sizeof(*stretches));
-        if (stretches == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*stretches));
-        v->stretches = stretches;
-        v->room = room;
+    if (v->count == v->capacity) {
+        size_t capacity = v->capacity != 0 ? v->capacity * 2 : 64;
+        struct range *ranges = memory_resize(v->ranges, capacity, sizeof(*ranges));
+        if (ranges == NULL)
+            return FAIL_NOMEM(err, capacity * sizeof(*ranges));
+        v->ranges = ranges;
+        v->capacity = capacity;
     }
-    v->stretches[v->count++] = *stretch;
-    v->total_bytes += stretch->end - stretch->begin;
+    v->ranges[v->count++] = *range;
+    v->total_bytes += range->end - range->begin;
     return SIDESTEP_OK;
 }
 
-/* End the stretch ${*s} at ${at}, where item ${i}, which is transformed, comes next: a stretch for
- * what lies before it, and one for itself. */
-static enum sidestep_status cut_out(struct verify *v, struct stretch *s, uint64_t at,
-                                    const struct footer_item *item, size_t i,
-                                    struct sidestep_error *err)
+/* End range ${*s} at ${at}, before item ${i}, which is compressed.  Adds a range for the gap before
+ * the item, and one for the item itself. */
+static enum sidestep_status split_before_item(struct verify *v, struct range *s, uint64_t at,
+                                              const struct footer_item *item, size_t i,
+                                              struct sidestep_error *err)
 {
-    struct stretch gap = {.file = s->file, .item = i, .begin = at, .end = item->offset};
-    struct stretch own = {.file = s->file,
-                          .item = i,
-                          .decoded = true,
-                          .begin = item->offset,
-                          .end = item->offset + item->bytes};
+    struct range gap = {.file = s->file, .item = i, .begin = at, .end = item->offset};
+    struct range own = {.file = s->file,
+                        .item = i,
+                        .decoded = true,
+                        .begin = item->offset,
+                        .end = item->offset + item->bytes};
 
     s->end = at;
     if (s->end > s->begin)
-        TRY(add_stretch(v, s, err));
+        TRY(add_range(v, s, err));
     if (gap.end > gap.begin)
-        TRY(add_stretch(v, &gap, err));
-    *s = (struct stretch){.file = own.file, .item = i + 1, .begin = own.end};
-    return own.end > own.begin ? add_stretch(v, &own, err) : SIDESTEP_OK;
+        TRY(add_range(v, &gap, err));
+    *s = (struct range){.file = own.file, .item = i + 1, .begin = own.end};
+    return own.end > own.begin ? add_range(v, &own, err) : SIDESTEP_OK;
 }
 
-/* Cut after the stretch has its size: at the first item or block that starts beyond it. */
-static enum sidestep_status cut_file(struct verify *v, size_t file, struct sidestep_error *err)
+/* Split a file into ranges: each ends at the first item or block that starts after the range has
+ * its size. */
+static enum sidestep_status split_file(struct verify *v, size_t file, struct sidestep_error *err)
 {
     const struct reader_file *f = &v->reader->files[file];
     const uint64_t want = VERIFY_MAX_READ_BYTES - 2 * HASH_BLOCK_BYTES;
-    struct stretch s = {.file = file};
+    struct range s = {.file = file};
     uint64_t at = 0;
 
     for (size_t i = 0; i < f->footer.count; i++) {
         const struct footer_item *item = &f->footer.items[i];
         uint64_t data = item->offset + item->data_offset;
         if (item->transform != 0) {
-            TRY(cut_out(v, &s, at, item, i, err));
+            TRY(split_before_item(v, &s, at, item, i, err));
             at = s.begin;
             continue;
         }
         if (at - s.begin >= want) {
             s.end = at;
-            TRY(add_stretch(v, &s, err));
-            s = (struct stretch){.file = file, .item = i, .begin = at};
+            TRY(add_range(v, &s, err));
+            s = (struct range){.file = file, .item = i, .begin = at};
         }
         for (uint64_t b = 0; b < item->block_count; b++) {
             uint64_t block = data + b * HASH_BLOCK_BYTES;
             if (block - s.begin < want)
                 continue;
             s.end = block;
-            TRY(add_stretch(v, &s, err));
-            s = (struct stretch){.file = file, .item = i, .begin = block};
+            TRY(add_range(v, &s, err));
+            s = (struct range){.file = file, .item = i, .begin = block};
         }
         at = item->offset + item->bytes;
     }
     if (at - s.begin >= want) {
         s.end = at;
-        TRY(add_stretch(v, &s, err));
-        s = (struct stretch){.file = file, .item = f->footer.count, .begin = at};
+        TRY(add_range(v, &s, err));
+        s = (struct range){.file = file, .item = f->footer.count, .begin = at};
     }
     s.end = f->footer_offset;
-    return s.end > s.begin ? add_stretch(v, &s, err) : SIDESTEP_OK;
+    return s.end > s.begin ? add_range(v, &s, err) : SIDESTEP_OK;
 }
 
-/* Of an item without hashes of ours, each once.  What lies across another one is damage, and is not
- * read: the parts of a file could be read any number of times. */
-static enum sidestep_status add_pointers(struct verify *v, struct sidestep_error *err)
+/* Add each item without sidestep's hashes once.  An item that overlaps another one is damage and is
+ * not read: otherwise a crafted checkpoint could make us read the same bytes any number of
+ * times. */
+static enum sidestep_status add_references(struct verify *v, struct sidestep_error *err)
 {
     const char *file = "";
     uint64_t end = 0;
 
-    verify_references_sort(v->pointers, v->pointer_count);
-    for (size_t i = 0, next; i < v->pointer_count; i = next) {
-        const struct verify_reference *p = &v->pointers[i];
+    verify_references_sort(v->references, v->reference_count);
+    for (size_t i = 0, next; i < v->reference_count; i = next) {
+        const struct verify_reference *p = &v->references[i];
         for (next = i + 1;
-             next < v->pointer_count && verify_references_same_item(p, &v->pointers[next]);)
+             next < v->reference_count && verify_references_same_item(p, &v->references[next]);)
             next++;
         if (strcmp(p->storage->file, file) != 0)
             end = 0;
         file = p->storage->file;
         if (p->storage->offset < end) {
             for (size_t k = i; k < next; k++)
-                TRY(verify_findings_add(v->findings, file, v->pointers[k].entry->name, "format",
+                TRY(verify_findings_add(v->findings, file, v->references[k].entry->name, "format",
                                         "it overlaps another item", err));
             continue;
         }
         end = p->storage->offset + p->storage->length;
-        struct stretch s = {
-            .begin = p->storage->offset, .end = end, .pointer = i, .pointer_count = next - i};
-        TRY(add_stretch(v, &s, err));
+        struct range s = {
+            .begin = p->storage->offset, .end = end, .reference = i, .reference_count = next - i};
+        TRY(add_range(v, &s, err));
     }
     return SIDESTEP_OK;
 }
@@ -211,37 +216,38 @@ static bool is_within(const struct reader_file *file, const struct metadata_stor
     return checked_add(storage->offset, storage->length, &end) && end <= file->source.length;
 }
 
-/* What the metadata points at in ${file}: to be checked by hashes of ours, or without, or lost. */
-static enum sidestep_status add_pointer(struct verify *v, const struct reader_file *file,
-                                        const struct verify_reference *pointer,
-                                        struct sidestep_error *err)
+/* Handle one reference of the metadata to ${file}: its item is checked by sidestep's hashes, or
+ * without them, or is reported as lost. */
+static enum sidestep_status add_reference(struct verify *v, const struct reader_file *file,
+                                          const struct verify_reference *reference,
+                                          struct sidestep_error *err)
 {
     if (file->problem == NULL && file->ours)
         return SIDESTEP_OK;
     if (file->problem == NULL ||
-        (reader_file_has_wrong_size(file) && is_within(file, pointer->storage))) {
-        v->pointers[v->pointer_count++] = *pointer;
+        (reader_file_has_wrong_size(file) && is_within(file, reference->storage))) {
+        v->references[v->reference_count++] = *reference;
         return SIDESTEP_OK;
     }
     if (!reader_status_is_damage(file->status) && !names_unread(v))
-        return SIDESTEP_OK; /* nothing is known to be lost */
-    return verify_findings_add(v->findings, file->name, pointer->entry->name, file->problem,
+        return SIDESTEP_OK; /* not known to be lost */
+    return verify_findings_add(v->findings, file->name, reference->entry->name, file->problem,
                                reader_file_has_wrong_size(file)
                                    ? "it ends behind the end of its file"
                                    : "it is, wholly or in part, in a file that is lost",
                                err);
 }
 
-static enum sidestep_status make_pointers(struct verify *v, struct sidestep_error *err)
+static enum sidestep_status make_references(struct verify *v, struct sidestep_error *err)
 {
     struct reader *r = v->reader;
     size_t most = 0;
 
     for (size_t e = 0; e < r->metadata.count; e++)
         most += r->metadata.entries[e].is_object ? 1 : r->metadata.entries[e].chunk_count;
-    v->pointers = memory_new(most, sizeof(*v->pointers));
-    if (v->pointers == NULL)
-        return FAIL_NOMEM(err, most * sizeof(*v->pointers));
+    v->references = memory_new(most, sizeof(*v->references));
+    if (v->references == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*v->references));
     for (size_t e = 0; e < r->metadata.count; e++) {
         const struct metadata_entry *entry = &r->metadata.entries[e];
         for (size_t c = 0; c < (entry->is_object ? 1 : entry->chunk_count); c++) {
@@ -250,22 +256,22 @@ static enum sidestep_status make_pointers(struct verify *v, struct sidestep_erro
                                          .storage =
                                              chunk != NULL ? &chunk->storage : &entry->storage,
                                          .box = chunk != NULL ? &chunk->box : NULL};
-            TRY(add_pointer(v, &r->files[hash_table_find(&r->file_names, p.storage->file)], &p,
-                            err));
+            TRY(add_reference(v, &r->files[hash_table_find(&r->file_names, p.storage->file)], &p,
+                              err));
         }
     }
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status make_stretches(struct verify *v, struct sidestep_error *err)
+static enum sidestep_status make_ranges(struct verify *v, struct sidestep_error *err)
 {
     struct reader *r = v->reader;
 
     for (size_t i = 0; i < r->file_count; i++)
         if (r->files[i].ours && r->files[i].problem == NULL)
-            TRY(cut_file(v, i, err));
-    TRY(make_pointers(v, err));
-    return add_pointers(v, err);
+            TRY(split_file(v, i, err));
+    TRY(make_references(v, err));
+    return add_references(v, err);
 }
 
 static bool is_zero(const uint8_t *bytes, uint64_t length)
@@ -273,9 +279,10 @@ static bool is_zero(const uint8_t *bytes, uint64_t length)
     return length == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, length - 1) == 0);
 }
 
-/* Head and tail of an item that ends in this stretch; a head before it is read again. */
+/* Check head and tail of an item that ends in this range.  A head in an earlier range is read
+ * again. */
 static enum sidestep_status check_envelope(const struct reader_file *file,
-                                           const struct footer_item *item, const struct stretch *s,
+                                           const struct footer_item *item, const struct range *s,
                                            const uint8_t *bytes, struct sidestep_error *err)
 {
     uint64_t tail = item->data_offset + item->data_bytes;
@@ -298,7 +305,7 @@ static enum sidestep_status check_envelope(const struct reader_file *file,
 }
 
 static enum sidestep_status check_item(struct reader_file *file, const struct footer_item *item,
-                                       const struct stretch *s, const uint8_t *bytes,
+                                       const struct range *s, const uint8_t *bytes,
                                        struct sidestep_error *err)
 {
     uint64_t data = item->offset + item->data_offset;
@@ -313,14 +320,14 @@ static enum sidestep_status check_item(struct reader_file *file, const struct fo
         TRY(reader_check_blocks(&whole, (first - data) / HASH_BLOCK_BYTES,
                                 bytes + (first - s->begin), last - first, err));
     if (item->offset + item->bytes > s->end)
-        return SIDESTEP_OK; /* it ends in a later stretch */
+        return SIDESTEP_OK; /* it ends in a later range */
     if (hash_block_list(item->blocks, item->block_count).low != item->raw_hash.low ||
         hash_block_list(item->blocks, item->block_count).high != item->raw_hash.high)
         return FAIL(err, SIDESTEP_ECORRUPT, "its block hashes do not match its hash");
     return check_envelope(file, item, s, bytes, err);
 }
 
-static void check_gap(struct verify *v, const struct reader_file *file, const struct stretch *s,
+static void check_gap(struct verify *v, const struct reader_file *file, const struct range *s,
                       const uint8_t *bytes, uint64_t from, uint64_t to)
 {
     struct sidestep_error why;
@@ -333,8 +340,8 @@ static void check_gap(struct verify *v, const struct reader_file *file, const st
     report(v, file->name, NULL, SIDESTEP_ECORRUPT, &why);
 }
 
-static void check_stretch(struct verify *v, const struct stretch *s, const uint8_t *bytes,
-                          enum sidestep_status status, const struct sidestep_error *read_error)
+static void check_range(struct verify *v, const struct range *s, const uint8_t *bytes,
+                        enum sidestep_status status, const struct sidestep_error *read_error)
 {
     struct reader_file *file = &v->reader->files[s->file];
     struct sidestep_error why = {0};
@@ -345,7 +352,7 @@ static void check_stretch(struct verify *v, const struct stretch *s, const uint8
         const struct footer_item *item = &file->footer.items[i];
         if (item->offset >= s->end)
             break;
-        if (unreadable) { /* say which tensors are lost */
+        if (unreadable) { /* report each tensor that is lost */
             report(v, file->name, item->name, status, read_error);
             continue;
         }
@@ -359,24 +366,25 @@ static void check_stretch(struct verify *v, const struct stretch *s, const uint8
         check_gap(v, file, s, bytes, at, s->end);
 }
 
-static void report_stock(void *context, const struct verify_reference *pointer,
+static void report_stock(void *context, const struct verify_reference *reference,
                          enum sidestep_status status, const struct sidestep_error *why)
 {
     struct verify *v = context;
     const struct reader_file *file =
-        &v->reader->files[hash_table_find(&v->reader->file_names, pointer->storage->file)];
+        &v->reader->files[hash_table_find(&v->reader->file_names, reference->storage->file)];
     struct sidestep_error other;
 
-    /* Objects of ours may be any bytes, which only the footer could tell from damaged ones. */
-    if (reader_file_has_wrong_size(file) && v->reader->has_manifest && pointer->box == NULL) {
+    /* Objects that sidestep wrote may be any bytes; only the footer could tell whether they are
+     * damaged. */
+    if (reader_file_has_wrong_size(file) && v->reader->has_manifest && reference->box == NULL) {
         (void)FAIL(&other, status, "it cannot be checked without the end of its file (%.600s)",
                    why->message);
         why = &other;
     }
-    report(v, pointer->storage->file, pointer->entry->name, status, why);
+    report(v, reference->storage->file, reference->entry->name, status, why);
 }
 
-static void check_stock(struct verify *v, const struct stretch *s)
+static void check_stock(struct verify *v, const struct range *s)
 {
     struct verify_stock stock = {.reader = v->reader,
                                  .memory = v->memory,
@@ -384,10 +392,10 @@ static void check_stock(struct verify *v, const struct stretch *s)
                                  .report = report_stock,
                                  .context = v};
 
-    verify_stock_item(&stock, &v->pointers[s->pointer], s->pointer_count);
+    verify_stock_item(&stock, &v->references[s->reference], s->reference_count);
 }
 
-static void check_by_decoding(struct verify *v, const struct stretch *s)
+static void check_by_decoding(struct verify *v, const struct range *s)
 {
     struct reader_file *file = &v->reader->files[s->file];
     const struct footer_item *footer = &file->footer.items[s->item];
@@ -399,33 +407,33 @@ static void check_by_decoding(struct verify *v, const struct stretch *s)
         report(v, file->name, footer->name, status, &why);
 }
 
-/* ---- what parallel_read.h asks for */
+/* ---- callbacks of parallel_read.h */
 
-static struct parallel_read_range describe_stretch(void *context, size_t i)
+static struct parallel_read_range get_range(void *context, size_t i)
 {
     const struct verify *v = context;
-    const struct stretch *s = &v->stretches[i];
+    const struct range *s = &v->ranges[i];
 
-    if (s->pointer_count != 0 || s->decoded)
+    if (s->reference_count != 0 || s->decoded)
         return (struct parallel_read_range){0};
     return (struct parallel_read_range){
         .file = &v->reader->files[s->file], .begin = s->begin, .end = s->end};
 }
 
-static void use_stretch(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
-                        const struct sidestep_error *why)
+static void consume_range(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                          const struct sidestep_error *why)
 {
     struct verify *v = context;
-    const struct stretch *s = &v->stretches[i];
+    const struct range *s = &v->ranges[i];
 
     if (atomic_load(&v->stop))
         return;
-    if (s->pointer_count != 0)
+    if (s->reference_count != 0)
         check_stock(v, s);
     else if (s->decoded)
         check_by_decoding(v, s);
     else
-        check_stretch(v, s, bytes, status, why);
+        check_range(v, s, bytes, status, why);
     pthread_mutex_lock(&v->shared.lock);
     v->shared.done_bytes += s->end - s->begin;
     if (v->options != NULL && v->options->on_progress != NULL)
@@ -440,7 +448,7 @@ static bool has_stopped(void *context)
     return atomic_load(&((struct verify *)context)->stop);
 }
 
-/* Do the chunks of a tensor cover it? */
+/* Check that the chunks of each tensor cover it. */
 static enum sidestep_status check_coverage(struct reader *reader, struct verify_findings *findings,
                                            struct sidestep_error *err)
 {
@@ -464,7 +472,7 @@ static enum sidestep_status check_coverage(struct reader *reader, struct verify_
     return SIDESTEP_OK;
 }
 
-/* Files that could not be opened as what they should be. */
+/* Report files that could not be opened, or are not what they should be. */
 static enum sidestep_status report_files(struct reader *r, struct verify_findings *findings,
                                          struct sidestep_error *err)
 {
@@ -475,7 +483,7 @@ static enum sidestep_status report_files(struct reader *r, struct verify_finding
     return SIDESTEP_OK;
 }
 
-/* What was read when the checkpoint was opened. */
+/* Bytes that were read when the checkpoint was opened. */
 static uint64_t opened_bytes(const struct reader *r)
 {
     uint64_t bytes = r->record_bytes;
@@ -491,13 +499,13 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
 {
     TRY(report_files(v->reader, v->findings, err));
     TRY(check_coverage(v->reader, v->findings, err));
-    TRY(make_stretches(v, err));
+    TRY(make_ranges(v, err));
     const struct parallel_read many = {.kind = &v->reader->queue,
                                        .direct = true,
                                        .count = v->count,
                                        .context = v,
-                                       .describe = describe_stretch,
-                                       .use = use_stretch,
+                                       .describe = get_range,
+                                       .use = consume_range,
                                        .stopped = has_stopped};
     TRY(parallel_read_run(&many, workers, err));
     v->findings->checked_bytes += v->shared.done_bytes + opened_bytes(v->reader);
@@ -525,8 +533,8 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
     pthread_mutex_destroy(&v.shared.lock);
     budget_destroy(&own);
     free(v.refused);
-    free(v.pointers);
-    free(v.stretches);
+    free(v.references);
+    free(v.ranges);
     return status;
 }
 

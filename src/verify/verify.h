@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * verify.h -- read everything, and check every byte against its hash.
+ * verify.h -- reads a whole checkpoint, and checks every byte against its hash.
  *
  * What comes in: an opened checkpoint (checkpoint/reader.h), or a path; a mode: structure only, or
  * all data.
  * What goes out: findings (verify_findings.h): what is wrong, in which file, with which tensor,
  * and of which kind: damage, incomplete, not readable now, without checksums.
  *
- * verify_stock.h checks items that stock torch wrote, by their CRC32.  verify_foreign.h checks
- * what other programs wrote, as far as their formats have checksums, and says of the rest what it
- * is.
+ * verify_stock.h checks items that PyTorch wrote, by their CRC32.  verify_foreign.h checks what
+ * other programs wrote, as far as their formats have checksums, and lists the rest with what it is.
  *
- * Rule: what could not be read is not damaged, and not fine either: it is said.
+ * Rule: what could not be read is neither damaged nor intact; it is reported as unreadable.
  *
- * Ownership: findings own their texts until they are released.
+ * Ownership: findings own their strings until they are released.
  *
- * Threads: the call blocks; helpers of ${workers} read and hash.  Memory is bounded by a budget.
+ * Threads: the call blocks; helpers of ${workers} read and hash.  A budget limits the memory.
  *
  * Nothing is written, locked or renamed.
  */
@@ -29,13 +28,13 @@
 #define VERIFY_MAX_READ_BYTES                                                                      \
     ((uint64_t)6 << 20) /* at most, of one request; two blocks less, often                         \
                          */
-/* For compressed items, which must be decoded whole: of all threads together.  A larger one is
- * decoded alone. */
+/* Memory of all threads together for compressed items, which must be decoded completely.  A larger
+ * item is decoded alone. */
 #define VERIFY_MEMORY_BYTES ((uint64_t)1 << 30)
 
 struct verify_options {
-    /* Of a file that cannot be read now, name each tensor in it, not the file alone: for who makes
-     * do without them. */
+    /* For a file that cannot be read now, report each tensor in it, not only the file: for callers
+     * that continue without those tensors. */
     bool names_unread;
     void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
     void *context;
@@ -43,13 +42,13 @@ struct verify_options {
     struct budget *memory; /* NULL: one of VERIFY_MEMORY_BYTES */
 };
 
-/* All data of an opened checkpoint.  OK: it was checked, see the findings. */
+/* Verify all data of an opened checkpoint.  OK: everything was checked; see the findings. */
 enum sidestep_status verify_reader(struct reader *reader, struct workers *workers,
                                    const struct verify_options *options,
                                    struct verify_findings *findings, struct sidestep_error *err);
 
-/* Open and check ${path} according to ${mode}; ${options} may be NULL.  A problem is a failure that
- * names the first one, with the status of verify_findings_judge(). */
+/* Open and verify ${path} according to ${mode}; ${options} may be NULL.  If there is a problem,
+ * fails with the worst one, and the status of verify_findings_judge(). */
 enum sidestep_status verify_path(struct store *store, const char *path,
                                  enum sidestep_verify_mode mode, uint32_t flags,
                                  struct workers *workers, const struct verify_options *options,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify_findings.c -- see verify_findings.h. */
+/* verify_findings.c -- collects what is wrong with a checkpoint; see verify_findings.h. */
 #include "verify/verify_findings.h"
 #include "checkpoint/checkpoint.h"
 
@@ -15,7 +15,8 @@ void verify_findings_release(struct verify_findings *findings)
     *findings = (struct verify_findings){.most = findings->most};
 }
 
-/* ${file} in the folder at hand; NULL: the folder, or, where there is none, NULL. */
+/* Store the path of ${file} in the current folder.  NULL: the folder itself; if there is none,
+ * NULL. */
 static enum sidestep_status copy_file(struct verify_findings *f, const char *file, const char **out,
                                       struct sidestep_error *err)
 {
@@ -87,7 +88,7 @@ const char *verify_kind(enum sidestep_status status)
     return status == SIDESTEP_ECORRUPT ? "hash" : "format";
 }
 
-/* How bad a kind is: what the worst of the problems is decides. */
+/* The status for the kind of a problem: that of the worst problem counts. */
 static enum sidestep_status status_of(const struct sidestep_problem *problem)
 {
     if (strcmp(problem->kind, "io") == 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * verify_foreign.c -- see verify_foreign.h.
+ * verify_foreign.c -- verifies files of other programs; see verify_foreign.h.
  *
- * First the files are collected, for who wants to know how much there is to read; then each is
- * checked by the form that its beginning shows.  A directory in it that has a .metadata is a DCP,
- * and is one part.
+ * First the files are collected, so that the total size is known for progress.  Then each is
+ * checked according to the format that its first bytes show.  A directory in it that has a
+ * .metadata is a DCP checkpoint, and counts as one part.
  */
 #include "verify/verify_foreign.h"
 
@@ -18,14 +18,14 @@
 #include "catalog/catalog.h"
 #include "format/format.h"
 
-#define MAX_DEPTH 4u /* of directories */
+#define MAX_DEPTH 4u /* of nested directories */
 #define MAX_PARTS ((size_t)1 << 16)
 #define MAX_JSON_BYTES ((uint64_t)64 << 20)
-#define PIECE_BYTES ((size_t)1 << 20)
+#define READ_BYTES ((size_t)1 << 20)
 
-/* A file, or a directory that is a DCP. */
+/* A file, or a directory that is a DCP checkpoint. */
 struct part {
-    const char *name; /* relative to the path; "": that itself */
+    const char *name; /* relative to the path; "": the path itself */
     bool is_dcp;
     uint64_t bytes;
 };
@@ -34,11 +34,11 @@ struct checking {
     const struct verify_foreign *other;
     struct arena arena;
     struct part *parts;
-    size_t count, room;
+    size_t count, capacity;
     uint64_t total_bytes;
-    uint64_t done_bytes; /* of parts that are done, and of the one at hand */
-    uint64_t part_bytes; /* of the part at hand ... */
-    uint64_t seen_bytes; /* ... and how much of that was read: each byte counts once */
+    uint64_t done_bytes; /* of finished parts */
+    uint64_t part_bytes; /* size of the current part */
+    uint64_t seen_bytes; /* how much of the current part was read; each byte counts once */
 };
 
 static void checking_release(struct checking *c)
@@ -47,7 +47,7 @@ static void checking_release(struct checking *c)
     free(c->parts);
 }
 
-/* ${folder} could not be looked into. */
+/* Report that ${folder} could not be opened or listed. */
 static enum sidestep_status add_unopened(struct checking *c, const char *folder,
                                          const struct sidestep_error *why,
                                          struct sidestep_error *err)
@@ -68,20 +68,20 @@ static enum sidestep_status add_part(struct checking *c, const char *name, bool 
     if (c->count == MAX_PARTS)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has more than %zu files", c->other->path,
                     MAX_PARTS);
-    if (c->count == c->room) {
-        size_t room = c->room != 0 ? c->room * 2 : 32;
-        struct part *parts = memory_resize(c->parts, room, sizeof(*parts));
+    if (c->count == c->capacity) {
+        size_t capacity = c->capacity != 0 ? c->capacity * 2 : 32;
+        struct part *parts = memory_resize(c->parts, capacity, sizeof(*parts));
         if (parts == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*parts));
+            return FAIL_NOMEM(err, capacity * sizeof(*parts));
         c->parts = parts;
-        c->room = room;
+        c->capacity = capacity;
     }
     c->parts[c->count++] = (struct part){.name = name, .is_dcp = is_dcp, .bytes = bytes};
     c->total_bytes += bytes;
     return SIDESTEP_OK;
 }
 
-/* ${folder} "" or a name; NULL: no memory. */
+/* ${folder}: "" or a name.  Returns NULL if memory is exhausted. */
 static const char *join(struct checking *c, const char *folder, const char *name)
 {
     return arena_printf(&c->arena, "%s%s%s", folder, folder[0] != '\0' ? "/" : "", name);
@@ -133,7 +133,7 @@ static enum sidestep_status collect_name(struct checking *c, struct store_dir *d
         return FAIL_NOMEM(err, strlen(name));
     enum sidestep_status status = store_stat(dir, name, &stat, err);
     if (status == SIDESTEP_ENOTFOUND)
-        return SIDESTEP_OK; /* somebody has deleted it */
+        return SIDESTEP_OK; /* it was deleted in the meantime */
     TRY(status);
     if (stat.kind == STORE_DIRECTORY && depth == 0)
         return verify_findings_note(c->other->findings, joined, "a directory too deep", err);
@@ -142,7 +142,7 @@ static enum sidestep_status collect_name(struct checking *c, struct store_dir *d
     return add_part(c, joined, false, stat.kind == STORE_FILE ? stat.size : 0, err);
 }
 
-/* Weights in the form of Hugging Face's: every file that their index names. */
+/* For weights of Hugging Face: check that every file in their index exists. */
 static enum sidestep_status check_weights(struct checking *c, struct store_dir *dir,
                                           const struct name_list *names, const char *folder,
                                           struct sidestep_error *err)
@@ -163,7 +163,7 @@ static enum sidestep_status check_weights(struct checking *c, struct store_dir *
                                : SIDESTEP_OK;
 }
 
-/* Shards of torch's, which writes .metadata last. */
+/* Report shards of PyTorch without .metadata, which is written last. */
 static enum sidestep_status add_without_metadata(struct checking *c, const char *folder,
                                                  struct sidestep_error *err)
 {
@@ -175,7 +175,7 @@ static enum sidestep_status add_without_metadata(struct checking *c, const char 
     return verify_findings_add(c->other->findings, file, NULL, "incomplete", why, err);
 }
 
-/* All that lies in ${folder}, or the one thing that it is. */
+/* Collect everything in ${folder}, or the folder as one part if it is a DCP checkpoint. */
 static enum sidestep_status collect(struct checking *c, const char *folder, unsigned depth,
                                     struct sidestep_error *err)
 {
@@ -197,7 +197,7 @@ static enum sidestep_status collect(struct checking *c, const char *folder, unsi
         TRY(add_without_metadata(c, folder, err));
     status = check_weights(c, dir, &names, folder, &why);
     if (status == SIDESTEP_ENOMEM)
-        return FAIL_NOMEM(err, strlen(folder)); /* what cannot be read is said of each file */
+        return FAIL_NOMEM(err, strlen(folder)); /* other failures are reported for each file */
     for (size_t i = 0; i < names.count; i++)
         TRY(collect_name(c, dir, folder, names.names[i], depth, err));
     return SIDESTEP_OK;
@@ -205,7 +205,7 @@ static enum sidestep_status collect(struct checking *c, const char *folder, unsi
 
 /* ---- files ---- */
 
-/* A file, as who reads it to its end sees it: says how far that is, and when to stop. */
+/* A file that reports the progress of reading, and stops on request. */
 struct watched {
     struct checking *checking;
     struct store_file *file;
@@ -236,15 +236,15 @@ static enum sidestep_status read_watched(const struct source *source, void *to, 
     return SIDESTEP_OK;
 }
 
-/* To its end: it may have bytes that cannot be read. */
+/* Read to the end, because some bytes may be unreadable. */
 static enum sidestep_status read_all(const struct source *source, struct sidestep_error *err)
 {
-    OWNED void *piece = memory_new(1, PIECE_BYTES);
+    OWNED void *piece = memory_new(1, READ_BYTES);
 
     if (piece == NULL)
-        return FAIL_NOMEM(err, PIECE_BYTES);
-    for (uint64_t at = 0; at < source->length; at += PIECE_BYTES)
-        TRY(source_read(source, piece, (size_t)min_u64(PIECE_BYTES, source->length - at), at, err));
+        return FAIL_NOMEM(err, READ_BYTES);
+    for (uint64_t at = 0; at < source->length; at += READ_BYTES)
+        TRY(source_read(source, piece, (size_t)min_u64(READ_BYTES, source->length - at), at, err));
     return SIDESTEP_OK;
 }
 
@@ -282,7 +282,7 @@ static enum sidestep_status check_safetensors(const struct source *source, const
 }
 
 /* A file of torch.save() has a CRC32 for each record; ${*what} stays NULL.  Other zip files may be
- * compressed, and are not ours to judge. */
+ * compressed, and are not checked. */
 static enum sidestep_status check_zip(const struct source *source, const char *name,
                                       const char **what, struct sidestep_error *err)
 {
@@ -296,7 +296,8 @@ static enum sidestep_status check_zip(const struct source *source, const char *n
     return read_all(source, err);
 }
 
-/* Nothing known.  Where tensors are expected, zeros are what a power loss leaves. */
+/* Check a file of unknown format.  Where tensors are expected, zeros are what a power loss
+ * leaves. */
 static enum sidestep_status check_unknown(const struct source *source, const char *name,
                                           const char **what, struct sidestep_error *err)
 {
@@ -312,7 +313,7 @@ static enum sidestep_status check_unknown(const struct source *source, const cha
     return read_all(source, err);
 }
 
-/* ${*what}: it was read, and has no checksums; NULL: it has. */
+/* ${*what}: what the file is, if it was read but has no checksums; NULL: it has checksums. */
 static enum sidestep_status check_source(const struct source *source, const char *name,
                                          enum file_probe_format form, const char **what,
                                          struct sidestep_error *err)
@@ -337,7 +338,7 @@ static enum sidestep_status check_source(const struct source *source, const char
                                                : check_unknown(source, name, what, err);
 }
 
-/* Links in a user's own directory are followed to files: caches of models are made of them. */
+/* Follows links in a user's own directory to files: model caches consist of such links. */
 static enum sidestep_status open_file(struct checking *c, const char *name,
                                       struct store_file **file, struct sidestep_error *err)
 {
@@ -371,7 +372,7 @@ static enum sidestep_status check_open(struct checking *c, const char *name,
     return SIDESTEP_OK;
 }
 
-/* A finding, or a failure of ours. */
+/* Adds a finding; fails only for errors of the check itself. */
 static enum sidestep_status check_file(struct checking *c, const char *name,
                                        struct sidestep_error *err)
 {
@@ -394,7 +395,7 @@ static enum sidestep_status check_file(struct checking *c, const char *name,
     return what != NULL ? verify_findings_note(c->other->findings, shown, what, err) : SIDESTEP_OK;
 }
 
-/* ---- DCPs in directories ---- */
+/* ---- DCP checkpoints in directories ---- */
 
 static void show_dcp(void *context, uint64_t done_bytes, uint64_t total_bytes)
 {
@@ -442,9 +443,9 @@ static enum sidestep_status check_parts(struct checking *c, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
-/* ---- what it is ---- */
+/* ---- which format the path has ---- */
 
-/* Does something lie in it that a listing calls a checkpoint, so that it is a root of such? */
+/* Is the path a root: does a listing call an entry of it a checkpoint? */
 static enum sidestep_status has_checkpoints(const struct verify_foreign *other, bool *has,
                                             struct sidestep_error *err)
 {
@@ -456,10 +457,10 @@ static enum sidestep_status has_checkpoints(const struct verify_foreign *other, 
     return SIDESTEP_OK;
 }
 
-/* By its name and files: a form of another program's, which may be incomplete. */
-static enum sidestep_status look_at_layout(struct checking *c, struct store_dir *dir,
-                                           const struct name_list *names, bool *is_one,
-                                           struct sidestep_error *err)
+/* Check names and files for the layout of another program's checkpoint, which may be incomplete. */
+static enum sidestep_status check_layout(struct checking *c, struct store_dir *dir,
+                                         const struct name_list *names, bool *is_one,
+                                         struct sidestep_error *err)
 {
     OWNED char *real = realpath(c->other->path, NULL);
     OWNED_DIR *parent = NULL;
@@ -478,9 +479,9 @@ static enum sidestep_status look_at_layout(struct checking *c, struct store_dir 
     enum sidestep_status status = foreign_layouts_probe(&look, err);
     *is_one = look.layout != NULL;
     if (status != SIDESTEP_OK || look.reason == NULL)
-        return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK; /* each file says what is wrong */
+        return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK; /* each file has its own finding */
     if (has_shards(names))
-        return SIDESTEP_OK; /* collect() says what is missing */
+        return SIDESTEP_OK; /* collect() reports what is missing */
     return verify_findings_add(c->other->findings, NULL, NULL, "incomplete", look.reason, err);
 }
 
@@ -491,7 +492,7 @@ static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir,
     bool is_root = false;
 
     TRY(name_list_read(dir, &names, err));
-    TRY(look_at_layout(c, dir, &names, is_one, err));
+    TRY(check_layout(c, dir, &names, is_one, err));
     if (*is_one || (!has_shards(&names) && foreign_layouts_find_tensors(&names) == NULL))
         return SIDESTEP_OK;
     TRY(has_checkpoints(c->other, &is_root, err));
@@ -533,7 +534,8 @@ enum sidestep_status verify_foreign_check(const struct verify_foreign *other, bo
     return *is_one ? check_parts(&c, err) : SIDESTEP_OK;
 }
 
-/* The names in the directory of a checkpoint that its files lie at, or in: "a/b" lies in "a". */
+/* Add the names of the checkpoint's own files and folders in its directory: for "a/b", the name
+ * "a". */
 static enum sidestep_status add_own_names(struct hash_table *own, struct arena *arena,
                                           const struct reader *reader, struct sidestep_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify_report.c -- sidestep_verify(): a checkpoint, or what another program wrote. */
+/* verify_report.c -- sidestep_verify(): verifies a checkpoint, or what another program wrote. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@
 #include "verify/verify_foreign.h"
 #include "store/store.h"
 
-#define MAX_THREADS 8u /* where the caller names no number */
-#define MIN_THREADS 4u /* reads in flight, also where there are fewer cores */
+#define MAX_THREADS 8u /* if the caller gives no number */
+#define MIN_THREADS 4u /* so many reads are in flight even on fewer cores */
 
 void sidestep_verify_report_release(struct sidestep_verify_report *report)
 {
@@ -48,7 +48,7 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
 
     if (status == SIDESTEP_OK)
         return verify_dcp(reader, &other, err);
-    /* What cannot be opened because of what it contains is a finding. */
+    /* If it cannot be opened because of its contents, that is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
         return verify_findings_add(findings, NULL, NULL,
                                    status == SIDESTEP_EUNSAFE ? "unsafe" : "format", why.message,

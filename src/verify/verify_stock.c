@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify_stock.c -- see verify_stock.h. */
+/* verify_stock.c -- checks items that have no hashes of sidestep; see verify_stock.h. */
 #include "verify/verify_stock.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static int compare_items(const struct verify_reference *a, const struct verify_r
     return order;
 }
 
-static int compare_pointers(const void *a, const void *b)
+static int compare_references(const void *a, const void *b)
 {
     const struct verify_reference *x = a, *y = b;
     int order = compare_items(x, y);
@@ -35,10 +35,10 @@ static int compare_pointers(const void *a, const void *b)
     return order != 0 ? order : strcmp(x->entry->name, y->entry->name);
 }
 
-void verify_references_sort(struct verify_reference *pointers, size_t count)
+void verify_references_sort(struct verify_reference *references, size_t count)
 {
     if (count != 0)
-        qsort(pointers, count, sizeof(*pointers), compare_pointers);
+        qsort(references, count, sizeof(*references), compare_references);
 }
 
 bool verify_references_same_item(const struct verify_reference *a, const struct verify_reference *b)
@@ -46,7 +46,7 @@ bool verify_references_same_item(const struct verify_reference *a, const struct 
     return compare_items(a, b) == 0;
 }
 
-/* The file of an item, which says so when it is to be read no more. */
+/* The file of an item; reads of it fail when the caller cancels. */
 struct watched {
     const struct source *file;
     const bool volatile *cancel;
@@ -62,28 +62,29 @@ static enum sidestep_status read_watched(const struct source *source, void *to, 
     return source_read(watched->file, to, bytes, offset, err);
 }
 
-/* Does ${pointer} agree with the decoded item? */
+/* Check that ${reference} agrees with the decoded item. */
 static enum sidestep_status check_agreement(const struct source *decoded,
-                                            const struct verify_reference *pointer,
+                                            const struct verify_reference *reference,
                                             struct sidestep_error *err)
 {
     struct archive_tensor tensor;
 
-    if (pointer->box == NULL)
+    if (reference->box == NULL)
         return SIDESTEP_OK;
     TRY(archive_tensor_read(decoded, 0, decoded->length, &tensor, err));
-    return reader_check_tensor(&tensor, pointer->entry, pointer->box, err);
+    return reader_check_tensor(&tensor, reference->entry, reference->box, err);
 }
 
-static void report_all(const struct verify_stock *v, const struct verify_reference *pointers,
+static void report_all(const struct verify_stock *v, const struct verify_reference *references,
                        size_t count, enum sidestep_status status, const struct sidestep_error *why)
 {
     for (size_t i = 0; i < count; i++)
-        v->report(v->context, &pointers[i], status, why);
+        v->report(v->context, &references[i], status, why);
 }
 
-static void check_transformed(const struct verify_stock *v, const struct verify_reference *pointers,
-                              size_t count, const struct reader_item *item)
+static void check_transformed(const struct verify_stock *v,
+                              const struct verify_reference *references, size_t count,
+                              const struct reader_item *item)
 {
     OWNED void *bytes = NULL;
     struct sidestep_error why = {0};
@@ -94,25 +95,25 @@ static void check_transformed(const struct verify_stock *v, const struct verify_
     if (status == SIDESTEP_OK)
         status = archive_check(&source, 0, length, &why);
     if (status != SIDESTEP_OK) {
-        report_all(v, pointers, count, status, &why);
+        report_all(v, references, count, status, &why);
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        status = check_agreement(&source, &pointers[i], &why);
+        status = check_agreement(&source, &references[i], &why);
         if (status != SIDESTEP_OK)
-            v->report(v->context, &pointers[i], status, &why);
+            v->report(v->context, &references[i], status, &why);
     }
 }
 
-/* Moves those that agree with what the item says of itself to the front; returns how many they are.
- * ${*item}: as the one of them sees it which expects most. */
-static size_t find_item(const struct verify_stock *v, struct verify_reference *pointers,
+/* Move the references that agree with the item to the front.  Returns how many there are.
+ * ${*item}: the item as located by the reference that expects the most bytes. */
+static size_t find_item(const struct verify_stock *v, struct verify_reference *references,
                         size_t count, struct reader_item *item)
 {
     size_t good = 0;
 
     for (size_t i = 0; i < count; i++) {
-        struct verify_reference p = pointers[i];
+        struct verify_reference p = references[i];
         struct sidestep_error why = {0};
         struct reader_item found;
         enum sidestep_status status =
@@ -123,24 +124,24 @@ static size_t find_item(const struct verify_stock *v, struct verify_reference *p
         }
         if (good == 0 || found.raw_limit > item->raw_limit)
             *item = found;
-        pointers[good++] = p;
+        references[good++] = p;
     }
     return good;
 }
 
-void verify_stock_item(const struct verify_stock *v, struct verify_reference *pointers,
+void verify_stock_item(const struct verify_stock *v, struct verify_reference *references,
                        size_t count)
 {
     struct reader_item item;
     struct sidestep_error why = {0};
 
-    count = find_item(v, pointers, count, &item);
+    count = find_item(v, references, count, &item);
     if (count == 0)
         return;
     if (item.transform != NULL) {
         uint64_t memory = reader_item_max_memory(&item);
         budget_acquire(v->memory, memory);
-        check_transformed(v, pointers, count, &item);
+        check_transformed(v, references, count, &item);
         budget_return(v->memory, memory);
         return;
     }
@@ -149,5 +150,5 @@ void verify_stock_item(const struct verify_stock *v, struct verify_reference *po
         .length = item.file->source.length, .read_at = read_watched, .context = &watched};
     enum sidestep_status status = archive_check(&source, item.offset, item.bytes, &why);
     if (status != SIDESTEP_OK && status != SIDESTEP_ECANCELLED)
-        report_all(v, pointers, count, status, &why);
+        report_all(v, references, count, status, &why);
 }

@@ -190,7 +190,7 @@ static void fill_and_check(uint64_t shift, bool cut_at_data, struct prng *prng)
                          SIDESTEP_OK);
     for (size_t i = 0; i < COUNT; i++)
         expect_item(&f, i, shift);
-    assert_int_equal(f.image.seam_count != 0, cut_at_data);
+    assert_int_equal(f.image.split_block_count != 0, cut_at_data);
     close_image(&f);
 }
 
@@ -254,7 +254,7 @@ static void memory_may_be_short(void **state)
         assert_true(status == SIDESTEP_OK || status == SIDESTEP_ENOMEM);
     } while (status != SIDESTEP_OK);
     fault_arm("", 0, false, 0);
-    assert_true(nth > f.image.seam_count);
+    assert_true(nth > f.image.split_block_count);
     expect_windows(&f.image);
     close_image(&f);
 }
