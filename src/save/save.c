@@ -155,7 +155,7 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
     if (slot->plan_number != engine->saver->plan_number)
         TRY(build_image(s, err));
     /* What is encoded is not written from where it lies. */
-    slot->image.cut_at_data = held && s->save->press == NULL;
+    slot->image.cut_at_data = held && s->save->compressor == NULL;
     slot->image.splits = s->save->incremental;
     if (s->save->incremental)
         TRY(incremental_plan(&engine->saver->incremental, &slot->image, err));
@@ -178,7 +178,7 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
     pipeline_release(&s->save->pipeline);
     TRY(pipeline_init(&s->save->pipeline, &slot->image, &slot->pool,
                       behind ? wanted : slot->pool.length, err));
-    s->save->pipeline.pool_stays = engine->devices.pinned != NULL;
+    s->save->pipeline.pool_is_pinned = engine->devices.pinned != NULL;
     return SIDESTEP_OK;
 }
 
@@ -215,7 +215,7 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
                     (unsigned long long)save->options.step);
     s->still = s->blocking || (save->options.flags & SIDESTEP_SAVE_STILL) != 0;
-    save->shared.asked = (save->options.flags & SIDESTEP_SAVE_NOT_STICKY) != 0;
+    save->shared.is_reported = (save->options.flags & SIDESTEP_SAVE_NOT_STICKY) != 0;
     if (save->options.queue > SIDESTEP_MAX_QUEUE)
         return FAIL(err, SIDESTEP_EINVAL, "save options: a queue of %u is more than %u",
                     save->options.queue, SIDESTEP_MAX_QUEUE);
@@ -361,23 +361,23 @@ static void set_staged(struct starting *s, uint64_t from)
 static void stage(struct starting *s)
 {
     struct sidestep_save *save = s->save;
-    bool streamed = save->pipeline.streamed;
+    bool shares_pool = save->pipeline.shares_pool;
     uint64_t from = clock_now(s->engine->clock);
 
-    if (streamed) {
+    if (shares_pool) {
         s->info->flags |= SIDESTEP_SAVE_STREAMED; /* before the runner notes its own */
         save_unblock_runner(save, false);
         throttle_wait_begin(&s->engine->throttle);
     }
     pipeline_stage(&save->pipeline, s->engine->stagers);
-    if (streamed)
+    if (shares_pool)
         throttle_wait_end(&s->engine->throttle);
     set_staged(s, from);
-    if (!streamed && s->engine->saver->offload.bytes == 0)
+    if (!shares_pool && s->engine->saver->offload.bytes == 0)
         snapshot_policy_record_copy(&s->engine->saver->snapshot_policy,
                                     save->slot->image.body_bytes, s->info->stage_ns);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
-    if (!streamed)
+    if (!shares_pool)
         save_unblock_runner(save, false);
 }
 
@@ -404,7 +404,7 @@ static void stage_behind(struct starting *s)
     struct sidestep_save *save = s->save;
     struct sidestep_engine *engine = s->engine;
 
-    if (save->pipeline.streamed && save->pipeline.pool_bytes == engine->saver->pool_cap)
+    if (save->pipeline.shares_pool && save->pipeline.pool_bytes == engine->saver->pool_cap)
         s->info->flags |= SIDESTEP_SAVE_STREAMED;
     save_memory_turn_begin(save);
     save->staged_ns = clock_now(engine->clock); /* until it is */
@@ -443,7 +443,7 @@ static bool hold(struct starting *s, struct cow *cow)
     s->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(s, from);
     snapshot_policy_record_protect(&s->engine->saver->snapshot_policy, s->info->stage_ns);
-    save->pipeline.trims = snapshot_policy_can_trim_pool(&s->engine->saver->snapshot_policy);
+    save->pipeline.trims_pool = snapshot_policy_can_trim_pool(&s->engine->saver->snapshot_policy);
     pipeline_start_staging(
         &save->pipeline, snapshot_policy_choose_copy_threshold(&s->engine->saver->snapshot_policy));
     save_unblock_runner(save, false);
@@ -463,9 +463,9 @@ static void hold_or_stage(struct starting *s)
                  "the caller waits for it anyway");
     else if (engine->saver->offload.bytes != 0)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
-                 s->save->pipeline.streamed ? "pool_bytes is smaller than the state"
-                                            : "a device has failed");
-    else if (s->save->before != NULL)
+                 s->save->pipeline.shares_pool ? "pool_bytes is smaller than the state"
+                                               : "a device has failed");
+    else if (s->save->previous != NULL)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
                  "an earlier save is being written");
     else

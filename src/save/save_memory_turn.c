@@ -16,16 +16,16 @@ void save_memory_turn_begin(struct sidestep_save *save)
     while (sem_wait(save->engine->saver->turn) != 0) {
         /* EINTR, by a signal of the program's */
     }
-    save->has_turn = true;
+    save->has_memory_turn = true;
 }
 
 void save_memory_turn_end(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;
 
-    if (!save->has_turn)
+    if (!save->has_memory_turn)
         return;
-    save->has_turn = false;
+    save->has_memory_turn = false;
     compressor_buffers_release(&engine->saver->compressor_buffers);
     pool_trim(&save->slot->pool, save->slot->pool.bytes);
     (void)sem_post(engine->saver->turn);

@@ -278,7 +278,7 @@ void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save)
     assert(queue->count < SAVE_QUEUE_MAX);
     if (before != NULL) {
         save_retain(before);
-        save->before = before;
+        save->previous = before;
         save->shared.info.flags |= SIDESTEP_SAVE_QUEUED;
     }
     memmove(queue->saves + 1, queue->saves, queue->count * sizeof(queue->saves[0]));

@@ -6,7 +6,7 @@
 
 bool save_shard_file_is_compressed(const struct sidestep_save *save, const struct save_shard *shard)
 {
-    return save->press != NULL && shard->number != INCREMENTAL_UNCHANGED_SHARD;
+    return save->compressor != NULL && shard->number != INCREMENTAL_UNCHANGED_SHARD;
 }
 
 /* Room for the file.  How large it becomes when items are encoded is not known: what there is not

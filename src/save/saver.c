@@ -28,7 +28,7 @@ enum sidestep_status saver_new(struct sidestep_engine *engine,
     if (saver == NULL)
         return FAIL_NOMEM(err, sizeof(*saver));
     *saver = (struct saver){.pool_cap = options->pool_bytes,
-                            .incremental = {.worth = INCREMENTAL_MIN_BYTES}};
+                            .incremental = {.min_bytes = INCREMENTAL_MIN_BYTES}};
     saver->snapshot_policy.wanted = options->snapshot;
     saver->snapshot_policy.copy_ahead = options->copy_ahead;
     saver->snapshot_policy.user_mode_only =

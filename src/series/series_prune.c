@@ -184,7 +184,7 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
 static bool await(struct sidestep_series *series, struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
-    while (!save->shared.ran)
+    while (!save->shared.runner_ended)
         pthread_cond_wait(&save->shared.changed, &save->shared.lock);
     pthread_mutex_unlock(&save->shared.lock);
     series_record_outcome(series, save);
