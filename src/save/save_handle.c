@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_handle.c -- the life of a save as its caller sees it: states, waiting, learning, errors that
- * stick until somebody was told. */
+/* save_handle.c -- a save as its caller sees it: states, waiting, the outcome, errors until
+ * reported. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "base/base.h"
 #include "save/save.h"
 
-/* A rank that asks gives C, which counts its own deadline from the last progress, this much longer.
- */
+/* A rank that polls waits this much longer than the coordinator, which counts its own deadline from
+ * the last progress. */
 #define TIMEOUT_FACTOR 2u
 #define WAIT_SLICE_MS 200u
 
@@ -51,7 +51,7 @@ void save_release(struct sidestep_save *save)
     if (!last)
         return;
     save_join_runner(save);
-    if (save->previous != NULL) /* its runner was not let go */
+    if (save->previous != NULL) /* its runner was never started */
         save_release(save->previous);
     commit_close(&save->commit);
     pipeline_release(&save->pipeline);
@@ -74,7 +74,7 @@ static const char *const state_events[] = {
     [SIDESTEP_SAVE_UNKNOWN] = "unknown",
 };
 
-/* "uring", "direct" or "buffered", once it is known. */
+/* "uring", "direct" or "buffered"; NULL while it is unknown. */
 static const char *io_name(const struct sidestep_save_info *info)
 {
     if (info->flags & SIDESTEP_SAVE_URING)
@@ -82,13 +82,14 @@ static const char *io_name(const struct sidestep_save_info *info)
     return info->flags & SIDESTEP_SAVE_DIRECT_IO ? "direct" : "buffered";
 }
 
-/* In shared.err, and on storage, a failure does not name the save: whoever hands it on does. */
+/* The error in shared.err and on storage does not name the save.  Add its name before it is
+ * reported. */
 static void name_save(const struct sidestep_save *save, struct sidestep_error *err)
 {
     error_wrap(err, "save '%s'", save->commit.path);
 }
 
-/* Locked: what its caller is told. */
+/* Locked: the status that is reported to the caller. */
 static enum sidestep_status report_end(const struct sidestep_save *save, struct sidestep_error *err)
 {
     error_copy(err, &save->shared.err);
@@ -186,7 +187,7 @@ void save_join_runner(struct sidestep_save *save)
     pthread_mutex_lock(&save->shared.lock);
     bool waits = save->has_runner && !save->shared.runner_ended;
     pthread_mutex_unlock(&save->shared.lock);
-    if (waits) /* else others, who are paused, would be let go for nothing */
+    if (waits) /* otherwise other saves, which are paused, would go on for nothing */
         throttle_wait_begin(&save->engine->throttle);
     pthread_mutex_lock(&save->shared.lock);
     while (save->has_runner && !save->shared.runner_ended)
@@ -200,8 +201,9 @@ void save_join_runner(struct sidestep_save *save)
         throttle_wait_end(&save->engine->throttle);
 }
 
-/* Another rank than C, whose runner has ended: once it knows of the commit it asks storage no more,
- * which may be unmounted then.  Who is asking at this moment calls this when it has its answer. */
+/* Close the storage of a save whose runner has ended, on ranks other than the coordinator.  A rank
+ * that knows of the commit needs storage no more, and it may be unmounted.  A thread that is
+ * polling calls this when it has its answer. */
 static void close_storage(struct sidestep_save *save)
 {
     struct commit held = {0};
@@ -234,7 +236,7 @@ void save_apply_verdict(struct sidestep_save *save, enum sidestep_save_state ver
         close_storage(save);
 }
 
-/* Ask storage once what became of a save that C decides; ${waited_ns} since it was WRITTEN here. */
+/* Ask storage once how the coordinator decided.  ${waited_ns}: since this rank was WRITTEN. */
 static void poll_outcome(struct sidestep_save *save, uint64_t waited_ns)
 {
     struct sidestep_error err = {0};
@@ -275,7 +277,7 @@ static void timed_wait(struct sidestep_save *save, uint64_t ms)
     (void)pthread_cond_timedwait(&save->shared.changed, &save->shared.lock, &until);
 }
 
-/* Locked.  One turn of waiting: ask storage if this rank has nothing else to wait for. */
+/* Locked.  Wait once.  Polls storage first, if this rank has nothing else to wait for. */
 static void wait_once(struct sidestep_save *save, uint64_t since, uint64_t *slice_ms,
                       uint64_t left_ms)
 {
@@ -360,7 +362,7 @@ void sidestep_save_cancel(struct sidestep_save *save)
         return;
     pthread_mutex_lock(&save->shared.lock);
     bool runs = !save->shared.runner_ended;
-    save->shared.is_reported = save->shared.is_reported || runs; /* no news to the program */
+    save->shared.is_reported = save->shared.is_reported || runs; /* the program knows already */
     pthread_mutex_unlock(&save->shared.lock);
     if (!runs)
         return;
@@ -383,7 +385,7 @@ enum sidestep_status sidestep_save_poll(struct sidestep_save *save, struct sides
     if (save->pipeline.shared.states != NULL)
         pipeline_get_progress(&save->pipeline, &now.bytes_staged, &now.bytes_written);
     if (now.state >= SIDESTEP_SAVE_WRITTEN && now.state <= SIDESTEP_SAVE_COMMITTED)
-        now.bytes_written = now.bytes_total; /* the footer too */
+        now.bytes_written = now.bytes_total; /* includes the footer */
     memcpy(now.save_id, save->commit.save_id, sizeof(save->commit.save_id));
     now.struct_size = size;
     memcpy(info, &now, size < sizeof(now) ? size : sizeof(now));

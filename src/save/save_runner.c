@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_runner.c -- what happens in the background: write this rank's shard, seal it, vote; and on
- * rank 0 count, publish and commit.  No collectives here: storage is the vote.
+ * save_runner.c -- the background thread of a save: write this rank's shard, seal it, vote.
+ *
+ * On rank 0 it also counts votes, publishes and commits.  It calls no collectives: the votes are on
+ * storage.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,7 @@
 #include "save/save_shard.h"
 #include "snapshot/snapshot.h"
 
-/* Wait for the word of the thread that started us; false: end at once. */
+/* Wait until the thread that started the save lets it run; false: end at once. */
 static bool wait_for_start(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
@@ -24,7 +26,7 @@ static bool wait_for_start(struct sidestep_save *save)
     return go;
 }
 
-/* One is written after the other, so that they are committed in order. */
+/* Saves are written one after the other, so that they are committed in order. */
 static void wait_for_previous(struct sidestep_save *save)
 {
     struct sidestep_save *before = TAKE(save->previous);
@@ -93,8 +95,9 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-/* Where C has given up, and taken away what this rank was about to rename, its reason is the one;
- * and where another run has taken the series over, with all that was being written. */
+/* Replace ${why} by the cause.  If the coordinator has given up and removed what this rank was
+ * about to rename, its reason is the cause.  If another run has taken over the series, and removed
+ * the files, that is the cause. */
 static void read_abort_reason(struct sidestep_save *save, struct sidestep_error *why)
 {
     const struct commit_guard *guard = save->commit.guard;
@@ -110,7 +113,8 @@ static void read_abort_reason(struct sidestep_save *save, struct sidestep_error 
         (void)commit_report_removed(&save->commit, why);
 }
 
-/* In place, where nobody else would take away what came after C had given up and swept. */
+/* In the in-place form, nobody else removes a shard that was sealed after the coordinator had given
+ * up and swept. */
 static bool is_late(struct sidestep_save *save, struct sidestep_error *why)
 {
     return save->commit.rank != 0 && save->commit.in_place &&
@@ -139,13 +143,13 @@ static void run(struct sidestep_save *save)
     if (status != SIDESTEP_OK && outcome == COMMIT_ABORTED)
         read_abort_reason(save, &why);
     if (status == SIDESTEP_OK) {
-        commit_close(&save->commit); /* nobody asks storage any more: it may be unmounted */
+        commit_close(&save->commit); /* storage is not needed any more: it may be unmounted */
         save_advance(save, SIDESTEP_SAVE_COMMITTED, NULL);
     } else
         fail(save, outcome == COMMIT_UNKNOWN ? SIDESTEP_SAVE_UNKNOWN : SIDESTEP_SAVE_ABORTED, &why);
 }
 
-/* All is done: nobody waits for what comes now. */
+/* Everything is done, and nobody waits for this. */
 static void recover_huge_pages(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;

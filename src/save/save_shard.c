@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_shard.c -- see save_shard.h. */
+/* save_shard.c -- writes and seals the shards of this rank, in the background; see save_shard.h. */
 #include "save/save_shard.h"
 
 #include <assert.h>
@@ -32,7 +32,7 @@ static struct footer make_footer(const struct sidestep_save *save, const struct 
     return footer;
 }
 
-/* The same, of what the press has written. */
+/* The same for a compressed shard. */
 static struct footer make_compressed_footer(const struct sidestep_save *save,
                                             const struct save_shard *shard)
 {
@@ -72,7 +72,7 @@ static enum sidestep_status write_footer(struct sidestep_save *save, const struc
     return store_file_truncate(file, at + bytes.length, err);
 }
 
-/* How it was written, for save info and events. */
+/* Record how the shard was written, for save info and events. */
 static void record_io(struct sidestep_save *save, struct store_file *file)
 {
     uint32_t flags = store_file_alignment(file) != 0 ? SIDESTEP_SAVE_DIRECT_IO : 0;
@@ -89,7 +89,7 @@ static void record_io(struct sidestep_save *save, struct store_file *file)
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-/* What was gained, by dtype and in all. */
+/* Record the bytes saved by compression, per dtype and in total. */
 static void record_gains(struct sidestep_save *save)
 {
     struct sidestep_save_info *info = &save->shared.info;
@@ -128,7 +128,8 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
     return SIDESTEP_OK;
 }
 
-/* The shards of this rank: the kept one has items only if the image has such a file. */
+/* Split the image into the shards of this rank.  The unchanged shard has items only if the image
+ * has such a file. */
 static void split_image(struct sidestep_save *save, struct footer_item *items,
                         struct save_shard *own, struct save_shard *kept)
 {
@@ -154,7 +155,7 @@ static void split_image(struct sidestep_save *save, struct footer_item *items,
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-/* The kept shard, but for its durability: that comes last, for memory may be held until all is
+/* Write the unchanged shard.  It is made durable last, because memory may be protected until all is
  * written. */
 static enum sidestep_status write_unchanged(struct sidestep_save *save,
                                             const struct save_shard *shard,
@@ -180,7 +181,7 @@ static enum sidestep_status seal(struct sidestep_save *save, const struct save_s
     return commit_shard_seal(&save->commit, own->number, TAKE(last), err);
 }
 
-/* Others may need the disk that ${file} lies on. */
+/* Tell the throttle which disk ${file} is on, because others may need it. */
 static void watch_disk(struct sidestep_save *save, struct store_file *file)
 {
     struct store_stat stat;
