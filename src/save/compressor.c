@@ -25,6 +25,7 @@ enum sidestep_status compressor_new(const struct codec *codec, struct clock *clo
 
 void compressor_set_time_limit(struct compressor *compressor, double ns_per_byte)
 {
+    assert(compressor->p == NULL);
     compressor->ns_per_byte = ns_per_byte;
 }
 
@@ -114,6 +115,7 @@ static enum sidestep_status prepare(struct compressor *compressor, struct pipeli
     unsigned threads = workers_count(workers) + 1;
     size_t blocks = count_blocks(kind, threads);
 
+    assert(compressor->p == NULL);
     compressor->p = p;
     compressor->buffers = buffers;
     compressor->shared.encode_next = compressor->shared.append_next = p->image->kept_windows;

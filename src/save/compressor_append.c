@@ -155,6 +155,7 @@ enum sidestep_status compressor_append(struct compressor *compressor, size_t i,
         &compressor->buffers->windows[i % compressor->buffers->window_count];
     struct compressor_output *output = &compressor->output;
 
+    assert(i == compressor->shared.append_next);
     for (size_t k = 0; k < window->part_count; k++)
         TRY(append_part(compressor, window, &window->parts[k], err));
     if (i + 1 < compressor->p->image->window_count)

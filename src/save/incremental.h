@@ -38,9 +38,8 @@ struct incremental_state {
     uint64_t min_bytes;            /* INCREMENTAL_MIN_BYTES, less in tests of small states */
     bool pending;                  /* a save has started since incremental_begin_save() */
     struct incremental_shard next; /* of that save */
-    struct incremental_shard
-        last; /* of the save before, which is committed; unchanged.h has its hashes */
-    struct commit_shared shared; /* rank 0: of the save that was committed last */
+    struct incremental_shard last; /* of the last committed save; unchanged.h has its hashes */
+    struct commit_shared shared;   /* rank 0: of the save that was committed last */
 };
 
 struct sidestep_save;

@@ -44,8 +44,7 @@ struct pipeline {
     struct offload *offload;    /* set if tensors are on devices */
     bool host_copied;           /* tensors in host memory were staged in the call */
     struct cow *cow;            /* set by pipeline_protect() */
-    struct workers *stagers;    /* set while ${staging} may run: by pipeline_protect() or
-                                   pipeline_defer_staging() */
+    struct workers *stagers;    /* run ${staging}; NULL: nothing to finish */
     struct workers_job staging; /* ended by pipeline_finish_staging() */
     uint64_t fault_threshold;   /* copiers begin after this many page faults */
     bool trims_pool;            /* see pipeline_trim_pool() */

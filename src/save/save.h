@@ -55,8 +55,7 @@ struct sidestep_save {
     bool has_updated_policy; /* the compression policy is updated, or need not be */
     bool has_memory_turn;
     atomic_bool cancelled;
-    bool checks_fences;  /* SIDESTEP_FENCE_DEBUG: check before STAGED that fenced tensors were not
-                            written to */
+    bool checks_fences;  /* SIDESTEP_FENCE_DEBUG: see save_end_fence_check() */
     uint64_t body_bytes; /* of the image */
     uint64_t staged_ns;  /* when it was STAGED, by the engine's clock */
 

@@ -22,20 +22,18 @@ struct snapshot_policy {
     bool opened; /* cow was opened, or is unavailable */
     struct cow *cow;
     struct sidestep_error unavailable_reason;
-    bool is_up_to_date;             /* the last save by cow is evaluated, or there was none */
-    unsigned copy_saves_left;       /* saves by copy before cow is tried again */
-    unsigned last_backoff;          /* the last value that ${copy_saves_left} started from */
-    uint64_t protect_ns;            /* what protecting took in the call of the last save by cow */
-    uint64_t cow_cost_ns;           /* that, plus how long the trainer waited afterwards */
-    uint64_t copy_cost_ns;          /* what copying the same bytes would have taken */
-    uint64_t copy_ns_per_gib;       /* measured; 0: not yet */
-    bool has_cow_save;              /* a save by cow was made: the fields below are valid */
-    bool copied_ahead;              /* the copiers of the last save began at once */
-    unsigned copy_ahead_saves_left; /* saves whose copiers begin at once, before waiting is tried
-                                       again */
-    unsigned
-        last_copy_ahead_backoff;   /* the last value that ${copy_ahead_saves_left} started from */
-    unsigned saves_without_faults; /* consecutive saves that needed no copiers */
+    bool is_up_to_date;               /* the last save by cow is evaluated, or there was none */
+    unsigned copy_saves_left;         /* saves by copy before cow is tried again */
+    unsigned last_backoff;            /* where that count last started */
+    uint64_t protect_ns;              /* what protecting took in the call of the last save by cow */
+    uint64_t cow_cost_ns;             /* that, plus how long the trainer waited afterwards */
+    uint64_t copy_cost_ns;            /* what copying the same bytes would have taken */
+    uint64_t copy_ns_per_gib;         /* measured; 0: not yet */
+    bool has_cow_save;                /* a save by cow was made: the fields below are valid */
+    bool copied_ahead;                /* the copiers of the last save began at once */
+    unsigned copy_ahead_saves_left;   /* saves whose copiers begin at once */
+    unsigned last_copy_ahead_backoff; /* where that count last started */
+    unsigned saves_without_faults;    /* consecutive saves that needed no copiers */
 };
 
 /* Open what cow needs, if cow is requested.  Keeps the error as the reason if that fails. */
