@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* disk_activity.c -- see disk_activity.h. */
+/* disk_activity.c -- samples the kernel's read counter of a disk; see disk_activity.h. */
 #include "engine/disk_activity.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 
-#define SECTOR_BYTES 512u /* of the kernel's counters, whatever the disk has */
+#define SECTOR_BYTES 512u /* Unit of the kernel's counters, for every disk. */
 
 void disk_activity_watch_disk(struct disk_activity *r, uint64_t device)
 {
@@ -28,14 +28,16 @@ bool disk_activity_claim_sample(struct disk_activity *r, uint64_t now_ns)
 {
     if (r->path[0] == '\0' || now_ns < r->sampled_ns + DISK_ACTIVITY_SAMPLE_NS)
         return false;
-    /* What was read before this save, or while it stood still, is in nobody's way. */
+    /* Do not compare with a sample from before this save or a pause: those reads disturb nobody
+     * now. */
     if (now_ns - r->sampled_ns > DISK_ACTIVITY_MAX_SAMPLE_AGE_NS)
         r->has_sample = false;
     r->sampled_ns = now_ns;
     return true;
 }
 
-/* Reads completed, reads merged, sectors read, ...: the kernel's Documentation/block/stat.rst. */
+/* The file has: reads completed, reads merged, sectors read, ...; see the kernel's
+ * Documentation/block/stat.rst. */
 bool disk_activity_read_counter(const char *path, uint64_t *bytes)
 {
     char text[256];
@@ -54,7 +56,7 @@ bool disk_activity_read_counter(const char *path, uint64_t *bytes)
 
 void disk_activity_record_sample(struct disk_activity *r, uint64_t read_bytes, uint64_t now_ns)
 {
-    /* Less than before: the counter of another disk in its place, or one that has begun again. */
+    /* A smaller count means that the disk was replaced, or that its counter was reset. */
     if (r->has_sample && read_bytes >= r->read_bytes &&
         read_bytes - r->read_bytes >= DISK_ACTIVITY_MIN_BYTES)
         atomic_store(&r->until_ns, now_ns + DISK_ACTIVITY_QUIET_NS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine.c -- see engine.h. */
+/* engine.c -- references to an engine handle, and checks that every part needs; see engine.h. */
 #include "engine/engine.h"
 
 #include <stdlib.h>

@@ -35,32 +35,33 @@ struct saver; /* save/saver.h */
 
 struct sidestep_engine {
     /* The caller's reference, and one for each save and series.  Saves and series may outlive the
-     * engine; they still read what is constant. */
+     * engine; they still read constant members. */
     atomic_uint references;
 
     /* Constant after sidestep_engine_open(). */
     pid_t pid;
     struct comm comm;
     struct store *store;
-    struct store *own_store; /* made of options.store, or NULL */
+    struct store *own_store; /* made from options.store, or NULL */
     struct clock *clock;
     uint32_t flags;
     struct store_queue_config io;
     struct throttle throttle;
     uint64_t timeout_ms;
     struct workers *stagers;
-    struct workers *writers; /* as many as encode ... */
-    unsigned write_threads;  /* ... of whom, with the caller, so many write what is not encoded */
+    struct workers *writers; /* all of them encode ... */
+    unsigned write_threads;  /* ... but only so many, with the caller, write without compression */
     struct events events;
 
     /* Touched only by the thread that calls collective functions, and, while a save is being
      * written, read by its runner. */
     struct devices devices;
     struct saver *saver;            /* what saves keep from one to the next */
-    struct sidestep_series *series; /* a list of those that are open */
+    struct sidestep_series *series; /* list of the open series */
 };
 
-/* options.failure of a save or load: the caller's reason not to take part, as our own error. */
+/* Copy options.failure of a save or load, the caller's reason not to take part, into our own
+ * error. */
 enum sidestep_status engine_copy_failure(const struct sidestep_error *failure,
                                          struct sidestep_error *err);
 /* EFORKED in a child of the process that opened the engine. */

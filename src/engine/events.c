@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* events.c -- see events.h. */
+/* events.c -- writes events as lines of JSON, to a file or a callback; see events.h. */
 #include "engine/events.h"
 
 #include <fcntl.h>

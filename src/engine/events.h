@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * events.h -- one line of JSON per phase edge, to a file or a callback:
+ * events.h -- writes one line of JSON per step of a save, to a file or a callback:
  *   {"event":"staged","time":<seconds since 1970>,"rank":0,"save_id":"...","path":"...", ...}
  */
 #ifndef ENGINE_EVENTS_H
@@ -23,8 +23,8 @@ enum sidestep_status events_open(struct events *events,
                                  struct sidestep_error *err);
 void events_close(struct events *events);
 bool events_is_enabled(const struct events *events);
-/* ${fields} (taken, may be NULL) is an object whose members are added.  Failures are dropped:
- * events never hurt a save. */
+/* Emit ${event} with the members of the object ${fields} (may be NULL; takes ownership).  Failures
+ * are ignored: an event never fails a save. */
 void events_emit(struct events *events, const char *event, json_t *fields);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* throttle.c -- see throttle.h. */
+/* throttle.c -- priority, bandwidth limit, pauses and back-off of background threads; see
+ * throttle.h. */
 #include "engine/throttle.h"
 
 #include <assert.h>
@@ -9,10 +10,10 @@
 #include "base/base.h"
 
 #define NS_PER_S 1000000000u
-#define SLICE_NS (NS_PER_S / 20) /* how soon a failed save is seen */
+#define SLICE_NS (NS_PER_S / 20) /* how soon a failed save is noticed */
 #define LATE_NS (NS_PER_S / 100)
 
-/* "0-3,8" */
+/* Parse a list like "0-3,8". */
 static bool parse_cpus(const char *text, cpu_set_t *cpus)
 {
     CPU_ZERO(cpus);
@@ -174,8 +175,8 @@ bool throttle_should_back_off(const struct throttle *n, const atomic_bool *hurry
            disk_activity_has_readers(&n->shared.readers, now_ns);
 }
 
-/* Without the lock: see whether others read from the disk, if it is time to. */
-static void look_for_readers(struct throttle *n, uint64_t now)
+/* Without the lock: sample whether others read from the disk, if it is time. */
+static void sample_readers(struct throttle *n, uint64_t now)
 {
     uint64_t bytes;
 
@@ -189,9 +190,9 @@ static void look_for_readers(struct throttle *n, uint64_t now)
     pthread_mutex_unlock(&n->shared.lock);
 }
 
-/* Locked: how long ${bytes} have to wait from ${now}; 0: they are accounted for, and may go. */
-static uint64_t hold(struct throttle *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
-                     uint64_t now)
+/* Locked: how long ${bytes} must wait from ${now}.  0: they are counted, and may be written. */
+static uint64_t wait_time(struct throttle *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
+                          uint64_t now)
 {
     uint64_t rate = n->bytes_per_second;
 
@@ -205,7 +206,7 @@ static uint64_t hold(struct throttle *n, uint64_t bytes, uint64_t bytes_per_seco
         return 0;
     if (n->shared.next_ns > now)
         return n->shared.next_ns - now;
-    /* Who comes a little late, because threads do not wake up in time, does not lose that. */
+    /* A thread that wakes up a little late keeps its share. */
     uint64_t from = now - n->shared.next_ns < LATE_NS ? n->shared.next_ns : now;
     n->shared.next_ns = from + (uint64_t)((double)bytes * NS_PER_S / (double)rate);
     return 0;
@@ -216,9 +217,9 @@ bool throttle_try_acquire(struct throttle *n, uint64_t bytes, uint64_t bytes_per
 {
     uint64_t now = clock_now(clock_system());
 
-    look_for_readers(n, now);
+    sample_readers(n, now);
     pthread_mutex_lock(&n->shared.lock);
-    uint64_t left = hold(n, bytes, bytes_per_second, hurry != NULL && atomic_load(hurry), now);
+    uint64_t left = wait_time(n, bytes, bytes_per_second, hurry != NULL && atomic_load(hurry), now);
     pthread_mutex_unlock(&n->shared.lock);
     return left == 0;
 }
@@ -228,10 +229,11 @@ uint64_t throttle_acquire(struct throttle *n, uint64_t bytes, uint64_t bytes_per
 {
     uint64_t began = clock_now(clock_system()), now = began, left;
 
-    look_for_readers(n, now);
+    sample_readers(n, now);
     pthread_mutex_lock(&n->shared.lock);
-    while (!atomic_load(stop) && (left = hold(n, bytes, bytes_per_second,
-                                              hurry != NULL && atomic_load(hurry), now)) != 0) {
+    while (!atomic_load(stop) &&
+           (left = wait_time(n, bytes, bytes_per_second, hurry != NULL && atomic_load(hurry),
+                             now)) != 0) {
         uint64_t until = now + min_u64(left, SLICE_NS);
         struct timespec at = {.tv_sec = (time_t)(until / NS_PER_S),
                               .tv_nsec = (long)(until % NS_PER_S)};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * throttle.h -- background work that gives way to training: low priority, a limit of bandwidth, a
- * pause, one write at a time while others read from the disk; and none of it that costs time while
- * somebody waits for a save.
+ * throttle.h -- keeps background work out of the trainer's way.
+ *
+ * It has low priority, a bandwidth limit, pauses, and one write at a time while others read from
+ * the disk.  While somebody waits for a save, only the bandwidth limit of the engine stays.
  */
 #ifndef ENGINE_THROTTLE_H
 #define ENGINE_THROTTLE_H
@@ -18,47 +19,48 @@
 
 struct throttle {
     /* Constant. */
-    bool lower; /* priorities */
+    bool lower; /* lower the priority */
     struct priority_rights rights;
     uint64_t bytes_per_second; /* 0: no limit */
     bool pinned;
     cpu_set_t cpus;
-    bool keeps_pace; /* whoever reads from the disk */
+    bool keeps_pace; /* do not back off while others read from the disk */
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        _Atomic unsigned waiting; /* threads that wait for a save; also read without the lock */
+        _Atomic unsigned waiting; /* threads that wait for a save; may be read without the lock */
         bool paused;
-        pid_t threads[THROTTLE_MAX_THREADS]; /* at work in the background */
+        pid_t threads[THROTTLE_MAX_THREADS]; /* background threads at work */
         size_t count;
-        uint64_t next_ns; /* when the next bytes may go */
+        uint64_t next_ns; /* when the next bytes may be written */
         struct disk_activity readers;
     } shared;
 };
 
-/* ${cpus}: as "0-3,8", or NULL; EINVAL if it is not that, or none of them may be used. */
+/* ${cpus}: like "0-3,8", or NULL.  EINVAL if it is malformed, or none of them may be used. */
 enum sidestep_status throttle_init(struct throttle *n, bool lower, uint64_t bytes_per_second,
                                    const char *cpus, struct sidestep_error *err);
 void throttle_destroy(struct throttle *n);
 
-/* The calling thread begins, and ends, work in the background. */
+/* The calling thread begins, and ends, background work. */
 void throttle_attach_thread(struct throttle *n);
 void throttle_detach_thread(struct throttle *n);
-/* The calling thread begins, and ends, to wait for such work.  Any number of threads. */
+/* The calling thread begins, and ends, to wait for background work.  Any number of threads. */
 void throttle_wait_begin(struct throttle *n);
 void throttle_wait_end(struct throttle *n);
 void throttle_set_paused(struct throttle *n, bool paused);
-/* Writes go to a file on ${device} from now on; nobody writes at the moment. */
+/* Writes go to a file on ${device} from now on.  Call while nobody writes. */
 void throttle_watch_disk(struct throttle *n, uint64_t device);
-/* Others read from that disk, and nobody waits: one write at a time is enough.  Takes no lock. */
+/* Do others read from that disk, and does nobody wait?  Then one write at a time is enough.  No
+ * lock. */
 bool throttle_should_back_off(const struct throttle *n, const atomic_bool *hurry, uint64_t now_ns);
-/* Neither does anybody wait, nor is it paused: there is time for what need not be done. */
+/* True if nobody waits and nothing is paused: there is time for optional work. */
 bool throttle_is_idle(struct throttle *n);
-/* The calling thread, which was raised by others, has the priority again that it should have. */
+/* Restore the priority of the calling thread after others have raised it. */
 void throttle_restore_priority(struct throttle *n);
-/* Before ${bytes} are written: wait until they may be.  ${bytes_per_second} holds, beside the limit
- * of all, unless somebody waits (0: none).  ${hurry}: while that is true, somebody does, too; or
- * NULL.  Returns soon once ${*stop}.  How long it took. */
+/* Wait until ${bytes} may be written.  ${bytes_per_second}: one more limit, beside that of the
+ * engine, while nobody waits (0: none).  ${hurry}: while true, somebody waits; or NULL.  Returns
+ * soon once ${*stop} is set.  Returns the nanoseconds waited. */
 uint64_t throttle_acquire(struct throttle *n, uint64_t bytes, uint64_t bytes_per_second,
                           const atomic_bool *hurry, const atomic_bool *stop);
 /* The same without waiting: false if they may not be written now. */

@@ -1,39 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* compression_policy.c -- see compression_policy.h. */
+/* compression_policy.c -- decides whether compression saves time; see compression_policy.h. */
 #include "save/compression_policy.h"
 
-/* Less says more of the medium's latency than of its speed. */
-#define LEARN_BYTES ((uint64_t)16 << 20)
-/* Of what the disk alone does: less is slower, and not only noise. */
-#define SLOWER 0.9
-#define PLAIN_SAVES 8u
-/* What no codec reaches on a processor: not worth the trying. */
-#define LEAST_NS_PER_BYTE 0.25
+/* Saves with fewer bytes measure the latency of the storage, not its speed. */
+#define MIN_MEASURED_BYTES ((uint64_t)16 << 20)
+/* A compressed save below this share of the speed without compression is slower.  The rest is
+ * noise. */
+#define MIN_SPEED_RATIO 0.9
+#define UNCOMPRESSED_SAVES 8u
+/* No codec is faster than this on a CPU, so compression is not tried below it. */
+#define MIN_NS_PER_BYTE 0.25
 
-bool compression_policy_should_compress(struct compression_policy *pace, unsigned threads,
+bool compression_policy_should_compress(struct compression_policy *policy, unsigned threads,
                                         double *ns_per_byte)
 {
-    if (pace->bytes_per_second <= 0)
+    if (policy->bytes_per_second <= 0)
         return false;
-    if (pace->plain != 0) {
-        pace->plain--;
+    if (policy->uncompressed_saves_left != 0) {
+        policy->uncompressed_saves_left--;
         return false;
     }
-    *ns_per_byte = (double)threads * 1e9 / pace->bytes_per_second;
-    return *ns_per_byte >= LEAST_NS_PER_BYTE;
+    *ns_per_byte = (double)threads * 1e9 / policy->bytes_per_second;
+    return *ns_per_byte >= MIN_NS_PER_BYTE;
 }
 
-void compression_policy_record_save(struct compression_policy *pace, uint64_t raw_bytes,
+void compression_policy_record_save(struct compression_policy *policy, uint64_t raw_bytes,
                                     uint64_t ns, bool encoded, uint64_t limit)
 {
     double reached = (double)raw_bytes * 1e9 / (double)(ns != 0 ? ns : 1);
 
-    if (raw_bytes < LEARN_BYTES)
+    if (raw_bytes < MIN_MEASURED_BYTES)
         return;
     if (limit != 0 && reached > (double)limit)
         reached = (double)limit;
     if (!encoded)
-        pace->bytes_per_second = reached;
-    else if (reached < SLOWER * pace->bytes_per_second)
-        pace->plain = PLAIN_SAVES;
+        policy->bytes_per_second = reached;
+    else if (reached < MIN_SPEED_RATIO * policy->bytes_per_second)
+        policy->uncompressed_saves_left = UNCOMPRESSED_SAVES;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* compressor.c -- see compressor.h: the threads, and what each does next. */
+/* compressor.c -- the threads of a compressing save, and which step each takes next; see
+ * compressor.h. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -11,68 +12,69 @@ _Static_assert(SIDESTEP_DTYPE_END <= SIDESTEP_GAINS, "struct sidestep_save_info 
 enum sidestep_status compressor_new(const struct codec *codec, struct clock *clock,
                                     struct compressor **out, struct sidestep_error *err)
 {
-    struct compressor *press = memory_new(1, sizeof(*press));
+    struct compressor *compressor = memory_new(1, sizeof(*compressor));
 
-    if (press == NULL)
-        return FAIL_NOMEM(err, sizeof(*press));
-    press->codec = codec;
-    press->clock = clock;
-    press->shared.full_end = &press->shared.full;
-    *out = press;
+    if (compressor == NULL)
+        return FAIL_NOMEM(err, sizeof(*compressor));
+    compressor->codec = codec;
+    compressor->clock = clock;
+    compressor->shared.write_queue_end = &compressor->shared.write_queue;
+    *out = compressor;
     return SIDESTEP_OK;
 }
 
-void compressor_set_time_limit(struct compressor *press, double ns_per_byte)
+void compressor_set_time_limit(struct compressor *compressor, double ns_per_byte)
 {
-    press->ns_per_byte = ns_per_byte;
+    assert(compressor->p == NULL);
+    compressor->ns_per_byte = ns_per_byte;
 }
 
-void compressor_buffers_release(struct compressor_buffers *room)
+void compressor_buffers_release(struct compressor_buffers *buffers)
 {
-    for (size_t i = 0; i < room->window_count; i++) {
-        buffer_release(&room->windows[i].out);
-        buffer_release(&room->windows[i].index);
-        free(room->windows[i].parts);
+    for (size_t i = 0; i < buffers->window_count; i++) {
+        buffer_release(&buffers->windows[i].out);
+        buffer_release(&buffers->windows[i].index);
+        free(buffers->windows[i].parts);
     }
-    free(room->windows);
-    pool_release(&room->blocks);
-    *room = (struct compressor_buffers){0};
+    free(buffers->windows);
+    pool_release(&buffers->blocks);
+    *buffers = (struct compressor_buffers){0};
 }
 
-/* What only compressor_write() needs. */
-static void release_work(struct compressor *press)
+/* Free what only compressor_write() needs. */
+static void release_output(struct compressor *compressor)
 {
-    hash_stream_free(press->tail.hash);
-    press->tail.hash = NULL;
-    buffer_release(&press->tail.index);
+    hash_stream_free(compressor->output.hash);
+    compressor->output.hash = NULL;
+    buffer_release(&compressor->output.index);
 }
 
-void compressor_free(struct compressor **press)
+void compressor_free(struct compressor **compressor)
 {
-    if (*press == NULL)
+    if (*compressor == NULL)
         return;
-    release_work(*press);
-    arena_release(&(*press)->arena);
-    free(*press);
-    *press = NULL;
+    release_output(*compressor);
+    arena_release(&(*compressor)->arena);
+    free(*compressor);
+    *compressor = NULL;
 }
 
-uint64_t compressor_body_bytes(const struct compressor *press)
+uint64_t compressor_body_bytes(const struct compressor *compressor)
 {
-    return press->tail.at;
+    return compressor->output.offset;
 }
 
-const struct footer_item *compressor_footer_item(const struct compressor *press, size_t i)
+const struct footer_item *compressor_footer_item(const struct compressor *compressor, size_t i)
 {
-    return &press->items[i].footer;
+    return &compressor->items[i].footer;
 }
 
-const struct compressor_gain *compressor_gains(const struct compressor *press)
+const struct compressor_gain *compressor_gains(const struct compressor *compressor)
 {
-    return press->gains;
+    return compressor->gains;
 }
 
-/* Windows that are encoded while others are: one per thread, and some that wait for their turn. */
+/* Windows under way at the same time: one per thread, and two that wait to be appended. */
 static size_t count_windows(unsigned threads)
 {
     return (size_t)threads + 2;
@@ -83,282 +85,287 @@ static size_t count_blocks(const struct store_queue_config *kind, unsigned threa
     return COMPRESSOR_WINDOW_BLOCKS + max_u64(kind->depth, threads) + 1;
 }
 
-/* The same for each save of an engine: its threads do not change.  What a save that failed has left
- * in a window is of no use to this one. */
-static enum sidestep_status room_prepare(struct compressor_buffers *room, size_t windows,
-                                         size_t blocks, struct workers *workers,
-                                         struct sidestep_error *err)
+/* The counts are the same for each save of an engine, because its number of threads is constant.
+ * Clear what a failed save has left in the windows. */
+static enum sidestep_status prepare_buffers(struct compressor_buffers *buffers, size_t windows,
+                                            size_t blocks, struct workers *workers,
+                                            struct sidestep_error *err)
 {
-    TRY(pool_reserve(&room->blocks, blocks * COMPRESSOR_BLOCK_BYTES, workers, err));
-    if (room->windows == NULL) {
-        room->windows = memory_new(windows, sizeof(*room->windows));
-        if (room->windows == NULL)
-            return FAIL_NOMEM(err, windows * sizeof(*room->windows));
-        room->window_count = windows;
+    TRY(pool_reserve(&buffers->blocks, blocks * COMPRESSOR_BLOCK_BYTES, workers, err));
+    if (buffers->windows == NULL) {
+        buffers->windows = memory_new(windows, sizeof(*buffers->windows));
+        if (buffers->windows == NULL)
+            return FAIL_NOMEM(err, windows * sizeof(*buffers->windows));
+        buffers->window_count = windows;
     }
-    assert(room->window_count == windows);
+    assert(buffers->window_count == windows);
     for (size_t i = 0; i < windows; i++) {
-        room->windows[i].ready = false;
-        room->windows[i].out.failed = false;
-        room->windows[i].index.failed = false;
+        buffers->windows[i].ready = false;
+        buffers->windows[i].out.failed = false;
+        buffers->windows[i].index.failed = false;
     }
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status press_prepare(struct compressor *press, struct pipeline *p,
-                                          struct compressor_buffers *room,
-                                          const struct store_queue_config *kind,
-                                          struct workers *workers, struct sidestep_error *err)
+static enum sidestep_status prepare(struct compressor *compressor, struct pipeline *p,
+                                    struct compressor_buffers *buffers,
+                                    const struct store_queue_config *kind, struct workers *workers,
+                                    struct sidestep_error *err)
 {
     unsigned threads = workers_count(workers) + 1;
     size_t blocks = count_blocks(kind, threads);
 
-    press->p = p;
-    press->room = room;
-    press->shared.encode_next = press->shared.append_next = p->image->kept_windows;
-    TRY(room_prepare(room, count_windows(threads), blocks, workers, err));
-    press->items = arena_new(&press->arena, p->image->count, sizeof(*press->items));
-    press->blocks = arena_new(&press->arena, blocks, sizeof(*press->blocks));
-    press->tail.hash = hash_stream_new();
-    if (press->items == NULL || press->blocks == NULL || press->tail.hash == NULL)
-        return FAIL_NOMEM(err, p->image->count * sizeof(*press->items));
+    assert(compressor->p == NULL);
+    compressor->p = p;
+    compressor->buffers = buffers;
+    compressor->shared.encode_next = compressor->shared.append_next = p->image->kept_windows;
+    TRY(prepare_buffers(buffers, count_windows(threads), blocks, workers, err));
+    compressor->items = arena_new(&compressor->arena, p->image->count, sizeof(*compressor->items));
+    compressor->blocks = arena_new(&compressor->arena, blocks, sizeof(*compressor->blocks));
+    compressor->output.hash = hash_stream_new();
+    if (compressor->items == NULL || compressor->blocks == NULL || compressor->output.hash == NULL)
+        return FAIL_NOMEM(err, p->image->count * sizeof(*compressor->items));
     for (size_t i = 0; i < p->image->count; i++)
-        press->items[i].footer = p->image->items[i].footer;
+        compressor->items[i].footer = p->image->items[i].footer;
     for (size_t i = 0; i < blocks; i++) {
-        press->blocks[i].bytes = room->blocks.bytes + i * COMPRESSOR_BLOCK_BYTES;
-        press->blocks[i].next = press->shared.free;
-        press->shared.free = &press->blocks[i];
+        compressor->blocks[i].bytes = buffers->blocks.bytes + i * COMPRESSOR_BLOCK_BYTES;
+        compressor->blocks[i].next = compressor->shared.free;
+        compressor->shared.free = &compressor->blocks[i];
     }
-    press->shared.free_count = blocks;
+    compressor->shared.free_count = blocks;
     return SIDESTEP_OK;
 }
 
-/* One thread of those that press. */
-struct presser {
-    struct compressor *press;
+/* One thread that compresses and writes. */
+struct compressor_thread {
+    struct compressor *compressor;
     struct store_file *file;
     struct codec_encoder *encoder;
     struct store_queue queue;
     struct store_request requests[STORE_QUEUE_MAX_DEPTH];
-    struct store_request *free; /* a list */
+    struct store_request *free; /* list of unused requests */
 };
 
-/* The functions below: the pipeline's lock is held; what takes time is done without it. */
+/* The functions below are called with the pipeline's lock held.  They release it for slow work. */
 
-/* It is to be written next. */
-static void give_back_full(struct compressor *press, struct compressor_block *block)
+/* Put ${block} back to the front of the write queue. */
+static void return_full_block(struct compressor *compressor, struct compressor_block *block)
 {
-    block->next = press->shared.full;
-    press->shared.full = block;
+    block->next = compressor->shared.write_queue;
+    compressor->shared.write_queue = block;
     if (block->next == NULL)
-        press->shared.full_end = &block->next;
-    press->shared.writing--;
-    pthread_cond_broadcast(&press->p->shared.changed);
+        compressor->shared.write_queue_end = &block->next;
+    compressor->shared.writing--;
+    pthread_cond_broadcast(&compressor->p->shared.changed);
 }
 
-/* Take a block and begin to write it.  Where a limit forbids that now: wait (${patient}), or false,
- * for there may be windows to encode meanwhile. */
-static bool start_block(struct presser *presser, bool patient)
+/* Take a full block and start to write it.  If the bandwidth limit forbids that now: wait if
+ * ${waits}, otherwise return false, because this thread may have windows to encode. */
+static bool start_block(struct compressor_thread *thread, bool waits)
 {
-    struct compressor *press = presser->press;
-    struct pipeline *p = press->p;
-    struct compressor_block *block = press->shared.full;
-    struct store_request *request = presser->free;
+    struct compressor *compressor = thread->compressor;
+    struct pipeline *p = compressor->p;
+    struct compressor_block *block = compressor->shared.write_queue;
+    struct store_request *request = thread->free;
 
-    press->shared.full = block->next;
-    if (press->shared.full == NULL)
-        press->shared.full_end = &press->shared.full;
-    press->shared.writing++;
+    compressor->shared.write_queue = block->next;
+    if (compressor->shared.write_queue == NULL)
+        compressor->shared.write_queue_end = &compressor->shared.write_queue;
+    compressor->shared.writing++;
     pthread_mutex_unlock(&p->shared.lock);
-    uint64_t held_ns = patient ? pipeline_acquire_bandwidth(p, block->length) : 0;
-    if (!patient && !pipeline_try_acquire_bandwidth(p, block->length)) {
+    uint64_t held_ns = waits ? pipeline_acquire_bandwidth(p, block->length) : 0;
+    if (!waits && !pipeline_try_acquire_bandwidth(p, block->length)) {
         pthread_mutex_lock(&p->shared.lock);
-        give_back_full(press, block);
+        return_full_block(compressor, block);
         return false;
     }
-    presser->free = request->next;
-    *request = (struct store_request){.file = presser->file,
+    thread->free = request->next;
+    *request = (struct store_request){.file = thread->file,
                                       .memory = block->bytes,
                                       .bytes = block->length,
                                       .offset = block->offset,
                                       .is_write = true,
-                                      .tag = (size_t)(block - press->blocks)};
-    store_queue_submit(&presser->queue, request);
+                                      .tag = (size_t)(block - compressor->blocks)};
+    store_queue_submit(&thread->queue, request);
     pthread_mutex_lock(&p->shared.lock);
     p->shared.held_ns += held_ns;
     return true;
 }
 
-static void end_block(struct presser *presser, struct store_request *request)
+static void end_block(struct compressor_thread *thread, struct store_request *request)
 {
-    struct compressor *press = presser->press;
-    struct pipeline *p = press->p;
-    struct compressor_block *block = &press->blocks[request->tag];
+    struct compressor *compressor = thread->compressor;
+    struct pipeline *p = compressor->p;
+    struct compressor_block *block = &compressor->blocks[request->tag];
 
     if (request->status != SIDESTEP_OK)
         pipeline_fail_locked(p, &request->err);
     p->shared.written_bytes += block->length;
-    press->shared.writing--;
-    block->next = press->shared.free;
-    press->shared.free = block;
-    press->shared.free_count++;
-    request->next = presser->free;
-    presser->free = request;
+    compressor->shared.writing--;
+    block->next = compressor->shared.free;
+    compressor->shared.free = block;
+    compressor->shared.free_count++;
+    request->next = thread->free;
+    thread->free = request;
     pthread_cond_broadcast(&p->shared.changed);
 }
 
-static void wait_for_block(struct presser *presser)
+static void wait_for_block(struct compressor_thread *thread)
 {
-    struct pipeline *p = presser->press->p;
+    struct pipeline *p = thread->compressor->p;
 
     pthread_mutex_unlock(&p->shared.lock);
-    struct store_request *request = store_queue_wait(&presser->queue);
+    struct store_request *request = store_queue_wait(&thread->queue);
     pthread_mutex_lock(&p->shared.lock);
-    end_block(presser, request);
+    end_block(thread, request);
 }
 
-static struct compressed_window *window_at(const struct compressor *press, size_t i)
+static struct compressed_window *window_at(const struct compressor *compressor, size_t i)
 {
-    return &press->room->windows[i % press->room->window_count];
+    return &compressor->buffers->windows[i % compressor->buffers->window_count];
 }
 
-static bool may_encode(const struct compressor *press)
+static bool may_encode(const struct compressor *compressor)
 {
-    return press->shared.encode_next < press->p->shared.hashed &&
-           press->shared.encode_next < press->shared.append_next + press->room->window_count;
+    return compressor->shared.encode_next < compressor->p->shared.hashed &&
+           compressor->shared.encode_next <
+               compressor->shared.append_next + compressor->buffers->window_count;
 }
 
-static void encode_next(struct presser *presser)
+static void encode_next(struct compressor_thread *thread)
 {
-    struct compressor *press = presser->press;
-    struct pipeline *p = press->p;
+    struct compressor *compressor = thread->compressor;
+    struct pipeline *p = compressor->p;
     struct sidestep_error why = {0};
-    size_t i = press->shared.encode_next++;
+    size_t i = compressor->shared.encode_next++;
 
     pthread_mutex_unlock(&p->shared.lock);
-    enum sidestep_status status = compressor_encode(press, presser->encoder, i, &why);
+    enum sidestep_status status = compressor_encode(compressor, thread->encoder, i, &why);
     pthread_mutex_lock(&p->shared.lock);
     if (status != SIDESTEP_OK)
         pipeline_fail_locked(p, &why);
-    window_at(press, i)->ready = true;
+    window_at(compressor, i)->ready = true;
     pthread_cond_broadcast(&p->shared.changed);
 }
 
-static bool may_append(const struct compressor *press)
+static bool may_append(const struct compressor *compressor)
 {
-    size_t i = press->shared.append_next;
+    size_t i = compressor->shared.append_next;
 
-    return !press->shared.appending && i < press->p->image->window_count &&
-           window_at(press, i)->ready && press->shared.free_count >= COMPRESSOR_WINDOW_BLOCKS;
+    return !compressor->shared.appending && i < compressor->p->image->window_count &&
+           window_at(compressor, i)->ready &&
+           compressor->shared.free_count >= COMPRESSOR_WINDOW_BLOCKS;
 }
 
-static void append_next(struct compressor *press)
+static void append_next(struct compressor *compressor)
 {
-    struct pipeline *p = press->p;
+    struct pipeline *p = compressor->p;
     struct sidestep_error why = {0};
-    size_t i = press->shared.append_next;
+    size_t i = compressor->shared.append_next;
 
-    press->shared.appending = true;
+    compressor->shared.appending = true;
     pthread_mutex_unlock(&p->shared.lock);
-    enum sidestep_status status = compressor_append(press, i, &why);
+    enum sidestep_status status = compressor_append(compressor, i, &why);
     pthread_mutex_lock(&p->shared.lock);
     if (status != SIDESTEP_OK)
         pipeline_fail_locked(p, &why);
-    press->shared.appending = false;
-    window_at(press, i)->ready = false;
-    press->shared.append_next++;
+    compressor->shared.appending = false;
+    window_at(compressor, i)->ready = false;
+    compressor->shared.append_next++;
     pipeline_window_done(p, i);
 }
 
-static bool is_done(const struct compressor *press)
+static bool is_done(const struct compressor *compressor)
 {
-    return press->shared.append_next == press->p->image->window_count &&
-           press->shared.full == NULL && press->shared.writing == 0;
+    return compressor->shared.append_next == compressor->p->image->window_count &&
+           compressor->shared.write_queue == NULL && compressor->shared.writing == 0;
 }
 
-static bool may_start(struct presser *presser)
+static bool may_start(struct compressor_thread *thread)
 {
-    struct compressor *press = presser->press;
+    struct compressor *compressor = thread->compressor;
 
-    return press->shared.full != NULL && store_queue_has_room(&presser->queue) &&
-           pipeline_can_add_request(press->p, press->shared.writing);
+    return compressor->shared.write_queue != NULL && store_queue_has_room(&thread->queue) &&
+           pipeline_can_add_request(compressor->p, compressor->shared.writing);
 }
 
-/* One step towards the end; what keeps the disk busy comes first. */
-static void step(struct presser *presser)
+/* Take one step.  Steps that keep the disk busy come first. */
+static void step(struct compressor_thread *thread)
 {
-    struct compressor *press = presser->press;
-    struct pipeline *p = press->p;
-    struct store_request *done = store_queue_poll(&presser->queue);
+    struct compressor *compressor = thread->compressor;
+    struct pipeline *p = compressor->p;
+    struct store_request *done = store_queue_poll(&thread->queue);
 
     if (done != NULL)
-        end_block(presser, done);
-    else if (may_start(presser) && start_block(presser, false))
+        end_block(thread, done);
+    else if (may_start(thread) && start_block(thread, false))
         return;
-    else if (may_append(press))
-        append_next(press);
-    else if (may_encode(press))
-        encode_next(presser);
+    else if (may_append(compressor))
+        append_next(compressor);
+    else if (may_encode(compressor))
+        encode_next(thread);
     else if (pipeline_can_hash(p))
         pipeline_hash_next(p);
     else if (pipeline_stage_next(p))
         return;
-    else if (may_start(presser))
-        (void)start_block(presser, true);
-    else if (presser->queue.in_flight != 0)
-        wait_for_block(presser);
+    else if (may_start(thread))
+        (void)start_block(thread, true);
+    else if (thread->queue.in_flight != 0)
+        wait_for_block(thread);
     else
         pthread_cond_wait(&p->shared.changed, &p->shared.lock);
 }
 
-struct pressing {
-    struct compressor *press;
+struct compress_job {
+    struct compressor *compressor;
     struct store_file *file;
     const struct store_queue_config *kind;
     unsigned threads;
 };
 
-static void press_windows(void *context)
+static void compress_windows(void *context)
 {
-    const struct pressing *pressing = context;
-    struct compressor *press = pressing->press;
-    struct pipeline *p = press->p;
-    struct presser presser = {.press = press, .file = pressing->file};
+    const struct compress_job *job = context;
+    struct compressor *compressor = job->compressor;
+    struct pipeline *p = compressor->p;
+    struct compressor_thread thread = {.compressor = compressor, .file = job->file};
     struct sidestep_error why = {0};
 
     pipeline_writer_begin(p);
-    store_queue_open(&presser.queue, pressing->kind, pressing->threads);
-    for (unsigned i = 0; i < presser.queue.depth; i++) {
-        presser.requests[i].next = presser.free;
-        presser.free = &presser.requests[i];
+    store_queue_open(&thread.queue, job->kind, job->threads);
+    for (unsigned i = 0; i < thread.queue.depth; i++) {
+        thread.requests[i].next = thread.free;
+        thread.free = &thread.requests[i];
     }
-    if (press->codec->encoder_new(press->codec, &presser.encoder, &why) != SIDESTEP_OK)
+    if (compressor->codec->encoder_new(compressor->codec, &thread.encoder, &why) != SIDESTEP_OK)
         pipeline_fail(p, &why);
     pthread_mutex_lock(&p->shared.lock);
-    while (!p->shared.failed && !is_done(press)) {
-        step(&presser);
+    while (!p->shared.failed && !is_done(compressor)) {
+        step(&thread);
         pipeline_restore_priority(p);
     }
-    p->shared.used_ring = p->shared.used_ring || presser.queue.ring_count != 0;
+    p->shared.used_ring = p->shared.used_ring || thread.queue.ring_count != 0;
     pthread_mutex_unlock(&p->shared.lock);
-    store_queue_close(&presser.queue); /* after a failure, requests may still read the blocks */
-    press->codec->encoder_free(presser.encoder);
+    store_queue_close(&thread.queue); /* after a failure, requests may still read the blocks */
+    compressor->codec->encoder_free(thread.encoder);
     pipeline_writer_end(p);
 }
 
-enum sidestep_status compressor_write(struct compressor *press, struct pipeline *p,
-                                      struct compressor_buffers *room, struct store_file *file,
+enum sidestep_status compressor_write(struct compressor *compressor, struct pipeline *p,
+                                      struct compressor_buffers *buffers, struct store_file *file,
                                       const struct store_queue_config *kind,
                                       struct workers *workers, struct sidestep_error *err)
 {
-    struct pressing pressing = {
-        .press = press, .file = file, .kind = kind, .threads = workers_count(workers) + 1};
+    struct compress_job job = {.compressor = compressor,
+                               .file = file,
+                               .kind = kind,
+                               .threads = workers_count(workers) + 1};
     struct sidestep_error why = {0};
 
-    if (press_prepare(press, p, room, kind, workers, &why) == SIDESTEP_OK)
-        workers_run(workers, press_windows, &pressing);
+    if (prepare(compressor, p, buffers, kind, workers, &why) == SIDESTEP_OK)
+        workers_run(workers, compress_windows, &job);
     else
         pipeline_fail(p, &why);
-    release_work(press);
+    release_output(compressor);
     return pipeline_finish(p, err);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * compressor.h -- how windows are written when items are encoded on the way.
+ * compressor.h -- encodes the windows of a shard file between hashing and writing.
  *
  *      stage (copy)  ->  hash  ->  finish (tails) and encode  ->  append  ->  write
  *
- * What was staged is the same as without a codec, so the trainer waits no longer.  Windows are
- * encoded by any thread, in any order, within a few of each other; and appended in order, by one
- * thread at a time, to blocks of the file, of which each is one request.  So where an item lies in
- * the file is known when it is appended; the items are there in the same order as without a codec,
- * and the same bytes make the same file.
+ * The same bytes are staged as without a codec, so the trainer does not wait longer.  Any thread
+ * encodes a window, in any order, within a few windows of each other.  One thread at a time appends
+ * windows, in order, to blocks of the file.  Each block is one write request.  The offset of an
+ * item in the file is known when the item is appended.  Items have the same order as without a
+ * codec, and the same input makes the same file.
  *
- * An item that gains too little is stored as it is: one that lies in one window is tried, of a
- * larger one a sample.
+ * An item is stored uncompressed if compression saves too little.  An item inside one window is
+ * encoded to find out; of an item in several windows, one chunk is encoded as a sample.
  */
 #ifndef SAVE_COMPRESSOR_H
 #define SAVE_COMPRESSOR_H
@@ -20,44 +20,46 @@
 #include "codec/codec.h"
 #include "save/pipeline.h"
 
-#define COMPRESSOR_MIN_ITEM_BYTES ((uint64_t)4096) /* of an item that is tried ... */
+#define COMPRESSOR_MIN_ITEM_BYTES ((uint64_t)4096) /* smaller items are not encoded */
 #define COMPRESSOR_MAX_ITEM_BYTES                                                                  \
-    ((uint64_t)64 << 30)                           /* ... and at most, for the sake of its index */
-#define COMPRESSOR_MIN_GAIN_DIVISOR ((uint64_t)32) /* one part in so many */
+    ((uint64_t)64 << 30) /* larger items are not encoded: the index would grow too large */
+#define COMPRESSOR_MIN_GAIN_DIVISOR ((uint64_t)32) /* encoding must save 1 / this */
 
 struct compressor_gain {
     uint64_t raw_bytes;
     uint64_t stored_bytes;
-    _Atomic uint64_t encode_ns; /* of all threads together */
+    _Atomic uint64_t encode_ns; /* sum over all threads */
 };
 
 struct compressor;
 struct compressed_window;
 
-/* Memory of encoded windows and of blocks, beside the pool of staged ones: kept between saves, for
- * the kernel clears what is new, which takes as long as a part of the encoding.  Zeroed: none. */
+/* Memory of encoded windows and of blocks, beside the pool of staged windows.  It is kept
+ * between saves: the kernel clears new memory, which takes as long as part of the encoding.
+ * Zeroed: none. */
 struct compressor_buffers {
     struct pool blocks;
-    struct compressed_window *windows; /* a ring: that of window i is i % window_count */
+    struct compressed_window *windows; /* a ring: window i is at i % window_count */
     size_t window_count;
 };
-void compressor_buffers_release(struct compressor_buffers *room);
+void compressor_buffers_release(struct compressor_buffers *buffers);
 
 enum sidestep_status compressor_new(const struct codec *codec, struct clock *clock,
                                     struct compressor **out, struct sidestep_error *err);
-void compressor_free(struct compressor **press);
-/* Before that: encode only what takes a thread no longer than this (0: whatever shrinks). */
-void compressor_set_time_limit(struct compressor *press, double ns_per_byte);
-/* As pipeline_write(), with all of ${workers}; once. */
-enum sidestep_status compressor_write(struct compressor *press, struct pipeline *p,
-                                      struct compressor_buffers *room, struct store_file *file,
+void compressor_free(struct compressor **compressor);
+/* Call before compressor_write(): encode only what takes a thread no longer than this (0: all that
+ * shrinks). */
+void compressor_set_time_limit(struct compressor *compressor, double ns_per_byte);
+/* Like pipeline_write(), with all of ${workers}.  Call it once. */
+enum sidestep_status compressor_write(struct compressor *compressor, struct pipeline *p,
+                                      struct compressor_buffers *buffers, struct store_file *file,
                                       const struct store_queue_config *kind,
                                       struct workers *workers, struct sidestep_error *err);
 
-/* After that: where the footer starts, what it says of item ${i}, and what was gained, by dtype
- * ([0]: objects).  It lives as long as the press. */
-uint64_t compressor_body_bytes(const struct compressor *press);
-const struct footer_item *compressor_footer_item(const struct compressor *press, size_t i);
-const struct compressor_gain *compressor_gains(const struct compressor *press);
+/* Call after compressor_write().  Return where the footer starts, the footer's entry for item ${i},
+ * and the bytes saved, by dtype ([0]: objects).  The results live as long as the compressor. */
+uint64_t compressor_body_bytes(const struct compressor *compressor);
+const struct footer_item *compressor_footer_item(const struct compressor *compressor, size_t i);
+const struct compressor_gain *compressor_gains(const struct compressor *compressor);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* compressor_append.c -- the file as it grows: items where they fall, in blocks that are written.
- */
+/* compressor_append.c -- appends encoded windows, in order, to blocks of the shard file. */
 #include <assert.h>
 #include <string.h>
 
@@ -9,160 +8,165 @@
 
 #define ENCODED_ALIGN IMAGE_SMALL_ALIGN
 
-/* A block that is full goes to be written; another one is begun. */
-static void next_block(struct compressor *press)
+/* Queue the full block for writing, and take a free one. */
+static void next_block(struct compressor *compressor)
 {
-    struct compressor_output *tail = &press->tail;
-    struct pipeline *p = press->p;
+    struct compressor_output *output = &compressor->output;
+    struct pipeline *p = compressor->p;
 
     pthread_mutex_lock(&p->shared.lock);
-    if (tail->block != NULL) {
-        *press->shared.full_end = tail->block;
-        press->shared.full_end = &tail->block->next;
+    if (output->block != NULL) {
+        *compressor->shared.write_queue_end = output->block;
+        compressor->shared.write_queue_end = &output->block->next;
         pthread_cond_broadcast(&p->shared.changed);
     }
-    tail->block = press->shared.free;
-    assert(tail->block != NULL);
-    press->shared.free = tail->block->next;
-    press->shared.free_count--;
+    output->block = compressor->shared.free;
+    assert(output->block != NULL);
+    compressor->shared.free = output->block->next;
+    compressor->shared.free_count--;
     pthread_mutex_unlock(&p->shared.lock);
-    tail->block->next = NULL;
-    tail->block->length = 0;
-    tail->block->offset = tail->at;
+    output->block->next = NULL;
+    output->block->length = 0;
+    output->block->offset = output->offset;
 }
 
-/* ${bytes} NULL: zeroes. */
-static void put(struct compressor *press, const uint8_t *bytes, uint64_t length)
+/* Append ${bytes} to the file (NULL: zeros). */
+static void append(struct compressor *compressor, const uint8_t *bytes, uint64_t length)
 {
-    struct compressor_output *tail = &press->tail;
+    struct compressor_output *output = &compressor->output;
 
     while (length != 0) {
-        if (tail->block == NULL || tail->block->length == COMPRESSOR_BLOCK_BYTES)
-            next_block(press);
-        size_t some = (size_t)min_u64(length, COMPRESSOR_BLOCK_BYTES - tail->block->length);
-        uint8_t *to = tail->block->bytes + tail->block->length;
+        if (output->block == NULL || output->block->length == COMPRESSOR_BLOCK_BYTES)
+            next_block(compressor);
+        size_t some = (size_t)min_u64(length, COMPRESSOR_BLOCK_BYTES - output->block->length);
+        uint8_t *to = output->block->bytes + output->block->length;
         if (bytes != NULL) {
             memcpy(to, bytes, some);
             bytes += some;
         } else {
             memset(to, 0, some);
         }
-        tail->block->length += some;
-        tail->at += some;
+        output->block->length += some;
+        output->offset += some;
         length -= some;
     }
 }
 
-static void end_hash(struct compressor_output *tail, struct footer_item *f)
+static void end_hash(struct compressor_output *output, struct footer_item *f)
 {
-    assert(f->block_count < tail->room);
-    tail->blocks[f->block_count++] = hash_stream_finish(tail->hash);
-    tail->hashed = 0;
+    assert(f->block_count < output->block_capacity);
+    output->blocks[f->block_count++] = hash_stream_finish(output->hash);
+    output->hashed = 0;
 }
 
-/* Stored bytes of an encoded item. */
-static void put_encoded(struct compressor *press, struct footer_item *f, const uint8_t *bytes,
-                        uint64_t length)
+/* Append stored bytes of an encoded item, and hash them. */
+static void append_encoded(struct compressor *compressor, struct footer_item *f,
+                           const uint8_t *bytes, uint64_t length)
 {
-    struct compressor_output *tail = &press->tail;
+    struct compressor_output *output = &compressor->output;
 
-    put(press, bytes, length);
+    append(compressor, bytes, length);
     while (length != 0) {
-        size_t some = (size_t)min_u64(length, HASH_BLOCK_BYTES - tail->hashed);
-        hash_stream_update(tail->hash, bytes, some);
-        tail->hashed += some;
+        size_t some = (size_t)min_u64(length, HASH_BLOCK_BYTES - output->hashed);
+        hash_stream_update(output->hash, bytes, some);
+        output->hashed += some;
         bytes += some;
         length -= some;
-        if (tail->hashed == HASH_BLOCK_BYTES)
-            end_hash(tail, f);
+        if (output->hashed == HASH_BLOCK_BYTES)
+            end_hash(output, f);
     }
 }
 
-static enum sidestep_status begin_item(struct compressor *press, const struct compressor_part *part,
+static enum sidestep_status begin_item(struct compressor *compressor,
+                                       const struct compressor_part *part,
                                        struct sidestep_error *err)
 {
-    struct footer_item *f = &press->items[part->item].footer;
-    struct compressor_output *tail = &press->tail;
+    struct footer_item *f = &compressor->items[part->item].footer;
+    struct compressor_output *output = &compressor->output;
 
-    f->offset = part->encoded ? round_up(tail->at, ENCODED_ALIGN) : image_align_offset(f, tail->at);
-    put(press, NULL, f->offset - tail->at);
+    f->offset = part->encoded ? round_up(output->offset, ENCODED_ALIGN)
+                              : image_align_offset(f, output->offset);
+    append(compressor, NULL, f->offset - output->offset);
     if (!part->encoded)
         return SIDESTEP_OK;
-    /* More than this no encoded item has: compressor_encode() sees to it, and an index is smaller.
-     */
-    tail->room = hash_block_count(f->bytes + f->bytes / COMPRESSOR_MAX_GROWTH_DIVISOR +
-                                  COMPRESSOR_MAX_INDEX_BYTES) +
-                 f->bytes / IMAGE_WINDOW_BYTES;
-    tail->blocks = arena_new(&press->arena, tail->room, sizeof(*tail->blocks));
-    if (tail->blocks == NULL)
-        return FAIL_NOMEM(err, tail->room * sizeof(*tail->blocks));
-    tail->index.length = 0;
-    f->blocks = tail->blocks;
+    /* The largest possible encoded item: compressor_encode() limits the data, and the index is
+     * smaller. */
+    output->block_capacity = hash_block_count(f->bytes + f->bytes / COMPRESSOR_MAX_GROWTH_DIVISOR +
+                                              COMPRESSOR_MAX_INDEX_BYTES) +
+                             f->bytes / IMAGE_WINDOW_BYTES;
+    output->blocks = arena_new(&compressor->arena, output->block_capacity, sizeof(*output->blocks));
+    if (output->blocks == NULL)
+        return FAIL_NOMEM(err, output->block_capacity * sizeof(*output->blocks));
+    output->index.length = 0;
+    f->blocks = output->blocks;
     f->block_count = 0;
     f->transform = 1;
     return SIDESTEP_OK;
 }
 
-static void end_item(struct compressor *press, const struct compressor_part *part)
+static void end_item(struct compressor *compressor, const struct compressor_part *part)
 {
-    const struct footer_item *raw = &press->p->image->items[part->item].footer;
-    struct footer_item *f = &press->items[part->item].footer;
-    struct compressor_output *tail = &press->tail;
+    const struct footer_item *raw = &compressor->p->image->items[part->item].footer;
+    struct footer_item *f = &compressor->items[part->item].footer;
+    struct compressor_output *output = &compressor->output;
 
-    /* What image_finish_window() found when the last window of the item was encoded. */
+    /* image_finish_window() has set these hashes when the last window of the item was encoded. */
     f->raw_hash = raw->raw_hash;
     f->envelope_hash = raw->envelope_hash;
     if (part->encoded) {
-        put_encoded(press, f, tail->index.bytes, tail->index.length);
-        if (tail->hashed != 0)
-            end_hash(tail, f);
-        f->bytes = tail->at - f->offset;
+        append_encoded(compressor, f, output->index.bytes, output->index.length);
+        if (output->hashed != 0)
+            end_hash(output, f);
+        f->bytes = output->offset - f->offset;
         f->data_bytes = f->bytes;
         assert(f->block_count == hash_block_count(f->bytes));
     }
-    press->gains[f->dtype].raw_bytes += raw->bytes;
-    press->gains[f->dtype].stored_bytes += f->bytes;
+    compressor->gains[f->dtype].raw_bytes += raw->bytes;
+    compressor->gains[f->dtype].stored_bytes += f->bytes;
 }
 
-static enum sidestep_status append_part(struct compressor *press,
+static enum sidestep_status append_part(struct compressor *compressor,
                                         const struct compressed_window *window,
                                         const struct compressor_part *part,
                                         struct sidestep_error *err)
 {
-    struct footer_item *f = &press->items[part->item].footer;
-    uint64_t raw_bytes = press->p->image->items[part->item].footer.bytes;
+    struct footer_item *f = &compressor->items[part->item].footer;
+    uint64_t raw_bytes = compressor->p->image->items[part->item].footer.bytes;
 
     if (part->raw.begin == 0)
-        TRY(begin_item(press, part, err));
+        TRY(begin_item(compressor, part, err));
     if (part->encoded) {
-        put_encoded(press, f, window->out.bytes + part->begin, part->length);
-        buffer_put(&press->tail.index, window->index.bytes + part->index_begin, part->index_length);
-        TRY(buffer_check(&press->tail.index, err));
+        append_encoded(compressor, f, window->out.bytes + part->begin, part->length);
+        buffer_put(&compressor->output.index, window->index.bytes + part->index_begin,
+                   part->index_length);
+        TRY(buffer_check(&compressor->output.index, err));
     } else {
-        put(press, part->raw.bytes, part->raw.length);
+        append(compressor, part->raw.bytes, part->raw.length);
     }
     if (part->raw.begin + part->raw.length == raw_bytes)
-        end_item(press, part);
+        end_item(compressor, part);
     return SIDESTEP_OK;
 }
 
-enum sidestep_status compressor_append(struct compressor *press, size_t i,
+enum sidestep_status compressor_append(struct compressor *compressor, size_t i,
                                        struct sidestep_error *err)
 {
-    const struct compressed_window *window = &press->room->windows[i % press->room->window_count];
-    struct compressor_output *tail = &press->tail;
+    const struct compressed_window *window =
+        &compressor->buffers->windows[i % compressor->buffers->window_count];
+    struct compressor_output *output = &compressor->output;
 
+    assert(i == compressor->shared.append_next);
     for (size_t k = 0; k < window->part_count; k++)
-        TRY(append_part(press, window, &window->parts[k], err));
-    if (i + 1 < press->p->image->window_count)
+        TRY(append_part(compressor, window, &window->parts[k], err));
+    if (i + 1 < compressor->p->image->window_count)
         return SIDESTEP_OK;
-    put(press, NULL, round_up(tail->at, IMAGE_ALIGN) - tail->at);
-    if (tail->block != NULL && tail->block->length != 0) {
-        pthread_mutex_lock(&press->p->shared.lock);
-        *press->shared.full_end = tail->block;
-        press->shared.full_end = &tail->block->next;
-        pthread_mutex_unlock(&press->p->shared.lock);
-        tail->block = NULL;
+    append(compressor, NULL, round_up(output->offset, IMAGE_ALIGN) - output->offset);
+    if (output->block != NULL && output->block->length != 0) {
+        pthread_mutex_lock(&compressor->p->shared.lock);
+        *compressor->shared.write_queue_end = output->block;
+        compressor->shared.write_queue_end = &output->block->next;
+        pthread_mutex_unlock(&compressor->p->shared.lock);
+        output->block = NULL;
     }
     return SIDESTEP_OK;
 }

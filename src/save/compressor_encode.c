@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* compressor_encode.c -- one window: which of its items are encoded, and how. */
+/* compressor_encode.c -- decides which items of one window are encoded, and encodes them. */
 #include <assert.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static struct codec_item codec_item_of(const struct footer_item *f)
                                .dtype = f->dtype};
 }
 
-static bool gains(uint64_t stored, uint64_t raw)
+static bool is_smaller(uint64_t stored, uint64_t raw)
 {
     return stored + raw / COMPRESSOR_MIN_GAIN_DIVISOR < raw;
 }
@@ -22,41 +22,43 @@ static bool gains(uint64_t stored, uint64_t raw)
 static enum sidestep_status add_part(struct compressed_window *window,
                                      const struct compressor_part *part, struct sidestep_error *err)
 {
-    if (window->part_count == window->part_room) {
-        size_t room = window->part_room != 0 ? 2 * window->part_room : 64;
-        struct compressor_part *parts = memory_resize(window->parts, room, sizeof(*parts));
+    if (window->part_count == window->part_capacity) {
+        size_t capacity = window->part_capacity != 0 ? 2 * window->part_capacity : 64;
+        struct compressor_part *parts = memory_resize(window->parts, capacity, sizeof(*parts));
         if (parts == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*parts));
+            return FAIL_NOMEM(err, capacity * sizeof(*parts));
         window->parts = parts;
-        window->part_room = room;
+        window->part_capacity = capacity;
     }
     window->parts[window->part_count++] = *part;
     return SIDESTEP_OK;
 }
 
-/* Encode ${part} to the end of ${window}'s bytes. */
-static enum sidestep_status encode_part(struct compressor *press, struct codec_encoder *encoder,
+/* Append the encoded form of ${part} to ${window}. */
+static enum sidestep_status encode_part(struct compressor *compressor,
+                                        struct codec_encoder *encoder,
                                         struct compressed_window *window,
                                         const struct footer_item *f, struct compressor_part *part,
                                         struct sidestep_error *err)
 {
     struct codec_item item = codec_item_of(f);
-    uint64_t from = clock_now(press->clock);
+    uint64_t from = clock_now(compressor->clock);
 
     part->encoded = true;
     part->begin = window->out.length;
     part->index_begin = window->index.length;
     enum sidestep_status status =
-        press->codec->encode(encoder, &item, &part->raw, &window->out, &window->index, err);
+        compressor->codec->encode(encoder, &item, &part->raw, &window->out, &window->index, err);
     part->length = window->out.length - part->begin;
     part->index_length = window->index.length - part->index_begin;
-    atomic_fetch_add(&press->gains[f->dtype].encode_ns, clock_now(press->clock) - from);
+    atomic_fetch_add(&compressor->gains[f->dtype].encode_ns, clock_now(compressor->clock) - from);
     TRY(status);
     uint64_t most = part->raw.length + part->raw.length / COMPRESSOR_MAX_GROWTH_DIVISOR +
                     COMPRESSOR_MAX_GROWTH_BYTES;
     if (part->length > most)
         return FAIL(err, SIDESTEP_EINVAL, "the codec '%s' makes %zu bytes of %llu",
-                    press->codec->descriptor, part->length, (unsigned long long)part->raw.length);
+                    compressor->codec->descriptor, part->length,
+                    (unsigned long long)part->raw.length);
     return SIDESTEP_OK;
 }
 
@@ -67,85 +69,88 @@ static void drop_encoded(struct compressed_window *window, struct compressor_par
     part->encoded = false;
 }
 
-/* Of an item that goes on in other windows: does the first chunk that is here shrink, and soon
- * enough? */
-static enum sidestep_status try_sample(struct compressor *press, struct codec_encoder *encoder,
+/* Encode one chunk of an item that spans several windows, to see whether it shrinks, and fast
+ * enough. */
+static enum sidestep_status try_sample(struct compressor *compressor, struct codec_encoder *encoder,
                                        struct compressed_window *window,
                                        const struct footer_item *f,
-                                       const struct compressor_part *part, bool *worth,
+                                       const struct compressor_part *part, bool *shrinks,
                                        struct sidestep_error *err)
 {
     uint64_t skip = part->raw.begin < f->data_offset ? f->data_offset - part->raw.begin : 0;
     struct compressor_part sample = *part;
 
     assert(skip < part->raw.length);
-    uint64_t from = clock_now(press->clock);
+    uint64_t from = clock_now(compressor->clock);
     sample.raw.bytes += skip;
     sample.raw.begin += skip;
     sample.raw.length = min_u64(CODEC_CHUNK_BYTES, part->raw.length - skip);
-    TRY(encode_part(press, encoder, window, f, &sample, err));
-    double took_ns = (double)(clock_now(press->clock) - from);
-    *worth = gains(sample.length, sample.raw.length) &&
-             (press->ns_per_byte <= 0 || took_ns <= press->ns_per_byte * (double)sample.raw.length);
+    TRY(encode_part(compressor, encoder, window, f, &sample, err));
+    double took_ns = (double)(clock_now(compressor->clock) - from);
+    *shrinks = is_smaller(sample.length, sample.raw.length) &&
+               (compressor->ns_per_byte <= 0 ||
+                took_ns <= compressor->ns_per_byte * (double)sample.raw.length);
     drop_encoded(window, &sample);
     return SIDESTEP_OK;
 }
 
-/* Whether an item that lies in several windows is encoded: found out once, by whoever comes first.
- */
-static enum sidestep_status choose(struct compressor *press, struct codec_encoder *encoder,
+/* Decide whether an item in several windows is encoded.  The first thread that gets there decides,
+ * once; the others wait for it. */
+static enum sidestep_status decide(struct compressor *compressor, struct codec_encoder *encoder,
                                    struct compressed_window *window,
                                    const struct compressor_part *part, bool *encode,
                                    struct sidestep_error *err)
 {
-    struct pipeline *p = press->p;
-    struct compressor_item *item = &press->items[part->item];
+    struct pipeline *p = compressor->p;
+    struct compressor_item *item = &compressor->items[part->item];
     enum sidestep_status status = SIDESTEP_OK;
 
     pthread_mutex_lock(&p->shared.lock);
-    while (item->choice == COMPRESSOR_SAMPLING && !p->shared.failed)
+    while (item->decision == COMPRESSOR_SAMPLING && !p->shared.failed)
         pthread_cond_wait(&p->shared.changed, &p->shared.lock);
-    if (item->choice == COMPRESSOR_UNDECIDED) {
-        bool worth = false;
-        item->choice = COMPRESSOR_SAMPLING;
+    if (item->decision == COMPRESSOR_UNDECIDED) {
+        bool shrinks = false;
+        item->decision = COMPRESSOR_SAMPLING;
         pthread_mutex_unlock(&p->shared.lock);
-        status = try_sample(press, encoder, window, &p->image->items[part->item].footer, part,
-                            &worth, err);
+        status = try_sample(compressor, encoder, window, &p->image->items[part->item].footer, part,
+                            &shrinks, err);
         pthread_mutex_lock(&p->shared.lock);
-        item->choice = worth ? COMPRESSOR_ENCODE : COMPRESSOR_STORE;
+        item->decision = shrinks ? COMPRESSOR_ENCODE : COMPRESSOR_STORE;
         pthread_cond_broadcast(&p->shared.changed);
     }
-    *encode = item->choice == COMPRESSOR_ENCODE;
+    *encode = item->decision == COMPRESSOR_ENCODE;
     pthread_mutex_unlock(&p->shared.lock);
     return status;
 }
 
-static enum sidestep_status press_part(struct compressor *press, struct codec_encoder *encoder,
-                                       struct compressed_window *window,
-                                       struct compressor_part *part, struct sidestep_error *err)
+static enum sidestep_status compress_part(struct compressor *compressor,
+                                          struct codec_encoder *encoder,
+                                          struct compressed_window *window,
+                                          struct compressor_part *part, struct sidestep_error *err)
 {
-    const struct footer_item *f = &press->p->image->items[part->item].footer;
+    const struct footer_item *f = &compressor->p->image->items[part->item].footer;
     bool whole = part->raw.length == f->bytes, encode = true;
 
     if (f->bytes < COMPRESSOR_MIN_ITEM_BYTES || f->bytes > COMPRESSOR_MAX_ITEM_BYTES)
         return SIDESTEP_OK;
     if (!whole)
-        TRY(choose(press, encoder, window, part, &encode, err));
+        TRY(decide(compressor, encoder, window, part, &encode, err));
     if (!encode)
         return SIDESTEP_OK;
-    TRY(encode_part(press, encoder, window, f, part, err));
-    if (whole && !gains(part->length + part->index_length, f->bytes))
+    TRY(encode_part(compressor, encoder, window, f, part, err));
+    if (whole && !is_smaller(part->length + part->index_length, f->bytes))
         drop_encoded(window, part);
     return SIDESTEP_OK;
 }
 
-enum sidestep_status compressor_encode(struct compressor *press, struct codec_encoder *encoder,
+enum sidestep_status compressor_encode(struct compressor *compressor, struct codec_encoder *encoder,
                                        size_t i, struct sidestep_error *err)
 {
-    struct image *image = press->p->image;
+    struct image *image = compressor->p->image;
     const struct image_window *w = &image->windows[i];
-    struct compressed_window *window = &press->room->windows[i % press->room->window_count];
-    uint8_t *bytes = pool_slots_get(press->p->places, i);
+    struct compressed_window *window =
+        &compressor->buffers->windows[i % compressor->buffers->window_count];
+    uint8_t *bytes = pool_slots_get(compressor->p->slots, i);
 
     window->out.length = 0;
     window->index.length = 0;
@@ -160,8 +165,8 @@ enum sidestep_status compressor_encode(struct compressor *press, struct codec_en
                                                .begin = begin - f->offset,
                                                .length = end - begin}};
         if (begin > end || (begin == end && f->bytes != 0))
-            continue; /* it ends in front of this window */
-        enum sidestep_status status = press_part(press, encoder, window, &part, err);
+            continue; /* the item ends before this window */
+        enum sidestep_status status = compress_part(compressor, encoder, window, &part, err);
         if (status == SIDESTEP_OK)
             status = add_part(window, &part, err);
         if (status != SIDESTEP_OK) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* huge_page_recovery.c -- see huge_page_recovery.h. */
+/* huge_page_recovery.c -- collapses lost huge pages after a save; see huge_page_recovery.h. */
 #include "save/huge_page_recovery.h"
 
 #include <errno.h>
@@ -7,15 +7,16 @@
 #include "base/base.h"
 #include "snapshot/snapshot.h"
 
-/* On huge pages 1 ms per GiB at most, on pages of 4 KiB 20. */
+/* Protecting takes at most 1 ms per GiB on huge pages, and 20 ms per GiB on pages of 4 KiB. */
 #define SLOW_NS ((uint64_t)1000000)
 #define SLOW_NS_PER_GIB ((uint64_t)4000000)
-/* A page takes 0.2 to 0.5 ms, while the program cannot map memory: it has the rest of the time. */
+/* Collapsing a page takes 0.2 to 0.5 ms, in which the program cannot map memory.  The pause lets
+ * it. */
 #define PAUSE_MS 1u
 
 struct again {
     const struct cow *cow;
-    struct throttle *neighbour;
+    struct throttle *throttle;
     struct clock *clock;
     struct huge_page_recovery *out;
     bool stopped;
@@ -28,7 +29,7 @@ bool huge_page_recovery_is_needed(uint64_t held_bytes, uint64_t took_ns)
             fault_hit("huge.missing"));
 }
 
-/* Bytes of [begin, end) that are on huge pages now. */
+/* Collapse [begin, end).  Returns the bytes of it that are on huge pages now. */
 static uint64_t collapse(struct again *a, uint64_t begin, uint64_t end)
 {
     uint64_t huge = 0;
@@ -41,7 +42,7 @@ static uint64_t collapse(struct again *a, uint64_t begin, uint64_t end)
             a->stopped = true;
         a->out->took_ns += clock_now(a->clock) - began;
         a->clock->sleep_ms(a->clock, PAUSE_MS);
-        a->stopped = a->stopped || !throttle_is_idle(a->neighbour);
+        a->stopped = a->stopped || !throttle_is_idle(a->throttle);
     }
     return huge;
 }
@@ -59,15 +60,15 @@ static void take_mapping(void *context, uint64_t begin, uint64_t end, uint64_t h
         if (from < to)
             huge += collapse(a, from, to);
     }
-    a->out->bytes += min_u64(huge, missing); /* some may have been huge all the time */
+    a->out->bytes += min_u64(huge, missing); /* some may have been huge before */
 }
 
-void huge_page_recovery_run(const struct cow *cow, struct throttle *neighbour, struct clock *clock,
+void huge_page_recovery_run(const struct cow *cow, struct throttle *throttle, struct clock *clock,
                             struct huge_page_recovery *out)
 {
-    struct again again = {.cow = cow, .neighbour = neighbour, .clock = clock, .out = out};
+    struct again again = {.cow = cow, .throttle = throttle, .clock = clock, .out = out};
 
     *out = (struct huge_page_recovery){0};
-    if (throttle_is_idle(neighbour))
+    if (throttle_is_idle(throttle))
         (void)memory_map_read_huge(take_mapping, &again, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* incremental.c -- see incremental.h. */
+/* incremental.c -- links or writes the shard of unchanged tensors; see incremental.h. */
 #include "save/incremental.h"
 
 #include <stdio.h>
@@ -11,47 +11,48 @@
 #include "save/save_shard_file.h"
 #include "snapshot/snapshot.h"
 
-void incremental_reset(struct incremental_state *keep)
+void incremental_reset(struct incremental_state *state)
 {
-    keep->next.there = false;
-    keep->last.there = false;
+    state->next.exists = false;
+    state->last.exists = false;
 }
 
-enum sidestep_status incremental_plan(struct incremental_state *keep, struct image *image,
+enum sidestep_status incremental_plan(struct incremental_state *state, struct image *image,
                                       struct sidestep_error *err)
 {
-    const struct incremental_shard *latest = keep->pending ? &keep->next : &keep->last;
+    const struct incremental_shard *latest = state->pending ? &state->next : &state->last;
 
     TRY(unchanged_prepare(image, err));
-    if (latest->there && latest->links < INCREMENTAL_MAX_LINKS &&
-        unchanged_is_current(image, keep->worth))
+    if (latest->exists && latest->links < INCREMENTAL_MAX_LINKS &&
+        unchanged_is_current(image, state->min_bytes))
         return SIDESTEP_OK;
-    incremental_reset(keep);
-    unchanged_choose(image, keep->worth);
+    incremental_reset(state);
+    unchanged_choose(image, state->min_bytes);
     return SIDESTEP_OK;
 }
 
-void incremental_begin_save(struct incremental_state *keep, bool committed, bool starts)
+void incremental_begin_save(struct incremental_state *state, bool committed, bool starts)
 {
-    if (keep->pending && committed)
-        keep->last = keep->next;
-    else if (keep->pending)
-        keep->last.there = false;
-    keep->next.there = false;
-    keep->pending = starts;
+    if (state->pending && committed)
+        state->last = state->next;
+    else if (state->pending)
+        state->last.exists = false;
+    state->next.exists = false;
+    state->pending = starts;
 }
 
-/* One kept shard on its way. */
-struct keeping {
+/* One write of the shard of unchanged tensors. */
+struct unchanged_write {
     struct sidestep_save *save;
     const struct save_shard *shard;
-    struct store_file *linked; /* that of the checkpoint before, under our name; NULL: none ... */
-    struct store_file *file;   /* ... or a new one is written */
-    bool *passed;              /* windows that are in the former, and were not written */
-    pthread_mutex_t lock;      /* of ${file} and ${passed} */
+    struct store_file
+        *linked;             /* the previous checkpoint's file, linked under our name; NULL: none */
+    struct store_file *file; /* the new file, if one is written */
+    bool *skipped;           /* per window: it is in ${linked}, so it was not written */
+    pthread_mutex_t lock;    /* protects ${file} and ${skipped} */
 };
 
-static void say_why(struct sidestep_save *save, const struct sidestep_error *why)
+static void set_link_reason(struct sidestep_save *save, const struct sidestep_error *why)
 {
     struct sidestep_save_info *info = &save->shared.info;
 
@@ -61,7 +62,7 @@ static void say_why(struct sidestep_save *save, const struct sidestep_error *why
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-static enum sidestep_status link_last(struct keeping *k, struct sidestep_error *err)
+static enum sidestep_status link_last(struct unchanged_write *k, struct sidestep_error *err)
 {
     struct commit *commit = &k->save->commit;
     const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
@@ -74,7 +75,8 @@ static enum sidestep_status link_last(struct keeping *k, struct sidestep_error *
         stat.size != last->stat.size)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s/%s' is another file by now", last->dir,
                     last->name);
-    /* Its bytes are not read again: who has written to it may have changed any of them. */
+    /* Do not read the bytes again to compare: whoever wrote to the file may have changed any of
+     * them. */
     if (stat.modified_ns != last->stat.modified_ns)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s/%s' was changed since it was written", last->dir,
                     last->name);
@@ -82,46 +84,46 @@ static enum sidestep_status link_last(struct keeping *k, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
-/* A new file, in place of the link, if there is one. */
-static enum sidestep_status write_anew(struct keeping *k, struct sidestep_error *err)
+/* Create a new file, in place of the link, if there is one. */
+static enum sidestep_status write_new(struct unchanged_write *k, struct sidestep_error *err)
 {
     TRY(commit_shard_remove(&k->save->commit, INCREMENTAL_UNCHANGED_SHARD, err));
     return save_shard_file_create(k->save, k->shard, &k->file, err);
 }
 
-static enum sidestep_status begin(struct keeping *k, struct sidestep_error *err)
+static enum sidestep_status begin(struct unchanged_write *k, struct sidestep_error *err)
 {
     const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
     struct sidestep_error why = {0};
 
-    if (!last->there || strcmp(last->run_id, k->save->commit.run_id) != 0)
-        return write_anew(k, err);
+    if (!last->exists || strcmp(last->run_id, k->save->commit.run_id) != 0)
+        return write_new(k, err);
     if (link_last(k, &why) == SIDESTEP_OK)
         return SIDESTEP_OK;
-    say_why(k->save, &why);
-    return write_anew(k, err);
+    set_link_reason(k->save, &why);
+    return write_new(k, err);
 }
 
 /* See struct pipeline_target. */
 static enum sidestep_status choose(void *context, size_t window, struct store_file **file,
                                    struct sidestep_error *err)
 {
-    struct keeping *k = context;
+    struct unchanged_write *k = context;
     enum sidestep_status status = SIDESTEP_OK;
 
     pthread_mutex_lock(&k->lock);
     if (k->file == NULL && unchanged_matches_previous(k->save->pipeline.image, window))
-        k->passed[window] = true;
+        k->skipped[window] = true;
     else if (k->file == NULL)
-        status = write_anew(k, err);
-    *file = k->passed[window] ? NULL : k->file;
+        status = write_new(k, err);
+    *file = k->skipped[window] ? NULL : k->file;
     pthread_mutex_unlock(&k->lock);
     return status;
 }
 
-/* A window that was let go, from the file that has it: its data is checked, all else is made anew.
- */
-static enum sidestep_status copy_window(struct keeping *k, size_t i, uint8_t *buffer,
+/* Copy a skipped window from the linked file: check its tensor data, and make everything else
+ * anew. */
+static enum sidestep_status copy_window(struct unchanged_write *k, size_t i, uint8_t *buffer,
                                         struct sidestep_error *err)
 {
     struct image *image = k->save->pipeline.image;
@@ -136,14 +138,14 @@ static enum sidestep_status copy_window(struct keeping *k, size_t i, uint8_t *bu
     return store_file_write_at(k->file, buffer, w->bytes, w->offset, err);
 }
 
-static enum sidestep_status copy_passed(struct keeping *k, struct sidestep_error *err)
+static enum sidestep_status copy_skipped(struct unchanged_write *k, struct sidestep_error *err)
 {
     const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
     OWNED uint8_t *buffer = NULL;
     enum sidestep_status status = SIDESTEP_OK;
 
     for (size_t i = 0; status == SIDESTEP_OK && i < k->save->pipeline.image->kept_windows; i++) {
-        if (!k->passed[i])
+        if (!k->skipped[i])
             continue;
         if (buffer == NULL && (buffer = memory_new(IMAGE_WINDOW_MAX_BYTES, 1)) == NULL)
             return FAIL_NOMEM(err, IMAGE_WINDOW_MAX_BYTES);
@@ -156,19 +158,19 @@ static enum sidestep_status copy_passed(struct keeping *k, struct sidestep_error
     return status;
 }
 
-static enum sidestep_status write_kept(struct keeping *k, struct sidestep_error *err)
+static enum sidestep_status write_unchanged(struct unchanged_write *k, struct sidestep_error *err)
 {
     struct sidestep_save *save = k->save;
     struct sidestep_engine *engine = save->engine;
     struct pipeline_target choice = {.choose = choose, .context = k};
-    struct pipeline_writers crew = {&engine->io, engine->writers, engine->write_threads};
+    struct pipeline_writers writers = {&engine->io, engine->writers, engine->write_threads};
 
-    k->passed = memory_new(save->pipeline.image->kept_windows, sizeof(*k->passed));
-    if (k->passed == NULL)
+    k->skipped = memory_new(save->pipeline.image->kept_windows, sizeof(*k->skipped));
+    if (k->skipped == NULL)
         return FAIL_NOMEM(err, save->pipeline.image->kept_windows);
     TRY(begin(k, err));
-    TRY(pipeline_write_unchanged(&save->pipeline, &choice, &crew, err));
-    return k->file != NULL ? copy_passed(k, err) : SIDESTEP_OK;
+    TRY(pipeline_write_unchanged(&save->pipeline, &choice, &writers, err));
+    return k->file != NULL ? copy_skipped(k, err) : SIDESTEP_OK;
 }
 
 enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
@@ -176,12 +178,12 @@ enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
                                                  struct store_file **file, bool *linked,
                                                  struct sidestep_error *err)
 {
-    struct keeping k = {.save = save, .shard = shard};
+    struct unchanged_write k = {.save = save, .shard = shard};
 
     pthread_mutex_init(&k.lock, NULL);
-    enum sidestep_status status = write_kept(&k, err);
+    enum sidestep_status status = write_unchanged(&k, err);
     pthread_mutex_destroy(&k.lock);
-    free(k.passed);
+    free(k.skipped);
     if (status == SIDESTEP_OK) {
         *linked = k.file == NULL;
         *file = *linked ? TAKE(k.linked) : TAKE(k.file);
@@ -196,12 +198,12 @@ enum sidestep_status incremental_record_unchanged(struct sidestep_save *save,
                                                   struct store_file *file, bool linked,
                                                   struct sidestep_error *err)
 {
-    struct incremental_state *keep = &save->engine->saver->incremental;
-    struct incremental_shard *next = &keep->next;
+    struct incremental_state *state = &save->engine->saver->incremental;
+    struct incremental_shard *next = &state->next;
 
     TRY(store_file_stat(file, &next->stat, err));
-    next->links = linked ? keep->last.links + 1 : 0;
-    next->there = true;
+    next->links = linked ? state->last.links + 1 : 0;
+    next->exists = true;
     memcpy(next->run_id, save->commit.run_id, sizeof(next->run_id));
     memcpy(next->dir, save->commit.path, sizeof(next->dir));
     commit_shard_name(&save->commit, INCREMENTAL_UNCHANGED_SHARD, next->name);

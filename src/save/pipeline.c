@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline.c -- see pipeline.h. */
+/* pipeline.c -- stages the windows of a shard file: in the call, or in the background; see
+ * pipeline.h. */
 #include "save/pipeline_internal.h"
 
 #include <assert.h>
@@ -12,12 +13,12 @@ uint64_t pipeline_full_pool_bytes(const struct image *image)
     return image->body_bytes != 0 ? image->body_bytes : IMAGE_ALIGN;
 }
 
-static void set_places(struct pipeline *p)
+static void set_slots(struct pipeline *p)
 {
-    if (p->streamed)
-        pool_slots_set_shared(p->places, p->pool->bytes, p->pool_bytes, p->pool_bytes);
+    if (p->shares_pool)
+        pool_slots_set_shared(p->slots, p->pool->bytes, p->pool_bytes, p->pool_bytes);
     else
-        pool_slots_set_dedicated(p->places, p->pool->bytes);
+        pool_slots_set_dedicated(p->slots, p->pool->bytes);
 }
 
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
@@ -25,17 +26,17 @@ enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, stru
 {
     assert(pool_bytes <= pool->length);
     *p = (struct pipeline){
-        .image = image, .pool = pool, .pool_bytes = pool_bytes, .until = image->window_count};
-    TRY(pool_slots_new(&p->places, image, err));
+        .image = image, .pool = pool, .pool_bytes = pool_bytes, .end_window = image->window_count};
+    TRY(pool_slots_new(&p->slots, image, err));
     p->shared.states = memory_new(image->window_count, 2);
     if (p->shared.states == NULL) {
-        pool_slots_free(&p->places);
+        pool_slots_free(&p->slots);
         return FAIL_NOMEM(err, 2 * image->window_count);
     }
-    p->shared.live = p->shared.states + image->window_count;
-    p->streamed = pool_bytes < pipeline_full_pool_bytes(image);
-    assert(!p->streamed || pool_bytes >= PIPELINE_MIN_POOL_BYTES);
-    set_places(p);
+    p->shared.zero_copy = p->shared.states + image->window_count;
+    p->shares_pool = pool_bytes < pipeline_full_pool_bytes(image);
+    assert(!p->shares_pool || pool_bytes >= PIPELINE_MIN_POOL_BYTES);
+    set_slots(p);
     pthread_mutex_init(&p->shared.lock, NULL);
     pthread_cond_init(&p->shared.changed, NULL);
     return SIDESTEP_OK;
@@ -47,7 +48,7 @@ void pipeline_release(struct pipeline *p)
         return;
     free(p->shared.states);
     p->shared.states = NULL;
-    pool_slots_free(&p->places);
+    pool_slots_free(&p->slots);
     pthread_cond_destroy(&p->shared.changed);
     pthread_mutex_destroy(&p->shared.lock);
 }
@@ -76,18 +77,18 @@ void pipeline_get_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t 
     pthread_mutex_unlock(&p->shared.lock);
 }
 
-/* Locked: is there one more window to stage, and a place for it?  Places are given in order, as
- * pool_slots.h wants it. */
+/* Locked: is there a window to stage, and a slot for it?  Slots are acquired in window order, as
+ * pool_slots.h requires. */
 static bool may_stage(struct pipeline *p)
 {
-    bool ahead = p->cow == NULL || atomic_load(&p->copiers_run);
+    bool ahead = p->cow == NULL || atomic_load(&p->copiers_started);
 
     return p->shared.stage_next < p->image->window_count &&
-           pool_slots_acquire(p->places, p->shared.stage_next,
+           pool_slots_acquire(p->slots, p->shared.stage_next,
                               ahead ? POOL_SLOTS_AHEAD : POOL_SLOTS_IN_ORDER) != NULL;
 }
 
-/* Take the next window to stage, waiting for a place; false: none left, or failed. */
+/* Take the next window to stage; waits for a slot.  False: none is left, or the save has failed. */
 static bool take_stage(struct pipeline *p, size_t *i)
 {
     bool taken = false;
@@ -102,7 +103,7 @@ static bool take_stage(struct pipeline *p, size_t *i)
     return taken;
 }
 
-/* What of window ${i} is not on devices. */
+/* Stage the part of window ${i} that is not on devices. */
 static enum sidestep_status stage_host(struct pipeline *p, size_t i, uint8_t *place,
                                        struct sidestep_error *err)
 {
@@ -119,7 +120,7 @@ static enum sidestep_status stage_host(struct pipeline *p, size_t i, uint8_t *pl
 static bool stage_window(struct pipeline *p, size_t i)
 {
     struct sidestep_error why = {0};
-    uint8_t *place = pool_slots_get(p->places, i);
+    uint8_t *place = pool_slots_get(p->slots, i);
     enum sidestep_status status = stage_host(p, i, place, &why);
 
     if (status == SIDESTEP_OK && p->offload != NULL)
@@ -167,12 +168,12 @@ void pipeline_stage(struct pipeline *p, struct workers *workers)
 bool pipeline_protect(struct pipeline *p, struct cow *cow, struct workers *workers,
                       void (*released)(void *context), void *context)
 {
-    if (!cow_begin_snapshot(cow, p->image, p->places, p->pool, workers)) {
-        set_places(p);
+    if (!cow_begin_snapshot(cow, p->image, p->slots, p->pool, workers)) {
+        set_slots(p);
         return false;
     }
     p->cow = cow;
-    p->streamed = false;
+    p->shares_pool = false;
     p->released = released;
     p->context = context;
     p->stagers = workers;
@@ -188,16 +189,16 @@ uint8_t *pipeline_reserve_eager(struct pipeline *p, uint64_t bytes)
 {
     uint64_t length = p->pool_bytes;
 
-    assert(p->streamed);
+    assert(p->shares_pool);
     bytes = round_up(bytes, IMAGE_ALIGN);
     if (bytes > length / 2 || length - bytes < PIPELINE_MIN_POOL_BYTES)
         return NULL;
     length = round_down(length - bytes, IMAGE_ALIGN);
-    pool_slots_set_shared(p->places, p->pool->bytes + bytes, length, length);
+    pool_slots_set_shared(p->slots, p->pool->bytes + bytes, length, length);
     return p->pool->bytes;
 }
 
-/* Take windows in the call, for what is in host memory. */
+/* Copies the tensors in host memory, in the call. */
 struct host_copy {
     struct pipeline *p;
     atomic_size_t next;
@@ -210,7 +211,7 @@ static void copy_host(void *context)
     struct sidestep_error why = {0};
 
     for (size_t i; (i = atomic_fetch_add(&copy->next, 1)) < p->image->window_count;)
-        if (image_stage_tensor_data(p->image, i, NULL, pool_slots_get(p->places, i), &why) !=
+        if (image_stage_tensor_data(p->image, i, NULL, pool_slots_get(p->slots, i), &why) !=
             SIDESTEP_OK)
             pipeline_fail(p, &why);
 }
@@ -220,7 +221,7 @@ void pipeline_defer_staging(struct pipeline *p, struct workers *workers,
 {
     struct host_copy copy = {.p = p};
 
-    if (p->offload != NULL && p->cow == NULL && !p->streamed) {
+    if (p->offload != NULL && p->cow == NULL && !p->shares_pool) {
         workers_run(workers, copy_host, &copy);
         p->host_copied = true;
     }
@@ -229,23 +230,23 @@ void pipeline_defer_staging(struct pipeline *p, struct workers *workers,
     p->stagers = workers;
 }
 
-/* One of those that run ahead, once it is time. */
+/* Background copier: waits for enough page faults, then stages windows ahead of the writers. */
 static void copy_ahead(void *context)
 {
     struct pipeline *p = context;
     size_t i;
 
-    if (p->cow != NULL && !cow_wait_for_faults(p->cow, p->patience))
+    if (p->cow != NULL && !cow_wait_for_faults(p->cow, p->fault_threshold))
         return;
-    atomic_store(&p->copiers_run, true);
+    atomic_store(&p->copiers_started, true);
     while (take_stage(p, &i) && pipeline_stage_taken(p, i))
         atomic_fetch_add(&p->ahead_bytes, p->image->windows[i].bytes);
 }
 
-void pipeline_start_staging(struct pipeline *p, uint64_t patience)
+void pipeline_start_staging(struct pipeline *p, uint64_t fault_threshold)
 {
-    p->patience = patience;
-    p->writers_stage = patience != 0 || workers_count(p->stagers) == 0;
+    p->fault_threshold = fault_threshold;
+    p->writers_stage = fault_threshold != 0 || workers_count(p->stagers) == 0;
     p->staging = (struct workers_job){.run = copy_ahead, .context = p};
     workers_start(p->stagers, &p->staging, PIPELINE_COPIERS);
 }
@@ -266,7 +267,7 @@ void pipeline_finish_staging(struct pipeline *p)
 
 bool pipeline_stage_next(struct pipeline *p)
 {
-    if (!p->writers_stage || p->shared.stage_next >= p->until || !may_stage(p))
+    if (!p->writers_stage || p->shared.stage_next >= p->end_window || !may_stage(p))
         return false;
     size_t i = p->shared.stage_next++;
     pthread_mutex_unlock(&p->shared.lock);
@@ -277,6 +278,6 @@ bool pipeline_stage_next(struct pipeline *p)
 
 void pipeline_trim_pool(struct pipeline *p)
 {
-    if (p->cow != NULL && p->trims && !p->pool_stays)
-        pool_trim(p->pool, pool_slots_first_unused(p->places));
+    if (p->cow != NULL && p->trims_pool && !p->pool_is_pinned)
+        pool_trim(p->pool, pool_slots_first_unused(p->slots));
 }

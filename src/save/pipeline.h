@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pipeline.h -- a shard file on its way from the trainer's memory to storage.
+ * pipeline.h -- moves a shard file, window by window, from the trainer's memory to storage.
  *
  *      stage (copy)  ->  hash  ->  finish (tails) and write
  *
- * Windows pass in order through three cursors.  With a pool as large as the file each window has a
- * place of its own, and staging never waits; else windows share the pool (pool_slots.h), and
- * staging waits for the write that frees a place.
+ * Three cursors move over the windows, in order: staged, hashed, written.  If the pool is as large
+ * as the file, each window has a slot of its own, and staging never waits.  Otherwise windows share
+ * slots (pool_slots.h), and staging waits for a write that returns a slot.
  *
- * Staging is done in the call, or (pipeline_protect()) the tensors' memory is write-protected in
- * the call, and windows are staged behind the trainer's back: by copiers, who run as far ahead of
- * the writers as there is room; or, as long as the trainer lets the state be, by the writers
- * themselves, who take no more of the pool than they need to keep the disk busy, and none for
- * windows that the file can take from where they lie in memory.
+ * By copy, windows are staged in the call.  With pipeline_protect(), the call only write-protects
+ * the memory of the tensors, and windows are staged in the background.  As long as the trainer does
+ * not write to the tensors, the writers stage them: they use only as much of the pool as keeps the
+ * disk busy, and none for zero-copy windows.  Otherwise copiers stage them, as far ahead of the
+ * writers as the pool has capacity.
  *
- * Tensors on devices (pipeline_set_offload()) come into the windows on the devices' own streams, in
- * either case; and if the call has nothing else to wait for, it does not wait for them
+ * In either case, the devices' own streams copy tensors on devices into the windows
+ * (pipeline_set_offload()).  If the call has nothing else to wait for, it does not wait for them
  * (pipeline_defer_staging()).
  */
 #ifndef SAVE_PIPELINE_H
@@ -28,61 +28,62 @@
 #include "snapshot/snapshot.h"
 #include "store/store.h"
 
-/* The smallest cap: two windows. */
+/* The smallest pool: two windows. */
 #define PIPELINE_MIN_POOL_BYTES (2 * IMAGE_WINDOW_MAX_BYTES)
-/* Threads that stage behind the trainer's back: they take its memory's bandwidth. */
+/* Threads that stage in the background.  Few, because they take memory bandwidth from the
+ * trainer. */
 #define PIPELINE_COPIERS 2u
 
 struct pipeline {
     struct image *image;
     const struct pool *pool;
-    uint64_t pool_bytes; /* from its beginning on, that this save uses */
-    bool pool_stays;     /* a device's driver knows its pages: none is given back */
-    struct pool_slots *places;
-    bool streamed;              /* by copy, which uses less of the pool than the file takes */
-    struct offload *offload;    /* tensors are on devices ... */
-    bool host_copied;           /* ... and those in host memory are in their windows already */
-    struct cow *cow;            /* pipeline_protect() was called ... */
-    struct workers *stagers;    /* ... or _stage_later(), and these stage, ... */
-    struct workers_job staging; /* ... until pipeline_finish_staging() */
-    uint64_t patience;          /* copiers begin after so many faults */
-    bool trims;         /* gives back what is not needed of the pool: see pipeline_trim_pool() */
-    bool writers_stage; /* where copiers wait, or there are none */
-    atomic_bool copiers_run;
-    _Atomic uint64_t ahead_bytes; /* they have staged */
+    uint64_t pool_bytes; /* the first bytes of ${pool} that this save uses */
+    bool pool_is_pinned; /* a device driver has pinned it: do not return pages */
+    struct pool_slots *slots;
+    bool shares_pool;           /* staged by copy, and the pool is smaller than the file */
+    struct offload *offload;    /* set if tensors are on devices */
+    bool host_copied;           /* tensors in host memory were staged in the call */
+    struct cow *cow;            /* set by pipeline_protect() */
+    struct workers *stagers;    /* run ${staging}; NULL: nothing to finish */
+    struct workers_job staging; /* ended by pipeline_finish_staging() */
+    uint64_t fault_threshold;   /* copiers begin after this many page faults */
+    bool trims_pool;            /* see pipeline_trim_pool() */
+    bool writers_stage;         /* writers stage until copiers begin, or if there are none */
+    atomic_bool copiers_started;
+    _Atomic uint64_t ahead_bytes; /* staged by the copiers */
     void (*released)(void *context);
     void *context;
-    /* May be set before pipeline_write(): to whom the writers give way (NULL: nobody), and how fast
-     * they write unless somebody waits (0: as it goes). */
-    struct throttle *neighbour;
+    /* Both may be set before pipeline_write().  The throttle of the writers (NULL: none), and the
+     * bandwidth limit while nobody waits (0: none). */
+    struct throttle *throttle;
     uint64_t bytes_per_second;
-    size_t until;     /* windows before this one are written now */
-    atomic_bool stop; /* as shared.failed, for those that wait elsewhere */
+    size_t end_window; /* only windows before this one are written now */
+    atomic_bool stop;  /* copy of shared.failed, for waits outside the lock */
     struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        uint8_t *states; /* per window: enum window_state */
-        uint8_t *live;   /* per window: it is written from where it lies */
+        uint8_t *states;    /* per window: enum window_state */
+        uint8_t *zero_copy; /* per window: it is written from the tensor's memory */
         size_t stage_next;
         size_t staged;
         size_t hash_next;
         size_t hashed;      /* all windows before it are hashed */
-        size_t write_first; /* all windows before it are written; maybe some behind it, too */
+        size_t write_first; /* all windows before it are written, maybe some after it too */
         size_t write_next;
         size_t written;
         uint64_t staged_bytes;
         uint64_t written_bytes;
         uint64_t live_bytes;
-        uint64_t held_ns;          /* of all writers, by the neighbour */
-        uint64_t backed_off_ns;    /* because others read from the disk, until ... */
-        uint64_t backed_off_at_ns; /* ... then, if still so; else 0 */
+        uint64_t held_ns;          /* sum over the writers: waits for the throttle */
+        uint64_t backed_off_ns;    /* back-off because others read from the disk ... */
+        uint64_t backed_off_at_ns; /* ... up to this time, if it goes on; else 0 */
         bool used_ring;            /* a window went through io_uring */
         bool failed;
-        struct sidestep_error err; /* the first */
+        struct sidestep_error err; /* the first error */
     } shared;
 };
 
-/* Bytes of pool that the image would like. */
+/* Bytes of the pool with a slot for each window. */
 uint64_t pipeline_full_pool_bytes(const struct image *image);
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
                                    uint64_t pool_bytes, struct sidestep_error *err);
@@ -90,55 +91,61 @@ void pipeline_release(struct pipeline *p);
 
 /* Copy all windows, on the caller and ${workers}.  Returns early if the write has failed. */
 void pipeline_stage(struct pipeline *p, struct workers *workers);
-/* Instead: write-protect what ${cow} was prepared for, copy what it cannot hold, and return ...
- * False: it cannot be after all, nothing has changed, and pipeline_stage() is to be called. */
+/*
+ * Call instead of pipeline_stage(): write-protect what ${cow} was prepared for, and make eager
+ * copies of the rest.
+ * False: protecting failed and nothing has changed; call pipeline_stage().
+ */
 bool pipeline_protect(struct pipeline *p, struct cow *cow, struct workers *workers,
                       void (*released)(void *context), void *context);
-/* Tensors on devices are brought by ${offload}, which has begun: before pipeline_stage(), _hold()
- * or _stage_later(). */
+/* ${offload}, which has begun, brings the tensors on devices.  Call before pipeline_stage(),
+ * pipeline_protect() or pipeline_defer_staging(). */
 void pipeline_set_offload(struct pipeline *p, struct offload *offload);
-/* Where windows share the pool: ${bytes} of it that none of them gets; NULL: too few would be left.
- */
+/* Reserve ${bytes} of a shared pool for eager copies.  NULL: too few would be left for windows. */
 uint8_t *pipeline_reserve_eager(struct pipeline *p, uint64_t bytes);
-/* Nothing but devices is left to wait for, or nobody changes the state before ${released}.  Instead
- * of pipeline_stage(), or after pipeline_protect() for what lies in host memory, or
- * pipeline_reserve_eager() for what would change.  Beside devices, and with a place for each window
- * and nothing held, what lies in host memory is copied first. */
+/*
+ * Leave staging to the background.  Call instead of pipeline_stage(), if only devices are left to
+ * wait for, or if nobody changes the state before ${released}; or after pipeline_protect() for what
+ * is in host memory; or after pipeline_reserve_eager() for what would change.
+ * With an offload, a slot for each window and nothing protected, it first copies the tensors in
+ * host memory.
+ */
 void pipeline_defer_staging(struct pipeline *p, struct workers *workers,
                             void (*released)(void *context), void *context);
-/* ... and then let the workers stage the rest in the background, after ${patience} faults (0: at
- * once, as it must be where nothing is held); until then, or without any, pipeline_write() does.
- * ${released} is called, on whatever thread, when all is staged. */
-void pipeline_start_staging(struct pipeline *p, uint64_t patience);
-/* End what pipeline_protect() or _stage_later() began: all is staged, or the write has failed.
- * Before the pool or the image is used again, and before the caller is told the end.  Else a no-op.
- */
+/* Start the copiers, on the workers of pipeline_protect() or pipeline_defer_staging(), after
+ * ${fault_threshold} page faults (0: at once, required where nothing is protected).  Until they
+ * begin, or without workers, pipeline_write() stages.  ${released} is called, on any thread, when
+ * all is staged. */
+void pipeline_start_staging(struct pipeline *p, uint64_t fault_threshold);
+/* End what pipeline_protect() or pipeline_defer_staging() began: all is staged, or the write has
+ * failed.  Call before the pool or the image is used again, and before the end of the save is
+ * reported.  Otherwise a no-op. */
 void pipeline_finish_staging(struct pipeline *p);
-/* Who writes: the caller and ${workers}, ${threads} of them at most and together. */
+/* The threads that write: the caller and ${workers}, at most ${threads} in all. */
 struct pipeline_writers {
     const struct store_queue_config *kind;
     struct workers *workers;
     unsigned threads;
 };
-/* Hash the windows of the image's kept file, as they are staged, and write them to where ${choose}
- * says, which is asked for each of them once it is hashed, by any thread: NULL, and it need not be
- * written.  Before pipeline_write(); the image has such a file. */
+/* Hash the windows of the unchanged file as they are staged, and write each to the file that
+ * ${choose} returns (NULL: do not write it).  ${choose} is called once per hashed window, by any
+ * thread.  Call before pipeline_write(), and only if the image has such a file. */
 struct pipeline_target {
     enum sidestep_status (*choose)(void *context, size_t window, struct store_file **file,
                                    struct sidestep_error *err);
     void *context;
 };
 enum sidestep_status pipeline_write_unchanged(struct pipeline *p,
-                                              const struct pipeline_target *choice,
-                                              const struct pipeline_writers *crew,
+                                              const struct pipeline_target *target,
+                                              const struct pipeline_writers *writers,
                                               struct sidestep_error *err);
 /* Hash and write all other windows to ${file}, as they are staged. */
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
-                                    const struct pipeline_writers *crew,
+                                    const struct pipeline_writers *writers,
                                     struct sidestep_error *err);
-/* Once that is done: what was not needed of the pool goes back to the system, if it was set to. */
+/* Call after writing: return unused pool memory to the system, if ->trims_pool is set. */
 void pipeline_trim_pool(struct pipeline *p);
-/* Make both of the above return soon, because of ${why}. */
+/* Make staging and writing return soon, with the error ${why}. */
 void pipeline_fail(struct pipeline *p, const struct sidestep_error *why);
 void pipeline_get_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *written_bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline_internal.h -- what pipeline.c (staging), pipeline_write.c and compressor.c (the two ways
- * of writing windows) share, and nobody else includes. */
+/* pipeline_internal.h -- internal header of pipeline.c (staging), pipeline_write.c and compressor.c
+ * (the two ways of writing windows). */
 #ifndef SAVE_PIPELINE_INTERNAL_H
 #define SAVE_PIPELINE_INTERNAL_H
 
@@ -8,34 +8,34 @@
 
 enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN };
 
-/* The calling thread begins to write, behind the trainer's back unless it waits; and ends. */
+/* The calling thread begins, and ends, to write: with low priority unless the trainer waits. */
 void pipeline_writer_begin(struct pipeline *p);
 void pipeline_writer_end(struct pipeline *p);
-/* Locked: may the next window's write start, as far as other windows are concerned? */
+/* Locked: may the next window be written, as far as other windows are concerned? */
 bool pipeline_can_start_write(struct pipeline *p);
-/* Locked: may one more write start beside those in flight, as far as others need the disk? */
+/* Locked: may one more write start beside ${in_flight} others, or do readers need the disk? */
 bool pipeline_can_add_request(struct pipeline *p, size_t in_flight);
-/* Before a write of so many bytes: wait for whom the writers give way to; nanoseconds. */
+/* Wait until the throttle lets ${bytes} be written.  Returns the nanoseconds waited. */
 uint64_t pipeline_acquire_bandwidth(struct pipeline *p, uint64_t bytes);
 /* The same without waiting; false: not now. */
 bool pipeline_try_acquire_bandwidth(struct pipeline *p, uint64_t bytes);
-/* Stage window ${i}, which was taken; false: the save has failed. */
+/* Stage window ${i}, which the caller has taken; false: the save has failed. */
 bool pipeline_stage_taken(struct pipeline *p, size_t i);
-/* Window ${i} is staged; the last one releases the state. */
+/* Count window ${i} as staged.  The last one releases the state. */
 void pipeline_count_staged(struct pipeline *p, size_t i);
-/* After the writers: all is staged, or the first failure is returned. */
+/* Call after the writers: wait until staging has ended.  Returns the first failure. */
 enum sidestep_status pipeline_finish(struct pipeline *p, struct sidestep_error *err);
-/* Those below: p->shared.lock is held. */
+/* The functions below are called with p->shared.lock held. */
 void pipeline_fail_locked(struct pipeline *p, const struct sidestep_error *why);
 /* Is there a window to hash? */
 bool pipeline_can_hash(const struct pipeline *p);
-/* Take the next window, and hash it; the lock is released meanwhile. */
+/* Take the next window and hash it.  Releases the lock in the meantime. */
 void pipeline_hash_next(struct pipeline *p);
-/* Stage a window, if this is the writers' business; the lock is released meanwhile. */
+/* Stage a window, if writers stage.  Releases the lock in the meantime.  False: there was none. */
 bool pipeline_stage_next(struct pipeline *p);
-/* Nobody needs window ${i} any more: its place is free. */
+/* Window ${i} is no longer needed: return its slot. */
 void pipeline_window_done(struct pipeline *p, size_t i);
-/* Whoever was hurried on by a trainer that waited goes on as before. */
+/* Lower the priority of this thread again, if a waiting trainer had raised it. */
 void pipeline_restore_priority(struct pipeline *p);
 
 #endif

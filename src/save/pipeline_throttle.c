@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline_throttle.c -- how the writers of a pipeline give way to training; see throttle.h. */
+/* pipeline_throttle.c -- throttles the writers of a pipeline; see engine/throttle.h. */
 #include "save/pipeline_internal.h"
 
 #include "base/base.h"
 
-/* While somebody waits for the disk.  A disk's scheduler goes on in the order of the file, and puts
- * threads of the idle class last: it may leave one of many requests for as long as others behind it
- * come, and the trainer waits for just that one. */
-#define PIPELINE_SPREAD 8u
+/* Windows that may be in flight while the trainer waits for the disk.  The disk's scheduler works
+ * in file order and serves threads of the idle class last.  It may delay one request for as long as
+ * later ones arrive, and the trainer may wait for just that one. */
+#define PIPELINE_MAX_SPAN 8u
 
-/* Somebody who waits for memory that is still to be written. */
-static const atomic_bool *hurry_of(const struct pipeline *p)
+/* Set while the trainer waits for memory that is still to be written. */
+static const atomic_bool *urgency_flag(const struct pipeline *p)
 {
     return p->cow != NULL ? cow_pool_full_flag(p->cow) : NULL;
 }
 
-/* A deep queue is what makes readers wait: the disk takes all of it before their next request. */
+/* Readers wait when the queue is deep, because the disk serves all of it before their next
+ * request. */
 bool pipeline_can_add_request(struct pipeline *p, size_t in_flight)
 {
     uint64_t now = clock_now(clock_system());
     bool backs_off =
-        p->neighbour != NULL && throttle_should_back_off(p->neighbour, hurry_of(p), now);
+        p->throttle != NULL && throttle_should_back_off(p->throttle, urgency_flag(p), now);
 
     if (backs_off && p->shared.backed_off_at_ns != 0)
         p->shared.backed_off_ns += now - p->shared.backed_off_at_ns;
@@ -30,7 +31,7 @@ bool pipeline_can_add_request(struct pipeline *p, size_t in_flight)
 
 bool pipeline_can_start_write(struct pipeline *p)
 {
-    if (p->shared.write_next >= min_u64(p->shared.hashed, p->until))
+    if (p->shared.write_next >= min_u64(p->shared.hashed, p->end_window))
         return false;
     while (p->shared.write_first < p->shared.write_next &&
            p->shared.states[p->shared.write_first] == WINDOW_WRITTEN)
@@ -38,41 +39,41 @@ bool pipeline_can_start_write(struct pipeline *p)
     if (!pipeline_can_add_request(p, p->shared.write_next - p->shared.written))
         return false;
     return p->cow == NULL || !atomic_load(cow_pool_full_flag(p->cow)) ||
-           p->shared.write_next - p->shared.write_first < PIPELINE_SPREAD;
+           p->shared.write_next - p->shared.write_first < PIPELINE_MAX_SPAN;
 }
 
 uint64_t pipeline_acquire_bandwidth(struct pipeline *p, uint64_t bytes)
 {
-    if (p->neighbour == NULL)
+    if (p->throttle == NULL)
         return 0;
-    return throttle_acquire(p->neighbour, bytes, p->bytes_per_second, hurry_of(p), &p->stop);
+    return throttle_acquire(p->throttle, bytes, p->bytes_per_second, urgency_flag(p), &p->stop);
 }
 
 bool pipeline_try_acquire_bandwidth(struct pipeline *p, uint64_t bytes)
 {
-    return p->neighbour == NULL ||
-           throttle_try_acquire(p->neighbour, bytes, p->bytes_per_second, hurry_of(p));
+    return p->throttle == NULL ||
+           throttle_try_acquire(p->throttle, bytes, p->bytes_per_second, urgency_flag(p));
 }
 
 void pipeline_writer_begin(struct pipeline *p)
 {
-    if (p->neighbour != NULL)
-        throttle_attach_thread(p->neighbour);
+    if (p->throttle != NULL)
+        throttle_attach_thread(p->throttle);
     if (p->cow != NULL)
-        cow_attach_thread(
-            p->cow, p->neighbour != NULL && p->neighbour->lower ? &p->neighbour->rights : NULL);
+        cow_attach_thread(p->cow,
+                          p->throttle != NULL && p->throttle->lower ? &p->throttle->rights : NULL);
 }
 
 void pipeline_writer_end(struct pipeline *p)
 {
     if (p->cow != NULL)
         cow_detach_thread(p->cow);
-    if (p->neighbour != NULL)
-        throttle_detach_thread(p->neighbour);
+    if (p->throttle != NULL)
+        throttle_detach_thread(p->throttle);
 }
 
 void pipeline_restore_priority(struct pipeline *p)
 {
-    if (p->cow != NULL && p->neighbour != NULL && cow_should_lower_priority(p->cow))
-        throttle_restore_priority(p->neighbour);
+    if (p->cow != NULL && p->throttle != NULL && cow_should_lower_priority(p->cow))
+        throttle_restore_priority(p->throttle);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline_write.c -- the threads that hash the windows of an image and write them; see pipeline.h.
- */
+/* pipeline_write.c -- the threads that hash the windows of an image and write them; see
+ * pipeline.h. */
 #include "save/pipeline_internal.h"
 
 #include <assert.h>
@@ -8,25 +8,25 @@
 
 #include "base/base.h"
 
-/* Windows that are hashed where they lie, before it is their turn to be written. */
-#define PIPELINE_LIVE_AHEAD 4u
+/* Zero-copy windows that are hashed before it is their turn to be written. */
+#define PIPELINE_ZERO_COPY_AHEAD 4u
 
-/* What is written now: one of the image's files. */
-struct writing {
+/* One of the image's files, which is written now. */
+struct write_job {
     struct pipeline *p;
-    struct store_file *file;              /* NULL: see ${choice} */
-    const struct pipeline_target *choice; /* NULL: all goes to ${file} ... */
-    uint64_t begin;                       /* ... which begins here, in the image */
-    const struct pipeline_writers *crew;
+    struct store_file *file;              /* NULL: ${target} chooses */
+    const struct pipeline_target *target; /* NULL: everything goes to ${file} */
+    uint64_t begin;                       /* offset in the image where ${file} begins */
+    const struct pipeline_writers *writers;
 };
 
-/* One thread of those that write. */
+/* One thread that writes. */
 struct writer {
     struct pipeline *p;
-    const struct writing *writing;
+    const struct write_job *job;
     struct store_queue queue;
     struct store_request requests[STORE_QUEUE_MAX_DEPTH];
-    struct store_request *free; /* a list */
+    struct store_request *free; /* list of unused requests */
 };
 
 /* Locked. */
@@ -39,7 +39,7 @@ static void count_hashed(struct pipeline *p, size_t i)
     pthread_cond_broadcast(&p->shared.changed);
 }
 
-/* Locked: has window ${i}'s turn to be hashed come, as far as other windows are concerned? */
+/* Locked: is the window before ${i} hashed, if the hash of ${i} continues it? */
 static bool hash_follows(const struct pipeline *p, size_t i)
 {
     return !image_hash_needs_previous(p->image, i) || p->shared.states[i - 1] >= WINDOW_HASHED;
@@ -57,89 +57,90 @@ void pipeline_hash_next(struct pipeline *p)
     size_t i = p->shared.hash_next++;
 
     pthread_mutex_unlock(&p->shared.lock);
-    image_hash(p->image, i, pool_slots_get(p->places, i));
+    image_hash(p->image, i, pool_slots_get(p->slots, i));
     pthread_mutex_lock(&p->shared.lock);
     count_hashed(p, i);
 }
 
-/* May ${file} take ${bytes} from ${memory}, without a copy by the store's own threads? */
-static bool takes_from(const struct writing *writing, const void *memory,
-                       const struct image_window *w)
+/* Can ${file} be written from ${memory} without a copy by the store's own threads? */
+static bool can_write_from(const struct write_job *job, const void *memory,
+                           const struct image_window *w)
 {
-    struct store_file *file = writing->file;
+    struct store_file *file = job->file;
 
     if (file == NULL || store_file_alignment(file) == 0)
-        return true; /* it is not written, most likely, or copied by the kernel in any case */
+        return true; /* most likely it is not written, or the kernel copies it anyway */
     const struct store_ops *ops = file->store->ops;
     return ops->file_async_fd != NULL &&
-           ops->file_async_fd(file, memory, w->bytes, w->offset - writing->begin, true) >= 0;
+           ops->file_async_fd(file, memory, w->bytes, w->offset - job->begin, true) >= 0;
 }
 
-/* Locked: is window ${i} to be hashed and written where it lies?  Not once copiers run: they are
- * faster than those who write. */
-static bool is_live(const struct writer *writer, size_t i)
+/* Locked: can window ${i} be zero-copy?  Not once copiers run: they are faster than the writers. */
+static bool is_zero_copy(const struct writer *writer, size_t i)
 {
     const struct pipeline *p = writer->p;
 
-    if (p->cow == NULL || !p->writers_stage || atomic_load(&p->copiers_run) || i >= p->until)
+    if (p->cow == NULL || !p->writers_stage || atomic_load(&p->copiers_started) ||
+        i >= p->end_window)
         return false;
     const uint8_t *memory = cow_zero_copy_address(p->cow, p->image, i);
-    return memory != NULL && takes_from(writer->writing, memory, &p->image->windows[i]);
+    return memory != NULL && can_write_from(writer->job, memory, &p->image->windows[i]);
 }
 
-/* Locked: is it time for the next one of them?  No more than can soon be written: who writes to the
- * tensor waits for that. */
-static bool next_is_live(const struct writer *writer)
+/* Locked: is it time for the next zero-copy window?  Only a few are hashed ahead, because a trainer
+ * that writes to the tensor waits until they are written. */
+static bool next_is_zero_copy(const struct writer *writer)
 {
     const struct pipeline *p = writer->p;
     size_t i = p->shared.hash_next;
 
-    return i == p->shared.stage_next && i - p->shared.write_next < PIPELINE_LIVE_AHEAD &&
-           is_live(writer, i) && hash_follows(p, i);
+    return i == p->shared.stage_next && i - p->shared.write_next < PIPELINE_ZERO_COPY_AHEAD &&
+           is_zero_copy(writer, i) && hash_follows(p, i);
 }
 
-/* Locked: take window ${i} for that; the lock is released meanwhile. */
-static void hash_live(struct writer *writer, size_t i)
+/* Locked: hash window ${i} in the tensor's memory.  Releases the lock in the meantime. */
+static void hash_zero_copy(struct writer *writer, size_t i)
 {
     struct pipeline *p = writer->p;
     struct sidestep_error why = {0};
-    bool live, hashed;
+    bool zero_copy, hashed;
 
     pthread_mutex_unlock(&p->shared.lock);
-    hashed = cow_begin_zero_copy(p->cow, p->image, i, &live, &why) == SIDESTEP_OK;
+    hashed = cow_begin_zero_copy(p->cow, p->image, i, &zero_copy, &why) == SIDESTEP_OK;
     if (!hashed) {
         pipeline_fail(p, &why);
-    } else if (!live && (hashed = pipeline_stage_taken(p, i))) {
-        image_hash(p->image, i, pool_slots_get(p->places, i));
-    } else if (live && fault_hit("pipeline.early")) {
-        (void)cow_end_zero_copy(p->cow, p->image, i, NULL); /* wrong: tests must see that */
+    } else if (!zero_copy && (hashed = pipeline_stage_taken(p, i))) {
+        image_hash(p->image, i, pool_slots_get(p->slots, i));
+    } else if (zero_copy && fault_hit("pipeline.early")) {
+        (void)cow_end_zero_copy(p->cow, p->image, i,
+                                NULL); /* wrong on purpose: tests must notice it */
     }
     pthread_mutex_lock(&p->shared.lock);
-    p->shared.live[i] = live;
+    p->shared.zero_copy[i] = zero_copy;
     if (hashed)
         count_hashed(p, i);
 }
 
-/* Where window ${i} is written from.  Who writes only reads it, but for the tails of items, which
- * no inner window has. */
+/* Where window ${i} is written from.  Writers only read it, except that they write the tails of
+ * items, which no zero-copy window contains. */
 static uint8_t *window_memory(struct pipeline *p, size_t i)
 {
-    return p->shared.live[i] ? cow_zero_copy_address(p->cow, p->image, i)
-                             : pool_slots_get(p->places, i);
+    return p->shared.zero_copy[i] ? cow_zero_copy_address(p->cow, p->image, i)
+                                  : pool_slots_get(p->slots, i);
 }
 
-/* Where window ${i} goes, once it is finished; NULL: nowhere.  ${*held_ns}: what it was held back
- * for others. */
+/* Finish window ${i} and return the file to write it to (NULL: do not write it).  ${*held_ns}: how
+ * long the throttle held it. */
 static enum sidestep_status finish_window(const struct writer *writer, size_t i,
                                           struct store_file **file, uint64_t *held_ns,
                                           struct sidestep_error *err)
 {
-    const struct writing *writing = writer->writing;
+    const struct write_job *job = writer->job;
     struct pipeline *p = writer->p;
 
-    *file = writing->file;
-    if (writing->choice != NULL)
-        TRY(writing->choice->choose(writing->choice->context, i, file, err));
+    *file = job->file;
+    if (job->target != NULL)
+        TRY(job->target->choose(job->target->context, i, file, err));
     if (*file != NULL)
         *held_ns = pipeline_acquire_bandwidth(p, p->image->windows[i].bytes);
     return image_finish_window(p->image, i, window_memory(p, i), err);
@@ -147,8 +148,8 @@ static enum sidestep_status finish_window(const struct writer *writer, size_t i,
 
 static void count_written(struct pipeline *p, size_t i);
 
-/* Locked: finish window ${i}, which is taken, and start to write it; the lock is released
- * meanwhile. */
+/* Locked: finish window ${i}, which is taken, and start to write it.  Releases the lock in the
+ * meantime. */
 static void start_window(struct writer *writer, size_t i)
 {
     struct pipeline *p = writer->p;
@@ -165,7 +166,7 @@ static void start_window(struct writer *writer, size_t i)
         *request = (struct store_request){.file = file,
                                           .memory = window_memory(p, i),
                                           .bytes = w->bytes,
-                                          .offset = w->offset - writer->writing->begin,
+                                          .offset = w->offset - writer->job->begin,
                                           .is_write = true,
                                           .tag = i};
         store_queue_submit(&writer->queue, request);
@@ -180,17 +181,18 @@ static void start_window(struct writer *writer, size_t i)
 
 void pipeline_window_done(struct pipeline *p, size_t i)
 {
-    /* States before ${hashed} are not looked at for hashing any more. */
+    /* Hashing does not look at states before ${hashed} any more. */
     p->shared.states[i] = WINDOW_WRITTEN;
-    pool_slots_return(p->places, i);
+    pool_slots_return(p->slots, i);
     if (p->cow != NULL)
         cow_retry_waiters(p->cow);
     p->shared.written++;
     pthread_cond_broadcast(&p->shared.changed);
 }
 
-/* Locked, but not meanwhile: live window ${i} is written, so staged; false: the save has failed. */
-static bool end_live(struct pipeline *p, size_t i)
+/* Locked, released in the meantime: zero-copy window ${i} is written, so it is staged.  False: the
+ * save has failed. */
+static bool end_zero_copy(struct pipeline *p, size_t i)
 {
     struct sidestep_error why = {0};
 
@@ -207,19 +209,19 @@ static bool end_live(struct pipeline *p, size_t i)
 /* Locked: window ${i} is written, or need not be. */
 static void count_written(struct pipeline *p, size_t i)
 {
-    if (p->shared.live[i] && !end_live(p, i))
+    if (p->shared.zero_copy[i] && !end_zero_copy(p, i))
         return;
     p->shared.written_bytes += p->image->windows[i].bytes;
     pipeline_window_done(p, i);
 }
 
-/* Locked, but not meanwhile: the window of ${request} could not be written.  Where its memory was
- * taken away, the reason names the tensor instead of the file. */
+/* Locked, released in the meantime: the write of a window has failed.  If the trainer has unmapped
+ * its memory, the error names the tensor instead of the file. */
 static void fail_window(struct pipeline *p, const struct store_request *request)
 {
-    bool no_memory = request->err.sys_errno == EFAULT && p->shared.live[request->tag];
+    bool no_memory = request->err.sys_errno == EFAULT && p->shared.zero_copy[request->tag];
 
-    if (!no_memory || end_live(p, request->tag))
+    if (!no_memory || end_zero_copy(p, request->tag))
         pipeline_fail_locked(p, &request->err);
 }
 
@@ -236,7 +238,7 @@ static void end_window(struct writer *writer, struct store_request *request)
     writer->free = request;
 }
 
-/* Locked: wait for a write of this thread's to end; the lock is released meanwhile. */
+/* Locked: wait until a write of this thread ends.  Releases the lock in the meantime. */
 static void wait_for_window(struct writer *writer)
 {
     struct pipeline *p = writer->p;
@@ -247,7 +249,7 @@ static void wait_for_window(struct writer *writer)
     end_window(writer, request);
 }
 
-/* Locked: one step towards the end; what keeps the disk busy comes first. */
+/* Locked: take one step.  Steps that keep the disk busy come first. */
 static void write_step(struct writer *writer)
 {
     struct pipeline *p = writer->p;
@@ -259,10 +261,10 @@ static void write_step(struct writer *writer)
         start_window(writer, p->shared.write_next++);
     } else if (pipeline_can_hash(p)) {
         pipeline_hash_next(p);
-    } else if (next_is_live(writer)) {
+    } else if (next_is_zero_copy(writer)) {
         p->shared.stage_next++;
-        hash_live(writer, p->shared.hash_next++);
-    } else if (!is_live(writer, p->shared.stage_next) && pipeline_stage_next(p)) {
+        hash_zero_copy(writer, p->shared.hash_next++);
+    } else if (!is_zero_copy(writer, p->shared.stage_next) && pipeline_stage_next(p)) {
         return;
     } else if (writer->queue.in_flight != 0) {
         wait_for_window(writer);
@@ -273,18 +275,18 @@ static void write_step(struct writer *writer)
 
 static void write_windows(void *context)
 {
-    const struct writing *writing = context;
-    struct pipeline *p = writing->p;
-    struct writer writer = {.p = p, .writing = writing};
+    const struct write_job *job = context;
+    struct pipeline *p = job->p;
+    struct writer writer = {.p = p, .job = job};
 
     pipeline_writer_begin(p);
-    store_queue_open(&writer.queue, writing->crew->kind, writing->crew->threads);
+    store_queue_open(&writer.queue, job->writers->kind, job->writers->threads);
     for (unsigned i = 0; i < writer.queue.depth; i++) {
         writer.requests[i].next = writer.free;
         writer.free = &writer.requests[i];
     }
     pthread_mutex_lock(&p->shared.lock);
-    while (!p->shared.failed && p->shared.written < p->until) {
+    while (!p->shared.failed && p->shared.written < p->end_window) {
         write_step(&writer);
         pipeline_restore_priority(p);
     }
@@ -309,17 +311,17 @@ enum sidestep_status pipeline_finish(struct pipeline *p, struct sidestep_error *
 }
 
 enum sidestep_status pipeline_write_unchanged(struct pipeline *p,
-                                              const struct pipeline_target *choice,
-                                              const struct pipeline_writers *crew,
+                                              const struct pipeline_target *target,
+                                              const struct pipeline_writers *writers,
                                               struct sidestep_error *err)
 {
-    struct writing writing = {.p = p, .choice = choice, .crew = crew};
+    struct write_job job = {.p = p, .target = target, .writers = writers};
 
     assert(p->image->kept_windows != 0);
-    p->until = p->image->kept_windows;
-    workers_run_limited(crew->workers, crew->threads, write_windows, &writing);
-    p->until = p->image->window_count;
-    /* Others may be staging still. */
+    p->end_window = p->image->kept_windows;
+    workers_run_limited(writers->workers, writers->threads, write_windows, &job);
+    p->end_window = p->image->window_count;
+    /* Other threads may still be staging. */
     pthread_mutex_lock(&p->shared.lock);
     enum sidestep_status status = first_failure(p, err);
     pthread_mutex_unlock(&p->shared.lock);
@@ -327,10 +329,12 @@ enum sidestep_status pipeline_write_unchanged(struct pipeline *p,
 }
 
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
-                                    const struct pipeline_writers *crew, struct sidestep_error *err)
+                                    const struct pipeline_writers *writers,
+                                    struct sidestep_error *err)
 {
-    struct writing writing = {.p = p, .file = file, .begin = p->image->kept_bytes, .crew = crew};
+    struct write_job job = {
+        .p = p, .file = file, .begin = p->image->kept_bytes, .writers = writers};
 
-    workers_run_limited(crew->workers, crew->threads, write_windows, &writing);
+    workers_run_limited(writers->workers, writers->threads, write_windows, &job);
     return pipeline_finish(p, err);
 }

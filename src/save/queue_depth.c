@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* queue_depth.c -- see queue_depth.h. */
+/* queue_depth.c -- measures which queue depth writes fastest; see queue_depth.h. */
 #include "save/queue_depth.h"
 
 #include "base/base.h"
 
 #define ROUNDS 2u
 #define MIN_BYTES ((uint64_t)256 << 20)
-/* Less is noise. */
-#define ABOUT 0.95
+/* Smaller differences are noise. */
+#define MIN_SPEED_RATIO 0.95
 
-/* By their size, and in which order they are tried: what is a good guess comes first. */
+/* Candidates by size, and the order in which they are tried: a good guess first. */
 static const unsigned choices[QUEUE_DEPTH_CHOICES] = {4, 8, 16};
 static const unsigned order[QUEUE_DEPTH_CHOICES] = {1, 2, 0};
 
@@ -25,7 +25,7 @@ static unsigned best(const struct queue_depth *depth)
 
     for (unsigned k = 0; k < QUEUE_DEPTH_CHOICES; k++)
         most = depth->rates[k] > most ? depth->rates[k] : most;
-    while (depth->rates[i] < ABOUT * most)
+    while (depth->rates[i] < MIN_SPEED_RATIO * most)
         i++;
     return choices[i];
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * queue_depth.h -- how many requests in flight serve a disk best, found out once by the first large
- * saves of an engine.
+ * queue_depth.h -- finds out how many write requests in flight serve a disk best.
  *
- * Nothing is written for that alone, and opening an engine costs no time: saves take turns with the
- * depths that come into question, twice each, and the better of the two counts, since what disturbs
- * a save only makes it slower.  Then the smallest depth stays that is about as fast as any: others
- * use the disk, too.  What the user says is taken as it is.
+ * The first large saves of an engine measure it.  Nothing is written for measuring alone, and
+ * opening an engine takes no extra time.  The saves take turns with the candidate depths, twice
+ * each.  The faster of the two counts, because a disturbance only makes a save slower.  Then the
+ * smallest depth that is about as fast as the fastest is used from then on, because other programs
+ * use the disk too.  A depth that the user sets is used unchanged.
  */
 #ifndef SAVE_QUEUE_DEPTH_H
 #define SAVE_QUEUE_DEPTH_H
@@ -17,14 +17,14 @@
 #define QUEUE_DEPTH_CHOICES 3u
 
 struct queue_depth {
-    unsigned fixed; /* 0: not known yet */
-    unsigned saves; /* that were measured */
+    unsigned fixed; /* the depth; 0: not known yet */
+    unsigned saves; /* saves measured so far */
     double rates[QUEUE_DEPTH_CHOICES];
 };
 
-/* Of the next save. */
+/* The depth for the next save. */
 unsigned queue_depth_choose(const struct queue_depth *depth);
-/* A save with queue_depth_choose() wrote ${bytes} in ${ns}.  Small ones teach nothing. */
+/* A save with queue_depth_choose() wrote ${bytes} in ${ns}.  Small saves are ignored. */
 void queue_depth_record_save(struct queue_depth *depth, uint64_t bytes, uint64_t ns);
 
 #endif

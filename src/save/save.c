@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save.c -- the way of a save, on the thread that calls: what is done by each rank alone, the one
- * agreement, planning together if a layout has changed, and the copy that the trainer waits for.
+ * save.c -- starts a save, on the thread that calls, on all ranks.
  *
- * Everything that can fail on one rank is done before the agreement and brought into it; after the
- * agreement a rank that fails says no on storage, and the save aborts everywhere.
+ * Each rank prepares alone.  Then the ranks agree, once.  If a layout has changed, they plan
+ * together.  Then the snapshot is taken, which is all that the trainer waits for.
+ *
+ * Everything that can fail on one rank is done before the agreement, which carries the result.  A
+ * rank that fails after the agreement votes no on storage, and the save aborts on all ranks.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -20,25 +22,25 @@ _Static_assert(sizeof(struct sidestep_save_options) == 80, "a field was added: a
 #define SAVE_FLAGS                                                                                 \
     (SIDESTEP_SAVE_NOWAIT | SIDESTEP_SAVE_NO_REPLACE | SIDESTEP_SAVE_STILL |                       \
      SIDESTEP_SAVE_NOT_STICKY)
-/* Of the pool, for a state that nobody changes meanwhile: enough to keep the disk busy, and little
- * enough for most of it to be in the processor's caches when it is hashed and written. */
-#define SAVE_BEHIND_BYTES ((uint64_t)48 << 20)
+/* Pool bytes of a save whose state nobody changes in the meantime: enough to keep the disk busy,
+ * and so few that most are still in the processor's caches when they are hashed and written. */
+#define BACKGROUND_POOL_BYTES ((uint64_t)48 << 20)
 
 /* What the ranks tell each other, by one element-wise maximum.  A pair x, ~x shows whether all
- * brought the same x. */
+ * ranks have the same x. */
 enum agreement {
     AGREE_FAILED,  /* 1: a rank cannot go on */
-    AGREE_CHANGED, /* 1: a rank's layout is not the one of the plan */
+    AGREE_CHANGED, /* 1: a rank's layout is not that of the plan */
     AGREE_REQUEST, /* digest of path, step, flags, counter ... */
     AGREE_REQUEST_NOT,
     AGREE_PLAN, /* digest of the plan */
     AGREE_PLAN_NOT,
-    AGREE_ID_0, /* save id: rank 0's, zero elsewhere */
+    AGREE_ID_0, /* the save id: set by rank 0, zero on the others */
     AGREE_ID_1,
-    AGREE_IN_PLACE, /* rank 0's */
-    AGREE_PREVIOUS, /* rank 0's */
-    AGREE_VERDICTS, /* rank 0's word on the saves before */
-    AGREE_TOLD,     /* place of a save before whose failure this call reports; 0: of none */
+    AGREE_IN_PLACE, /* set by rank 0 */
+    AGREE_PREVIOUS, /* set by rank 0 */
+    AGREE_VERDICTS, /* set by rank 0: how earlier saves ended */
+    AGREE_REPORTED, /* place in the queue of the failed save that this call reports; 0: none */
     AGREE_COUNT,
 };
 
@@ -52,8 +54,8 @@ struct starting {
     bool blocking;
     bool still; /* nobody changes the state before it is STAGED */
     uint64_t verdicts;
-    uint64_t told;
-    bool has_begun; /* C: directory and mark are there */
+    uint64_t reported;
+    bool has_begun; /* coordinator: the directory and the pending marker exist */
     uint64_t digest;
     uint64_t began_ns;
 };
@@ -63,9 +65,8 @@ static uint64_t since(const struct starting *s, uint64_t from_ns)
     return clock_now(s->engine->clock) - from_ns;
 }
 
-/* How many saves may be under way when this one starts.  What has to do with more than pool and
- * image is there once: the hashes that an incremental save compares with, and the devices'
- * streams. */
+/* How many saves may be under way when this one starts.  Pool and image exist once per save.  The
+ * hashes of an incremental save and the streams of devices exist only once per engine. */
 static unsigned allowed(struct starting *s)
 {
     const struct sidestep_save *last = save_queue_newest_unfinished(s->engine);
@@ -76,8 +77,8 @@ static unsigned allowed(struct starting *s)
     return alone ? 0 : s->save->options.queue;
 }
 
-/* Wait for earlier saves, as far as they must have ended, or refuse; an error of theirs that nobody
- * was told of is this call's. */
+/* Wait for earlier saves that must end first, or refuse.  An error of theirs that was not reported
+ * yet becomes the error of this call. */
 static enum sidestep_status enter_queue(struct starting *s, struct sidestep_error *err)
 {
     bool nowait = (s->save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0;
@@ -87,7 +88,7 @@ static enum sidestep_status enter_queue(struct starting *s, struct sidestep_erro
 
     s->info->wait_ns = since(s, from);
     TRY(status);
-    return save_queue_take_unreported_error(s->engine, &s->told, err);
+    return save_queue_take_unreported_error(s->engine, &s->reported, err);
 }
 
 static enum sidestep_status make_save_id(struct starting *s, const char *name,
@@ -144,7 +145,7 @@ static enum sidestep_status build_image(struct starting *s, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
-/* Addresses and objects of this save into the image; the pool for it. */
+/* Bind the addresses and objects of this save to the image, and reserve the pool. */
 static enum sidestep_status bind_image(struct starting *s, struct sidestep_error *err)
 {
     struct sidestep_engine *engine = s->engine;
@@ -154,8 +155,8 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
 
     if (slot->plan_number != engine->saver->plan_number)
         TRY(build_image(s, err));
-    /* What is encoded is not written from where it lies. */
-    slot->image.cut_at_data = held && s->save->press == NULL;
+    /* Items that are encoded are never zero-copy. */
+    slot->image.cut_at_data = held && s->save->compressor == NULL;
     slot->image.splits = s->save->incremental;
     if (s->save->incremental)
         TRY(incremental_plan(&engine->saver->incremental, &slot->image, err));
@@ -164,25 +165,25 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
                         s->save->options.stream_count, err));
     uint64_t wanted = pipeline_full_pool_bytes(&slot->image);
     bool pin = engine->saver->offload.bytes != 0;
-    bool behind = s->still && !pin;
-    if (behind)
-        wanted = min_u64(wanted, SAVE_BEHIND_BYTES);
+    bool in_background = s->still && !pin;
+    if (in_background)
+        wanted = min_u64(wanted, BACKGROUND_POOL_BYTES);
     if (engine->saver->pool_cap != 0 && wanted > engine->saver->pool_cap)
         wanted = engine->saver->pool_cap;
     uint64_t from = clock_now(engine->clock), waited_ns = s->info->wait_ns;
-    /* What is held needs the pool only by and by, and maybe little of it; what is pinned, at once;
-     * who waits for a turn, not yet. */
+    /* A protected save needs the pool gradually, and maybe only a part of it.  A pinned pool is
+     * needed at once.  A save that waits for its memory turn does not need it yet. */
     bool now = (!held || pin) && engine->saver->turn == NULL;
     TRY(save_queue_reserve_pool(engine, s->save, wanted, now, pin, err));
     s->info->pool_ns += since(s, from) - (s->info->wait_ns - waited_ns);
     pipeline_release(&s->save->pipeline);
     TRY(pipeline_init(&s->save->pipeline, &slot->image, &slot->pool,
-                      behind ? wanted : slot->pool.length, err));
-    s->save->pipeline.pool_stays = engine->devices.pinned != NULL;
+                      in_background ? wanted : slot->pool.length, err));
+    s->save->pipeline.pool_is_pinned = engine->devices.pinned != NULL;
     return SIDESTEP_OK;
 }
 
-/* This rank cannot take part; an error of the save before stays for another call. */
+/* This rank cannot take part.  Keep an error of an earlier save for another call. */
 static enum sidestep_status start_failed(struct starting *s,
                                          const struct sidestep_save_options *options,
                                          struct sidestep_error *err)
@@ -193,7 +194,7 @@ static enum sidestep_status start_failed(struct starting *s,
     return engine_copy_failure(options->failure, err);
 }
 
-/* All that this rank can do and find out alone. */
+/* Do everything that this rank can do without the others. */
 static enum sidestep_status start_local(struct starting *s, const char *path,
                                         const struct sidestep_save_options *theirs,
                                         struct sidestep_error *err)
@@ -215,7 +216,7 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
                     (unsigned long long)save->options.step);
     s->still = s->blocking || (save->options.flags & SIDESTEP_SAVE_STILL) != 0;
-    save->shared.asked = (save->options.flags & SIDESTEP_SAVE_NOT_STICKY) != 0;
+    save->shared.is_reported = (save->options.flags & SIDESTEP_SAVE_NOT_STICKY) != 0;
     if (save->options.queue > SIDESTEP_MAX_QUEUE)
         return FAIL(err, SIDESTEP_EINVAL, "save options: a queue of %u is more than %u",
                     save->options.queue, SIDESTEP_MAX_QUEUE);
@@ -251,7 +252,8 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
                           (uint64_t)commit->step,
                           engine->saver->save_counter,
                           s->blocking,
-                          commit->incarnation == 0 && commit->no_replace, /* a series: rank 0's */
+                          commit->incarnation == 0 &&
+                              commit->no_replace, /* in a series, rank 0 decides */
                           commit->incarnation,
                           SIDESTEP_VERSION_MAJOR << 16 | SIDESTEP_VERSION_MINOR};
 
@@ -262,7 +264,7 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
     words[AGREE_REQUEST_NOT] = ~words[AGREE_REQUEST];
     words[AGREE_PLAN] = engine->saver->plan.global_digest;
     words[AGREE_PLAN_NOT] = ~words[AGREE_PLAN];
-    words[AGREE_TOLD] = s->told;
+    words[AGREE_REPORTED] = s->reported;
     if (engine->comm.rank == 0) {
         memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
         words[AGREE_IN_PLACE] = commit->in_place;
@@ -278,7 +280,7 @@ static void take_agreement(struct starting *s, const uint64_t words[AGREE_COUNT]
 
     s->verdicts = words[AGREE_VERDICTS];
     save_queue_apply_verdicts(s->engine, s->verdicts);
-    save_queue_mark_reported(s->engine, words[AGREE_TOLD]);
+    save_queue_mark_reported(s->engine, words[AGREE_REPORTED]);
     if (commit->rank == 0)
         return;
     memcpy(id, &words[AGREE_ID_0], SAVE_ID_BYTES);
@@ -287,8 +289,8 @@ static void take_agreement(struct starting *s, const uint64_t words[AGREE_COUNT]
     commit->previous = words[AGREE_PREVIOUS];
 }
 
-/* Plan together, then prepare again; every rank leaves with the same answer. */
-static enum sidestep_status plan_anew_all(struct starting *s, struct sidestep_error *err)
+/* Plan together, then prepare again.  Every rank returns with the same answer. */
+static enum sidestep_status replan_all(struct starting *s, struct sidestep_error *err)
 {
     enum sidestep_status status = save_plan_all(s->engine, s->state, err);
 
@@ -322,14 +324,14 @@ static enum sidestep_status agree_all(struct starting *s, enum sidestep_status m
                     "step %lld)",
                     s->save->commit.path, (long long)s->save->commit.step);
     if (words[AGREE_CHANGED] != 0 || words[AGREE_PLAN] != ~words[AGREE_PLAN_NOT])
-        TRY(plan_anew_all(s, err));
+        TRY(replan_all(s, err));
     else
         s->info->flags |= SIDESTEP_SAVE_PLAN_REUSED;
     s->save->commit.layout_digest = s->engine->saver->plan.global_digest;
     return SIDESTEP_OK;
 }
 
-/* Nothing was made that others could have seen, but for C's directory. */
+/* Undo the preparation.  Only the coordinator's directory was visible to others. */
 static void undo_start(struct starting *s, const struct sidestep_error *why)
 {
     save_unblock_runner(s->save, true);
@@ -337,7 +339,7 @@ static void undo_start(struct starting *s, const struct sidestep_error *why)
     if (s->has_begun)
         commit_abort(&s->save->commit, why);
     if (s->has_begun)
-        commit_remove_outcome(&s->save->commit); /* all ranks know already */
+        commit_remove_outcome(&s->save->commit); /* all ranks already know */
     save_release(s->save);
     s->save = NULL;
 }
@@ -356,33 +358,33 @@ static void set_staged(struct starting *s, uint64_t from)
     save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
 }
 
-/* Copy.  With the whole file in the pool nothing is written meanwhile; with a smaller one, writing
- * has to free it. */
+/* Stage by copy.  If the pool holds the whole file, writing starts afterwards.  If it is smaller,
+ * writing runs at the same time to free slots. */
 static void stage(struct starting *s)
 {
     struct sidestep_save *save = s->save;
-    bool streamed = save->pipeline.streamed;
+    bool shares_pool = save->pipeline.shares_pool;
     uint64_t from = clock_now(s->engine->clock);
 
-    if (streamed) {
-        s->info->flags |= SIDESTEP_SAVE_STREAMED; /* before the runner notes its own */
+    if (shares_pool) {
+        s->info->flags |= SIDESTEP_SAVE_STREAMED; /* before the runner adds its own flags */
         save_unblock_runner(save, false);
         throttle_wait_begin(&s->engine->throttle);
     }
     pipeline_stage(&save->pipeline, s->engine->stagers);
-    if (streamed)
+    if (shares_pool)
         throttle_wait_end(&s->engine->throttle);
     set_staged(s, from);
-    if (!streamed && s->engine->saver->offload.bytes == 0)
+    if (!shares_pool && s->engine->saver->offload.bytes == 0)
         snapshot_policy_record_copy(&s->engine->saver->snapshot_policy,
                                     save->slot->image.body_bytes, s->info->stage_ns);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
-    if (!streamed)
+    if (!shares_pool)
         save_unblock_runner(save, false);
 }
 
-/* All is copied, of a state that is still; on a thread of the pipeline. */
-static void on_staged_behind(void *context)
+/* Everything is copied in the background.  Called on a thread of the pipeline. */
+static void on_staged_in_background(void *context)
 {
     struct sidestep_save *save = context;
     struct sidestep_save_info *info = &save->shared.info;
@@ -397,24 +399,24 @@ static void on_staged_behind(void *context)
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
 }
 
-/* The state is still: copy it behind the call's back, no faster than it is written, so that a small
- * part of the pool is enough. */
-static void stage_behind(struct starting *s)
+/* Nobody changes the state, so copy it in the background, as fast as it is written.  A small part
+ * of the pool is enough. */
+static void stage_in_background(struct starting *s)
 {
     struct sidestep_save *save = s->save;
     struct sidestep_engine *engine = s->engine;
 
-    if (save->pipeline.streamed && save->pipeline.pool_bytes == engine->saver->pool_cap)
+    if (save->pipeline.shares_pool && save->pipeline.pool_bytes == engine->saver->pool_cap)
         s->info->flags |= SIDESTEP_SAVE_STREAMED;
     save_memory_turn_begin(save);
-    save->staged_ns = clock_now(engine->clock); /* until it is */
+    save->staged_ns = clock_now(engine->clock); /* the start, until it is STAGED */
     s->info->call_ns = save->staged_ns - s->began_ns;
-    pipeline_defer_staging(&save->pipeline, engine->stagers, on_staged_behind, save);
+    pipeline_defer_staging(&save->pipeline, engine->stagers, on_staged_in_background, save);
     pipeline_start_staging(&save->pipeline, 0);
     save_unblock_runner(save, false);
 }
 
-/* All that was held is copied; on a thread of the pipeline. */
+/* All protected memory is copied or written.  Called on a thread of the pipeline. */
 static void on_released(void *context)
 {
     struct sidestep_save *save = context;
@@ -428,9 +430,9 @@ static void on_released(void *context)
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
 }
 
-/* Protect.  Nobody looks at STAGED before the call has returned, but RELEASED must not come first,
- * so the copiers start after it. */
-static bool hold(struct starting *s, struct cow *cow)
+/* Take the snapshot by write protection.  RELEASED must not come before STAGED, so the copiers
+ * start after it.  Nobody looks at STAGED before the call has returned. */
+static bool protect(struct starting *s, struct cow *cow)
 {
     struct sidestep_save *save = s->save;
     uint64_t from = clock_now(s->engine->clock);
@@ -443,7 +445,7 @@ static bool hold(struct starting *s, struct cow *cow)
     s->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(s, from);
     snapshot_policy_record_protect(&s->engine->saver->snapshot_policy, s->info->stage_ns);
-    save->pipeline.trims = snapshot_policy_can_trim_pool(&s->engine->saver->snapshot_policy);
+    save->pipeline.trims_pool = snapshot_policy_can_trim_pool(&s->engine->saver->snapshot_policy);
     pipeline_start_staging(
         &save->pipeline, snapshot_policy_choose_copy_threshold(&s->engine->saver->snapshot_policy));
     save_unblock_runner(save, false);
@@ -463,9 +465,9 @@ static void hold_or_stage(struct starting *s)
                  "the caller waits for it anyway");
     else if (engine->saver->offload.bytes != 0)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
-                 s->save->pipeline.streamed ? "pool_bytes is smaller than the state"
-                                            : "a device has failed");
-    else if (s->save->before != NULL)
+                 s->save->pipeline.shares_pool ? "pool_bytes is smaller than the state"
+                                               : "a device has failed");
+    else if (s->save->previous != NULL)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
                  "an earlier save is being written");
     else
@@ -473,17 +475,17 @@ static void hold_or_stage(struct starting *s)
                                      slot->pool.length, s->info->copy_reason);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COPY;
     s->info->copy_bytes = cow_host_tensor_bytes(&slot->image);
-    if (cow != NULL && hold(s, cow))
+    if (cow != NULL && protect(s, cow))
         return;
     if (cow != NULL)
         snapshot_policy_note_cow_failure(&engine->saver->snapshot_policy, s->info->copy_reason);
     if (s->still && engine->saver->offload.bytes == 0)
-        stage_behind(s);
+        stage_in_background(s);
     else
         stage(s);
 }
 
-/* All ranks have agreed on it: it is one of those that are under way. */
+/* All ranks have agreed on this save: count it among those under way. */
 static void add_to_queue(struct starting *s)
 {
     struct sidestep_engine *engine = s->engine;
@@ -509,7 +511,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     s.began_ns = clock_now(engine->clock);
     engine->saver->save_counter++;
     enum sidestep_status mine = save_new(engine, &s.save, &why);
-    if (mine != SIDESTEP_OK) { /* not even that: still meet the others */
+    if (mine != SIDESTEP_OK) { /* even this failed: still meet the others */
         uint64_t words[AGREE_COUNT] = {[AGREE_FAILED] = 1};
         (void)comm_reduce_max_all(&engine->comm, words, AGREE_COUNT, NULL);
         error_copy(err, &why);
@@ -538,7 +540,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     return SIDESTEP_OK;
 }
 
-/* C's word to all, on the caller's thread. */
+/* The coordinator's verdict for all ranks, on the caller's thread. */
 struct verdict {
     uint32_t state;
     uint32_t reserved;

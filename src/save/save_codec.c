@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_codec.c -- by which codec a save's items are encoded on this rank. */
+/* save_codec.c -- chooses the codec of a save's items on this rank. */
 #include "base/base.h"
 #include "codec/codec.h"
 #include "save/save.h"
@@ -35,8 +35,8 @@ enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidest
                           !compression_policy_should_compress(
                               &save->engine->saver->compression_policy, threads, &ns_per_byte)))
         return SIDESTEP_OK;
-    save->transform = codec->descriptor;
-    TRY(compressor_new(codec, save->engine->clock, &save->press, err));
-    compressor_set_time_limit(save->press, ns_per_byte);
+    save->codec_name = codec->descriptor;
+    TRY(compressor_new(codec, save->engine->clock, &save->compressor, err));
+    compressor_set_time_limit(save->compressor, ns_per_byte);
     return SIDESTEP_OK;
 }

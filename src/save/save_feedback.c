@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_feedback.c -- what a save that was written shows of how fast the disk is; the next saves
- * choose their queue depth by it, and whether to compress. */
+/* save_feedback.c -- updates the queue depth and the compression policy from the speed of a
+ * save. */
 #include "save/save.h"
 
-/* It was slowed down by a pause, spread_ms, or others that read from the disk. */
+/* Was it slowed down by a pause, by spread_ms, or by others that read from the disk? */
 static bool was_held(const struct sidestep_save *save)
 {
     return save->options.spread_ms != 0 || save->shared.info.backed_off_ns != 0 ||
@@ -16,7 +16,7 @@ void save_record_queue_depth(struct sidestep_save *save)
     struct sidestep_engine *engine = save->engine;
 
     if (!was_held(save) && info->linked_bytes == 0 && engine->throttle.bytes_per_second == 0 &&
-        save->press == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
+        save->compressor == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
         queue_depth_record_save(&engine->saver->queue_depth, info->bytes_total, info->write_ns);
 }
 
@@ -25,9 +25,10 @@ void save_update_compression_policy(struct sidestep_save *save)
     const struct sidestep_save_info *info = &save->shared.info;
     struct sidestep_engine *engine = save->engine;
 
-    if (!save->has_taught && info->write_ns != 0 && !was_held(save) && info->linked_bytes == 0)
+    if (!save->has_updated_policy && info->write_ns != 0 && !was_held(save) &&
+        info->linked_bytes == 0)
         compression_policy_record_save(&engine->saver->compression_policy, save->body_bytes,
                                        info->write_ns, info->stored_bytes != info->raw_bytes,
                                        engine->throttle.bytes_per_second);
-    save->has_taught = true;
+    save->has_updated_policy = true;
 }

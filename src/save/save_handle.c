@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_handle.c -- the life of a save as its caller sees it: states, waiting, learning, errors that
- * stick until somebody was told. */
+/* save_handle.c -- a save as its caller sees it: states, waiting, the outcome, errors until
+ * reported. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 #include "base/base.h"
 #include "save/save.h"
 
-/* A rank that asks gives C, which counts its own deadline from the last progress, this much longer.
- */
-#define LEARN_PATIENCE 2u
+/* A rank that polls waits this much longer than the coordinator, which counts its own deadline from
+ * the last progress. */
+#define TIMEOUT_FACTOR 2u
 #define WAIT_SLICE_MS 200u
 
 enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_save **out,
@@ -51,11 +51,11 @@ void save_release(struct sidestep_save *save)
     if (!last)
         return;
     save_join_runner(save);
-    if (save->before != NULL) /* its runner was not let go */
-        save_release(save->before);
+    if (save->previous != NULL) /* its runner was never started */
+        save_release(save->previous);
     commit_close(&save->commit);
     pipeline_release(&save->pipeline);
-    compressor_free(&save->press);
+    compressor_free(&save->compressor);
     pthread_cond_destroy(&save->shared.changed);
     pthread_mutex_destroy(&save->shared.lock);
     engine_release(save->engine);
@@ -74,7 +74,7 @@ static const char *const state_events[] = {
     [SIDESTEP_SAVE_UNKNOWN] = "unknown",
 };
 
-/* "uring", "direct" or "buffered", once it is known. */
+/* "uring", "direct" or "buffered"; NULL while it is unknown. */
 static const char *io_name(const struct sidestep_save_info *info)
 {
     if (info->flags & SIDESTEP_SAVE_URING)
@@ -82,13 +82,14 @@ static const char *io_name(const struct sidestep_save_info *info)
     return info->flags & SIDESTEP_SAVE_DIRECT_IO ? "direct" : "buffered";
 }
 
-/* In shared.err, and on storage, a failure does not name the save: whoever hands it on does. */
+/* The error in shared.err and on storage does not name the save.  Add its name before it is
+ * reported. */
 static void name_save(const struct sidestep_save *save, struct sidestep_error *err)
 {
     error_wrap(err, "save '%s'", save->commit.path);
 }
 
-/* Locked: what its caller is told. */
+/* Locked: the status that is reported to the caller. */
 static enum sidestep_status report_end(const struct sidestep_save *save, struct sidestep_error *err)
 {
     error_copy(err, &save->shared.err);
@@ -167,8 +168,8 @@ uint32_t save_get_flags(struct sidestep_save *save)
 void save_unblock_runner(struct sidestep_save *save, bool cancel)
 {
     pthread_mutex_lock(&save->shared.lock);
-    save->shared.go = true;
-    save->shared.cancel = cancel;
+    save->shared.may_run = true;
+    save->shared.must_stop = cancel;
     pthread_cond_broadcast(&save->shared.changed);
     pthread_mutex_unlock(&save->shared.lock);
 }
@@ -176,7 +177,7 @@ void save_unblock_runner(struct sidestep_save *save, bool cancel)
 bool save_runner_has_ended(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
-    bool has_ended = !save->has_runner || save->shared.ran;
+    bool has_ended = !save->has_runner || save->shared.runner_ended;
     pthread_mutex_unlock(&save->shared.lock);
     return has_ended;
 }
@@ -184,12 +185,12 @@ bool save_runner_has_ended(struct sidestep_save *save)
 void save_join_runner(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
-    bool waits = save->has_runner && !save->shared.ran;
+    bool waits = save->has_runner && !save->shared.runner_ended;
     pthread_mutex_unlock(&save->shared.lock);
-    if (waits) /* else others, who are paused, would be let go for nothing */
+    if (waits) /* otherwise other saves, which are paused, would go on for nothing */
         throttle_wait_begin(&save->engine->throttle);
     pthread_mutex_lock(&save->shared.lock);
-    while (save->has_runner && !save->shared.ran)
+    while (save->has_runner && !save->shared.runner_ended)
         pthread_cond_wait(&save->shared.changed, &save->shared.lock);
     bool mine = save->has_runner;
     save->has_runner = false;
@@ -200,14 +201,15 @@ void save_join_runner(struct sidestep_save *save)
         throttle_wait_end(&save->engine->throttle);
 }
 
-/* Another rank than C, whose runner has ended: once it knows of the commit it asks storage no more,
- * which may be unmounted then.  Who is asking at this moment calls this when it has its answer. */
-static void let_go_of_storage(struct sidestep_save *save)
+/* Close the storage of a save whose runner has ended, on ranks other than the coordinator.  A rank
+ * that knows of the commit needs storage no more, and it may be unmounted.  A thread that is
+ * polling calls this when it has its answer. */
+static void close_storage(struct sidestep_save *save)
 {
     struct commit held = {0};
 
     pthread_mutex_lock(&save->shared.lock);
-    if (save->shared.state == SIDESTEP_SAVE_COMMITTED && !save->shared.learning) {
+    if (save->shared.state == SIDESTEP_SAVE_COMMITTED && !save->shared.is_polling) {
         held.dir = TAKE(save->commit.dir);
         held.spare = TAKE(save->commit.spare);
         held.parent = TAKE(save->commit.parent);
@@ -231,11 +233,11 @@ void save_apply_verdict(struct sidestep_save *save, enum sidestep_save_state ver
     if (save_state_is_final(verdict) && save_get_state(save) == SIDESTEP_SAVE_WRITTEN)
         save_advance(save, verdict, err.status != SIDESTEP_OK ? &err : NULL);
     if (save->commit.rank != 0)
-        let_go_of_storage(save);
+        close_storage(save);
 }
 
-/* Ask storage once what became of a save that C decides; ${waited_ns} since it was WRITTEN here. */
-static void learn(struct sidestep_save *save, uint64_t waited_ns)
+/* Ask storage once how the coordinator decided.  ${waited_ns}: since this rank was WRITTEN. */
+static void poll_outcome(struct sidestep_save *save, uint64_t waited_ns)
 {
     struct sidestep_error err = {0};
 
@@ -250,7 +252,7 @@ static void learn(struct sidestep_save *save, uint64_t waited_ns)
         save_advance(save, SIDESTEP_SAVE_UNKNOWN, &err);
         break;
     case COMMIT_UNDECIDED:
-        if (waited_ns <= save->commit.timeout_ns * LEARN_PATIENCE)
+        if (waited_ns <= save->commit.timeout_ns * TIMEOUT_FACTOR)
             break;
         (void)FAIL(&err, SIDESTEP_EUNKNOWN,
                    "no word from rank 0 for %.0f s; verify that path to see whether it holds save "
@@ -275,22 +277,22 @@ static void timed_wait(struct sidestep_save *save, uint64_t ms)
     (void)pthread_cond_timedwait(&save->shared.changed, &save->shared.lock, &until);
 }
 
-/* Locked.  One turn of waiting: ask storage if this rank has nothing else to wait for. */
-static void wait_turn(struct sidestep_save *save, uint64_t since, uint64_t *slice_ms,
+/* Locked.  Wait once.  Polls storage first, if this rank has nothing else to wait for. */
+static void wait_once(struct sidestep_save *save, uint64_t since, uint64_t *slice_ms,
                       uint64_t left_ms)
 {
-    bool ask = save->commit.rank != 0 && save->shared.ran && !save->shared.learning &&
+    bool ask = save->commit.rank != 0 && save->shared.runner_ended && !save->shared.is_polling &&
                save->shared.state == SIDESTEP_SAVE_WRITTEN;
 
     if (ask) {
-        save->shared.learning = true;
+        save->shared.is_polling = true;
         pthread_mutex_unlock(&save->shared.lock);
-        learn(save, clock_now(save->engine->clock) - since);
+        poll_outcome(save, clock_now(save->engine->clock) - since);
         pthread_mutex_lock(&save->shared.lock);
-        save->shared.learning = false;
+        save->shared.is_polling = false;
         pthread_cond_broadcast(&save->shared.changed);
         pthread_mutex_unlock(&save->shared.lock);
-        let_go_of_storage(save);
+        close_storage(save);
         pthread_mutex_lock(&save->shared.lock);
         if (save_state_is_final(save->shared.state))
             return;
@@ -317,11 +319,11 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
                      state_events[save->shared.state], (long long)timeout_ms);
             break;
         }
-        wait_turn(save, since, &slice_ms,
+        wait_once(save, since, &slice_ms,
                   timeout_ms < 0 ? WAIT_SLICE_MS : (uint64_t)timeout_ms - waited);
     }
     if (save->shared.state > SIDESTEP_SAVE_COMMITTED && save->shared.state != state) {
-        save->shared.asked = true;
+        save->shared.is_reported = true;
         status = report_end(save, err);
     }
     pthread_mutex_unlock(&save->shared.lock);
@@ -345,8 +347,8 @@ void sidestep_save_hurry(struct sidestep_save *save)
         return;
     throttle_wait_begin(&save->engine->throttle);
     pthread_mutex_lock(&save->shared.lock);
-    bool first = !save->shared.hurried && !save->shared.ran;
-    save->shared.hurried = save->shared.hurried || first;
+    bool first = !save->shared.is_urgent && !save->shared.runner_ended;
+    save->shared.is_urgent = save->shared.is_urgent || first;
     pthread_mutex_unlock(&save->shared.lock);
     if (!first) /* else the runner ends it */
         throttle_wait_end(&save->engine->throttle);
@@ -359,8 +361,8 @@ void sidestep_save_cancel(struct sidestep_save *save)
     if (save == NULL || engine_check(save->engine, NULL) != SIDESTEP_OK)
         return;
     pthread_mutex_lock(&save->shared.lock);
-    bool runs = !save->shared.ran;
-    save->shared.asked = save->shared.asked || runs; /* no news to the program */
+    bool runs = !save->shared.runner_ended;
+    save->shared.is_reported = save->shared.is_reported || runs; /* the program knows already */
     pthread_mutex_unlock(&save->shared.lock);
     if (!runs)
         return;
@@ -383,7 +385,7 @@ enum sidestep_status sidestep_save_poll(struct sidestep_save *save, struct sides
     if (save->pipeline.shared.states != NULL)
         pipeline_get_progress(&save->pipeline, &now.bytes_staged, &now.bytes_written);
     if (now.state >= SIDESTEP_SAVE_WRITTEN && now.state <= SIDESTEP_SAVE_COMMITTED)
-        now.bytes_written = now.bytes_total; /* the footer too */
+        now.bytes_written = now.bytes_total; /* includes the footer */
     memcpy(now.save_id, save->commit.save_id, sizeof(save->commit.save_id));
     now.struct_size = size;
     memcpy(info, &now, size < sizeof(now) ? size : sizeof(now));
@@ -415,8 +417,8 @@ enum sidestep_status save_take_unreported_error(struct sidestep_save *save,
     enum sidestep_status status = SIDESTEP_OK;
 
     pthread_mutex_lock(&save->shared.lock);
-    if (save->shared.state > SIDESTEP_SAVE_COMMITTED && !save->shared.asked) {
-        save->shared.asked = true;
+    if (save->shared.state > SIDESTEP_SAVE_COMMITTED && !save->shared.is_reported) {
+        save->shared.is_reported = true;
         status = report_end(save, err);
     }
     pthread_mutex_unlock(&save->shared.lock);
@@ -428,6 +430,6 @@ enum sidestep_status save_take_unreported_error(struct sidestep_save *save,
 void save_mark_reported(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
-    save->shared.asked = true;
+    save->shared.is_reported = true;
     pthread_mutex_unlock(&save->shared.lock);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_memory_turn.c -- saves of several engines of one process, one after the other: so that all
- * of them take no more memory than one does.
+ * save_memory_turn.c -- lets several engines of one process stage one after the other, so that
+ * together they use no more memory than one.
  *
- * A turn begins before anything is staged, on the thread that calls, and ends when the body is
- * written, on the runner's; it meets no other rank in between.  C, which waits for the others'
- * votes, waits without one, and sees their files grow.
+ * A memory turn begins before anything is staged, on the thread that calls.  It ends when the body
+ * is written, on the runner's thread.  No collective call happens in between.  While the
+ * coordinator waits for votes it holds no turn, and sees the other ranks' files grow.
  */
 #include "save/save.h"
 
@@ -14,18 +14,18 @@ void save_memory_turn_begin(struct sidestep_save *save)
     if (save->engine->saver->turn == NULL)
         return;
     while (sem_wait(save->engine->saver->turn) != 0) {
-        /* EINTR, by a signal of the program's */
+        /* EINTR, by a signal of the program */
     }
-    save->has_turn = true;
+    save->has_memory_turn = true;
 }
 
 void save_memory_turn_end(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;
 
-    if (!save->has_turn)
+    if (!save->has_memory_turn)
         return;
-    save->has_turn = false;
+    save->has_memory_turn = false;
     compressor_buffers_release(&engine->saver->compressor_buffers);
     pool_trim(&save->slot->pool, save->slot->pool.bytes);
     (void)sem_post(engine->saver->turn);

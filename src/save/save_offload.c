@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_offload.c -- saves of tensors on devices: what is submitted in the call, what of them is
- * told when, and fences.  How they are copied is snapshot/offload.h's.
+ * save_offload.c -- saves of tensors on devices: what is submitted in the call, progress, and
+ * fences.
+ *
+ * snapshot/offload.h copies them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +11,7 @@
 #include "base/base.h"
 #include "save/save.h"
 
-/* A fence that waits for the last copy to be submitted looks so often whether there will be one. */
+/* How often a fence that waits for the last copy to be submitted checks for a failed save. */
 #define FENCE_SLICE_MS 20u
 
 bool save_has_device_tensors(struct sidestep_engine *engine,
@@ -28,13 +30,13 @@ bool save_has_device_tensors(struct sidestep_engine *engine,
     return device >= 0;
 }
 
-static void tell_staged(struct sidestep_save *save)
+static void set_staged(struct sidestep_save *save)
 {
     save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
 }
 
-/* All windows are staged; on a thread of the pipeline. */
+/* All windows are staged.  Called on a thread of the pipeline. */
 static void on_offloaded(void *context)
 {
     struct sidestep_save *save = context;
@@ -50,17 +52,17 @@ static void on_offloaded(void *context)
     info->device_ns = now - save->staged_ns;
     save->staged_ns = now;
     pthread_mutex_unlock(&save->shared.lock);
-    if (!save->doubted)
-        tell_staged(save);
+    if (!save->checks_fences)
+        set_staged(save);
 }
 
 enum sidestep_status save_end_fence_check(struct sidestep_save *save, struct sidestep_error *err)
 {
-    if (!save->doubted)
+    if (!save->checks_fences)
         return SIDESTEP_OK;
     TRY(offload_fence_check_end(&save->engine->saver->offload, err));
     TRACE(save, "nothing was written to before a fence that had to wait for one");
-    tell_staged(save);
+    set_staged(save);
     return SIDESTEP_OK;
 }
 
@@ -79,7 +81,7 @@ static void describe(struct sidestep_save *save)
     snprintf(info->pin_reason, sizeof(info->pin_reason), "%s", engine->devices.pin_refused.message);
 }
 
-/* Submit what can be; false: the call has to stage all windows itself, or has failed. */
+/* Submit the copies.  False: the call has to stage all windows itself, or the save has failed. */
 static bool begin(struct sidestep_save *save, bool blocking)
 {
     struct sidestep_engine *engine = save->engine;
@@ -88,13 +90,13 @@ static bool begin(struct sidestep_save *save, bool blocking)
     enum sidestep_status status = SIDESTEP_OK;
     uint8_t *aside = NULL;
 
-    save->doubted = !blocking && engine->saver->offload.promise_ms != 0 &&
-                    engine->saver->offload.late_bytes != 0;
-    if (save->doubted)
+    save->checks_fences = !blocking && engine->saver->offload.promise_ms != 0 &&
+                          engine->saver->offload.late_bytes != 0;
+    if (save->checks_fences)
         status = offload_fence_check_begin(&engine->saver->offload, &why);
     if (status != SIDESTEP_OK) {
-        /* Nothing has begun. */
-    } else if (!p->streamed) {
+        /* no copy has begun */
+    } else if (!p->shares_pool) {
         status = offload_begin(&engine->saver->offload, p->pool->bytes, &why);
     } else {
         if (!blocking)
@@ -106,19 +108,19 @@ static bool begin(struct sidestep_save *save, bool blocking)
         offload_drain(&engine->saver->offload);
         pipeline_fail(p, &why);
     }
-    bool later = status == SIDESTEP_OK && !blocking && (!p->streamed || aside != NULL);
-    save->doubted = save->doubted && later;
+    bool later = status == SIDESTEP_OK && !blocking && (!p->shares_pool || aside != NULL);
+    save->checks_fences = save->checks_fences && later;
     return later;
 }
 
-/* Protect what is in host memory and may be. */
-static void hold_host(struct sidestep_save *save)
+/* Protect the tensors in host memory, if they can be. */
+static void protect_host_tensors(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;
     struct sidestep_save_info *info = &save->shared.info;
     struct cow_stats stats;
 
-    if (save->pipeline.streamed || cow_host_tensor_bytes(&save->slot->image) == 0)
+    if (save->pipeline.shares_pool || cow_host_tensor_bytes(&save->slot->image) == 0)
         return;
     struct cow *cow = snapshot_policy_choose(&engine->saver->snapshot_policy, &save->slot->image,
                                              save->slot->pool.length, info->copy_reason);
@@ -143,9 +145,9 @@ bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns)
     describe(save);
     if (!begin(save, blocking))
         return false;
-    hold_host(save);
+    protect_host_tensors(save);
     pipeline_defer_staging(&save->pipeline, engine->stagers, on_offloaded, save);
-    save->staged_ns = began_ns; /* until it is */
+    save->staged_ns = began_ns; /* the start, until it is STAGED */
     pthread_mutex_lock(&save->shared.lock);
     uint64_t now = clock_now(engine->clock);
     info->stage_ns = now - from;
@@ -170,7 +172,7 @@ int32_t sidestep_device_of(const void *address)
     return device;
 }
 
-/* Until every copy was submitted; false: not all will be, and none is in flight. */
+/* Wait until every copy was submitted.  False: some never will be, and none is in flight. */
 static bool await_submission(struct sidestep_save *save)
 {
     struct offload *offload = &save->engine->saver->offload;
@@ -191,7 +193,7 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
     bool waits = !offload_wait_submitted(&engine->saver->offload, 0);
     enum sidestep_status status = SIDESTEP_OK;
 
-    /* Windows get places as others are written: somebody waits for that now. */
+    /* Slots become free as other windows are written, and the caller waits for that now. */
     if (waits)
         sidestep_save_hurry(save);
     if (await_submission(save))
@@ -204,9 +206,9 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
     return status;
 }
 
-/* What the program has submitted by now is done, and was looked at, before it goes on.  Whether the
- * save has failed because of that is told to who asks for its end. */
-static enum sidestep_status fence_doubted(struct sidestep_save *save,
+/* With SIDESTEP_FENCE_DEBUG: wait until the work submitted to ${stream} is done and the save was
+ * checked, before the program goes on.  If the check fails the save, its end reports that. */
+static enum sidestep_status fence_checked(struct sidestep_save *save,
                                           const struct sidestep_stream *stream,
                                           struct sidestep_error *err)
 {
@@ -233,7 +235,7 @@ enum sidestep_status sidestep_fence_until(struct sidestep_save *save,
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "stream: reserved is %u", stream->reserved);
     if (save->pipeline.offload == NULL || save_get_state(save) >= SIDESTEP_SAVE_STAGED)
         return SIDESTEP_OK;
-    return save->doubted ? fence_doubted(save, stream, err) : fence(save, stream, turn, err);
+    return save->checks_fences ? fence_checked(save, stream, err) : fence(save, stream, turn, err);
 }
 
 enum sidestep_status sidestep_fence(struct sidestep_save *save,

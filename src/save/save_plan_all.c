@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_plan_all.c -- planning together: tables to rank 0, plans back. */
+/* save_plan_all.c -- plans a save with all ranks: tables go to rank 0, plans come back. */
 #include <stdlib.h>
 
 #include "base/base.h"

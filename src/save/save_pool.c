@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_pool.c -- the pools that saves are staged in: they are reserved and released, and pinned for
- * devices. */
+/* save_pool.c -- reserves and releases staging pools, and pins them for devices. */
 #include "save/save.h"
 
 enum sidestep_status save_pool_reserve(struct sidestep_engine *engine, struct pool *pool,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_queue.c -- see save_queue.h. */
+/* save_queue.c -- the list of saves under way, their slots and pools; see save_queue.h. */
 #include "save/save_queue.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 
 #include "save/save.h"
 
-/* Of each save in rank 0's word: its state and 1, or 0. */
+/* Bits per save in rank 0's verdicts: its state + 1, or 0. */
 #define VERDICT_BITS 4u
 
 _Static_assert(SAVE_QUEUE_MAX *VERDICT_BITS <= 64, "the verdicts do not fit into one word");
@@ -26,7 +26,7 @@ struct sidestep_save *save_queue_newest(const struct sidestep_engine *engine)
     return engine->saver->queue.count != 0 ? engine->saver->queue.saves[0] : NULL;
 }
 
-/* They end in order, so those that have not are the first of the list. */
+/* Saves end in order, so those under way come first in the list. */
 static unsigned count_busy(const struct sidestep_engine *engine)
 {
     unsigned busy = 0;
@@ -63,8 +63,8 @@ static bool is_used(const struct sidestep_engine *engine, const struct save_slot
     return false;
 }
 
-/* The first slot that no save uses: without a queue it is always the same one.  What was taken for
- * a slow moment that is over goes back to the system. */
+/* Return the first slot that no save uses; without a queue it is always the same one.  Free pools
+ * of slots that were not used for a while. */
 static struct save_slot *take_slot(struct sidestep_engine *engine)
 {
     struct save_slot *slot = NULL;
@@ -140,7 +140,8 @@ static void exchange(struct save_slot *a, struct save_slot *b)
     b->pool = pool;
 }
 
-/* The pool of a slot that is not used, if there is one, becomes that of ${slot}, or goes. */
+/* Give the pool of an unused slot to ${slot}, or free it if it is too small.  False: there was
+ * none. */
 static bool take_over(struct sidestep_engine *engine, struct save_slot *slot, uint64_t bytes)
 {
     unsigned busy = count_busy(engine);
@@ -159,7 +160,7 @@ static bool take_over(struct sidestep_engine *engine, struct save_slot *slot, ui
     return false;
 }
 
-/* ${save} waits for the oldest that is under way; false: there is none. */
+/* Let ${save} wait for the oldest save under way.  False: there is none. */
 static bool wait_for_oldest(struct sidestep_engine *engine, struct sidestep_save *save)
 {
     unsigned busy = count_busy(engine);
@@ -231,7 +232,7 @@ uint64_t save_queue_pack_verdicts(const struct sidestep_engine *engine)
     return verdicts;
 }
 
-/* Of save ${i}: true if it has ended on rank 0. */
+/* Has save ${i} ended on rank 0?  Sets ${*state}. */
 static bool has_ended(uint64_t verdicts, unsigned i, enum sidestep_save_state *state)
 {
     uint64_t verdict = verdicts >> (i * VERDICT_BITS) & ((1u << VERDICT_BITS) - 1);
@@ -246,8 +247,7 @@ void save_queue_apply_verdicts(struct sidestep_engine *engine, uint64_t verdicts
 
     for (unsigned i = engine->saver->queue.count; i > 0; i--)
         if (has_ended(verdicts, i - 1, &state)) {
-            save_join_runner(
-                engine->saver->queue.saves[i - 1]); /* all that it still does is to end */
+            save_join_runner(engine->saver->queue.saves[i - 1]); /* its end is all that is left */
             save_apply_verdict(engine->saver->queue.saves[i - 1], state);
         }
 }
@@ -278,7 +278,7 @@ void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save)
     assert(queue->count < SAVE_QUEUE_MAX);
     if (before != NULL) {
         save_retain(before);
-        save->before = before;
+        save->previous = before;
         save->shared.info.flags |= SIDESTEP_SAVE_QUEUED;
     }
     memmove(queue->saves + 1, queue->saves, queue->count * sizeof(queue->saves[0]));

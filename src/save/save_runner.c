@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_runner.c -- what happens in the background: write this rank's shard, seal it, vote; and on
- * rank 0 count, publish and commit.  No collectives here: storage is the vote.
+ * save_runner.c -- the background thread of a save: write this rank's shard, seal it, vote.
+ *
+ * On rank 0 it also counts votes, publishes and commits.  It calls no collectives: the votes are on
+ * storage.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,26 +15,26 @@
 #include "save/save_shard.h"
 #include "snapshot/snapshot.h"
 
-/* Wait for the word of the thread that started us; false: end at once. */
-static bool wait_for_go(struct sidestep_save *save)
+/* Wait until the thread that started the save lets it run; false: end at once. */
+static bool wait_for_start(struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
-    while (!save->shared.go)
+    while (!save->shared.may_run)
         pthread_cond_wait(&save->shared.changed, &save->shared.lock);
-    bool go = !save->shared.cancel;
+    bool go = !save->shared.must_stop;
     pthread_mutex_unlock(&save->shared.lock);
     return go;
 }
 
-/* One is written after the other, so that they are committed in order. */
-static void wait_for_turn(struct sidestep_save *save)
+/* Saves are written one after the other, so that they are committed in order. */
+static void wait_for_previous(struct sidestep_save *save)
 {
-    struct sidestep_save *before = TAKE(save->before);
+    struct sidestep_save *before = TAKE(save->previous);
 
     if (before == NULL)
         return;
     pthread_mutex_lock(&before->shared.lock);
-    while (!before->shared.ran)
+    while (!before->shared.runner_ended)
         pthread_cond_wait(&before->shared.changed, &before->shared.lock);
     pthread_mutex_unlock(&before->shared.lock);
     save_release(before);
@@ -93,9 +95,10 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-/* Where C has given up, and taken away what this rank was about to rename, its reason is the one;
- * and where another run has taken the series over, with all that was being written. */
-static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
+/* Replace ${why} by the cause.  If the coordinator has given up and removed what this rank was
+ * about to rename, its reason is the cause.  If another run has taken over the series, and removed
+ * the files, that is the cause. */
+static void read_abort_reason(struct sidestep_save *save, struct sidestep_error *why)
 {
     const struct commit_guard *guard = save->commit.guard;
     struct sidestep_error reason = {.rank = -1};
@@ -110,8 +113,9 @@ static void learn_reason(struct sidestep_save *save, struct sidestep_error *why)
         (void)commit_report_removed(&save->commit, why);
 }
 
-/* In place, where nobody else would take away what came after C had given up and swept. */
-static bool has_come_late(struct sidestep_save *save, struct sidestep_error *why)
+/* In the in-place form, nobody else removes a shard that was sealed after the coordinator had given
+ * up and swept. */
+static bool is_late(struct sidestep_save *save, struct sidestep_error *why)
 {
     return save->commit.rank != 0 && save->commit.in_place &&
            commit_check_aborted(&save->commit, why) != SIDESTEP_OK;
@@ -123,8 +127,8 @@ static void run(struct sidestep_save *save)
     enum commit_outcome outcome;
     uint64_t began = clock_now(save->engine->clock);
 
-    if (write_and_vote(save, &why) != SIDESTEP_OK || has_come_late(save, &why)) {
-        learn_reason(save, &why);
+    if (write_and_vote(save, &why) != SIDESTEP_OK || is_late(save, &why)) {
+        read_abort_reason(save, &why);
         fail(save, SIDESTEP_SAVE_ABORTED, &why);
         return;
     }
@@ -137,16 +141,16 @@ static void run(struct sidestep_save *save)
     enum sidestep_status status = decide(save, &outcome, &why);
     set_time(save, &save->shared.info.commit_ns, began);
     if (status != SIDESTEP_OK && outcome == COMMIT_ABORTED)
-        learn_reason(save, &why);
+        read_abort_reason(save, &why);
     if (status == SIDESTEP_OK) {
-        commit_close(&save->commit); /* nobody asks storage any more: it may be unmounted */
+        commit_close(&save->commit); /* storage is not needed any more: it may be unmounted */
         save_advance(save, SIDESTEP_SAVE_COMMITTED, NULL);
     } else
         fail(save, outcome == COMMIT_UNKNOWN ? SIDESTEP_SAVE_UNKNOWN : SIDESTEP_SAVE_ABORTED, &why);
 }
 
-/* All is done: nobody waits for what comes now. */
-static void mend_huge_pages(struct sidestep_save *save)
+/* Everything is done, and nobody waits for this. */
+static void recover_huge_pages(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;
     struct sidestep_save_info *info = &save->shared.info;
@@ -170,14 +174,14 @@ void *save_runner_main(void *argument)
 {
     struct sidestep_save *save = argument;
 
-    if (wait_for_go(save)) {
-        wait_for_turn(save);
+    if (wait_for_start(save)) {
+        wait_for_previous(save);
         run(save);
-        mend_huge_pages(save);
+        recover_huge_pages(save);
     }
     pthread_mutex_lock(&save->shared.lock);
-    save->shared.ran = true;
-    bool hurried = save->shared.hurried;
+    save->shared.runner_ended = true;
+    bool hurried = save->shared.is_urgent;
     pthread_cond_broadcast(&save->shared.changed);
     pthread_mutex_unlock(&save->shared.lock);
     if (hurried)

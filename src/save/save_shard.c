@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_shard.c -- see save_shard.h. */
+/* save_shard.c -- writes and seals the shards of this rank, in the background; see save_shard.h. */
 #include "save/save_shard.h"
 
 #include <assert.h>
@@ -32,17 +32,17 @@ static struct footer make_footer(const struct sidestep_save *save, const struct 
     return footer;
 }
 
-/* The same, of what the press has written. */
-static struct footer make_pressed_footer(const struct sidestep_save *save,
-                                         const struct save_shard *shard)
+/* The same for a compressed shard. */
+static struct footer make_compressed_footer(const struct sidestep_save *save,
+                                            const struct save_shard *shard)
 {
     struct footer footer = make_footer(save, shard);
 
     for (size_t i = 0; i < footer.count; i++) {
-        shard->items[i] = *compressor_footer_item(save->press, shard->first + i);
+        shard->items[i] = *compressor_footer_item(save->compressor, shard->first + i);
         if (shard->items[i].transform != 0) {
             footer.transform_count = 1;
-            footer.transforms = &save->transform;
+            footer.transforms = &save->codec_name;
         }
     }
     return footer;
@@ -59,20 +59,21 @@ static enum sidestep_status write_footer(struct sidestep_save *save, const struc
                                          struct store_file *file, struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
-    bool pressed = save_shard_file_is_compressed(save, shard);
-    struct footer footer = pressed ? make_pressed_footer(save, shard) : make_footer(save, shard);
-    uint64_t at = pressed ? compressor_body_bytes(save->press) : shard->body_bytes;
+    bool is_compressed = save_shard_file_is_compressed(save, shard);
+    struct footer footer =
+        is_compressed ? make_compressed_footer(save, shard) : make_footer(save, shard);
+    uint64_t at = is_compressed ? compressor_body_bytes(save->compressor) : shard->body_bytes;
 
     TRY(footer_encode(&footer, at, &bytes, err));
     TRY(store_file_write_at(file, bytes.bytes, bytes.length, at, err));
-    if (!pressed)
+    if (!is_compressed)
         return SIDESTEP_OK;
     add_total(save, at + bytes.length, shard->total_bytes);
     return store_file_truncate(file, at + bytes.length, err);
 }
 
-/* How it was written, for save info and events. */
-static void note_io(struct sidestep_save *save, struct store_file *file)
+/* Record how the shard was written, for save info and events. */
+static void record_io(struct sidestep_save *save, struct store_file *file)
 {
     uint32_t flags = store_file_alignment(file) != 0 ? SIDESTEP_SAVE_DIRECT_IO : 0;
 
@@ -82,20 +83,20 @@ static void note_io(struct sidestep_save *save, struct store_file *file)
     save->shared.info.flags |= flags;
     save->shared.info.held_ns = save->pipeline.shared.held_ns;
     save->shared.info.backed_off_ns = save->pipeline.shared.backed_off_ns;
-    save->shared.info.pool_bytes = pool_slots_peak_bytes(save->pipeline.places);
+    save->shared.info.pool_bytes = pool_slots_peak_bytes(save->pipeline.slots);
     save->shared.info.live_bytes = save->pipeline.shared.live_bytes;
     save->shared.info.ahead_bytes = atomic_load(&save->pipeline.ahead_bytes);
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-/* What was gained, by dtype and in all. */
-static void note_gains(struct sidestep_save *save)
+/* Record the bytes saved by compression, per dtype and in total. */
+static void record_gains(struct sidestep_save *save)
 {
     struct sidestep_save_info *info = &save->shared.info;
 
     pthread_mutex_lock(&save->shared.lock);
     for (size_t dtype = 0; dtype < SIDESTEP_DTYPE_END; dtype++) {
-        const struct compressor_gain *gain = &compressor_gains(save->press)[dtype];
+        const struct compressor_gain *gain = &compressor_gains(save->compressor)[dtype];
         info->gains[dtype] = (struct sidestep_gain){.raw_bytes = gain->raw_bytes,
                                                     .stored_bytes = gain->stored_bytes,
                                                     .encode_ns = gain->encode_ns};
@@ -114,22 +115,23 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
                                       queue_depth_choose(&engine->saver->queue_depth)};
     struct pipeline_writers crew = {&kind, engine->writers, engine->write_threads};
 
-    if (save->press != NULL)
+    if (save->compressor != NULL)
         kind.depth = engine->io.depth;
     pthread_mutex_lock(&save->shared.lock);
     save->shared.info.io_depth = kind.depth;
     pthread_mutex_unlock(&save->shared.lock);
-    if (save->press == NULL)
+    if (save->compressor == NULL)
         return pipeline_write(&save->pipeline, file, &crew, err);
-    TRY(compressor_write(save->press, &save->pipeline, &engine->saver->compressor_buffers, file,
-                         &engine->io, engine->writers, err));
-    note_gains(save);
+    TRY(compressor_write(save->compressor, &save->pipeline, &engine->saver->compressor_buffers,
+                         file, &engine->io, engine->writers, err));
+    record_gains(save);
     return SIDESTEP_OK;
 }
 
-/* The shards of this rank: the kept one has items only if the image has such a file. */
-static void cut_image(struct sidestep_save *save, struct footer_item *items, struct save_shard *own,
-                      struct save_shard *kept)
+/* Split the image into the shards of this rank.  The unchanged shard has items only if the image
+ * has such a file. */
+static void split_image(struct sidestep_save *save, struct footer_item *items,
+                        struct save_shard *own, struct save_shard *kept)
 {
     const struct image *image = save->pipeline.image;
     size_t kept_count = image->kept_windows != 0 ? image->kept_count : 0;
@@ -153,11 +155,12 @@ static void cut_image(struct sidestep_save *save, struct footer_item *items, str
     pthread_mutex_unlock(&save->shared.lock);
 }
 
-/* The kept shard, but for its durability: that comes last, for memory may be held until all is
+/* Write the unchanged shard.  It is made durable last, because memory may be protected until all is
  * written. */
-static enum sidestep_status write_kept(struct sidestep_save *save, const struct save_shard *shard,
-                                       struct store_file **file, bool *linked,
-                                       struct sidestep_error *err)
+static enum sidestep_status write_unchanged(struct sidestep_save *save,
+                                            const struct save_shard *shard,
+                                            struct store_file **file, bool *linked,
+                                            struct sidestep_error *err)
 {
     TRY(incremental_write_unchanged(save, shard, file, linked, err));
     return *linked ? SIDESTEP_OK : write_footer(save, shard, *file, err);
@@ -178,7 +181,7 @@ static enum sidestep_status seal(struct sidestep_save *save, const struct save_s
     return commit_shard_seal(&save->commit, own->number, TAKE(last), err);
 }
 
-/* Others may need the disk that ${file} lies on. */
+/* Tell the throttle which disk ${file} is on, because others may need it. */
 static void watch_disk(struct sidestep_save *save, struct store_file *file)
 {
     struct store_stat stat;
@@ -198,19 +201,19 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
 
     if (items == NULL)
         return FAIL_NOMEM(err, image->count * sizeof(*items));
-    cut_image(save, items, &own, &kept);
+    split_image(save, items, &own, &kept);
     TRY(save_shard_file_create(save, &own, &file, err));
     watch_disk(save, file);
-    save->pipeline.neighbour = &save->engine->throttle;
+    save->pipeline.throttle = &save->engine->throttle;
     if (save->options.spread_ms != 0)
         save->pipeline.bytes_per_second =
             max_u64(1, (uint64_t)((double)save->shared.info.bytes_total * 1000 /
                                   (double)save->options.spread_ms));
     if (kept.count != 0)
-        TRY(write_kept(save, &kept, &kept_file, &linked, err));
+        TRY(write_unchanged(save, &kept, &kept_file, &linked, err));
     TRY(write_body(save, file, err));
     TRY(save_end_fence_check(save, err));
-    note_io(save, file);
+    record_io(save, file);
     pipeline_trim_pool(&save->pipeline);
     save_memory_turn_end(save);
     TRY(write_footer(save, &own, file, err));

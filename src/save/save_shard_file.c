@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_shard_file.c -- see save_shard_file.h. */
+/* save_shard_file.c -- creates the file of a shard and reserves space; see save_shard_file.h. */
 #include "save/save_shard_file.h"
 
 #include "save/save.h"
 
 bool save_shard_file_is_compressed(const struct sidestep_save *save, const struct save_shard *shard)
 {
-    return save->press != NULL && shard->number != INCREMENTAL_UNCHANGED_SHARD;
+    return save->compressor != NULL && shard->number != INCREMENTAL_UNCHANGED_SHARD;
 }
 
-/* Room for the file.  How large it becomes when items are encoded is not known: what there is not
- * room for may not be needed. */
+/* Reserve space for the file.  The size of a compressed shard is not known yet, so too little space
+ * is no error for it: it may not be needed. */
 static enum sidestep_status allocate(struct sidestep_save *save, const struct save_shard *shard,
                                      struct store_file *file, struct sidestep_error *err)
 {
@@ -23,7 +23,7 @@ static enum sidestep_status allocate(struct sidestep_save *save, const struct sa
         error_copy(err, &why);
         return (enum sidestep_status)why.status;
     }
-    /* Requests that extend a file wait for each other. */
+    /* Set the size now, because requests that extend a file wait for each other. */
     return store_file_truncate(file, shard->total_bytes, err);
 }
 

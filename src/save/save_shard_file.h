@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_shard_file.h -- one shard of a rank, and its file as it is before anything is written. */
+/* save_shard_file.h -- one shard of a rank, and its file before anything is written. */
 #ifndef SAVE_SAVE_SHARD_FILE_H
 #define SAVE_SAVE_SHARD_FILE_H
 
@@ -12,15 +12,15 @@ struct save_shard {
     uint32_t number;
     size_t first, count;       /* items of the image */
     uint64_t begin;            /* in the image */
-    uint64_t body_bytes;       /* not encoded */
+    uint64_t body_bytes;       /* without compression */
     uint64_t total_bytes;      /* with the footer */
-    struct footer_item *items; /* room for what the footer says of them */
+    struct footer_item *items; /* capacity for their footer entries */
 };
 
-/* Are items of ${shard} encoded?  Those of the kept shard never are. */
+/* Is ${shard} compressed?  The unchanged shard never is. */
 bool save_shard_file_is_compressed(const struct sidestep_save *save,
                                    const struct save_shard *shard);
-/* Make the file of ${shard}, with room for what is not encoded. */
+/* Create the file of ${shard}, and reserve space for it without compression. */
 enum sidestep_status save_shard_file_create(struct sidestep_save *save,
                                             const struct save_shard *shard,
                                             struct store_file **file, struct sidestep_error *err);

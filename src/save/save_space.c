@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_space.c -- what a save that failed for lack of space adds to its error. */
+/* save_space.c -- adds to the error of a save that ran out of space: how much was needed and
+ * free. */
 #include <stdio.h>
 #include <string.h>
 
 #include "save/save.h"
 #include "selection/selection.h"
 
-/* Describe the parent directory of the checkpoint. */
+/* Describe what old checkpoints in the parent directory use. */
 static void describe(struct sidestep_save *save, char words[SPACE_REPORT_BYTES])
 {
     const struct commit *commit = &save->commit;
@@ -26,7 +27,7 @@ static uint64_t needed_by(struct sidestep_save *save)
     return needed;
 }
 
-/* Another rank failed.  If space is short now, add what only rank 0 looks for. */
+/* Another rank failed.  If space is short now, add what only rank 0 can find out. */
 static void explain_other(struct sidestep_save *save, struct sidestep_error *why)
 {
     struct store_traits traits = {0};

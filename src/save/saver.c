@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* saver.c -- see saver.h. */
+/* saver.c -- opens and closes what an engine keeps from one save to the next; see saver.h. */
 #include "save/save.h"
 
 #include <stdlib.h>
@@ -28,8 +28,8 @@ enum sidestep_status saver_new(struct sidestep_engine *engine,
     if (saver == NULL)
         return FAIL_NOMEM(err, sizeof(*saver));
     *saver = (struct saver){.pool_cap = options->pool_bytes,
-                            .incremental = {.worth = INCREMENTAL_MIN_BYTES}};
-    saver->snapshot_policy.wanted = options->snapshot;
+                            .incremental = {.min_bytes = INCREMENTAL_MIN_BYTES}};
+    saver->snapshot_policy.requested = options->snapshot;
     saver->snapshot_policy.copy_ahead = options->copy_ahead;
     saver->snapshot_policy.user_mode_only =
         (options->flags & SIDESTEP_ENGINE_USER_MODE_FAULTS) != 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* saver.h -- what an engine keeps from one save to the next: memory, plan, what it has learnt. */
+/* saver.h -- what an engine keeps from one save to the next: memory, plan, measurements. */
 #ifndef SAVE_SAVER_H
 #define SAVE_SAVER_H
 
@@ -17,27 +17,29 @@
 /* Touched only by the thread that calls collective functions, and, while a save is being written,
  * read by its runner. */
 struct saver {
-    sem_t *turn;             /* NULL, or: see save_memory_turn.c; set before the first save */
+    sem_t *turn;             /* NULL, or see save_memory_turn.c; set before the first save */
     uint64_t pool_cap;       /* bytes; 0: as large as needed */
-    struct save_queue queue; /* of saves that are under way */
+    struct save_queue queue; /* saves under way */
     struct compressor_buffers compressor_buffers;
     struct snapshot_policy snapshot_policy;
     struct compression_policy compression_policy;
-    struct queue_depth queue_depth; /* of requests through io_uring that write */
+    struct queue_depth queue_depth; /* of writes through io_uring */
     struct offload offload;
     uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */
     struct save_plan plan;
-    uint64_t plan_number; /* counts them */
+    uint64_t plan_number; /* counts the plans */
     struct incremental_state incremental;
     uint64_t save_counter;
 };
 
-/* Of ${engine}, whose ->saver it becomes.  ${options}: those of the engine, complete.
- * ENOMEM, EINVAL, EUNSUPPORTED. */
+/*
+ * Make ->saver of ${engine}.  ${options}: the engine's, complete.
+ * ENOMEM, EINVAL, EUNSUPPORTED.
+ */
 enum sidestep_status saver_new(struct sidestep_engine *engine,
                                const struct sidestep_engine_options *options,
                                struct sidestep_error *err);
-/* Give back all that was kept, in three steps, since others are closed between them.  Each is a
+/* Free everything, in three steps, because other parts are closed between them.  Each step is a
  * no-op if there is no saver. */
 /* Wait until no save is under way.  Afterwards the engine's threads may end. */
 void saver_finish(struct sidestep_engine *engine);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* snapshot_policy.c -- see snapshot_policy.h. */
+/* snapshot_policy.c -- decides for each save: by copy, or by copy-on-write; see
+ * snapshot_policy.h. */
 #include "save/snapshot_policy.h"
 
 #include <stdio.h>
@@ -8,153 +9,161 @@
 
 #define MAX_HANDLERS 4u
 #define GIB ((uint64_t)1 << 30)
-/* Until a save has shown what copying takes here; saves that are smaller show nothing. */
-#define COPY_NS_A_GIB ((uint64_t)100000000)
-#define TELLING_BYTES ((uint64_t)64 << 20)
-/* What a busy machine makes of either way, and nobody feels. */
-#define SLACK_NS ((uint64_t)20000000)
-/* A trainer may change its ways: after so many saves by copy cow is tried again, and twice as many
- * each time that this was in vain.  Few at first, since the first save pays for the pool, too. */
-#define FIRST_COPIES 2u
-#define FIRST_AHEADS 8u /* the same for copiers that wait */
-#define LAST_PATIENCE 64u
-/* So many writes of the trainer before the disk is done mean that it rewrites its state. */
-#define SOON_FAULTS 4u
-/* After so many saves that needed no copiers their memory is given back: it is slow to come by. */
-#define CALM_SAVES 3u
+/* The cost of copying until a save has measured it.  Smaller saves are not measured. */
+#define DEFAULT_COPY_NS_PER_GIB ((uint64_t)100000000)
+#define MIN_MEASURED_BYTES ((uint64_t)64 << 20)
+/* Smaller differences are noise on a busy machine, and nobody notices them. */
+#define TOLERANCE_NS ((uint64_t)20000000)
+/* A trainer may change its behaviour.  After this many saves by copy cow is tried again; the number
+ * doubles each time that cow is slower again.  It begins small, because the first save also pays
+ * for the pool. */
+#define MIN_BACKOFF_SAVES 2u
+#define MIN_COPY_AHEAD_SAVES 8u /* the same for saves whose copiers begin at once */
+#define MAX_BACKOFF_SAVES 64u
+/* This many writes of the trainer before the disk is done mean that it rewrites its state. */
+#define COPY_AHEAD_FAULTS 4u
+/* After this many saves that needed no copiers, unused pool memory is freed.  Not earlier, because
+ * it is slow to allocate again. */
+#define SAVES_BEFORE_TRIM 3u
 
-void snapshot_policy_open(struct snapshot_policy *hold)
+void snapshot_policy_open(struct snapshot_policy *policy)
 {
-    if (hold->opened || hold->wanted == SIDESTEP_SNAPSHOT_COPY)
+    if (policy->opened || policy->requested == SIDESTEP_SNAPSHOT_COPY)
         return;
-    hold->opened = true;
-    hold->learnt = true;
-    (void)cow_open(&hold->cow, hold->user_mode_only,
-                   (unsigned)min_u64(thread_cpu_count(), MAX_HANDLERS), &hold->refused);
+    policy->opened = true;
+    policy->is_up_to_date = true;
+    (void)cow_open(&policy->cow, policy->user_mode_only,
+                   (unsigned)min_u64(thread_cpu_count(), MAX_HANDLERS),
+                   &policy->unavailable_reason);
 }
 
-void snapshot_policy_close(struct snapshot_policy *hold)
+void snapshot_policy_close(struct snapshot_policy *policy)
 {
-    cow_close(&hold->cow);
+    cow_close(&policy->cow);
 }
 
-static unsigned more_patience(unsigned patience, unsigned first)
+static unsigned next_backoff(unsigned backoff, unsigned first)
 {
-    return patience == 0 ? first : (unsigned)min_u64(2 * patience, LAST_PATIENCE);
+    return backoff == 0 ? first : (unsigned)min_u64(2 * backoff, MAX_BACKOFF_SAVES);
 }
 
-/* When copies are made shows only in saves whose copiers wait: of what was copied in time nobody
- * knows who would have written to it. */
-static void learn_ahead(struct snapshot_policy *hold, const struct cow_stats *stats)
+/* Only saves whose copiers wait show when the trainer writes to its state.  If a granule was copied
+ * in time, nobody knows whether the trainer would have written to it. */
+static void update_copy_ahead(struct snapshot_policy *policy, const struct cow_stats *stats)
 {
-    if (hold->ahead || !hold->tried)
+    if (policy->copied_ahead || !policy->has_cow_save)
         return;
-    hold->ahead_patience =
-        stats->faults < SOON_FAULTS ? 0 : more_patience(hold->ahead_patience, FIRST_AHEADS);
-    hold->aheads = hold->ahead_patience;
-    hold->calm = hold->aheads == 0 ? hold->calm + 1 : 0;
+    policy->last_copy_ahead_backoff =
+        stats->faults < COPY_AHEAD_FAULTS
+            ? 0
+            : next_backoff(policy->last_copy_ahead_backoff, MIN_COPY_AHEAD_SAVES);
+    policy->copy_ahead_saves_left = policy->last_copy_ahead_backoff;
+    policy->saves_without_faults =
+        policy->copy_ahead_saves_left == 0 ? policy->saves_without_faults + 1 : 0;
 }
 
-/* From the last save by cow. */
-static void learn(struct snapshot_policy *hold)
+/* Update the estimates from the last save by cow. */
+static void update(struct snapshot_policy *policy)
 {
     struct cow_stats stats;
 
-    if (hold->learnt)
+    if (policy->is_up_to_date)
         return;
-    hold->learnt = true;
-    cow_get_stats(hold->cow, &stats);
-    learn_ahead(hold, &stats);
-    uint64_t a_gib = hold->copy_ns_a_gib != 0 ? hold->copy_ns_a_gib : COPY_NS_A_GIB;
-    hold->lost_ns = hold->protect_ns + stats.fault_ns;
-    hold->copy_ns = (uint64_t)((double)stats.held_bytes / (double)GIB * (double)a_gib);
-    if (hold->lost_ns <= hold->copy_ns + SLACK_NS) {
-        hold->patience = 0;
+    policy->is_up_to_date = true;
+    cow_get_stats(policy->cow, &stats);
+    update_copy_ahead(policy, &stats);
+    uint64_t ns_per_gib =
+        policy->copy_ns_per_gib != 0 ? policy->copy_ns_per_gib : DEFAULT_COPY_NS_PER_GIB;
+    policy->cow_cost_ns = policy->protect_ns + stats.fault_ns;
+    policy->copy_cost_ns = (uint64_t)((double)stats.held_bytes / (double)GIB * (double)ns_per_gib);
+    if (policy->cow_cost_ns <= policy->copy_cost_ns + TOLERANCE_NS) {
+        policy->last_backoff = 0;
         return;
     }
-    hold->patience = more_patience(hold->patience, FIRST_COPIES);
-    hold->copies = hold->patience;
+    policy->last_backoff = next_backoff(policy->last_backoff, MIN_BACKOFF_SAVES);
+    policy->copy_saves_left = policy->last_backoff;
 }
 
-bool snapshot_policy_can_use_cow(struct snapshot_policy *hold)
+bool snapshot_policy_can_use_cow(struct snapshot_policy *policy)
 {
-    snapshot_policy_open(hold);
-    return hold->cow != NULL;
+    snapshot_policy_open(policy);
+    return policy->cow != NULL;
 }
 
-void snapshot_policy_note_cow_failure(struct snapshot_policy *hold,
+void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
                                       char reason[SNAPSHOT_POLICY_REASON_BYTES])
 {
-    hold->learnt = true;
-    snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_failure_reason(hold->cow));
+    policy->is_up_to_date = true;
+    snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_failure_reason(policy->cow));
 }
 
-void snapshot_policy_record_protect(struct snapshot_policy *hold, uint64_t ns)
+void snapshot_policy_record_protect(struct snapshot_policy *policy, uint64_t ns)
 {
-    hold->protect_ns = ns;
+    policy->protect_ns = ns;
 }
 
-void snapshot_policy_record_copy(struct snapshot_policy *hold, uint64_t bytes, uint64_t ns)
+void snapshot_policy_record_copy(struct snapshot_policy *policy, uint64_t bytes, uint64_t ns)
 {
-    if (bytes >= TELLING_BYTES)
-        hold->copy_ns_a_gib = (uint64_t)((double)ns / (double)bytes * (double)GIB);
+    if (bytes >= MIN_MEASURED_BYTES)
+        policy->copy_ns_per_gib = (uint64_t)((double)ns / (double)bytes * (double)GIB);
 }
 
-bool snapshot_policy_can_trim_pool(const struct snapshot_policy *hold)
+bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy)
 {
-    return hold->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER || hold->calm >= CALM_SAVES;
+    return policy->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER ||
+           policy->saves_without_faults >= SAVES_BEFORE_TRIM;
 }
 
-uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *hold)
+uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy)
 {
-    if (hold->copy_ahead != SIDESTEP_COPY_AHEAD_AUTO)
-        return hold->copy_ahead == SIDESTEP_COPY_AHEAD_ALWAYS ? 0 : UINT64_MAX;
-    hold->ahead = !hold->tried || hold->aheads != 0;
-    hold->tried = true;
-    if (hold->aheads != 0)
-        hold->aheads--;
-    return hold->ahead ? 0 : SOON_FAULTS;
+    if (policy->copy_ahead != SIDESTEP_COPY_AHEAD_AUTO)
+        return policy->copy_ahead == SIDESTEP_COPY_AHEAD_ALWAYS ? 0 : UINT64_MAX;
+    policy->copied_ahead = !policy->has_cow_save || policy->copy_ahead_saves_left != 0;
+    policy->has_cow_save = true;
+    if (policy->copy_ahead_saves_left != 0)
+        policy->copy_ahead_saves_left--;
+    return policy->copied_ahead ? 0 : COPY_AHEAD_FAULTS;
 }
 
-void snapshot_policy_force_copy_ahead(struct snapshot_policy *hold)
+void snapshot_policy_force_copy_ahead(struct snapshot_policy *policy)
 {
-    hold->ahead = true;
+    policy->copied_ahead = true;
 }
 
-struct cow *snapshot_policy_choose(struct snapshot_policy *hold, const struct image *image,
+struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct image *image,
                                    uint64_t pool_bytes, char reason[SNAPSHOT_POLICY_REASON_BYTES])
 {
     struct sidestep_error err = {0};
     uint64_t held_bytes = 0;
 
     reason[0] = '\0';
-    snapshot_policy_open(hold);
-    if (hold->cow == NULL) {
+    snapshot_policy_open(policy);
+    if (policy->cow == NULL) {
         snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s",
-                 hold->wanted == SIDESTEP_SNAPSHOT_COPY ? "it was asked for"
-                                                        : hold->refused.message);
+                 policy->requested == SIDESTEP_SNAPSHOT_COPY ? "it was asked for"
+                                                             : policy->unavailable_reason.message);
         return NULL;
     }
-    learn(hold);
-    if (hold->wanted == SIDESTEP_SNAPSHOT_AUTO && hold->copies != 0) {
-        hold->copies--;
+    update(policy);
+    if (policy->requested == SIDESTEP_SNAPSHOT_AUTO && policy->copy_saves_left != 0) {
+        policy->copy_saves_left--;
         snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES,
                  "by cow the program lost %.1f ms, and copying takes %.1f ms",
-                 (double)hold->lost_ns / 1e6, (double)hold->copy_ns / 1e6);
+                 (double)policy->cow_cost_ns / 1e6, (double)policy->copy_cost_ns / 1e6);
         return NULL;
     }
-    if (cow_prepare(hold->cow, image, pool_bytes, &held_bytes, &err) != SIDESTEP_OK) {
+    if (cow_prepare(policy->cow, image, pool_bytes, &held_bytes, &err) != SIDESTEP_OK) {
         snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", err.message);
         return NULL;
     }
-    snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_eager_copy_reason(hold->cow));
+    snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_eager_copy_reason(policy->cow));
     if (held_bytes == 0 && reason[0] == '\0')
         snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "it is too small to be protected");
     if (held_bytes == 0)
         return NULL;
-    hold->learnt = false;
-    hold->protect_ns = 0;
-    return hold->cow;
+    policy->is_up_to_date = false;
+    policy->protect_ns = 0;
+    return policy->cow;
 }
 
 void snapshot_policy_report_stats(const struct cow_stats *stats, struct sidestep_save_info *info)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * snapshot_policy.h -- how saves of an engine hold the state still: what the user wants, what the
- * machine allows, and what the last saves showed.
+ * snapshot_policy.h -- decides how the saves of an engine take a snapshot.
+ *
+ * It combines what the user requests, what the machine allows, and what the last saves measured.
  */
 #ifndef SAVE_SNAPSHOT_POLICY_H
 #define SAVE_SNAPSHOT_POLICY_H
@@ -14,51 +15,52 @@
 
 struct snapshot_policy {
     /* Constant. */
-    enum sidestep_snapshot wanted;
+    enum sidestep_snapshot requested;
     enum sidestep_copy_ahead copy_ahead;
     bool user_mode_only;
-    /* Of the thread that calls collective functions. */
-    bool opened; /* or refused */
+    /* Used only by the thread that calls collective functions. */
+    bool opened; /* cow was opened, or is unavailable */
     struct cow *cow;
-    struct sidestep_error refused;
-    bool learnt;             /* from the last save by cow, or there was none */
-    unsigned copies;         /* saves to be made by copy before cow is tried again */
-    unsigned patience;       /* how many it were the last time */
-    uint64_t protect_ns;     /* what the call of the last save by cow took for it */
-    uint64_t lost_ns;        /* that, and what the trainer waited for afterwards */
-    uint64_t copy_ns;        /* what copying as much would have taken */
-    uint64_t copy_ns_a_gib;  /* as measured, or 0 */
-    bool tried;              /* a save by cow was made: what follows means something */
-    bool ahead;              /* the copiers of the last one did not wait */
-    unsigned aheads;         /* saves whose copiers will not wait before that is tried again */
-    unsigned ahead_patience; /* how many it were the last time */
-    unsigned calm;           /* so many saves in a row whose copiers were not needed */
+    struct sidestep_error unavailable_reason;
+    bool is_up_to_date;               /* the last save by cow is evaluated, or there was none */
+    unsigned copy_saves_left;         /* saves by copy before cow is tried again */
+    unsigned last_backoff;            /* where that count last started */
+    uint64_t protect_ns;              /* what protecting took in the call of the last save by cow */
+    uint64_t cow_cost_ns;             /* that, plus how long the trainer waited afterwards */
+    uint64_t copy_cost_ns;            /* what copying the same bytes would have taken */
+    uint64_t copy_ns_per_gib;         /* measured; 0: not yet */
+    bool has_cow_save;                /* a save by cow was made: the fields below are valid */
+    bool copied_ahead;                /* the copiers of the last save began at once */
+    unsigned copy_ahead_saves_left;   /* saves whose copiers begin at once */
+    unsigned last_copy_ahead_backoff; /* where that count last started */
+    unsigned saves_without_faults;    /* consecutive saves that needed no copiers */
 };
 
-/* Open what cow needs, if it is wanted.  What fails is remembered as the reason. */
-void snapshot_policy_open(struct snapshot_policy *hold);
-void snapshot_policy_close(struct snapshot_policy *hold);
-/* May the next save be held?  It is copied if not. */
-bool snapshot_policy_can_use_cow(struct snapshot_policy *hold);
-/* What to hold ${image} with, prepared for a pool of ${pool_bytes}; NULL: copy.  ${reason}: why all
- * or some is copied, or "". */
-struct cow *snapshot_policy_choose(struct snapshot_policy *hold, const struct image *image,
-                                   uint64_t pool_bytes, char reason[SNAPSHOT_POLICY_REASON_BYTES]);
-/* That save could not be held after all: why. */
-void snapshot_policy_note_cow_failure(struct snapshot_policy *hold,
-                                      char reason[SNAPSHOT_POLICY_REASON_BYTES]);
-/* That save was protected in so long; a save by copy copied ${bytes} in so long. */
-void snapshot_policy_record_protect(struct snapshot_policy *hold, uint64_t ns);
-void snapshot_policy_record_copy(struct snapshot_policy *hold, uint64_t bytes, uint64_t ns);
-/* Have the last saves shown that the trainer needs no memory for copies? */
-bool snapshot_policy_can_trim_pool(const struct snapshot_policy *hold);
-/* After how many faults the copiers of the save begin that snapshot_policy_choose() was called for.
+/* Open what cow needs, if cow is requested.  Keeps the error as the reason if that fails. */
+void snapshot_policy_open(struct snapshot_policy *policy);
+void snapshot_policy_close(struct snapshot_policy *policy);
+/* May the next save use cow?  Otherwise it is copied. */
+bool snapshot_policy_can_use_cow(struct snapshot_policy *policy);
+/*
+ * Return the cow to protect ${image} with, prepared for a pool of ${pool_bytes}; NULL: copy.
+ * ${reason}: why all or some is copied, or "".
  */
-uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *hold);
-/* Instead: they begin at once, so nothing is learnt of how they wait. */
-void snapshot_policy_force_copy_ahead(struct snapshot_policy *hold);
+struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct image *image,
+                                   uint64_t pool_bytes, char reason[SNAPSHOT_POLICY_REASON_BYTES]);
+/* Protecting has failed for that save.  Sets ${reason}. */
+void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
+                                      char reason[SNAPSHOT_POLICY_REASON_BYTES]);
+/* Record how long protecting took, or how long a save by copy took to copy ${bytes}. */
+void snapshot_policy_record_protect(struct snapshot_policy *policy, uint64_t ns);
+void snapshot_policy_record_copy(struct snapshot_policy *policy, uint64_t bytes, uint64_t ns);
+/* Did the last saves show that the trainer needs no pool memory for copies? */
+bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy);
+/* After how many page faults the copiers begin.  Call after snapshot_policy_choose(). */
+uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy);
+/* Call instead: the copiers begin at once.  Such a save does not show when the trainer writes. */
+void snapshot_policy_force_copy_ahead(struct snapshot_policy *policy);
 void snapshot_policy_report_stats(const struct cow_stats *stats, struct sidestep_save_info *info);
-/* What an event says of it, into ${fields}; nothing if memory is short. */
+/* Add the statistics of an event to ${fields}.  Adds nothing if memory is short. */
 void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t *fields);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* choose_newest_valid.c -- the newest of a listing that is valid, and what is said where there is
- * none. */
+/* choose.c -- chooses the newest valid checkpoint of a listing, and explains if there is none. */
 #include "selection/choose.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Where all were rejected for the same reason, and that is no damage: that reason. */
+/* The status if all candidates were rejected: the common one if it is not damage, else ECORRUPT. */
 static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidestep_status one)
 {
     if (all == SIDESTEP_OK)
@@ -14,7 +13,8 @@ static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidest
     return all == one ? all : SIDESTEP_ECORRUPT;
 }
 
-/* Nothing yet, or nothing left?  A restart that is told the former trains from the beginning. */
+/* Is there nothing yet, or nothing left?  A restart that is told "nothing yet" trains from the
+ * start. */
 static enum sidestep_status report_none(const struct sidestep_list *list,
                                         struct sidestep_error *err)
 {
@@ -45,13 +45,14 @@ static enum sidestep_status report_none(const struct sidestep_list *list,
                 bad, name);
 }
 
-/* May it be loaded from: by us, or, ${with_others}, by the program that wrote it? */
+/* Can it be loaded: by sidestep, or, ${with_others}, by the program that wrote it? */
 static bool is_choice(const struct sidestep_listed *entry, bool with_others)
 {
     return list_is_candidate(entry) || (with_others && entry->state == SIDESTEP_COMPLETE);
 }
 
-/* Twice, past the cache the second time; without checksums there is nothing to verify by. */
+/* Verify up to twice, the second time past the page cache.  A checkpoint of another program without
+ * checksums cannot be verified. */
 static enum sidestep_status verify_entry(const struct choose_options *how,
                                          const struct sidestep_listed *entry,
                                          struct sidestep_error *err)
@@ -69,7 +70,7 @@ static enum sidestep_status verify_entry(const struct choose_options *how,
     return status;
 }
 
-/* What is being deleted loses its name first, so what was found wrong with it is no damage. */
+/* A deletion removes the name first, so an error in a checkpoint without a name is not damage. */
 static bool is_gone(struct store *store, const struct sidestep_listed *entry)
 {
     OWNED_DIR *dir = NULL;
@@ -94,7 +95,7 @@ enum sidestep_status choose_fail_unreadable(const struct sidestep_error *why,
     return status;
 }
 
-/* What is wrong with ${entry} ends the search, or it is passed over. */
+/* Pass over ${entry}, if its error ${why} means damage.  Any other error ends the search. */
 static enum sidestep_status pass_over(const struct choose_options *how,
                                       const struct sidestep_listed *entry,
                                       enum sidestep_status status, const struct sidestep_error *why,

@@ -1,37 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* choose.h -- the newest checkpoint of a listing that is valid. */
+/* choose.h -- chooses the newest valid checkpoint of a listing. */
 #ifndef SELECTION_CHOOSE_H
 #define SELECTION_CHOOSE_H
 
 #include "catalog/catalog.h"
 #include "verify/verify.h"
 
-/* How one is chosen from a listing. */
+/* How to choose. */
 struct choose_options {
     struct store *store;
     enum sidestep_verify_mode mode;
-    bool with_others;        /* also what other programs wrote, where it is complete */
-    struct workers *workers; /* these two are for modes that read; both may be NULL */
+    bool with_others;        /* also checkpoints of other programs, if complete */
+    struct workers *workers; /* these two: for modes that read; both may be NULL */
     const struct verify_options *options;
-    /* Called for each that is rejected, with the reason; a failure ends the choice.  May be NULL.
-     */
+    /* Called for each rejected checkpoint, with the reason.  A failure ends the choice.  May be
+     * NULL. */
     enum sidestep_status (*reject)(void *context, const struct sidestep_listed *entry,
                                    const struct sidestep_error *why, struct sidestep_error *err);
     void *context;
 };
 
 /*
- * Try the candidates of ${list}, newest first, and return the index of the first that is valid.
+ * Try the candidates of ${list}, newest first.  Sets ${*chosen} to the index of the first valid
+ * one.
  * ENOTFOUND: there is no candidate.  ECORRUPT: none is valid; ${err} lists them.  EMISMATCH: there
- * are links to checkpoints, and nothing else.  A checkpoint that cannot be read now, which says
- * nothing of whether it is valid, ends the search: choose_fail_unreadable().  ${*gone}: one was
- * deleted since it was listed, and ${list} is to be made anew; how often the caller does that is
- * his to limit (LIST_MAX_ATTEMPTS).
+ * are only links to checkpoints.
+ * A checkpoint that cannot be read now may still be valid, so it ends the search: see
+ * choose_fail_unreadable().
+ * ${*gone}: a checkpoint was deleted since it was listed, so the caller must list again.  The
+ * caller limits how often (LIST_MAX_ATTEMPTS).
  */
 enum sidestep_status choose_newest_valid(const struct choose_options *how,
                                          const struct sidestep_list *list, size_t *chosen,
                                          bool *gone, struct sidestep_error *err);
-/* ${why} a checkpoint, which it names, could not be read, with the ways out of it. */
+/* Fail because a checkpoint could not be read, with what to do about it.  ${why} names the
+ * checkpoint. */
 enum sidestep_status choose_fail_unreadable(const struct sidestep_error *why,
                                             struct sidestep_error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* latest.c -- sidestep_find_latest(): what a resume would take under a root, and what it would pass
- * over, with the reasons. */
+/* latest.c -- sidestep_find_latest(): finds what a resume would take under a root, and reports what
+ * it would pass over, and why. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 #include "checkpoint/checkpoint.h"
 #include "selection/choose.h"
 
-#define THREADS 4u /* where the caller names no number */
+#define THREADS 4u /* if the caller sets no number */
 
 /* What a report points into. */
 struct finding {
     struct arena arena;
-    struct sidestep_passed_over *passed; /* as much room as the listing has entries */
+    struct sidestep_passed_over *passed; /* capacity: the number of entries in the listing */
     size_t count;
     const char *path; /* NULL: none was found */
 };
@@ -57,13 +57,13 @@ static enum sidestep_status note_rejected(void *context, const struct sidestep_l
 {
     enum sidestep_status status = (enum sidestep_status)why->status;
 
-    /* What is not supported may be whole, for another program or another sidestep. */
+    /* What is not supported may be whole, for another program or another version of sidestep. */
     return add_passed(context, entry,
                       status == SIDESTEP_EUNSUPPORTED ? entry->state_name : "damaged", why->message,
                       status, err);
 }
 
-/* Would somebody who looks into the root take it for a checkpoint? */
+/* Would a person who looks into the root take it for a checkpoint? */
 static bool looks_like_one(const struct sidestep_listed *entry)
 {
     switch (entry->state) {
@@ -95,8 +95,8 @@ static int compare_places(const void *a, const void *b)
     return strcmp(y->path, x->path);
 }
 
-/* Of those that are newer than the one that was found: what was not even tried.  All of them, where
- * none was found. */
+/* Report the checkpoints that are newer than ${found} and were not even tried; all of them if
+ * ${found} is NULL. */
 static enum sidestep_status note_untried(struct finding *f, const struct sidestep_list *list,
                                          const char *found, struct sidestep_error *err)
 {
@@ -114,8 +114,8 @@ static enum sidestep_status note_untried(struct finding *f, const struct sideste
 
 /* ---- choosing ---- */
 
-/* The entries of ${list} that a resume would try, or may report, as a list of its own (of
- * ${*kept}); ${*left} is the newest of the others, or NULL. */
+/* Copy the entries of ${list} that a resume would try, or may report, to ${out} (in ${*kept}).
+ * ${*left}: the newest of the others, or NULL. */
 static enum sidestep_status leave_out(const struct sidestep_list *list, struct sidestep_list *out,
                                       struct sidestep_listed **kept,
                                       const struct sidestep_listed **left,
@@ -144,7 +144,7 @@ static bool has_candidate(const struct sidestep_list *list)
     return false;
 }
 
-/* What other programs wrote counts only where sidestep has nothing to load. */
+/* Checkpoints of other programs count only if sidestep has nothing to load. */
 static enum sidestep_status choose(struct choose_options *how, const struct sidestep_list *all,
                                    struct finding *f, struct sidestep_latest_report *report,
                                    bool *gone, struct sidestep_error *err)
@@ -171,8 +171,8 @@ static enum sidestep_status choose(struct choose_options *how, const struct side
     return SIDESTEP_OK;
 }
 
-/* A root that is not there is one without checkpoints yet; one that is something else is not: who
- * is told "nothing yet" begins anew. */
+/* A root that does not exist has no checkpoints yet.  Any other error is reported, because a caller
+ * that is told "nothing yet" starts training from the beginning. */
 static enum sidestep_status fail_root(const char *root, enum sidestep_status status,
                                       const struct sidestep_error *why, struct sidestep_error *err)
 {
@@ -186,7 +186,7 @@ static enum sidestep_status fail_root(const char *root, enum sidestep_status sta
     return status;
 }
 
-/* One look.  ${*gone}: what was found was deleted meanwhile, so look again. */
+/* Look once.  ${*gone}: what was found was deleted in the meantime, so look again. */
 static enum sidestep_status look(const char *root, struct choose_options *how,
                                  struct sidestep_latest_report *report, bool *gone,
                                  struct sidestep_error *err)
@@ -218,7 +218,7 @@ static enum sidestep_status look(const char *root, struct choose_options *how,
     return status;
 }
 
-/* ${*report} is empty, and gets an owner. */
+/* ${*report} is empty; give it an owner. */
 static enum sidestep_status begin(struct sidestep_latest_report *report, struct choose_options *how,
                                   struct sidestep_error *err)
 {

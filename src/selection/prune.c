@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prune.c -- see prune.h. */
+/* prune.c -- deletes the checkpoints that retention lets go; see prune.h. */
 #include "selection/prune.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 #define WAS_REPLACED "another save has replaced it meanwhile"
 #define IS_PINNED "it is pinned"
 
-/* What is there, and what of it is meant: one item per entry. */
-struct looking {
+/* The checkpoints of a root, and those of them that retention decides about: one item per entry. */
+struct prune_listing {
     struct sidestep_list list;
     struct sidestep_listed *entries;
     struct retention_item *items;
@@ -22,7 +22,7 @@ struct looking {
     struct annotations marks;
 };
 
-static void looking_release(struct looking *l)
+static void prune_listing_release(struct prune_listing *l)
 {
     sidestep_list_release(&l->list);
     annotations_release(&l->marks);
@@ -37,11 +37,14 @@ static bool is_read_only(struct store_dir *dir)
     return store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && traits.is_read_only;
 }
 
-/* Keep readers out while it goes: ELOCKED if there are any.  Where there are no locks, what they
- * have open stays readable all the same.  EPERM: it could not be renamed or emptied, or it cannot
- * be told who reads it; whoever took the permission away wants to keep it. */
-static enum sidestep_status lock_out(struct store_dir *root, const char *name,
-                                     struct store_file **lock, struct sidestep_error *err)
+/*
+ * Lock out readers for the deletion.  ELOCKED: somebody is reading.  Without locks, open files stay
+ * readable.
+ * EPERM: it could not be renamed or emptied, or readers cannot be seen; whoever removed the
+ * permission wants to keep it.
+ */
+static enum sidestep_status lock_readers(struct store_dir *root, const char *name,
+                                         struct store_file **lock, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
 
@@ -63,9 +66,10 @@ static enum sidestep_status lock_out(struct store_dir *root, const char *name,
     return SIDESTEP_OK;
 }
 
-/* Why it has to go back after all; NULL: nothing.  What was judged may since have been replaced, in
- * place, by a save that takes no lock of ours, and somebody may have pinned it: in the trash
- * nothing can replace it any more, and who pins looks whether it is still there. */
+/* A reason to move the checkpoint back from the trash; NULL: none.  It may have been replaced in
+ * place since it was judged, by a save that takes none of our locks, or it may have been pinned.
+ * In the trash it cannot be replaced any more, and whoever pins checks that the checkpoint still
+ * exists. */
 static const char *find_late_objection(struct store_dir *root, struct store_dir *marks,
                                        const char *trash, const char *name, const char *save_id)
 {
@@ -83,7 +87,7 @@ enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *mark
     char hex[SAVE_ID_HEX], trash[FILE_NAME_BYTES];
     OWNED_FILE *lock = NULL;
 
-    TRY(lock_out(root, name, &lock, err));
+    TRY(lock_readers(root, name, &lock, err));
     TRY(random_bytes(id, sizeof(id), err));
     hash_to_hex(id, sizeof(id), hex);
     TRY(sweep_move_to_trash(root, name, hex, err));
@@ -99,8 +103,8 @@ enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *mark
     return status;
 }
 
-/* Does it count?  A series goes by the step that the name says. */
-static bool is_meant(const struct prune *p, struct sidestep_listed *entry)
+/* Does retention decide about ${entry}?  Sets its step from the name, as a series does. */
+static bool is_in_scope(const struct prune *p, struct sidestep_listed *entry)
 {
     uint64_t step;
 
@@ -110,7 +114,7 @@ static bool is_meant(const struct prune *p, struct sidestep_listed *entry)
            (p->is_settled == NULL || p->is_settled(p->context, entry));
 }
 
-/* Why it is nobody's here to delete, and what makes it so; NULL: it is ours. */
+/* Why it is not ours to delete, and what would make it ours; NULL: it is ours. */
 static const char *find_stranger(const struct prune *p, const struct annotations *marks,
                                  const struct sidestep_listed *entry)
 {
@@ -150,8 +154,9 @@ static void keep(const struct prune *p, const struct sidestep_listed *entry, con
         gc_report_add_kept(p->report, entry->name, why);
 }
 
-/* By hand, all of a root is meant: what has no step, or is no whole checkpoint, is named, too. */
-static void keep_others(const struct prune *p, const struct sidestep_listed *entry)
+/* A prune by hand covers the whole root, so report entries without a step and entries that are not
+ * whole checkpoints too. */
+static void report_others(const struct prune *p, const struct sidestep_listed *entry)
 {
     if (p->naming != NULL)
         return;
@@ -170,12 +175,13 @@ static void keep_others(const struct prune *p, const struct sidestep_listed *ent
     case SIDESTEP_UNREADABLE:
         keep(p, entry, "it cannot be read now");
         break;
-    default: /* no checkpoints; gc sees to what is left of them */
+    default: /* not checkpoints; gc removes their remains */
         break;
     }
 }
 
-static enum sidestep_status look(struct prune *p, struct looking *l, struct sidestep_error *err)
+static enum sidestep_status look(struct prune *p, struct prune_listing *l,
+                                 struct sidestep_error *err)
 {
     TRY(list_root(p->store, p->path, &l->list, err));
     TRY(annotations_read(p->marks, &l->marks, err));
@@ -185,10 +191,10 @@ static enum sidestep_status look(struct prune *p, struct looking *l, struct side
         return FAIL_NOMEM(err, l->list.count * sizeof(*l->entries));
     for (size_t i = 0; i < l->list.count; i++) {
         struct sidestep_listed entry = l->list.entries[i];
-        if (is_meant(p, &entry))
+        if (is_in_scope(p, &entry))
             l->entries[l->count++] = entry;
         else
-            keep_others(p, &entry);
+            report_others(p, &entry);
     }
     list_sort(l->entries, l->count);
     for (size_t i = 0; i < l->count; i++) {
@@ -199,7 +205,7 @@ static enum sidestep_status look(struct prune *p, struct looking *l, struct side
     return SIDESTEP_OK;
 }
 
-static bool lets_go(const struct looking *l)
+static bool lets_go(const struct prune_listing *l)
 {
     for (size_t i = 0; i < l->count; i++)
         if (l->items[i].keep == NULL)
@@ -207,7 +213,7 @@ static bool lets_go(const struct looking *l)
     return false;
 }
 
-static enum sidestep_status check_one(struct prune *p, struct looking *l, size_t i,
+static enum sidestep_status check_one(struct prune *p, struct prune_listing *l, size_t i,
                                       struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
@@ -223,7 +229,7 @@ static enum sidestep_status check_one(struct prune *p, struct looking *l, size_t
     return SIDESTEP_OK;
 }
 
-/* What was committed in place, by a save that was killed at once, may not be durable yet. */
+/* An in-place commit may not be durable yet, if its process was killed right after it: sync it. */
 static enum sidestep_status sync_one(const struct prune *p, const char *name,
                                      struct sidestep_error *err)
 {
@@ -236,11 +242,12 @@ static enum sidestep_status sync_one(const struct prune *p, const char *name,
 }
 
 /*
- * Where something is to go, look closer.  Of those that are kept because of their age, as many as
- * the policy counts must be valid, and durable as they were seen; and what is to go may be damaged,
- * and then somebody may want to see what can be saved of it.
+ * If something is to be deleted, verify first.  As many of the newest kept checkpoints as the
+ * policy counts must be valid and durable.  One that is to be deleted may be damaged: it stays,
+ * because somebody may want to recover what is left of it.
  */
-static enum sidestep_status check(struct prune *p, struct looking *l, struct sidestep_error *err)
+static enum sidestep_status check(struct prune *p, struct prune_listing *l,
+                                  struct sidestep_error *err)
 {
     uint32_t wanted = p->retention->keep_last != 0 ? p->retention->keep_last : 1, valid = 0;
 
@@ -260,14 +267,14 @@ static enum sidestep_status check(struct prune *p, struct looking *l, struct sid
     return SIDESTEP_OK;
 }
 
-/* What prune_delete() of it would say, by hand; but for a lock that is let go at once, nothing is
- * touched. */
+/* What prune_delete() would report, for a dry run.  Changes nothing; takes a lock and releases it
+ * at once. */
 static enum sidestep_status try_delete(const struct prune *p, const char *name, uint64_t *bytes,
                                        struct sidestep_error *err)
 {
     OWNED_FILE *lock = NULL;
 
-    TRY(lock_out(p->root, name, &lock, err));
+    TRY(lock_readers(p->root, name, &lock, err));
     if (p->marks != NULL && is_read_only(p->marks))
         return FAIL(err, SIDESTEP_EPERM, "%s of its series may not be written to",
                     FILE_NAME_SERIES_DIR);
@@ -275,7 +282,7 @@ static enum sidestep_status try_delete(const struct prune *p, const char *name, 
     return SIDESTEP_OK;
 }
 
-/* Why it cannot go after all; NULL: it may, and is claimed. */
+/* Why it cannot be deleted after all; NULL: it can, and is claimed. */
 static const char *find_objection(const struct prune *p, const struct sidestep_listed *entry)
 {
     if (!sweep_has_only_own_files(p->root, entry->name))
@@ -320,7 +327,7 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
 
 enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
 {
-    OWNED_BY(looking_release) struct looking l = {0};
+    OWNED_BY(prune_listing_release) struct prune_listing l = {0};
 
     TRY(look(p, &l, err));
     retention_plan(p->retention, l.items, l.count);
@@ -342,7 +349,7 @@ enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
 
 /* ---- by hand ---- */
 
-/* The lock of the series, if it is one: no run is to be disturbed. */
+/* Take the lease of the series, if it is one, so that no run is disturbed. */
 static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
                                          struct sidestep_error *err)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prune.h -- deleting what the retention lets go: looks, decides (retention.h), checks, deletes. */
+/* prune.h -- deletes the checkpoints that retention lets go: lists, decides (retention.h), checks,
+ * deletes. */
 #ifndef SELECTION_PRUNE_H
 #define SELECTION_PRUNE_H
 
@@ -14,28 +15,30 @@ struct prune {
     struct store_dir *root;
     struct store_dir *marks; /* ROOT/.sidestep; NULL: there is none */
     const struct retention *retention;
-    const struct name_template *naming; /* of those that are meant; NULL: all that have a step */
-    const char *run_id;                 /* whose; NULL: of any run */
+    const struct name_template *naming; /* only names of this form; NULL: all that have a step */
+    const char *run_id;                 /* only checkpoints of this run; NULL: of any run */
     bool dry_run;
-    /* Asked of what was seen, after it was: is it there for good?  Else nothing goes because of it,
-     * nor does it.  NULL: all is. */
+    /* Called after the checkpoint was seen: is it there for good?  If not, it is not deleted, and
+     * nothing is deleted because of it.  NULL: all are. */
     bool (*is_settled)(void *context, const struct sidestep_listed *entry);
-    /* Asked before each deletion; may be NULL.  A failure ends the whole. */
+    /* Called before each deletion; may be NULL.  A failure ends the whole prune. */
     enum sidestep_status (*may_delete)(void *context, struct sidestep_error *err);
-    /* Around each deletion: false if a save is about to replace it; may be NULL. */
+    /* Called around each deletion; may be NULL.  claim returns false if a save is about to replace
+     * it. */
     bool (*claim)(void *context, const struct sidestep_listed *entry);
     void (*unclaim)(void *context);
-    /* After each; may be NULL. */
+    /* Called after each deletion; may be NULL. */
     void (*deleted)(void *context, const struct sidestep_listed *entry, uint64_t bytes);
     void *context;
     struct gc_report *report; /* may be NULL */
 };
 
-/* A checkpoint that cannot be deleted stays, and is reported.  Run again, it does the rest. */
+/* Prune once.  A checkpoint that cannot be deleted stays, and is reported.  Another call does the
+ * rest. */
 enum sidestep_status prune_run(struct prune *prune, struct sidestep_error *err);
 
-/* Delete one, without asking whether it may go: durable when it returns OK.  ELOCKED: somebody is
- * reading it, or it is not that of ${save_id} (NULL: whatever it is) any more. */
+/* Delete one checkpoint without asking the policy.  Durable when it returns OK.  ELOCKED: somebody
+ * is reading it, or it is not that of ${save_id} any more (NULL: delete whatever it is). */
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
                                   const char *save_id, uint64_t *bytes, struct sidestep_error *err);
 

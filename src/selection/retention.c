@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* retention.c -- see retention.h. */
+/* retention.c -- decides which checkpoints stay; see retention.h. */
 #include "selection/retention.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ enum sidestep_status retention_copy(struct retention *retention,
     return SIDESTEP_OK;
 }
 
-/* May it count as one of the line? */
+/* May it count as a valid checkpoint of the lineage? */
 static bool counts(const struct retention_item *item)
 {
     return item->stranger == NULL && !item->is_abandoned && item->flaw == NULL;
@@ -68,7 +68,7 @@ static bool is_better(const struct retention *r, const struct retention_item *a,
     return r->best_is_max ? a->metric > b->metric : a->metric < b->metric;
 }
 
-/* The best that was not taken yet; of equals the newer one.  NULL: there is none. */
+/* The best checkpoint that was not taken yet; of equals the newer one.  NULL: there is none. */
 static struct retention_item *find_best(const struct retention *r, struct retention_item *items,
                                         size_t count)
 {
@@ -91,7 +91,7 @@ static bool has_origin(const struct retention_item *item, const char *save_id)
     return false;
 }
 
-/* Have two checkpoints a file in common? */
+/* Do two checkpoints share a file? */
 static bool share(const struct retention_item *a, const struct retention_item *b)
 {
     for (size_t i = 0; i < a->origin_count; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* space_report.c -- see space_report.h. */
+/* space_report.c -- adds to an error how much space old checkpoints use; see space_report.h. */
 #include "selection/space_report.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "selection/prune.h"
 
-/* Like `sidestep prune --keep-last 1 --dry-run`. */
+/* Find out what `sidestep prune --keep-last 1` would free, by a dry run. */
 static bool look(struct store_dir *root, const char *path, const char *run_id, uint64_t *bytes,
                  size_t *count)
 {

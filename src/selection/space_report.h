@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* space_report.h -- the message when storage is full: how much was needed, how much was free, and
- * how much space old checkpoints take. */
+ * how much space old checkpoints use. */
 #ifndef SELECTION_SPACE_REPORT_H
 #define SELECTION_SPACE_REPORT_H
 
@@ -8,16 +8,18 @@
 
 #define SPACE_REPORT_BYTES 320u
 
-/* Write to ${words} how many bytes it would free to delete all checkpoints in ${root}, the
- * directory at ${path}, but the newest, and how to do that.  "": it would free nothing, or it is
- * not known.
+/*
+ * Write to ${words} how many bytes would be freed by deleting all checkpoints in ${root}, the
+ * directory at ${path}, except the newest, and how to do that.  "": nothing would be freed, or it
+ * is not known.
  * ${run_id}: count only those of this run, whose series is open; NULL or "": those of any run.
- * Deletes nothing.  Blocks while it reads the directory. */
+ * Deletes nothing.  Blocks while it reads the directory.
+ */
 void space_describe(struct store_dir *root, const char *path, const char *run_id,
                     char words[SPACE_REPORT_BYTES]);
 
-/* If ${err} says that space was short, put in front of it that ${what} take ${needed} bytes, and
- * how many bytes were free in ${dir} before ${stored} of them were written.  Append ${words}. */
+/* If ${err} says that space was short, prepend that ${what} takes ${needed} bytes, and how many
+ * bytes were free in ${dir} before ${stored} of them were written.  Append ${words}. */
 void space_report(struct sidestep_error *err, struct store_dir *dir, const char *what,
                   uint64_t needed, uint64_t stored, const char *words);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* schedule.c -- see schedule.h. */
+/* schedule.c -- decides when a save is due, as a pure function of steps, times and requests; see
+ * schedule.h. */
 #include "series/schedule.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@ uint64_t schedule_current_interval_ns(const struct schedule *due)
 {
     uint64_t interval = schedule_optimal_interval_ns(due->cost_ns, due->mtbf_ns, due->max_lost);
 
-    if (interval == 0) /* nothing was measured yet, or nothing is to be adapted */
+    if (interval == 0) /* nothing measured yet, or the interval is fixed */
         return due->interval_ns;
     return interval > due->busy_ns ? interval : due->busy_ns;
 }
@@ -49,7 +50,7 @@ bool schedule_needs_agreement(struct schedule *due, uint64_t step, uint64_t now_
         due->seen_step = due->check_step = step;
         due->has_begun = true;
     }
-    if (step < due->last_step) { /* the run went back: so did every rank */
+    if (step < due->last_step) { /* the run went back to an older step, on every rank */
         due->check_step = due->seen_step = step;
         due->seen_ns = now_ns;
     }
@@ -81,8 +82,8 @@ uint64_t schedule_quiet_until(const struct schedule *due, uint64_t step, bool is
     return until > step ? until : step;
 }
 
-/* When, in steps, rank 0 wants to hear of the others again: soon enough for a request, and for the
- * end of the interval; but not more than twice as far as the last time, for steps differ. */
+/* Steps until the next agreement, as rank 0 wants it: soon enough for a request and for the end of
+ * the interval.  At most about twice the last stride, because the time per step varies. */
 static uint64_t next_stride(const struct schedule *due, uint64_t step, uint64_t now_ns)
 {
     uint64_t interval = schedule_current_interval_ns(due), wait = due->check_ns;
@@ -128,7 +129,7 @@ uint32_t schedule_apply_words(struct schedule *due, uint64_t step, uint64_t now_
     due->check_step = step + due->stride;
     due->seen_step = step;
     due->seen_ns = now_ns;
-    if (words[SCHEDULE_WORD_SAVE] != 0) /* what comes later is another request */
+    if (words[SCHEDULE_WORD_SAVE] != 0) /* a later request counts for the next save */
         atomic_fetch_and(&due->requested, ~SIDESTEP_DUE_SAVE);
     if (why == SIDESTEP_DUE_INTERVAL && due->skips_busy && words[SCHEDULE_WORD_BUSY] != 0) {
         due->skipped++;

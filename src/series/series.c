@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series.c -- a directory of checkpoints of one run.  Rank 0 owns the lock and decides; the other
- * ranks follow what it says in one small broadcast.
+ * series.c -- opens, closes and saves a series: the checkpoints of one run under a root.
+ *
+ * Rank 0 owns the lease and decides; one small broadcast tells the other ranks.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -42,7 +43,7 @@ static enum sidestep_status guard_check(void *context, const struct commit *comm
 }
 
 /* The same, on the thread that saves. */
-static void note_progress(struct sidestep_series *series)
+static void record_outcomes(struct sidestep_series *series)
 {
     series_record_outcomes(series);
     pthread_mutex_lock(&series->shared.lock);
@@ -107,7 +108,7 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
     series->max_restarts = options.max_restarts;
     if (root == NULL || strlen(root) + NAME_TEMPLATE_MAX_NAME + sizeof("/") > sizeof(series->root))
         return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
-    if (!utf8_is_valid(root, strlen(root))) /* else each save would be refused */
+    if (!utf8_is_valid(root, strlen(root))) /* otherwise each save would be refused */
         return FAIL(err, SIDESTEP_EINVAL,
                     "the root is not UTF-8, and .metadata has to record the path of a checkpoint");
     TRY(take_naming(series, &options, err));
@@ -115,7 +116,7 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
     return SIDESTEP_OK;
 }
 
-/* Take the lock; fence and clear what earlier incarnations left. */
+/* Take the lease, fence off earlier incarnations, and remove what they left. */
 static enum sidestep_status open_lease(struct sidestep_series *series, struct sidestep_error *err)
 {
     TRY(lease_acquire(&series->lease, series->engine->store, series->root, err));
@@ -135,14 +136,14 @@ struct sidestep_series *series_shut_down(struct sidestep_series *series)
     struct sidestep_series *next = series->next;
 
     if (series->save_count != 0)
-        save_join_runner(series->saves[0]); /* as do those before it: they need our guard */
-    note_progress(series);
+        save_join_runner(series->saves[0]); /* earlier ones end before it; they need our guard */
+    record_outcomes(series);
     while (series->save_count != 0)
         save_release(series->saves[--series->save_count]);
     series_stop_pruner(series);
     if (series->lease.dir != NULL)
-        series_reset_restarts(series); /* an orderly end is no failed restart */
-    gc_report_free(TAKE(series->went));
+        series_reset_restarts(series); /* an orderly end is not a failed restart */
+    gc_report_free(TAKE(series->prune_report));
     series_free_annotations(series);
     lease_release(&series->lease);
     series->next = NULL;
@@ -165,7 +166,8 @@ static void series_free(struct sidestep_series *series)
     free(series);
 }
 
-/* What decides when a rank saves: one that decides otherwise would wait for the others for ever. */
+/* Check that the settings that decide when to save are the same on all ranks.  Otherwise one rank
+ * would wait for the others forever. */
 static enum sidestep_status agree_all(struct sidestep_series *series, struct sidestep_error *err)
 {
     const struct schedule *due = &series->due;
@@ -221,7 +223,8 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
                                           const struct sidestep_series_options *options,
                                           struct sidestep_series **out, struct sidestep_error *err)
 {
-    struct sidestep_error why = {.rank = -1}; /* some failures on the way are no failure of ours */
+    struct sidestep_error why = {.rank =
+                                     -1}; /* some failures on the way are not failures of opening */
 
     TRY(engine_check(engine, err));
     if (out == NULL)
@@ -270,7 +273,7 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
 /* ---- save ---- */
 
 /* How long a save that has ended was under way. */
-static uint64_t busy_time(struct sidestep_save *save)
+static uint64_t duration_of(struct sidestep_save *save)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
 
@@ -278,7 +281,7 @@ static uint64_t busy_time(struct sidestep_save *save)
     return info.stage_ns + info.write_ns + info.commit_ns;
 }
 
-/* What the trainer pays for each save: not the pool, which is paid for once. */
+/* What a save costs the trainer, without the pool, which is paid for once. */
 static uint64_t cost_of(struct sidestep_save *save)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
@@ -287,9 +290,9 @@ static uint64_t cost_of(struct sidestep_save *save)
     return info.call_ns > info.pool_ns ? info.call_ns - info.pool_ns : 0;
 }
 
-/* Those that have ended, but the newest, are done with.  How long the last of them was under way;
- * 0: none. */
-static uint64_t drop_ended(struct sidestep_series *series)
+/* Release the saves that have ended, except the newest.  Returns how long the last of them was
+ * under way; 0: none. */
+static uint64_t release_ended(struct sidestep_series *series)
 {
     uint64_t busy_ns = 0;
 
@@ -298,7 +301,7 @@ static uint64_t drop_ended(struct sidestep_series *series)
         if (!save_runner_has_ended(oldest))
             break;
         series_record_outcome(series, oldest);
-        busy_ns = busy_time(oldest);
+        busy_ns = duration_of(oldest);
         series_pending_remove(series, oldest);
         pthread_mutex_lock(&series->shared.lock);
         series->save_count--;
@@ -319,7 +322,7 @@ static void add_save(struct sidestep_series *series, struct sidestep_save *save)
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-/* One of the same name is under way, and is not to be waited for: this one does not start. */
+/* A save of the same name is under way, and the caller does not want to wait: fail this one. */
 static void refuse(const struct sidestep_save *same, struct sidestep_save_options *options,
                    struct sidestep_error *why)
 {
@@ -329,8 +332,8 @@ static void refuse(const struct sidestep_save *same, struct sidestep_save_option
     options->failure = why;
 }
 
-/* Rank 0, before a save: notes, whether it may replace what is there, and space.  Are the notes
- * taken? */
+/* Rank 0, before a save: handle annotations, check whether the save may replace what exists, and
+ * check space.  Returns whether the save has taken the annotations. */
 static bool prepare(struct sidestep_series *series, const char *name,
                     struct sidestep_save_options *options, struct sidestep_error *why)
 {
@@ -341,9 +344,9 @@ static bool prepare(struct sidestep_series *series, const char *name,
         return false;
     }
     if (same != NULL)
-        save_join_runner(same); /* its notes are not this one's */
+        save_join_runner(same); /* its annotations are not for this save */
     series_pending_add(series, name);
-    note_progress(series); /* what may be deleted follows from what became of them */
+    record_outcomes(series); /* what may be deleted depends on how earlier saves ended */
     if (options->failure != NULL)
         return true;
     if (!series_can_replace(series, name)) {
@@ -373,7 +376,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
 
     enum sidestep_status status =
         options_copy(&options, sizeof(options), theirs, "save options", err);
-    if (status != SIDESTEP_OK) /* let the common path refuse it, on all ranks alike */
+    if (status != SIDESTEP_OK) /* the common path refuses it, on all ranks alike */
         options = (struct sidestep_save_options){.struct_size = sizeof(options), .flags = ~0u};
     options.has_step = 1;
     options.step = step;
@@ -387,7 +390,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     add_save(series, *save);
     if (part.guard != NULL)
         series_pending_attach(series, name, *save);
-    uint64_t busy_ns = drop_ended(series);
+    uint64_t busy_ns = release_ended(series);
     if (part.guard != NULL)
         series_notify_pruner(series, *save);
     series->queued += (save_get_flags(*save) & SIDESTEP_SAVE_QUEUED) != 0;

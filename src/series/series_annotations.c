@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_annotations.c -- metrics and tags of a series' checkpoints: durable with them. */
+/* series_annotations.c -- metrics and tags of a series' checkpoints, durable with them. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +33,8 @@ static bool is_among(const struct sidestep_metric *metrics, size_t count, const 
     return false;
 }
 
-/* The text of the mark: ${metrics}, and of ${before} (NULL: nothing) those of other names.  NULL
- * for no ${metrics}. */
+/* Format the annotation: ${metrics}, and those of ${before} with other names (NULL: none).  No
+ * ${metrics}: NULL. */
 static enum sidestep_status format_metrics(const struct sidestep_metric *metrics, size_t count,
                                            const char *before, char **text,
                                            struct sidestep_error *err)
@@ -68,13 +68,13 @@ static void drop(struct series_annotations *notes)
     *notes = (struct series_annotations){0};
 }
 
-/* Until the save of ${name} starts. */
+/* Keep the annotations until the save of ${name} starts. */
 static enum sidestep_status keep_for_save(struct sidestep_series *series, const char *name,
                                           const struct sidestep_metric *metrics,
                                           size_t metric_count, const char *const *tags,
                                           size_t tag_count, struct sidestep_error *err)
 {
-    struct series_annotations *notes = &series->coming;
+    struct series_annotations *notes = &series->next_notes;
     OWNED char *text = NULL;
 
     if (strcmp(notes->name, name) != 0)
@@ -90,10 +90,10 @@ static enum sidestep_status keep_for_save(struct sidestep_series *series, const 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status write_marks(struct store_dir *dir, const char *name,
-                                        const char *save_id, const char *metrics,
-                                        const char *const *tags, size_t tag_count,
-                                        struct sidestep_error *err)
+static enum sidestep_status write_annotations(struct store_dir *dir, const char *name,
+                                              const char *save_id, const char *metrics,
+                                              const char *const *tags, size_t tag_count,
+                                              struct sidestep_error *err)
 {
     if (metrics != NULL)
         TRY(annotations_set(dir, ANNOTATION_METRICS, NULL, name, save_id, metrics, err));
@@ -102,11 +102,11 @@ static enum sidestep_status write_marks(struct store_dir *dir, const char *name,
     return SIDESTEP_OK;
 }
 
-/* Of a checkpoint that exists: find out whose save it is, and write beside it. */
-static enum sidestep_status note_committed(struct sidestep_series *series, const char *name,
-                                           const struct sidestep_metric *metrics,
-                                           size_t metric_count, const char *const *tags,
-                                           size_t tag_count, struct sidestep_error *err)
+/* Annotate a checkpoint that exists: find its save id, and write the annotations for it. */
+static enum sidestep_status annotate_committed(struct sidestep_series *series, const char *name,
+                                               const struct sidestep_metric *metrics,
+                                               size_t metric_count, const char *const *tags,
+                                               size_t tag_count, struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
     OWNED char *before = NULL;
@@ -122,7 +122,8 @@ static enum sidestep_status note_committed(struct sidestep_series *series, const
         TRY(list_check_readable(entry, err));
         TRY(format_metrics(entry->metrics, entry->metric_count, NULL, &before, err));
         TRY(format_metrics(metrics, metric_count, before, &text, err));
-        return write_marks(series->lease.dir, name, entry->save_id, text, tags, tag_count, err);
+        return write_annotations(series->lease.dir, name, entry->save_id, text, tags, tag_count,
+                                 err);
     }
     return FAIL(err, SIDESTEP_ENOTFOUND, "there is no '%s'", name);
 }
@@ -138,7 +139,7 @@ static enum sidestep_status note(struct sidestep_series *series, const char *nam
     bool is_there = store_stat(series->lease.root, name, &stat, NULL) == SIDESTEP_OK;
     if (series_find_in_flight(series, name) != NULL ||
         (is_there && !series_can_replace(series, name)))
-        return note_committed(series, name, metrics, metric_count, tags, tag_count, err);
+        return annotate_committed(series, name, metrics, metric_count, tags, tag_count, err);
     return keep_for_save(series, name, metrics, metric_count, tags, tag_count, err);
 }
 
@@ -159,7 +160,7 @@ enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64
     return status;
 }
 
-/* Locked: what is known of the save of ${name}; "": unused room; NULL: none. */
+/* Locked: the entry of ${name}; "": an unused entry; NULL: none. */
 static struct series_pending_save *find(struct sidestep_series *series, const char *name)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
@@ -170,21 +171,21 @@ static struct series_pending_save *find(struct sidestep_series *series, const ch
 
 void series_pending_add(struct sidestep_series *series, const char *name)
 {
-    struct series_annotations coming = series->coming;
+    struct series_annotations next_notes = series->next_notes;
 
-    series->coming = (struct series_annotations){0};
-    if (strcmp(coming.name, name) != 0)
-        drop(&coming);
-    snprintf(coming.name, sizeof(coming.name), "%s", name);
+    series->next_notes = (struct series_annotations){0};
+    if (strcmp(next_notes.name, name) != 0)
+        drop(&next_notes);
+    snprintf(next_notes.name, sizeof(next_notes.name), "%s", name);
     pthread_mutex_lock(&series->shared.lock);
     while (strcmp(series->shared.deleting, name) == 0)
         pthread_cond_wait(&series->shared.changed, &series->shared.lock);
-    struct series_pending_save *slot = find(series, name); /* of one that has ended, maybe */
+    struct series_pending_save *slot = find(series, name); /* maybe of a save that has ended */
     if (slot == NULL)
         slot = find(series, "");
-    assert(slot != NULL); /* there are more of them than saves that may be under way */
+    assert(slot != NULL); /* there are more entries than saves that may be under way */
     drop(&slot->notes);
-    *slot = (struct series_pending_save){.notes = coming};
+    *slot = (struct series_pending_save){.notes = next_notes};
     pthread_mutex_unlock(&series->shared.lock);
 }
 
@@ -192,7 +193,7 @@ void series_pending_cancel(struct sidestep_series *series, const char *name)
 {
     pthread_mutex_lock(&series->shared.lock);
     struct series_pending_save *slot = find(series, name);
-    series->coming = slot->notes;
+    series->next_notes = slot->notes;
     *slot = (struct series_pending_save){0};
     pthread_mutex_unlock(&series->shared.lock);
 }
@@ -234,13 +235,14 @@ void series_write_annotations(struct sidestep_series *series, const struct commi
     pthread_mutex_lock(&series->shared.lock);
     struct series_pending_save *slot = find(series, commit->name);
     if (slot != NULL) {
-        notes = slot->notes; /* but for the name: the save is under way */
+        notes = slot->notes; /* without the name: the save is under way */
         slot->notes.metrics = NULL;
         slot->notes.tags = (struct name_list){0};
     }
     pthread_mutex_unlock(&series->shared.lock);
-    if (write_marks(series->lease.dir, commit->name, commit->save_id, notes.metrics,
-                    (const char *const *)notes.tags.names, notes.tags.count, &why) != SIDESTEP_OK)
+    if (write_annotations(series->lease.dir, commit->name, commit->save_id, notes.metrics,
+                          (const char *const *)notes.tags.names, notes.tags.count,
+                          &why) != SIDESTEP_OK)
         events_emit(&series->engine->events, "note_failed",
                     json_pack("{s:s, s:s}", "name", commit->name, "message", why.message));
     drop(&notes);
@@ -248,7 +250,7 @@ void series_write_annotations(struct sidestep_series *series, const struct commi
 
 void series_free_annotations(struct sidestep_series *series)
 {
-    drop(&series->coming);
+    drop(&series->next_notes);
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
         drop(&series->shared.saving[i].notes);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_choose.c -- where a run goes on: which member of the series, and what becomes of those
- * that are newer.  All of this is rank 0's.
+ * series_choose.c -- chooses where a run goes on, and records which newer checkpoints it leaves
+ * behind.
+ *
+ * All functions run on rank 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +21,8 @@ struct choosing {
     char *rejected; /* SERIES_REJECTED_BYTES */
 };
 
-/* The checkpoints under the root that have a name of the series, by step, and what is noted. */
+/* The checkpoints under the root whose names belong to the series, by step, and their
+ * annotations. */
 struct members {
     struct sidestep_list list;
     struct sidestep_listed *entries;
@@ -47,11 +50,11 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
         struct sidestep_listed entry = m->list.entries[i];
         uint64_t step;
         bool is_member = list_is_candidate(&entry) || list_is_link(&entry);
-        if (is_member) { /* its step by name, which the caller sees */
+        if (is_member) { /* the step by its name, as the caller sees it */
             if (!name_template_parse_name(&series->naming, entry.name, &step))
                 continue;
             entry.step = (int64_t)step;
-        } else if (entry.state != SIDESTEP_BAD) { /* what is set aside is not "nothing yet" */
+        } else if (entry.state != SIDESTEP_BAD) { /* with a .bad one, it is not "nothing yet" */
             continue;
         }
         m->entries[m->count++] = entry;
@@ -79,9 +82,9 @@ static unsigned long restarts_of(const struct members *m, const struct sidestep_
     return mark != NULL ? strtoul(mark->text, NULL, 10) : 0;
 }
 
-/* What resumes of this series pass over, whether it verifies or not.  In its first incarnation a
- * root may be begun with what another run made. */
-static struct lineage_filter rule_of(const struct sidestep_series *series)
+/* The lineage rule for resumes of this series, valid or not.  In its first incarnation, a series
+ * may start from checkpoints of another run. */
+static struct lineage_filter make_lineage_filter(const struct sidestep_series *series)
 {
     bool any_run = (series->flags & SIDESTEP_SERIES_ANY_RUN) != 0;
 
@@ -89,11 +92,11 @@ static struct lineage_filter rule_of(const struct sidestep_series *series)
         .run_id = !any_run && series->incarnation > 1 ? series->run_id : NULL, .any_name = any_run};
 }
 
-/* Why a resume may not choose it; false: it may. */
+/* Why a resume may not choose ${entry}.  False: it may. */
 static bool is_passed_over(const struct sidestep_series *series, const struct members *m,
                            const struct sidestep_listed *entry, char why[LINEAGE_REASON_BYTES])
 {
-    struct lineage_filter rule = rule_of(series);
+    struct lineage_filter rule = make_lineage_filter(series);
     unsigned long restarts = restarts_of(m, entry);
 
     if (lineage_should_skip(&rule, &m->marks, entry, why))
@@ -104,7 +107,7 @@ static bool is_passed_over(const struct sidestep_series *series, const struct me
     return true;
 }
 
-/* Set aside as .bad what is ours and does not verify; others are only passed over. */
+/* Set aside as .bad a checkpoint of ours that fails verification.  Others are only passed over. */
 static enum sidestep_status quarantine(void *context, const struct sidestep_listed *entry,
                                        const struct sidestep_error *why, struct sidestep_error *err)
 {
@@ -121,18 +124,18 @@ static enum sidestep_status quarantine(void *context, const struct sidestep_list
     file_name_format(FILE_NAME_BAD, entry->save_id, 0, 0, bad);
     TRY(lease_check(lease, err));
     if (referenced_files_was_replaced(lease->root, entry->name, entry->save_id))
-        return SIDESTEP_OK; /* that one is not known to be damaged */
+        return SIDESTEP_OK; /* it is not known to be damaged */
     if (store_rename(lease->root, entry->name, lease->root, bad, STORE_NOREPLACE, NULL) !=
         SIDESTEP_OK)
         return SIDESTEP_OK; /* it will be rejected again */
-    if (referenced_files_was_replaced(lease->root, bad,
-                                      entry->save_id)) /* between that look and the rename */
+    if (referenced_files_was_replaced(
+            lease->root, bad, entry->save_id)) /* replaced between the check and the rename */
         return sweep_restore(lease->root, bad, entry->name, err);
     return store_dir_sync(lease->root, err);
 }
 
-/* Take out what is passed over.  How many of those were committed. */
-static size_t pass_over(struct choosing *c, struct members *m)
+/* Remove the members that are passed over.  Returns how many of them were committed. */
+static size_t remove_passed_over(struct choosing *c, struct members *m)
 {
     size_t kept = 0, passed = 0;
 
@@ -151,8 +154,9 @@ static size_t pass_over(struct choosing *c, struct members *m)
     return passed;
 }
 
-/* What is chosen is durable: its commit may have been cut short before that.  Its name is by the
- * sync of the root; what was committed in place, by one of its own directory. */
+/* Make the chosen checkpoint durable: its commit may have been interrupted before the last sync.
+ * The sync of the root covers its name.  One committed in place needs a sync of its own
+ * directory. */
 static enum sidestep_status sync_member(struct sidestep_series *series, const char *name,
                                         struct sidestep_error *err)
 {
@@ -162,7 +166,7 @@ static enum sidestep_status sync_member(struct sidestep_series *series, const ch
     return store_dir_sync(dir, err);
 }
 
-/* ${*gone}: somebody has deleted it since it was chosen. */
+/* Choose from one listing.  ${*gone}: the choice was deleted in the meantime. */
 static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep_verify_mode mode,
                                         uint64_t *step, bool *gone, struct sidestep_error *err)
 {
@@ -172,7 +176,7 @@ static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep
 
     *gone = false;
     TRY(find_members(series, &m, err));
-    size_t passed = pass_over(choosing, &m);
+    size_t passed = remove_passed_over(choosing, &m);
     struct sidestep_list list = {.count = m.count, .entries = m.entries};
     struct choose_options how = {.store = series->engine->store,
                                  .mode = mode,
@@ -203,7 +207,7 @@ enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep
 
     do
         status = choose_once(&choosing, mode, step, &gone, &why);
-    while (gone); /* so each time there are fewer */
+    while (gone); /* so the list gets shorter each time */
     if (status != SIDESTEP_OK)
         error_copy(err, &why);
     return status;
@@ -242,16 +246,16 @@ enum sidestep_status series_estimate_space(struct sidestep_series *series,
 
 /* ---- what is left behind ---- */
 
-static enum sidestep_status note_start(struct sidestep_series *series, const struct members *m,
-                                       const struct sidestep_listed *entry,
-                                       struct sidestep_error *err)
+static enum sidestep_status record_start(struct sidestep_series *series, const struct members *m,
+                                         const struct sidestep_listed *entry,
+                                         struct sidestep_error *err)
 {
     struct store_dir *dir = series->lease.dir;
     char text[32];
 
     snprintf(series->resumed_name, sizeof(series->resumed_name), "%s", entry->name);
     TRY(annotations_remove(dir, ANNOTATION_ABANDONED, NULL, entry->name, err));
-    if (entry->is_abandoned || entry->is_renamed || /* and asked for by name, so it is meant */
+    if (entry->is_abandoned || entry->is_renamed || /* it was asked for by name, so it is meant */
         (entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0)) {
         snprintf(text, sizeof(text), "step %llu\n", (unsigned long long)entry->step);
         TRY(annotations_set(dir, ANNOTATION_ADOPTED, NULL, entry->name, entry->save_id, text, err));
@@ -262,14 +266,14 @@ static enum sidestep_status note_start(struct sidestep_series *series, const str
     return annotations_set(dir, ANNOTATION_RESTARTS, NULL, entry->name, entry->save_id, text, err);
 }
 
-/* It is newer than where the run goes on. */
-static enum sidestep_status note_left(struct sidestep_series *series,
-                                      const struct sidestep_listed *entry,
-                                      struct sidestep_error *err)
+/* Record that ${entry} is left behind: it is newer than the step where the run goes on. */
+static enum sidestep_status record_abandoned(struct sidestep_series *series,
+                                             const struct sidestep_listed *entry,
+                                             struct sidestep_error *err)
 {
     char text[48] = "";
 
-    if (entry->save_id == NULL) /* whichever save it turns out to be */
+    if (entry->save_id == NULL) /* covers whichever save it turns out to be */
         snprintf(text, sizeof(text), "incarnation %llu\n", (unsigned long long)series->incarnation);
     TRY(annotations_set(series->lease.dir, ANNOTATION_ABANDONED, NULL, entry->name, entry->save_id,
                         text, err));
@@ -278,9 +282,11 @@ static enum sidestep_status note_left(struct sidestep_series *series,
 }
 
 /*
- * What cannot be read now cannot be marked by its save id.  Newer ones are, by the incarnation that
- * leaves them; but where this one has saved something itself, it may be just that, and what it
- * saves under that name from now on could not be told from it.
+ * Check that every checkpoint that has to be annotated can be read.
+ *
+ * An unreadable checkpoint has no known save id.  A newer one is marked by the incarnation that
+ * leaves it behind.  But if this incarnation has saved something itself, the checkpoint may be its
+ * own, and the annotation would also match what it saves under that name later.
  */
 static enum sidestep_status check_readable(struct sidestep_series *series, const struct members *m,
                                            uint64_t step, struct sidestep_error *err)
@@ -294,7 +300,7 @@ static enum sidestep_status check_readable(struct sidestep_series *series, const
                         "'%s' was loaded, but could not be read again to note that the run goes on "
                         "from it; nothing was noted, try again",
                         entry->path);
-        if (series->save_count != 0) /* the newest stays in there */
+        if (series->save_count != 0) /* the newest save is still under this incarnation */
             return FAIL(err, entry->status,
                         "'%s' is newer and cannot be read now, so it cannot be noted that it is "
                         "left behind; nothing was noted: make it readable, move it away, or open "
@@ -316,7 +322,7 @@ enum sidestep_status series_record_resume(struct sidestep_series *series, uint64
                                           struct sidestep_error *err)
 {
     OWNED_BY(members_release) struct members m = {0};
-    struct lineage_filter rule = rule_of(series);
+    struct lineage_filter rule = make_lineage_filter(series);
     char why[LINEAGE_REASON_BYTES];
 
     TRY(find_members(series, &m, err));
@@ -327,14 +333,14 @@ enum sidestep_status series_record_resume(struct sidestep_series *series, uint64
         if (!list_is_candidate(entry) || (uint64_t)entry->step < step)
             continue;
         if ((uint64_t)entry->step == step && entry->state == SIDESTEP_DAMAGED)
-            continue; /* it has been damaged since it was loaded, and is_there says so */
+            continue; /* damaged since it was loaded; is_there is false then */
         if ((uint64_t)entry->step == step) {
             series_record_bytes(series, entry->bytes);
-            TRY(note_start(series, &m, entry, err));
+            TRY(record_start(series, &m, entry, err));
         } else if (lineage_should_skip(&rule, &m.marks, entry, why)) {
             continue;
         } else if (is_there) {
-            TRY(note_left(series, entry, err));
+            TRY(record_abandoned(series, entry, err));
         } else {
             return FAIL(err, SIDESTEP_ENOTFOUND,
                         "it was loaded and is gone by now, and '%s' is newer: it is not left "
@@ -369,7 +375,7 @@ enum sidestep_status series_check_free(struct sidestep_series *series, const cha
     if (store_dir_open(series->engine->store, series->lease.root, name, &dir, NULL) !=
             SIDESTEP_OK ||
         commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
-        return SIDESTEP_OK; /* if something is in the way, the save says what */
+        return SIDESTEP_OK; /* if something is in the way, the save reports it */
     if (strcmp(series->resumed_name, name) == 0)
         return FAIL(err, SIDESTEP_EEXISTS,
                     "this run has resumed from it, and has done no step since; a run that is over "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_load.c -- a run goes on from one of its checkpoints: rank 0 chooses, all load, and rank 0
- * notes it. */
+/* series_load.c -- resumes a run from one of its checkpoints: rank 0 chooses, all ranks load, and
+ * rank 0 records it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "series/series.h"
 #include "verify/verify.h"
 
-/* The choice of rank 0. */
+/* Rank 0's choice. */
 struct choice {
     uint64_t step;
     char rejected[SERIES_REJECTED_BYTES];
@@ -24,18 +24,18 @@ static void path_of(const struct sidestep_series *series, uint64_t step,
     snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
 }
 
-/* After a load that failed: 1 if rank 0 finds, by a second look past the cache, that the checkpoint
- * is one that a choice passes over: damaged, gone, or on its way, whatever that gives (no .metadata
- * any more, a file that is missing).  Then the next older one has its turn. */
-static enum sidestep_status is_lost_all(struct sidestep_series *series, const char *path,
-                                        uint64_t *lost, struct sidestep_error *err)
+/* After a failed load: 1 if rank 0, reading again past the cache, finds the checkpoint damaged.
+ * That includes one that is gone or being deleted, whatever error that gives (no .metadata, a
+ * missing file).  Then the next older checkpoint is tried. */
+static enum sidestep_status is_damaged_all(struct sidestep_series *series, const char *path,
+                                           uint64_t *damaged, struct sidestep_error *err)
 {
-    *lost = 0;
+    *damaged = 0;
     if (series->engine->comm.rank == 0)
-        *lost = reader_status_is_damage(verify_path(series->engine->store, path,
-                                                    SIDESTEP_VERIFY_BEFORE, STORE_DROP_CACHE,
-                                                    series->engine->stagers, NULL, NULL));
-    return comm_reduce_max_all(&series->engine->comm, lost, 1, err);
+        *damaged = reader_status_is_damage(verify_path(series->engine->store, path,
+                                                       SIDESTEP_VERIFY_BEFORE, STORE_DROP_CACHE,
+                                                       series->engine->stagers, NULL, NULL));
+    return comm_reduce_max_all(&series->engine->comm, damaged, 1, err);
 }
 
 static enum sidestep_status
@@ -48,7 +48,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     struct sidestep_error why = {0};
     char path[COMMIT_PATH_BYTES];
     enum sidestep_status status = SIDESTEP_OK;
-    uint64_t lost = 0;
+    uint64_t damaged = 0;
 
     *again = false;
     if (comm->rank == 0)
@@ -60,8 +60,8 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     status = load_path_all(series->engine, path, state, options, 0, report, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
-    TRY(is_lost_all(series, path, &lost, err));
-    *again = lost != 0;
+    TRY(is_damaged_all(series, path, &damaged, err));
+    *again = damaged != 0;
     if (!*again && (status == SIDESTEP_EIO || status == SIDESTEP_EPERM))
         return choose_fail_unreadable(&why, err);
     error_copy(err, &why);
@@ -69,24 +69,24 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
 }
 
 /*
- * From the choice until it is noted: what is under way is of the line that may be left, and has to
- * be there to be seen; and nothing is deleted by a plan that was made before.
+ * From the choice until it is recorded: wait for saves under way, which belong to the lineage that
+ * may be left, and must be visible; and stop the pruner, whose plan would be outdated.
  */
-static void stand_still(struct sidestep_series *series)
+static void begin_resume(struct sidestep_series *series)
 {
     if (series->save_count != 0)
-        save_join_runner(series->saves[0]); /* as do those before it */
+        save_join_runner(series->saves[0]); /* earlier ones end before it */
     pthread_mutex_lock(&series->prune_lock);
 }
 
-static void go_on(struct sidestep_series *series)
+static void end_resume(struct sidestep_series *series)
 {
     pthread_mutex_unlock(&series->prune_lock);
 }
 
-/* All have loaded ${step}: the run goes on from there. */
-static enum sidestep_status go_on_all(struct sidestep_series *series, uint64_t step,
-                                      struct sidestep_error *err)
+/* All ranks have loaded ${step}: record that the run goes on from it. */
+static enum sidestep_status record_resume_all(struct sidestep_series *series, uint64_t step,
+                                              struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -110,10 +110,10 @@ load_newest_all(struct sidestep_series *series, struct sidestep_state_dict *stat
 
     do {
         status = load_once_all(series, state, options, choose_by, choice, &again, report, err);
-        choose_by = SIDESTEP_VERIFY_BEFORE; /* it was lost: from now on read all first */
+        choose_by = SIDESTEP_VERIFY_BEFORE; /* it was damaged: verify all bytes first from now on */
     } while (status != SIDESTEP_OK && again);
     if (status == SIDESTEP_OK)
-        return go_on_all(series, choice->step, err);
+        return record_resume_all(series, choice->step, err);
     error_wrap(err, "resume from series '%s'", series->root);
     return status;
 }
@@ -132,9 +132,9 @@ enum sidestep_status sidestep_series_load(struct sidestep_series *series,
     if (status == SIDESTEP_OK && (state == NULL || step == NULL))
         status = FAIL(err, SIDESTEP_EINVAL, "%s is NULL", state == NULL ? "state" : "step");
     TRY(comm_agree_all(&series->engine->comm, status, err));
-    stand_still(series);
+    begin_resume(series);
     status = load_newest_all(series, state, &options, &choice, report, err);
-    go_on(series);
+    end_resume(series);
     if (rejected != NULL)
         memcpy(rejected, choice.rejected, sizeof(choice.rejected));
     if (status == SIDESTEP_OK)
@@ -159,7 +159,7 @@ static enum sidestep_status load_step_all(struct sidestep_series *series, uint64
     if (status == SIDESTEP_OK)
         status = load_path_all(series->engine, path, state, options, 0, report, err);
     if (status == SIDESTEP_OK)
-        return go_on_all(series, step, err);
+        return record_resume_all(series, step, err);
     error_wrap(err, "go back to step %llu of series '%s'", (unsigned long long)step, series->root);
     return status;
 }
@@ -177,8 +177,8 @@ enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, u
     if (status == SIDESTEP_OK && state == NULL)
         status = FAIL(err, SIDESTEP_EINVAL, "state is NULL");
     TRY(comm_agree_all(&series->engine->comm, status, err));
-    stand_still(series);
+    begin_resume(series);
     status = load_step_all(series, step, state, &options, report, err);
-    go_on(series);
+    end_resume(series);
     return status;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_prune.c -- a series deletes its own old checkpoints: rank 0, in a thread that awaits each
- * save and then does what prune.h does.  A crash leaves what the next opening and the next commit
- * clear away.
+ * series_prune.c -- deletes a series' old checkpoints, on a thread of rank 0.
+ *
+ * The thread waits for each save and then runs selection/prune.h.  After a crash, the next opening
+ * and the next commit remove what is left.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -29,14 +30,14 @@ enum sidestep_status series_check_can_delete(struct sidestep_series *series,
     return lease_check(&series->lease, err);
 }
 
-/* ---- what prune_run() asks ---- */
+/* ---- callbacks of prune_run() ---- */
 
 static enum sidestep_status may_delete(void *context, struct sidestep_error *err)
 {
     return series_check_can_delete(context, err);
 }
 
-/* What a save of ours has made visible may not be durable yet. */
+/* False while a save of ours is pending: what it has made visible may not be durable yet. */
 static bool is_settled(void *context, const struct sidestep_listed *entry)
 {
     struct sidestep_series *series = context;
@@ -69,7 +70,7 @@ static void unclaim(void *context)
     pthread_mutex_unlock(&series->shared.lock);
 }
 
-static void tell_deleted(void *context, const struct sidestep_listed *entry, uint64_t bytes)
+static void emit_deleted(void *context, const struct sidestep_listed *entry, uint64_t bytes)
 {
     struct sidestep_series *series = context;
 
@@ -78,14 +79,15 @@ static void tell_deleted(void *context, const struct sidestep_listed *entry, uin
                           "bytes", (json_int_t)bytes));
 }
 
-/* prune_lock is held.  What is kept is not news: only the last look counts. */
+/* Call with prune_lock held.  Reports only the deletions: what is kept follows from the last
+ * run. */
 static enum sidestep_status prune(struct sidestep_series *series, const struct retention *retention,
                                   struct sidestep_error *err)
 {
-    if (series->went == NULL)
-        series->went = gc_report_new(series->root);
-    if (series->went != NULL)
-        series->went->kept_count = 0;
+    if (series->prune_report == NULL)
+        series->prune_report = gc_report_new(series->root);
+    if (series->prune_report != NULL)
+        series->prune_report->kept_count = 0;
     struct prune prune = {.store = series->engine->store,
                           .path = series->root,
                           .root = series->lease.root,
@@ -97,9 +99,9 @@ static enum sidestep_status prune(struct sidestep_series *series, const struct r
                           .may_delete = may_delete,
                           .claim = claim,
                           .unclaim = unclaim,
-                          .deleted = tell_deleted,
+                          .deleted = emit_deleted,
                           .context = series,
-                          .report = series->went};
+                          .report = series->prune_report};
     return prune_run(&prune, err);
 }
 
@@ -113,23 +115,23 @@ enum sidestep_status sidestep_series_prune(struct sidestep_series *series,
     *report = (struct sidestep_gc_report){0};
     if (series->engine->comm.rank != 0)
         return SIDESTEP_OK;
-    series_record_outcomes(series); /* the thread may not have come to them yet */
+    series_record_outcomes(series); /* the thread may not have recorded them yet */
     pthread_mutex_lock(&series->prune_lock);
     enum sidestep_status status = prune(series, &series->retention, err);
-    struct gc_report *went = TAKE(series->went);
+    struct gc_report *prune_report = TAKE(series->prune_report);
     pthread_mutex_unlock(&series->prune_lock);
     if (status != SIDESTEP_OK)
-        gc_report_free(went);
-    else if (went == NULL)
-        status = FAIL_NOMEM(err, sizeof(*went));
+        gc_report_free(prune_report);
+    else if (prune_report == NULL)
+        status = FAIL_NOMEM(err, sizeof(*prune_report));
     else
-        status = gc_report_finish(went, report, err);
+        status = gc_report_finish(prune_report, report, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "prune '%s'", series->root);
     return status;
 }
 
-/* ---- one by name ---- */
+/* ---- delete one by name ---- */
 
 static enum sidestep_status may_delete_step(struct sidestep_series *series, const char *name,
                                             uint64_t step, struct sidestep_error *err)
@@ -180,18 +182,18 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
 
 /* ---- the thread ---- */
 
-/* Until it has ended; true: it is committed. */
+/* Wait until ${save} has ended.  True: it is committed. */
 static bool await(struct sidestep_series *series, struct sidestep_save *save)
 {
     pthread_mutex_lock(&save->shared.lock);
-    while (!save->shared.ran)
+    while (!save->shared.runner_ended)
         pthread_cond_wait(&save->shared.changed, &save->shared.lock);
     pthread_mutex_unlock(&save->shared.lock);
     series_record_outcome(series, save);
     return save_get_state(save) == SIDESTEP_SAVE_COMMITTED;
 }
 
-/* Locked: the oldest; NULL: none. */
+/* Locked: take the oldest save to wait for; NULL: none. */
 static struct sidestep_save *take_awaited(struct sidestep_series *series)
 {
     struct sidestep_save **awaited = series->shared.awaited, *oldest = awaited[0];
@@ -219,7 +221,8 @@ static void *pruner_main(void *argument)
         save_release(save);
         if (committed) {
             pthread_mutex_lock(&series->prune_lock);
-            (void)prune(series, &series->retention, NULL); /* again after the next save */
+            (void)prune(series, &series->retention,
+                        NULL); /* a failure is tried again after the next save */
             pthread_mutex_unlock(&series->prune_lock);
         }
         pthread_mutex_lock(&series->shared.lock);
@@ -281,8 +284,8 @@ static enum sidestep_status has_space(struct sidestep_series *series, uint64_t n
     return SIDESTEP_OK;
 }
 
-/* Saves that have no space yet: it is taken when their turn comes. */
-static unsigned waiting(const struct sidestep_series *series)
+/* The number of saves that have not allocated their space yet: they do when their turn comes. */
+static unsigned count_waiting(const struct sidestep_series *series)
 {
     unsigned count = 0;
 
@@ -304,11 +307,11 @@ enum sidestep_status series_check_space(struct sidestep_series *series, struct s
     pthread_mutex_lock(&series->shared.lock);
     uint64_t needed = series->shared.newest_bytes;
     pthread_mutex_unlock(&series->shared.lock);
-    needed += needed * waiting(series);
+    needed += needed * count_waiting(series);
     TRY(has_space(series, needed, &has, &left, err));
     if (!has && (series->flags & SIDESTEP_SERIES_MAKE_ROOM) != 0) {
         pthread_mutex_lock(&series->prune_lock);
-        (void)prune(series, &only_newest, &why); /* what it has freed is measured below */
+        (void)prune(series, &only_newest, &why); /* the freed space is measured below */
         pthread_mutex_unlock(&series->prune_lock);
         TRY(has_space(series, needed, &has, &left, err));
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_schedule.c -- sidestep_series_should_save(): schedule.h, the ranks and their clocks. */
+/* series_schedule.c -- sidestep_series_should_save(): combines schedule.h with ranks and clocks. */
 #include <string.h>
 
 #include "base/base.h"
@@ -7,7 +7,7 @@
 
 _Static_assert(sizeof(struct sidestep_series_status) == 48, "a field was added: fill it below");
 
-/* Would a save have to wait here for the one before? */
+/* Would a save have to wait for the previous one on this rank? */
 static bool is_busy(struct sidestep_series *series)
 {
     enum sidestep_save_state until =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_state.c -- what a series knows: whether it is open, what became of its saves, and how much
- * space the newest takes. */
+/* series_state.c -- the state of a series: whether it is open, how its saves ended, and how much
+ * space the newest checkpoint uses. */
 #include <string.h>
 
 #include "base/base.h"

@@ -75,7 +75,7 @@ static void open_engine(struct history *h)
     options.flags = SIDESTEP_ENGINE_KEEP_PRIORITY;
     CHECK(sidestep_engine_open(&h->engine, &options, &err) == SIDESTEP_OK);
     h->engine->store = sim_store(h->sim, 0);
-    h->engine->saver->incremental.worth = 1; /* tensors are small */
+    h->engine->saver->incremental.min_bytes = 1; /* tensors are small */
     engine = h->engine;
 }
 

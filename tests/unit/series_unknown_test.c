@@ -122,7 +122,7 @@ static void await_pruner(struct sidestep_series *series)
     while (!has_looked) {
         usleep(1000);
         pthread_mutex_lock(&series->prune_lock);
-        has_looked = series->went != NULL;
+        has_looked = series->prune_report != NULL;
         pthread_mutex_unlock(&series->prune_lock);
     }
 }
