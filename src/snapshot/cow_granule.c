@@ -196,6 +196,7 @@ void cow_unprotect_granule(struct cow *cow, size_t g)
 {
     const struct cow_granule *granule = &cow->plan.granules[g];
 
+    assert(cow->shared.controls[g].state == COW_GRANULE_CLAIMED);
     pthread_mutex_unlock(&cow->shared.lock);
     cow_unprotect(cow, granule->begin, granule->end);
     (void)fault_hit("cow.lifted");
